@@ -1,0 +1,87 @@
+"""What an algorithm has unless it says otherwise: the settings every method needs, plain collection, group credit.
+
+An algorithm is a frozen dataclass; its fields are the options of the config's `[algo]` table, and their defaults are
+the paper's recipe. Where LOOP's paper compares a method, its shared settings (K = 6, learning rate 5e-5, LoRA) are
+those of that comparison.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from longloop.algos.reduce import Unit, spread
+from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.types import Batch, Group, Metrics, Sample, Scored, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    k: int = 6
+    """Attempts per task."""
+    epochs: int = 1
+    """Passes over the collected samples."""
+    minibatch: int = 0
+    """Trajectories per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
+    lr: float = 5e-5
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    kl_guard: float = 20.0
+    """Skip the rest of a step when the mean over trajectories of the summed log-ratio exceeds this."""
+    drop_below: float = 0.0
+    """Leave out trajectories whose |advantage| is smaller: they only cost time."""
+
+    least: ClassVar[int] = 2
+    """Scored attempts a group needs for its baseline."""
+    average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
+    """What the loss is a mean over."""
+    value_head: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.k < self.least:
+            raise UserError(
+                f"algo.k = {self.k}: {type(self).__name__} compares a task's attempts with each other and needs "
+                f"algo.k >= {self.least}."
+            )
+
+    @property
+    def weights(self) -> Unit | float:
+        """What a token counts in the loss; see reduce.spread."""
+        return "token"
+
+    @property
+    def whole_trajectories(self) -> bool:
+        """Whether the loss needs all of a trajectory's tokens at once."""
+        return False
+
+    @property
+    def needs_reference(self) -> bool:
+        return False
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+        """K attempts at each of the next n tasks, from the policy being trained."""
+        first = tasks.taken
+        return await rollouts.groups(tasks.take(n), self.k, seed=first)
+
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+        """Each scored attempt's advantage within its group, spread over its action tokens."""
+        return [
+            sample
+            for place, group in enumerate(groups)
+            if len(group.scored) >= self.least
+            for trajectory, advantage in zip(
+                group.scored, self.advantages([t.reward for t in group.scored]), strict=True
+            )
+            if abs(advantage) >= self.drop_below
+            for sample in spread(trajectory, place, advantage, self.weights)
+        ]
+
+    @abstractmethod
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        """The rewards of a group's scored attempts -> their advantages."""
+
+    @abstractmethod
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The weighted sum over a micro-batch that the learner divides and minimises."""

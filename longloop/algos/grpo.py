@@ -1,0 +1,50 @@
+"""GRPO (arXiv 2402.03300): advantages standardised within the group, token ratios, a KL penalty to the reference.
+
+    A_k = (R_k - mean) / (std + 1e-6)
+    maximise mean over attempts of the mean over action tokens of
+        min(r_t A, clip(r_t, 1 - eps, 1 + eps) A) - kl * (exp(d_t) - d_t - 1),   d_t = log p_ref - log p
+
+Strictly on-policy by default (one step per iteration), as in both the original and LOOP's comparison. `kl = 0` is the
+"GRPO no KL" of that comparison and needs no reference. With LoRA the reference is the model with its adapters off;
+without, it is a second copy of the weights, and the run says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import clip_metrics, standardise
+from longloop.interfaces import Learner
+from longloop.types import Batch, Group, Metrics, Sample, Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grpo(Algorithm):
+    clip: float = 0.2
+    kl: float = 0.04
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.kl > 0
+
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+        samples = super().credit(groups, learner)
+        return learner.with_reference(samples) if self.kl else samples
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return standardise(rewards)
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        low, high = 1 - self.clip, 1 + self.clip
+        ratio_N = torch.exp(scored.logp_N - batch.old_N)
+        objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
+        metrics = clip_metrics(ratio_N, batch.adv_N, low, high)
+        if self.kl and batch.reference_N is not None:
+            difference_N = (batch.reference_N - scored.logp_N).clamp(-10, 10)
+            penalty_N = torch.exp(difference_N) - difference_N - 1
+            objective_N = objective_N - self.kl * penalty_N
+            metrics["reference_kl"] = (penalty_N.sum().item(), penalty_N.numel())
+        return -(batch.weight_N * objective_N).sum(), metrics

@@ -1,0 +1,42 @@
+"""GSPO (arXiv 2507.18071): one ratio per attempt, the geometric mean of its token ratios.
+
+    A_k = (R_k - mean) / (std + 1e-6)
+    s_k = exp(mean over action tokens of log r_t)
+    maximise mean over attempts of min(s_k A, clip(s_k, 1 - clip_low, 1 + clip_high) A)
+
+The clip range is tiny because a mean over many tokens moves little. For an agent, the tokens are its action tokens
+over all turns; LOOP's trajectory ratio is s_k to the power of their number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import clip_metrics, mean_by, standardise, sum_by
+from longloop.types import Batch, Metrics, Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gspo(Algorithm):
+    epochs: int = 2
+    minibatch: int = 32
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+
+    @property
+    def whole_trajectories(self) -> bool:
+        return True
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return standardise(rewards)
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        low, high = 1 - self.clip_low, 1 + self.clip_high
+        ratio_U = torch.exp(mean_by(scored.logp_N - batch.old_N, batch, "trajectory"))
+        adv_U = mean_by(batch.adv_N, batch, "trajectory")
+        weight_U = sum_by(batch.weight_N, batch, "trajectory")
+        objective_U = torch.minimum(ratio_U * adv_U, ratio_U.clamp(low, high) * adv_U)
+        return -(weight_U * objective_U).sum(), clip_metrics(ratio_U, adv_U, low, high)

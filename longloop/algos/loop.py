@@ -1,0 +1,58 @@
+"""LOOP: leave-one-out proximal policy optimisation (arXiv 2502.01600), the method this project is built around.
+
+    for each iteration:
+        for each of n tasks: K attempts from the policy psi          rollout/groups.py
+        A_k = R_k - mean of the other attempts' rewards              advantages
+        drop attempts with |A| < 0.01                                base.credit
+        for 2 epochs, for mini-batches of 32 attempts:               train.py
+            r_t = p_theta(x_t | ..) / p_psi(x_t | ..)
+            maximise the mean over attempts of
+                1/|a(x)| sum over action tokens of min(r_t A, g(A))   loss          (eq. 10)
+
+No value network, no reference model, no KL term, no normalisation. g(A) is the value at which the objective stops
+rewarding a larger change: (1 + clip) A for A > 0; for A < 0 the authors' code divides, A / (1 + clip), so that the
+range of r is symmetric in log space; the paper's text has (1 - clip) A, which differs by 1% at clip = 0.1.
+
+`ratio` is the granularity of r: `token` (the paper's best), `turn` (one ratio per turn, the mean over turns), or
+`trajectory` (the "bandit" of eq. 9). `normalise` divides A by the group's standard deviation (LOOP RwNorm).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import Unit, clip_metrics, leave_one_out, mean_by, standardise, sum_by
+from longloop.types import Batch, Metrics, Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop(Algorithm):
+    epochs: int = 2
+    minibatch: int = 32
+    drop_below: float = 0.01
+    clip: float = 0.1
+    ratio: Unit = "token"
+    normalise: bool = False
+
+    @property
+    def weights(self) -> Unit | float:
+        return self.ratio
+
+    @property
+    def whole_trajectories(self) -> bool:
+        return self.ratio == "trajectory"
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return standardise(rewards) if self.normalise else leave_one_out(rewards)
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        low, high = 1 / (1 + self.clip), 1 + self.clip
+        ratio_U = torch.exp(sum_by(scored.logp_N - batch.old_N, batch, self.ratio))
+        adv_U = mean_by(batch.adv_N, batch, self.ratio)
+        weight_U = sum_by(batch.weight_N, batch, self.ratio)
+        limit_U = torch.where(adv_U > 0, high * adv_U, low * adv_U)
+        objective_U = torch.minimum(ratio_U * adv_U, limit_U)
+        return -(weight_U * objective_U).sum(), clip_metrics(ratio_U, adv_U, low, high)

@@ -1,0 +1,88 @@
+"""PPO with a value head and GAE, as LOOP's appendix C describes its comparison.
+
+    V = a small MLP on the policy's last hidden state; its loss does not reach the policy; used clipped to [0, 1]
+    delta_t = r_t + gamma V_{t+1} - V_t,   A_t = sum_l (gamma lam)^l delta_{t+l}      over action tokens only
+    maximise mean over attempts of the mean over action tokens of
+        min(r_t A_t, clip(r_t) A_t) - value_weight * (V_t - return_t)^2 / 2
+
+gamma = lam = 1 makes A_t = R - V_t, the only setting the paper found stable. The first `warmup` steps train the head
+alone; value_weight falls linearly over `value_steps` steps. Observation tokens are skipped: the value after the last
+token of an action is the value at the first token of the next one. The only reward is the attempt's, at its end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import clip_metrics
+from longloop.interfaces import Learner
+from longloop.types import Batch, Group, Metrics, Sample, Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ppo(Algorithm):
+    epochs: int = 2
+    minibatch: int = 32
+    clip: float = 0.1
+    gamma: float = 1.0
+    lam: float = 1.0
+    warmup: int = 10
+    value_weight: float = 0.1
+    value_weight_end: float = 0.001
+    value_steps: int = 200
+
+    least: ClassVar[int] = 1
+    value_head: ClassVar[bool] = True
+
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+        samples = super().credit(groups, learner)
+        values = dict(zip(map(id, samples), learner.values(samples), strict=True))
+        credited: list[Sample] = []
+        for _, same in groupby(samples, key=lambda sample: sample.trajectory):
+            stretches = list(same)
+            at = [(s, i) for s, sample in enumerate(stretches) for i, chosen in enumerate(sample.mask) if chosen]
+            value = [min(max(values[id(stretches[s])][i], 0.0), 1.0) for s, i in at]
+            # `advantages` put the bare reward on every token
+            advantage = gae(stretches[0].advantages[at[0][1]], value, self.gamma, self.lam)
+            columns = [([0.0] * len(s.ids), [0.0] * len(s.ids)) for s in stretches]
+            for (s, i), a, v in zip(at, advantage, value, strict=True):
+                columns[s][0][i], columns[s][1][i] = a, a + v
+            credited += [
+                replace(sample, advantages=tuple(a), returns=tuple(r))
+                for sample, (a, r) in zip(stretches, columns, strict=True)
+            ]
+        return credited
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return list(rewards)
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        assert scored.value_N is not None and batch.returns_N is not None
+        error_N = (scored.value_N - batch.returns_N) ** 2
+        metrics: Metrics = {"value_error": (error_N.sum().item(), error_N.numel())}
+        done = min(1.0, (batch.step - 1) / self.value_steps)
+        value_weight = self.value_weight + done * (self.value_weight_end - self.value_weight)
+        loss = (batch.weight_N * value_weight * error_N / 2).sum()
+        if batch.step <= self.warmup:
+            return loss, metrics
+        low, high = 1 - self.clip, 1 + self.clip
+        ratio_N = torch.exp(scored.logp_N - batch.old_N)
+        objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
+        return loss - (batch.weight_N * objective_N).sum(), metrics | clip_metrics(ratio_N, batch.adv_N, low, high)
+
+
+def gae(reward: float, values: Sequence[float], gamma: float, lam: float) -> list[float]:
+    """Advantages of a sequence of action tokens whose only reward is paid after the last."""
+    advantages = [0.0] * len(values)
+    carried, following = 0.0, 0.0
+    for t in reversed(range(len(values))):
+        paid = reward if t == len(values) - 1 else 0.0
+        delta = paid + gamma * following - values[t]
+        carried = delta + gamma * lam * carried
+        advantages[t], following = carried, values[t]
+    return advantages

@@ -1,0 +1,78 @@
+"""The only maths that algorithms share: group baselines, spreading a number over a trajectory's tokens, masked sums.
+
+Shapes: N action tokens of a micro-batch, U units (tokens, turns or trajectories) that have one ratio each.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from longloop.types import Batch, Metrics, Sample, Trajectory
+
+Unit = Literal["token", "turn", "trajectory"]
+
+
+def leave_one_out(rewards: Sequence[float]) -> list[float]:
+    """A_k = R_k - mean of the others' rewards = K/(K-1) (R_k - mean). Sums to 0."""
+    total, others = sum(rewards), len(rewards) - 1
+    return [reward - (total - reward) / others for reward in rewards]
+
+
+def standardise(rewards: Sequence[float], epsilon: float = 1e-6) -> list[float]:
+    """A_k = (R_k - mean) / (std + epsilon), std unbiased. All zero when the rewards are equal."""
+    mean, spread = fmean(rewards), stdev(rewards)
+    return [(reward - mean) / (spread + epsilon) for reward in rewards]
+
+
+def spread(trajectory: Trajectory, place: int, advantage: float, weights: Unit | float) -> list[Sample]:
+    """A trajectory as samples, every action token with the same advantage.
+
+    `weights` says what a token counts: `token` and `trajectory` 1/|a|, `turn` 1/(turns * |a_turn|), so that the units
+    of a trajectory have weights that add up to 1; a number is taken as it is.
+    """
+    sizes = Counter({number: len(turn.action_ids) for number, turn in enumerate(trajectory.turns)})
+    turns, tokens = sum(size > 0 for size in sizes.values()), trajectory.action_tokens
+
+    def weight(turn: int) -> float:
+        if not isinstance(weights, str):
+            return weights
+        return 1 / (turns * sizes[turn]) if weights == "turn" else 1 / tokens
+
+    return [
+        Sample(
+            ids=stretch.ids,
+            mask=stretch.mask,
+            logprobs=stretch.logprobs,
+            turns=stretch.turns,
+            advantages=tuple(advantage * chosen for chosen in stretch.mask),
+            weights=tuple(
+                weight(turn) if chosen else 0.0 for turn, chosen in zip(stretch.turns, stretch.mask, strict=True)
+            ),
+            trajectory=(place, trajectory.attempt),
+            stretch=number,
+        )
+        for number, stretch in enumerate(trajectory.stretches())
+    ]
+
+
+def sum_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:
+    """Sums of x over each unit of the micro-batch, [U]. For tokens, x itself."""
+    if unit == "token":
+        return x_N
+    index_N, units = (batch.turn_N, batch.turns) if unit == "turn" else (batch.traj_N, batch.trajectories)
+    return torch.zeros(units, dtype=x_N.dtype, device=x_N.device).index_add(0, index_N, x_N)
+
+
+def mean_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:
+    """Means of x over each unit, [U]. For tokens, x itself."""
+    return x_N if unit == "token" else sum_by(x_N, batch, unit) / sum_by(torch.ones_like(x_N), batch, unit)
+
+
+def clip_metrics(ratio_U: Tensor, adv_U: Tensor, low: float, high: float) -> Metrics:
+    """The share of ratios outside the clip range whose gradient is therefore zero."""
+    clipped = ((adv_U > 0) & (ratio_U > high)) | ((adv_U < 0) & (ratio_U < low))
+    return {"clipped": (clipped.float().sum().item(), ratio_U.numel())}

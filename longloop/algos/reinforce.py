@@ -1,0 +1,45 @@
+"""REINFORCE (Williams 1992): one on-policy gradient step of the score function.
+
+    A_i = R_i - mean reward of all the other attempts of the step
+    maximise mean over attempts of A_i * sum over action tokens of log p(x_t | ..)
+
+The baseline leaves its own attempt out, so the gradient is unbiased. It is taken over the whole step, not over the
+task: K = 1 works, and a hard task's attempts all count as bad. RLOO is this with the baseline per task.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import Unit, leave_one_out, spread
+from longloop.interfaces import Learner
+from longloop.types import Batch, Group, Metrics, Sample, Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reinforce(Algorithm):
+    least: ClassVar[int] = 1
+
+    @property
+    def weights(self) -> Unit | float:
+        return 1.0
+
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+        attempts = [(place, t) for place, group in enumerate(groups) for t in group.scored]
+        if len(attempts) < 2:
+            return []
+        advantages = self.advantages([trajectory.reward for _, trajectory in attempts])
+        return [
+            sample
+            for (place, trajectory), advantage in zip(attempts, advantages, strict=True)
+            for sample in spread(trajectory, place, advantage, self.weights)
+        ]
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return leave_one_out(rewards)
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        return -(batch.weight_N * batch.adv_N * scored.logp_N).sum(), {}

@@ -1,0 +1,32 @@
+"""RLOO (arXiv 2402.14740): REINFORCE with each attempt's baseline taken from the other attempts at the same task.
+
+    A_k = R_k - mean of the other attempts' rewards
+    maximise mean over attempts of A_k * sum over action tokens of log p(x_t | ..)
+
+One on-policy step per iteration: LOOP with one epoch, one mini-batch and a ratio per trajectory. The gradient is
+unbiased. (LOOP's released code takes the mean over tokens here; the sum is RLOO's own, and the unbiased one.)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import Unit, leave_one_out
+from longloop.types import Batch, Metrics, Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rloo(Algorithm):
+    drop_below: float = 0.01
+
+    @property
+    def weights(self) -> Unit | float:
+        return 1.0
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return leave_one_out(rewards)
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        return -(batch.weight_N * batch.adv_N * scored.logp_N).sum(), {}

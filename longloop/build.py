@@ -1,0 +1,178 @@
+"""Config -> objects. The only place that names concrete classes; heavy imports happen here, when they are needed."""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longloop.algos import ALGOS
+from longloop.config import Config, nearest, options_for
+from longloop.engines import ENGINES
+from longloop.envs import ENVS
+from longloop.envs.check import check, tasks_of
+from longloop.interfaces import Environment
+from longloop.types import Task, UserError
+
+if TYPE_CHECKING:
+    from longloop.evaluate import Evaluation
+    from longloop.learners.local import LocalLearner
+    from longloop.learners.memory import Ledger
+    from longloop.learners.model import Policy
+    from longloop.rollout.episode import Setting
+    from longloop.rollout.groups import GroupRollouts
+    from longloop.store.run import Run
+    from longloop.train import Report
+
+
+def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
+    """The class that a table's `name` stands for: one of ours, or `module:Class` of the user's."""
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise UserError(f"The [{kind}] table needs a name, for instance {kind}.name={next(iter(known))}.")
+    where = known.get(name, name)
+    module, colon, attribute = where.partition(":")
+    if not colon:
+        raise UserError(
+            f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}; your own is written as "
+            "module:Class."
+        )
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the user's own modules lie where the command is run
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{kind}.name = {name!r}: there is no module {error.name!r} to import.") from error
+    except AttributeError as error:
+        raise UserError(f"{kind}.name = {name!r}: {module} has no {attribute!r}.") from error
+
+
+@dataclass
+class World:
+    """The environment's class with its options, and its tasks."""
+
+    environment: type
+    options: dict[str, Any]
+
+    def make(self) -> Environment:
+        return self.environment(**self.options)
+
+    def tasks(self, split: str) -> list[Task]:
+        return tasks_of(self.environment, split, self.options)
+
+
+def world(config: Config) -> World:
+    environment = named(config.env, ENVS, "env")
+    return World(environment, options_for(environment, config.env, "env"))
+
+
+def algorithm(config: Config) -> Any:
+    algo = named(config.algo, ALGOS, "algo")
+    return algo(**options_for(algo, config.algo, "algo"))
+
+
+def setting(config: Config, world: World, policy: "Policy", temperature: float) -> "Setting":
+    """What episodes need: environment, chat, engine and limits."""
+    from longloop.rollout.episode import Setting
+    from longloop.tokens.chat import Chat
+
+    chat = Chat(policy.tokenizer, policy.end_ids)
+    engine = named(config.engine, ENGINES, "engine")
+    options = {"slots": config.rollout.concurrency} if config.engine.get("name") == "native" else {}
+    options |= options_for(engine, config.engine, "engine", given=("policy", "chat"))
+    return Setting(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
+
+
+@dataclass
+class Training:
+    """Everything that `train` takes, put together."""
+
+    config: Config
+    world: World
+    algo: Any
+    policy: "Policy"
+    learner: "LocalLearner"
+    rollouts: "GroupRollouts"
+    evaluation: "GroupRollouts"
+
+    async def preflight(self) -> "Ledger | None":
+        """What can be known to be wrong before the first step: the environment's contract, and memory."""
+        from longloop.learners import memory
+
+        first = self.world.tasks(self.config.split)[0]
+        self.world.tasks(self.config.eval.split)
+        await check(self.world.environment, first, self.world.options)
+        if not self.config.learner.memory_check:
+            return None
+        limits = self.config.rollout
+        return memory.check(self.learner, limits.context, limits.concurrency)
+
+    async def run(self, run: "Run", report: "Report") -> None:
+        from longloop.train import TaskStream, train
+
+        tasks = TaskStream(self.world.tasks(self.config.split), self.config.seed)
+        evaluate = functools.partial(self.evaluate, run)
+        await train(self.config, run, tasks, self.rollouts, self.algo, self.learner, evaluate, report)
+
+    async def evaluate(self, run: "Run", step: int) -> "Evaluation":
+        from longloop.evaluate import evaluate
+
+        wanted = self.config.eval
+        tasks = self.world.tasks(wanted.split)
+        tasks = tasks[: wanted.tasks or len(tasks)]
+        result, groups = await evaluate(self.evaluation, tasks, wanted.attempts, self.world.make)
+        run.evaluations.write(step, groups)
+        return result
+
+
+def training(config: Config) -> Training:
+    """Everything for a run. The cheap parts come first, so that a mistake in the config shows before a model loads."""
+    place = world(config)
+    place.tasks(config.split)
+    place.tasks(config.eval.split)
+    algo = algorithm(config)
+    from longloop.learners.local import LocalLearner
+    from longloop.learners.model import load
+    from longloop.rollout.groups import GroupRollouts
+
+    policy = load(config.model, config.seed)
+    learner = LocalLearner(policy, algo, config.learner, config.rollout.temperature, config.seed)
+    one = setting(config, place, policy, config.rollout.temperature)
+    other = _at_temperature(one, config.eval.temperature)
+    return Training(
+        config,
+        place,
+        algo,
+        policy,
+        learner,
+        rollouts=GroupRollouts(one, f"{config.seed}/train"),
+        evaluation=GroupRollouts(other, f"{config.seed}/eval", abandon=False),
+    )
+
+
+def evaluation(config: Config, folder: Path | None) -> tuple[World, "Callable[..., Any]"]:
+    """A policy (from a checkpoint's folder, or as it was before training) ready to be evaluated on a split."""
+    place = world(config)
+    place.tasks(config.eval.split)
+    from longloop.evaluate import evaluate
+    from longloop.learners.checkpoint import load_weights
+    from longloop.learners.model import load
+    from longloop.rollout.groups import GroupRollouts
+
+    policy = load(config.model, config.seed)
+    if folder is not None:
+        load_weights(folder, policy)
+    rollouts = GroupRollouts(
+        setting(config, place, policy, config.eval.temperature), f"{config.seed}/eval", abandon=False
+    )
+    tasks = place.tasks(config.eval.split)
+    tasks = tasks[: config.eval.tasks or len(tasks)]
+    return place, functools.partial(evaluate, rollouts, tasks, config.eval.attempts, place.make)
+
+
+def _at_temperature(setting: "Setting", temperature: float) -> "Setting":
+    from dataclasses import replace
+
+    return replace(setting, temperature=temperature)

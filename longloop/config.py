@@ -1,0 +1,215 @@
+"""One typed tree: TOML files and dotted overrides. An unknown key is an error; the resolved file is saved with the run.
+
+The tables `[env]`, `[algo]` and `[engine]` hold a `name` and the options of whatever that name stands for; they are
+checked against its constructor by `options_for`.
+"""
+
+import difflib
+import inspect
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from longloop.types import UserError
+
+FORMAT = 1
+"""Of the config and of the run folder. Raised when an older longloop could no longer read them."""
+
+
+Count = Annotated[int, Field(gt=0)]
+CountOrNone = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class ModelConfig(Section):
+    path: str = "tiny"
+    """`tiny`, a folder with a Hugging Face causal LM, or a name on the hub."""
+    lora_rank: CountOrNone = 0
+    """Rank of the LoRA adapters on all attention and MLP projections; 0 trains every weight."""
+    lora_alpha: Count = 32
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Computing precision: `auto` is float32 on CPU, bfloat16 (with float32 trained weights) on a GPU."""
+    device: str = ""
+    """`cpu`, `cuda`, ...; empty takes a GPU when there is one."""
+    chat_template: str = ""
+    """A file with a chat template to use instead of the tokenizer's own."""
+    hidden: Count = 64
+    """Hidden size of `tiny`."""
+    layers: Count = 2
+    """Layers of `tiny`."""
+
+
+class RolloutConfig(Section):
+    temperature: Positive = 1.0
+    """Of sampling in training. Log-probs are taken at it, too."""
+    max_turns: Count = 40
+    turn_tokens: Count = 1500
+    """The most tokens an action may have; a longer one is cut and the episode goes on."""
+    context: Annotated[int, Field(gt=1)] = 32000
+    """The most tokens a conversation may have, actions included."""
+    step_seconds: Positive = 60.0
+    """Deadline of each call to the environment."""
+    seconds: Positive = 1800.0
+    """Deadline of a whole episode."""
+    concurrency: Count = 64
+    """Episodes under way at once."""
+    enough: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Stop waiting for stragglers when this share of all attempts is done ..."""
+    least: Count = 4
+    """... and at least this many of each task."""
+    stop: list[str] = []
+    """Strings that end an action besides the model's own end token."""
+
+
+class LearnerConfig(Section):
+    micro_tokens: Count = 8192
+    """Tokens in one forward and backward pass. Changes memory and speed, never the gradient."""
+    checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, a third more work."""
+    chunk: Count = 1024
+    """Action tokens whose logits are held at once."""
+    memory_check: bool = True
+    """Before the first step, see whether the longest allowed trajectory fits."""
+
+
+class EvalConfig(Section):
+    every: CountOrNone = 5
+    """Steps between evaluations; 0 for none but the last."""
+    split: str = "dev"
+    tasks: CountOrNone = 0
+    """How many tasks of the split, from the first; 0 for all."""
+    attempts: Count = 1
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+
+
+class SaveConfig(Section):
+    every: Count = 1
+    """Steps between checkpoints: what a crash can cost."""
+    keep: Count = 2
+    """Checkpoints kept, the newest; older ones are deleted."""
+
+
+class Config(Section):
+    format: int = FORMAT
+    name: str = "run"
+    """Name of the run's folder."""
+    folder: str = "runs"
+    """Where run folders are made."""
+    seed: int = 0
+    steps: Count = 200
+    tasks_per_step: Count = 40
+    split: str = "train"
+    """The tasks to train on."""
+    env: dict[str, Any]
+    algo: dict[str, Any] = {"name": "loop"}
+    engine: dict[str, Any] = {"name": "native"}
+    model: ModelConfig = ModelConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    learner: LearnerConfig = LearnerConfig()
+    eval: EvalConfig = EvalConfig()
+    save: SaveConfig = SaveConfig()
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump())
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a config file and apply `dotted.key=value` overrides (values as in TOML; bare words are strings)."""
+    try:
+        tree = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UserError(f"Cannot read the config {path}: {error.strerror}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from error
+    written = tree.get("format", FORMAT)
+    if isinstance(written, int) and written > FORMAT:
+        raise UserError(
+            f"{path} is in config format {written}; this longloop knows formats up to {FORMAT}. Upgrade longloop."
+        )
+    for override in overrides:
+        _apply(tree, override)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(_explain(error, path, overrides)) from None
+
+
+def options_for(target: Any, table: Mapping[str, Any], section: str, given: Iterable[str] = ()) -> dict[str, Any]:
+    """The options in a table (all but its `name`), checked against the parameters of `target`.
+
+    `given` names parameters that longloop fills in itself.
+    """
+    parameters = inspect.signature(target).parameters
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) and "__init__" in vars(target) else target)
+    known = [name for name in parameters if name not in given and name != "self"]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    options = {}
+    for key, value in table.items():
+        if key == "name":
+            continue
+        if key not in known and not takes_any:
+            raise UserError(_unknown(f"{section}.{key}", [f"{section}.{name}" for name in known], "the config"))
+        try:
+            options[key] = TypeAdapter(hints.get(key, Any)).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise UserError(f"{section}.{key} = {value!r}: {error.errors()[0]['msg']}.") from None
+    return options
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """` Did you mean ...?` or the empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise UserError(f"{override!r} is not an override; write it as key=value, for instance algo.clip=0.2.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    for number, part in enumerate(parts[:-1]):
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise UserError(f"{override!r}: {'.'.join(parts[: number + 1])} is a value, not a table.")
+    tree[parts[-1]] = value
+
+
+def _explain(error: ValidationError, path: Path, overrides: Sequence[str]) -> str:
+    overridden = {override.partition("=")[0].strip() for override in overrides}
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        source = f"the command line ({key}=...)" if key in overridden else str(path)
+        if problem["type"] == "extra_forbidden":
+            lines.append(_unknown(key, _keys(Config), source))
+        elif problem["type"] == "missing":
+            lines.append(f"{source} lacks the key {key!r}.")
+        else:
+            lines.append(f"{key!r} in {source}: {problem['msg']}, but it is {problem['input']!r}.")
+    return "\n".join(lines)
+
+
+def _unknown(key: str, known: Sequence[str], source: str) -> str:
+    return f"Unknown key {key!r} in {source}.{nearest(key, known)}"
+
+
+def _keys(section: type[BaseModel], prefix: str = "") -> list[str]:
+    keys = []
+    for name, field in section.model_fields.items():
+        keys.append(prefix + name)
+        if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
+            keys += _keys(field.annotation, f"{prefix}{name}.")
+    return keys

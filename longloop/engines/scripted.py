@@ -1,0 +1,42 @@
+"""Replays given actions: for tests that need no model, and for forcing an agent's hand.
+
+`actions` is a list that every episode goes through turn by turn (the last is repeated), or a function from the
+session's name and the turn's number to the text to say. Log-probs are 0: a learner will refuse to train on them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from longloop.tokens.chat import Chat
+from longloop.types import Sampled
+
+
+class ScriptedEngine:
+    def __init__(self, policy: Any, chat: Chat, actions: list[str] | Callable[[str, int], str]) -> None:
+        self._script = actions if callable(actions) else lambda _, turn: actions[min(turn, len(actions) - 1)]
+        self._encode = chat.encode
+        self._turns: Counter[str] = Counter()
+
+    async def sample(
+        self,
+        ids: Sequence[int],
+        *,
+        session: str,
+        seed: int,
+        max_tokens: int,
+        temperature: float,
+        stop_ids: frozenset[int],
+        stop: Sequence[str] = (),
+    ) -> Sampled:
+        text = self._script(session, self._turns[session])
+        self._turns[session] += 1
+        said = (*self._encode(text), *sorted(stop_ids)[:1])
+        cut = said[:max_tokens]
+        return Sampled(cut, (0.0,) * len(cut), "stop" if len(cut) == len(said) else "length")
+
+    def forget(self, session: str) -> None:
+        self._turns.pop(session, None)
+
+    def release(self) -> None:
+        self._turns.clear()

@@ -1,0 +1,6 @@
+"""Environments. `"name": "module:Class"`; a config may also name `"my_module:MyEnv"`."""
+
+ENVS = {
+    "guess": "longloop.envs.guess:Guess",
+    "crossroads": "longloop.envs.crossroads:Crossroads",
+}

@@ -1,0 +1,74 @@
+"""The contract that every environment must meet, as sentences about the one that does not.
+
+`check` looks at the class and plays one short episode by hand, so that a broken environment is refused before a model
+is asked anything. `expect` is also what a rollout holds every answer against.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from longloop.types import Message, Outcome, Step, Task, UserError
+
+
+async def call(method: Callable[..., Any], *arguments: Any) -> Any:
+    """An environment's method, plain or async. (Rollouts add deadlines to this.)"""
+    answer = method(*arguments)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Task]:
+    """The split's tasks, each a Task with an id of its own."""
+    name = environment.__name__
+    if not callable(getattr(environment, "tasks", None)):
+        raise UserError(f"{name} has no classmethod tasks(split), which must return a list of Task.")
+    tasks = environment.tasks(split, **options)  # type: ignore[attr-defined]
+    if not isinstance(tasks, Sequence) or not all(isinstance(task, Task) for task in tasks):
+        raise UserError(f"{name}.tasks({split!r}) must return a list of Task, but returned {_short(tasks)}.")
+    if not tasks:
+        raise UserError(f"{name} has no tasks in the split {split!r}. Set `split` (or `eval.split`) to one that has.")
+    if len({task.id for task in tasks}) < len(tasks):
+        raise UserError(f"{name}.tasks({split!r}) has two tasks with the same id; ids must be unique.")
+    return list(tasks)
+
+
+def expect(method: str, answer: Any) -> Any:
+    """The answer of an environment's method, if it is of the kind that was promised; TypeError otherwise."""
+    if method == "start":
+        if not isinstance(answer, Sequence) or not answer or not all(isinstance(m, Message) for m in answer):
+            raise TypeError(f"start() must return a list with at least one Message, but returned {_short(answer)}")
+    elif method == "step":
+        if not isinstance(answer, Step):
+            raise TypeError(f"step() must return a Step, but returned {_short(answer)}")
+        if not all(isinstance(m, Message) for m in answer.messages):
+            raise TypeError(f"step() must return a Step whose messages are Messages, but they are {_short(answer)}")
+        if not answer.done and not answer.messages:
+            raise TypeError("step() returned a Step that is not done but has no message for the agent")
+    elif not isinstance(answer, Outcome):
+        raise TypeError(f"finish() must return an Outcome, but returned {_short(answer)}")
+    elif not -1e30 < answer.reward < 1e30:
+        raise TypeError(f"finish() returned the reward {answer.reward}, which is not a finite number")
+    return answer
+
+
+async def check(environment: type, task: Task, options: dict[str, Any]) -> None:
+    """Refuse a class that lacks a method, or that answers the first calls with the wrong thing."""
+    name = environment.__name__
+    for method in ("start", "step", "finish"):
+        if not callable(getattr(environment, method, None)):
+            raise UserError(f"{name} has no method {method}(); docs/new-environment.md shows the three it needs.")
+    env = environment(**options)
+    for method, arguments in (("start", (task,)), ("step", (Message("assistant", ""),)), ("finish", ())):
+        try:
+            expect(method, await call(getattr(env, method), *arguments))
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"{name} on task {task.id!r}: {method}() failed: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,40 @@
+"""A guessing game: find a hidden number from "higher" and "lower". Small enough to learn from nothing in a minute.
+
+The number is hidden from the agent, so every split has the same tasks, one for each number. Guessing at random finds
+it in tries/highest of the cases; halving the range finds every one of 1..7 in three tries.
+"""
+
+import re
+from collections.abc import Sequence
+
+from longloop.types import Message, Outcome, Step, Task
+
+
+class Guess:
+    def __init__(self, highest: int = 7, tries: int = 3) -> None:
+        self._highest = highest
+        self._tries = tries
+        self._found = False
+
+    @classmethod
+    def tasks(cls, split: str, highest: int = 7, tries: int = 3) -> Sequence[Task]:
+        if split not in ("train", "dev", "test"):
+            return []
+        return [Task(f"guess-{n}-of-{highest}", split, {"number": n}) for n in range(1, highest + 1)]
+
+    async def start(self, task: Task) -> Sequence[Message]:
+        self._number: int = task.data["number"]
+        return [Message("user", f"guess 1-{self._highest}")]
+
+    async def step(self, action: Message) -> Step:
+        self._tries -= 1
+        said = re.search(r"\d+", action.content)
+        guess = int(said.group()[:9]) if said else None  # an action is any text: a bad one is feedback, not an error
+        self._found = guess == self._number
+        if self._found or self._tries == 0:
+            return Step(done=True)
+        answer = "number?" if guess is None else "higher" if guess < self._number else "lower"
+        return Step([Message("user", answer)])
+
+    async def finish(self) -> Outcome:
+        return Outcome(reward=float(self._found), success=self._found)

@@ -1,0 +1,123 @@
+"""The protocols, and nothing else. What stands on either side of them knows no more than this.
+
+Tensors appear only behind `Algorithm.loss` and inside learners and engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from longloop.types import (
+    Batch,
+    Group,
+    Message,
+    Metrics,
+    Minibatch,
+    Outcome,
+    Sample,
+    Sampled,
+    Scored,
+    Step,
+    Task,
+    Update,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Environment(Protocol):
+    """One attempt at one task: made, run once, thrown away. Speaks messages, never sees token ids.
+
+    Options from the config's `[env]` table go to the constructor and to `tasks`. The three methods may be plain
+    functions; they are then run in a thread of their own, so that a deadline holds for them too.
+    """
+
+    @classmethod
+    def tasks(cls, split: str, **options: Any) -> Sequence[Task]: ...
+
+    async def start(self, task: Task) -> Sequence[Message]: ...
+
+    async def step(self, action: Message) -> Step: ...
+
+    async def finish(self) -> Outcome:
+        """Called once, also after a truncated attempt: scores the state that was reached, and cleans up."""
+        ...
+
+
+class Engine(Protocol):
+    """Ids in; ids and log-probs out."""
+
+    async def sample(
+        self,
+        ids: Sequence[int],
+        *,
+        session: str,
+        seed: int,
+        max_tokens: int,
+        temperature: float,
+        stop_ids: frozenset[int],
+        stop: Sequence[str] = (),
+    ) -> Sampled:
+        """Continue `ids`. Requests of one session extend one another, so its work on the shared part is kept.
+
+        The result depends on ids, seed and limits, not on what else is being sampled. To cancel, cancel the awaiting
+        task.
+        """
+        ...
+
+    def forget(self, session: str) -> None:
+        """The session is over; its memory may be reused."""
+        ...
+
+    def release(self) -> None:
+        """Give working memory back: nothing is being sampled until the next call."""
+        ...
+
+
+class Rollouts(Protocol):
+    """How an algorithm gets attempts at tasks from the policy being trained."""
+
+    async def groups(self, tasks: Sequence[Task], k: int, seed: int) -> list[Group]: ...
+
+
+class Tasks(Protocol):
+    """An endless shuffled stream of tasks. `taken` counts what was taken, and is all its state."""
+
+    taken: int
+
+    def take(self, n: int) -> list[Task]: ...
+
+
+Loss = Callable[[Scored, Batch], tuple["Tensor", Metrics]]
+"""A SUM over the micro-batch and its metrics; the learner divides by the mini-batch's one denominator."""
+
+
+class Algorithm(Protocol):
+    """How to get groups, what to make of their rewards, and what to minimise. algos/base.py gives the defaults."""
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]: ...
+
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]: ...
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]: ...
+
+
+class Learner(Protocol):
+    """The only object that knows devices: scores samples, updates the weights, saves and loads."""
+
+    def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with the reference policy's log-probs filled in."""
+        ...
+
+    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """The value head's estimates, aligned with each sample's ids (0 where the mask is 0)."""
+        ...
+
+    def update(self, minibatch: Minibatch, loss: Loss) -> Update: ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...

@@ -1,0 +1,199 @@
+"""The learner in one process: scores samples, takes gradient steps, saves and loads.
+
+An update is: forward and backward over micro-batches, with the loss's sum divided by the mini-batch's one norm; then
+the guards; then one optimiser step. A guard that fires leaves the weights untouched.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.config import LearnerConfig
+from longloop.engines import attention
+from longloop.interfaces import Loss
+from longloop.learners import checkpoint
+from longloop.learners.batching import Packed, microbatches, pack
+from longloop.learners.model import Policy
+from longloop.types import Metrics, Minibatch, Sample, Scored, Update, UserError
+
+_MOST_NAN = 20
+"""Updates in a row that were not finite before the run is given up."""
+
+
+class LocalLearner:
+    def __init__(self, policy: Policy, algo: Algorithm, config: LearnerConfig, temperature: float, seed: int) -> None:
+        self.policy = policy
+        self.config = config
+        self.algo = algo
+        self.temperature = temperature
+        self.value_head = _value_head(policy, seed) if algo.value_head else None
+        self.second_copy: Any = None
+        if algo.needs_reference and policy.adapters is None:
+            self.second_copy = copy.deepcopy(policy.module).requires_grad_(False)
+        self.parameters = policy.trainable()
+        if self.value_head is not None:
+            self.parameters |= {f"value_head.{name}": p for name, p in self.value_head.named_parameters()}
+        self.optimiser = torch.optim.AdamW(
+            self.parameters.values(),
+            lr=algo.lr,
+            weight_decay=algo.weight_decay,
+            fused=policy.device.type == "cuda" or None,
+        )
+        if config.checkpointing:
+            policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self._not_finite = 0
+
+    def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Adapters off, or the stated second copy, gives the log-probs of the model before training."""
+        with self._as_reference():
+            rows = self._scores(samples, "logp_N")
+        return [replace(sample, reference=row) for sample, row in zip(samples, rows, strict=True)]
+
+    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        return self._scores(samples, "value_N")
+
+    def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """What the policy says now, aligned with each sample's ids (0 where the mask is 0)."""
+        return self._scores(samples, "logp_N")
+
+    def update(self, minibatch: Minibatch, loss: Loss) -> Update:
+        self.optimiser.zero_grad()
+        values = self.gradient(minibatch, loss)
+        stop = self._guard(values)
+        if not stop:
+            norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.algo.max_grad_norm)
+            values["grad_norm"] = norm.item()
+            stop = self._not_finite_stop(norm)
+        if not stop:
+            self.optimiser.step()
+            self.policy.version += 1
+        self.optimiser.zero_grad()  # gradients are not held while the engine samples
+        return Update(values, stop)
+
+    def gradient(self, minibatch: Minibatch, loss: Loss) -> dict[str, float]:
+        """Add the mini-batch's gradient to what the parameters hold, and return its metrics."""
+        sums: Metrics = {}
+        gap = 0.0
+        # Training mode only where activation checkpointing asks for it; there is no dropout in either.
+        with self.policy.recomputing() if self.config.checkpointing else nullcontext():
+            for samples in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_trajectories):
+                packed = pack(samples, minibatch.step, self.policy.device)
+                scored = self._score(packed)
+                if minibatch.on_policy:
+                    gap = max(gap, self._check_agreement(packed, scored))
+                total, metrics = loss(scored, packed.batch)
+                (total / minibatch.norm).backward()
+                _add(sums, metrics | _standard_metrics(scored, packed, total))
+        values = {name: total / count for name, (total, count) in sums.items()}
+        values["loss"] = sums["loss"][0] / minibatch.norm
+        return values | ({"ratio_gap": gap} if minibatch.on_policy else {})
+
+    def save(self, folder: Path) -> None:
+        checkpoint.save(folder, self.policy, self.value_head, self.parameters, self.optimiser)
+
+    def load(self, folder: Path) -> None:
+        checkpoint.load(folder, self.policy, self.value_head, self.parameters, self.optimiser)
+        self.policy.version += 1
+
+    def _score(self, packed: Packed) -> Scored:
+        hidden_TD = self.policy.hidden(packed.ids_T, packed.position_T, attention.Packed(packed.lengths))
+        hidden_ND = hidden_TD[packed.at_N]
+        logp_N, entropy_N = self.policy.score(hidden_ND, packed.target_N, self.temperature, self.config.chunk)
+        value_N = None
+        if self.value_head is not None:
+            # Detached: the value loss must not reach the policy.
+            value_N = self.value_head(hidden_ND.detach().float())[:, 0]
+        return Scored(logp_N, entropy_N, value_N)
+
+    @torch.no_grad()
+    def _scores(self, samples: Sequence[Sample], what: str) -> list[tuple[float, ...]]:
+        """One of the columns of `Scored` for each sample, aligned with its ids."""
+        rows: dict[int, tuple[float, ...]] = {}
+        for piece in microbatches(samples, self.config.micro_tokens, whole_trajectories=False):
+            values = iter(getattr(self._score(pack(piece, 0, self.policy.device)), what).tolist())
+            for sample in piece:
+                rows[id(sample)] = tuple(next(values) if chosen else 0.0 for chosen in sample.mask)
+        return [rows[id(sample)] for sample in samples]
+
+    def _check_agreement(self, packed: Packed, scored: Scored) -> float:
+        """At the first update of a step the policy is the one that sampled: every ratio must be 1."""
+        gap_N = (torch.exp(scored.logp_N.detach() - packed.batch.old_N) - 1).abs()
+        worst = int(gap_N.argmax())
+        # float32 agrees to rounding at every token; bfloat16 only on average.
+        measured, bound = (gap_N.mean(), 0.05) if self.policy.bf16 else (gap_N[worst], 1e-4)
+        if not measured <= bound:
+            sample, token = packed.locate(worst)
+            raise UserError(
+                f"Engine and learner disagree, so this run cannot be trained. Worst at group {sample.trajectory[0]}, "
+                f"attempt {sample.trajectory[1]}, turn {sample.turns[token]}, token {token} (id {sample.ids[token]}): "
+                f"log-prob {packed.batch.old_N[worst]:.5f} when sampled, {scored.logp_N[worst]:.5f} in the learner "
+                f"(|ratio - 1| = {gap_N[worst]:.2g}, the bound is {bound:g}). The ids or the weights that were sampled "
+                "with are not the ones being trained."
+            )
+        return float(gap_N[worst])
+
+    def _guard(self, values: dict[str, float]) -> str:
+        if abs(values["kl"]) > self.algo.kl_guard:
+            return f"KL guard: the policy moved {values['kl']:.1f} nats per trajectory in this step"
+        return self._not_finite_stop(torch.tensor(values["loss"]))
+
+    def _not_finite_stop(self, number: Tensor) -> str:
+        if torch.isfinite(number):
+            self._not_finite = 0
+            return ""
+        self._not_finite += 1
+        if self._not_finite >= _MOST_NAN:
+            raise UserError(
+                f"The loss or its gradient was not finite in {_MOST_NAN} updates in a row; the run is given up. The "
+                "last checkpoint is good. Lower algo.lr or algo.max_grad_norm and resume."
+            )
+        return "NaN guard: the loss or its gradient was not finite"
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[None]:
+        if self.second_copy is None:
+            with self.policy.without_adapters():
+                yield
+            return
+        with self.policy.using(self.second_copy):
+            yield
+
+
+def _standard_metrics(scored: Scored, packed: Packed, total: Tensor) -> Metrics:
+    with torch.no_grad():
+        moved = (packed.batch.old_N - scored.logp_N).sum().item()
+        return {
+            "loss": (total.item(), 1),
+            "kl": (moved, packed.batch.trajectories),
+            "entropy": (scored.entropy_N.sum().item(), scored.entropy_N.numel()),
+        }
+
+
+def _add(sums: Metrics, more: Metrics) -> None:
+    for name, (total, count) in more.items():
+        before = sums.get(name, (0.0, 0.0))
+        sums[name] = (before[0] + total, before[1] + count)
+
+
+def _value_head(policy: Policy, seed: int) -> torch.nn.Module:
+    """Three layers, narrowing as in LOOP's appendix (5120-3072-2048-1); the last starts at zero."""
+    width = policy.module.config.get_text_config().hidden_size
+    sizes = [width, max(8, width * 3 // 5), max(8, width * 2 // 5)]
+    torch.manual_seed(seed)
+    last = torch.nn.Linear(sizes[2], 1)
+    torch.nn.init.zeros_(last.weight)
+    torch.nn.init.zeros_(last.bias)
+    return torch.nn.Sequential(
+        torch.nn.Linear(sizes[0], sizes[1]),
+        torch.nn.ReLU(),
+        torch.nn.Linear(sizes[1], sizes[2]),
+        torch.nn.ReLU(),
+        last,
+    ).to(policy.device)

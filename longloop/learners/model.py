@@ -1,0 +1,176 @@
+"""The policy: one Hugging Face module, held once, that both samples and learns.
+
+`hidden` runs the transformer over tokens laid end to end, `logits` is the language-model head, `score` gives the
+log-probs of chosen tokens without ever holding [tokens, vocabulary].
+
+Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from longloop.config import ModelConfig
+from longloop.engines.attention import NAME, Packed, Plan
+from longloop.learners import tiny
+from longloop.types import UserError
+
+transformers_logging.disable_progress_bar()
+
+# Every attention and MLP projection of the common families, as in LOOP's recipe.
+_LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class Policy:
+    """A causal LM with its tokenizer. `version` counts the changes to the weights."""
+
+    def __init__(self, module: Any, tokenizer: Any, config: ModelConfig) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.version = 0
+        self.adapters: Any = None
+        device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.bf16 = config.dtype == "bfloat16" or (config.dtype == "auto" and device.type == "cuda")
+        module.config.use_cache = False
+        module.set_attn_implementation(NAME)
+        if config.lora_rank:
+            # The frozen base may be stored in the computing precision; what is trained stays in float32.
+            module.to(torch.bfloat16 if self.bf16 else torch.float32)
+            module = self._add_adapters(module)
+        else:
+            module.to(torch.float32)
+        for part in module.modules():
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0  # sampler and learner must compute the same function
+        self.module = module.to(device).eval()
+        self._backbone = getattr(module, module.base_model_prefix)
+        self._head = module.get_output_embeddings()
+        self._check_head()
+
+    @property
+    def device(self) -> torch.device:
+        return self._head.weight.device
+
+    @property
+    def end_ids(self) -> list[int]:
+        """The end tokens that the model's own generation settings name."""
+        ends = getattr(self.module.generation_config, "eos_token_id", None)
+        return [] if ends is None else ends if isinstance(ends, list) else [ends]
+
+    def trainable(self) -> dict[str, torch.nn.Parameter]:
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Plan) -> Tensor:
+        """The last hidden state of every token, [T, D]."""
+        with self._precision():
+            out = self._backbone(input_ids=ids_T[None], position_ids=position_T[None], use_cache=False, plan=plan)
+        return out.last_hidden_state[0]
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """[N, V] in float32, as the model defines them."""
+        with self._precision():
+            logits = self._head(hidden_ND).float()
+        config = self.module.config
+        logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        cap = getattr(config, "final_logit_softcapping", None)
+        return cap * torch.tanh(logits / cap) if cap else logits
+
+    def score(self, hidden_ND: Tensor, target_N: Tensor, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
+        """Log-prob and entropy of each target, a chunk at a time; backward computes a chunk's logits again."""
+
+        def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            logp = (self.logits(hidden) / temperature).log_softmax(-1)
+            with torch.no_grad():
+                entropy = -(logp.exp() * logp).sum(-1)
+            return logp.gather(1, target[:, None])[:, 0], entropy
+
+        pieces = [
+            checkpoint(piece, hidden, target, use_reentrant=False) if torch.is_grad_enabled() else piece(hidden, target)
+            for hidden, target in zip(hidden_ND.split(chunk), target_N.split(chunk), strict=True)
+        ]
+        return torch.cat([logp for logp, _ in pieces]), torch.cat([entropy for _, entropy in pieces])
+
+    @contextmanager
+    def without_adapters(self) -> Iterator[None]:
+        """The model as it was before training: the reference policy, at no cost in memory."""
+        with self.adapters.disable_adapter():
+            yield
+
+    @contextmanager
+    def using(self, module: Any) -> Iterator[None]:
+        """Run another module in this one's place, for instance a frozen copy."""
+        mine = self._backbone, self._head
+        self._backbone, self._head = getattr(module, module.base_model_prefix), module.get_output_embeddings()
+        try:
+            yield
+        finally:
+            self._backbone, self._head = mine
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Activation checkpointing needs training mode; dropout is off in either mode."""
+        self.module.train()
+        try:
+            yield
+        finally:
+            self.module.eval()
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+
+    def _add_adapters(self, module: Any) -> Any:
+        from peft import LoraConfig, get_peft_model
+
+        names = {name.rsplit(".", 1)[-1] for name, _ in module.named_modules()}
+        targets = [name for name in _LORA_TARGETS if name in names] or "all-linear"
+        lora = LoraConfig(
+            r=self.config.lora_rank, lora_alpha=self.config.lora_alpha, lora_dropout=0.0, target_modules=targets
+        )
+        self.adapters = get_peft_model(module, lora, autocast_adapter_dtype=True)
+        return self.adapters.get_base_model()
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Our way from ids to logits must be the model's own, or every log-prob would be wrong."""
+        ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
+        positions = torch.arange(len(ids), device=self.device)
+        ours = self.logits(self.hidden(ids, positions, Packed([len(ids)])))
+        with self._precision():
+            theirs = self.module(
+                input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=Packed([len(ids)])
+            ).logits[0]
+        if not torch.allclose(ours, theirs.float(), rtol=1e-3, atol=1e-3):
+            raise UserError(
+                f"{type(self.module).__name__} computes its logits in a way longloop does not know; it cannot be used."
+            )
+
+
+def load(config: ModelConfig, seed: int) -> Policy:
+    """The model a config names: `tiny`, a folder, or a name on the Hugging Face hub (from its cache when offline)."""
+    if config.path == "tiny":
+        module: Any = tiny.model(seed, config.hidden, config.layers)
+        tokenizer: Any = tiny.tokenizer()
+    else:
+        try:
+            module = AutoModelForCausalLM.from_pretrained(config.path, dtype=torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(config.path)
+        except (OSError, ValueError, ImportError) as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise UserError(
+                f"Cannot load the model {config.path!r}: it is neither a folder with a Hugging Face model nor a name "
+                f"that could be fetched ({first}). Set model.path; `longloop models` lists what is built in."
+            ) from error
+    if config.chat_template:
+        try:
+            tokenizer.chat_template = Path(config.chat_template).read_text()
+        except OSError as error:
+            raise UserError(f"Cannot read model.chat_template {config.chat_template!r}: {error.strerror}.") from error
+    torch.manual_seed(seed)  # for the adapters' random half
+    return Policy(module, tokenizer, config)

@@ -1,0 +1,44 @@
+"""A model small enough for tests and first steps: a Llama of a few ten thousand weights that reads single characters.
+
+Its weights are random, made from the seed: it knows nothing, and what it learns it learned from the reward.
+"""
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .,:?!-'\n"
+_ROLES = ["<|system|>", "<|user|>", "<|assistant|>"]
+_TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """One id per character (upper case is folded, unknown ones share `<unk>`), and a three-role chat template."""
+    vocab = {"<unk>": 0} | {character: id for id, character in enumerate(_CHARACTERS, start=1)}
+    backend = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in [*_ROLES, "<|end|>"]])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>", chat_template=_TEMPLATE
+    )
+
+
+def model(seed: int, hidden: int = 64, layers: int = 2, heads: int = 4) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer()),
+            hidden_size=hidden,
+            intermediate_size=2 * hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads // 2,
+            max_position_embeddings=2048,
+            tie_word_embeddings=False,
+        )
+    )

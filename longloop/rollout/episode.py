@@ -1,0 +1,162 @@
+"""One attempt at one task: environment and engine take turns until someone stops.
+
+Whatever the environment does, an episode ends as a Trajectory: an exception or an overrun deadline is a stop reason,
+never a reward and never a crash. Only mistakes that every episode would share (a context too short for the opening, a
+template that refuses the roles) rise as UserError.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from longloop.config import RolloutConfig
+from longloop.envs.check import expect
+from longloop.interfaces import Engine, Environment
+from longloop.tokens.chat import Chat
+from longloop.tokens.transcript import Transcript
+from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, Turn, UserError
+
+STRAGGLER = "abandoned as a straggler"
+"""The message with which an episode is cancelled when it should still report what it did."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all episodes of a run share."""
+
+    make: Callable[[], Environment]
+    chat: Chat
+    engine: Engine
+    limits: RolloutConfig
+    temperature: float
+
+
+class Fault(Exception):
+    """The environment failed: why, and in what words."""
+
+    def __init__(self, stop: StopReason, text: str) -> None:
+        super().__init__(text)
+        self.stop = stop
+
+
+def seed_of(*parts: object) -> int:
+    """A seed for every thing that is random, made from what it is and not from what came before it."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest())
+
+
+async def run_episode(setting: Setting, task: Task, attempt: int, session: str) -> Trajectory:
+    """`session` names the episode: its random numbers follow from it, and its KV cache is kept under it."""
+    turns: list[Turn] = []
+    error = ""
+    try:
+        env = setting.make()
+    except Exception as raised:
+        error = f"the constructor raised {type(raised).__name__}: {raised}"
+        return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)
+    try:
+        async with asyncio.timeout(setting.limits.seconds):
+            stop = await _play(setting, env, task, session, turns)
+    except Fault as fault:
+        stop, error = fault.stop, str(fault)
+    except TimeoutError:
+        stop, error = StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
+    except asyncio.CancelledError as cancelled:
+        if cancelled.args != (STRAGGLER,):
+            raise
+        stop, error = StopReason.CANCELLED, STRAGGLER
+    finally:
+        setting.engine.forget(session)
+    outcome = Outcome(0.0, False)
+    try:
+        verdict = await _call(env, "finish", (), setting.limits.step_seconds)  # once, whatever happened before
+        outcome = verdict if stop.scored else outcome
+    except Fault as fault:
+        if stop.scored:
+            stop, error = fault.stop, str(fault)
+    return Trajectory(task, attempt, tuple(turns), outcome.reward, outcome.success, stop, error, outcome.info)
+
+
+async def _play(setting: Setting, env: Environment, task: Task, session: str, turns: list[Turn]) -> StopReason:
+    """Turns until the environment is done or a limit is reached; `turns` fills up as they happen."""
+    limits = setting.limits
+    transcript = Transcript(setting.chat)
+    messages: Sequence[Message] = await _call(env, "start", (task,), limits.step_seconds)
+    for number in range(limits.max_turns):
+        context_ids, fresh = transcript.receive(messages)
+        room = limits.context - len(transcript.ids)
+        if room < 1 and not turns:
+            raise UserError(
+                f"The opening of task {task.id!r} has {len(transcript.ids)} tokens and rollout.context is "
+                f"{limits.context}. Raise rollout.context, or shorten the environment's first messages."
+            )
+        if room < 1:
+            return StopReason.CONTEXT_FULL
+        asked = time.perf_counter()
+        sampled = await setting.engine.sample(
+            transcript.ids,
+            session=session,
+            seed=seed_of(session, number),
+            max_tokens=min(limits.turn_tokens, room),
+            temperature=setting.temperature,
+            stop_ids=setting.chat.end_ids,
+            stop=limits.stop,
+        )
+        acted = time.perf_counter()
+        turn = Turn(
+            context=tuple(messages),
+            context_ids=context_ids,
+            action=transcript.act(sampled),
+            action_ids=sampled.ids,
+            action_logprobs=sampled.logprobs,
+            fresh=fresh,
+            finish=sampled.finish,
+        )
+        turns.append(turn)  # the action was taken, whatever the environment makes of it
+        step: Step = await _call(env, "step", (turn.action,), limits.step_seconds)
+        seconds = {"sample": acted - asked, "env": time.perf_counter() - acted}
+        turns[-1] = replace(turn, reward=step.reward, info=step.info, seconds=seconds)
+        if step.done:
+            return StopReason.FINISHED
+        messages = step.messages
+    return StopReason.MAX_TURNS
+
+
+async def _call(env: Environment, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
+    """An environment's method under a deadline. A plain function runs in a thread, so that it has one too."""
+    function = getattr(env, method)
+    waiting = function(*arguments) if inspect.iscoroutinefunction(function) else _in_thread(function, arguments)
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return expect(method, await waiting)
+    except TimeoutError as error:
+        if deadline.expired():
+            raise Fault(StopReason.TIMEOUT, f"{method}() took longer than {seconds:g} s") from None
+        raise Fault(StopReason.ENV_ERROR, f"{method}() raised TimeoutError: {error}") from error
+    except Exception as error:
+        raise Fault(StopReason.ENV_ERROR, f"{method}() raised {type(error).__name__}: {error}") from error
+
+
+async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Like asyncio.to_thread, but a call that never returns cannot keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(put: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            put(value)
+
+    def work() -> None:
+        try:
+            put, value = future.set_result, function(*arguments)
+        except BaseException as error:
+            put, value = future.set_exception, error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, put, value)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await future

@@ -1,0 +1,72 @@
+"""K attempts at each task, a bounded number at a time, without waiting for the last straggler."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from longloop.rollout.episode import STRAGGLER, Setting, run_episode
+from longloop.types import Group, StopReason, Task, Trajectory
+
+
+class GroupRollouts:
+    """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts."""
+
+    def __init__(self, setting: Setting, name: str, *, abandon: bool = True) -> None:
+        self.setting = setting
+        self.progress: Callable[[int, int], None] = lambda done, total: None
+        self._name = name
+        self._abandon = abandon
+
+    async def groups(self, tasks: Sequence[Task], k: int, seed: int) -> list[Group]:
+        """The K attempts at each task. `seed` must differ from call to call: the place in the stream of tasks does."""
+        gate = asyncio.Semaphore(self.setting.limits.concurrency)
+
+        async def attempt(place: int, number: int) -> Trajectory:
+            try:
+                async with gate:
+                    session = f"{self._name}/{seed + place}/{number}"
+                    return await run_episode(self.setting, tasks[place], number, session)
+            except asyncio.CancelledError as cancelled:
+                if cancelled.args != (STRAGGLER,):
+                    raise
+                return Trajectory(tasks[place], number, (), 0.0, False, StopReason.CANCELLED, STRAGGLER)
+
+        # Attempt by attempt, not task by task: every task has its first attempt before any has its second.
+        keys = [(place, number) for number in range(k) for place in range(len(tasks))]
+        running = {key: asyncio.create_task(attempt(*key)) for key in keys}
+        try:
+            await self._wait(running, len(tasks), k)
+        finally:
+            for task in running.values():
+                task.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+            self.setting.engine.release()
+        return [
+            Group(task, tuple(running[place, number].result() for number in range(k)))
+            for place, task in enumerate(tasks)
+        ]
+
+    async def _wait(self, running: dict[tuple[int, int], asyncio.Task[Trajectory]], tasks: int, k: int) -> None:
+        """Until all are done, or enough are: then the rest are abandoned, and say so."""
+        pending = set(running.values())
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # raises what no episode may survive
+            self.progress(len(running) - len(pending), len(running))
+            if self._abandon and pending and self._enough(running, tasks, k):
+                for task in pending:
+                    task.cancel(STRAGGLER)
+                await asyncio.wait(pending)
+                return
+
+    def _enough(self, running: dict[tuple[int, int], asyncio.Task[Trajectory]], tasks: int, k: int) -> bool:
+        limits = self.setting.limits
+        done = {key for key, task in running.items() if task.done()}
+        if len(done) < limits.enough * len(running):
+            return False
+        scored = {key for key in done if running[key].result().stop.scored}
+        return all(
+            sum((place, number) in scored for number in range(k)) >= min(limits.least, k)
+            or all((place, number) in done for number in range(k))
+            for place in range(tasks)
+        )

@@ -1,0 +1,70 @@
+"""Writing that survives a crash: a file appears whole, lines are added one by one, a cut last line is harmless."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from longloop.types import UserError
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file appears complete or not at all."""
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def append_lines(path: Path, objects: list[Any]) -> None:
+    """Add JSON lines in one write. A partial line that a crash left behind is cut off first."""
+    text = "".join(json.dumps(o, separators=(",", ":"), allow_nan=False) + "\n" for o in objects)
+    try:
+        with path.open("ab+") as file:
+            end = _end_of_last_line(file)
+            file.truncate(end)
+            try:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)
+                raise
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """The JSON lines of a file, without a last one that was cut."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"Cannot write {path}: {error.strerror or error}. All finished steps are safe; make room and continue with "
+        "`longloop train --resume RUN`."
+    )
+
+
+def _end_of_last_line(file: Any) -> int:
+    """The position after the last newline."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - 65536)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

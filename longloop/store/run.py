@@ -1,0 +1,149 @@
+"""A run is a folder. This is the only writer of it; docs/run-format.md says what is in it.
+
+A step is finished when its checkpoint has been renamed into place; what was written of an unfinished step is written
+again when the run is resumed, and readers take the last.
+"""
+
+import fcntl
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from longloop import __version__
+from longloop.config import FORMAT, Config
+from longloop.store.files import cannot_write, write_whole
+from longloop.store.metrics import Metrics
+from longloop.store.trajectories import Trajectories
+from longloop.types import UserError
+
+
+class Run:
+    """An open run folder: locked against other writers until closed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.metrics = Metrics(folder / "metrics.jsonl")
+        self.trajectories = Trajectories(folder / "trajectories")
+        self.evaluations = Trajectories(folder / "evaluations")
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise UserError(f"{folder} is in use by another process. Wait for it, or stop it first.") from None
+
+    @classmethod
+    def create(cls, config: Config, facts: dict[str, Any]) -> "Run":
+        """A new folder for a new run. An existing one is never touched."""
+        folder = Path(config.folder) / config.name
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            raise UserError(
+                f"{folder} exists already. Continue it with `longloop train --resume {folder}`, or start another run "
+                f"with name={config.name}-2."
+            ) from None
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+        run = cls(folder)
+        write_whole(folder / "config.toml", config.to_toml().encode())
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        run._write_facts({"format": FORMAT, "status": "running", "started": started} | facts)
+        return run
+
+    @classmethod
+    def reopen(cls, folder: Path) -> "Run":
+        """An existing run, to be continued."""
+        read_facts(folder)
+        run = cls(folder)
+        run.set_status("running")
+        return run
+
+    @property
+    def next_step(self) -> int:
+        """The first step that is not finished."""
+        return max(checkpoints(self.folder), default=0) + 1
+
+    def save(self, step: int, keep: int, write: Callable[[Path], None], state: dict[str, Any]) -> None:
+        """A checkpoint, whole or not at all; then all but the newest `keep` are deleted."""
+        final = self.folder / "checkpoints" / f"{step:06d}"
+        partial = final.with_name(final.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            partial.mkdir(parents=True)
+            write(partial)
+            (partial / "state.json").write_text(json.dumps(state))
+            for path in [*partial.rglob("*"), partial]:
+                _sync(path)
+            partial.replace(final)
+            _sync(final.parent)
+        except OSError as error:
+            raise cannot_write(final, error) from error
+        except Exception as error:
+            # safetensors reports a full disk as an error of its own
+            if "os error" in str(error).lower():
+                raise UserError(f"{cannot_write(final, OSError(0, str(error)))}") from error
+            raise
+        for old in sorted(checkpoints(self.folder))[:-keep]:
+            shutil.rmtree(self.folder / "checkpoints" / f"{old:06d}")
+
+    def restore(self, read: Callable[[Path], None]) -> dict[str, Any] | None:
+        """Load the newest checkpoint and return its state; None when there is none yet."""
+        steps = checkpoints(self.folder)
+        if not steps:
+            return None
+        folder = self.folder / "checkpoints" / f"{max(steps):06d}"
+        read(folder)
+        return json.loads((folder / "state.json").read_text())
+
+    def set_status(self, status: str) -> None:
+        """running, finished, interrupted or failed."""
+        self._write_facts(read_facts(self.folder) | {"status": status})
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def _write_facts(self, facts: dict[str, Any]) -> None:
+        write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())
+
+
+def checkpoints(folder: Path) -> list[int]:
+    """The steps that have a whole checkpoint."""
+    return [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """run.json of a folder that must be a run this longloop can read."""
+    try:
+        facts = json.loads((folder / "run.json").read_text())
+    except (OSError, json.JSONDecodeError):
+        raise UserError(f"{folder} is not a run folder: it has no readable run.json.") from None
+    if facts.get("format", 0) > FORMAT:
+        raise UserError(
+            f"{folder} is in run format {facts['format']}; this longloop knows up to {FORMAT}. Upgrade longloop."
+        )
+    return facts
+
+
+def machine_facts() -> dict[str, Any]:
+    """What run.json says about where and how a run was made."""
+    return {
+        "longloop": __version__,
+        "command": " ".join(sys.argv),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

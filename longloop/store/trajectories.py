@@ -1,0 +1,141 @@
+"""Trajectories on disk: per step a .jsonl for people and a .safetensors with the token columns, and one index for all.
+
+The columns of a step are flat; a trajectory's part is found by the token counts in its line. Reading gives back the
+very same objects that were written, ids and log-probs to the bit.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_bytes
+
+from longloop.store.files import append_lines, read_lines, write_whole
+from longloop.types import Group, Message, Sample, StopReason, Task, Trajectory, Turn
+
+
+class Trajectories:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample] = ()) -> None:
+        """Store a step's groups, with the advantages their samples were given."""
+        advantages = {(sample.trajectory, sample.stretch): sample.advantages for sample in samples}
+        lines: list[bytes] = []
+        index: list[dict[str, Any]] = []
+        columns: dict[str, list[Any]] = {"ids": [], "mask": [], "logprobs": [], "advantages": []}
+        offset = start = 0
+        for place, group in enumerate(groups):
+            for trajectory in group.trajectories:
+                line = json.dumps(_to_json(place, start, trajectory), ensure_ascii=False).encode() + b"\n"
+                for number, stretch in enumerate(trajectory.stretches()):
+                    columns["ids"] += stretch.ids
+                    columns["mask"] += stretch.mask
+                    columns["logprobs"] += stretch.logprobs
+                    given = advantages.get(((place, trajectory.attempt), number))
+                    columns["advantages"] += given or (0.0,) * len(stretch.ids)
+                start = len(columns["ids"])
+                index.append(_index_line(step, place, trajectory, offset, len(line)))
+                lines.append(line)
+                offset += len(line)
+        arrays = {
+            "ids": np.array(columns["ids"], dtype=np.int32),
+            "mask": np.array(columns["mask"], dtype=np.uint8),
+            "logprobs": np.array(columns["logprobs"], dtype=np.float32),
+            "advantages": np.array(columns["advantages"], dtype=np.float32),
+        }
+        write_whole(self.folder / f"{step:06d}.safetensors", to_bytes(arrays))
+        write_whole(self.folder / f"{step:06d}.jsonl", b"".join(lines))
+        append_lines(self.folder / "index.jsonl", index)
+
+    def steps(self) -> list[int]:
+        return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.jsonl"))
+
+    def index(self) -> list[dict[str, Any]]:
+        """A short line for every trajectory, with the place of its whole line; the last line for each counts."""
+        lines = {
+            (line["step"], line["group"], line["attempt"]): line for line in read_lines(self.folder / "index.jsonl")
+        }
+        return [lines[key] for key in sorted(lines)]
+
+    def read(self, step: int) -> list[Group]:
+        """The groups of a step, as they were written."""
+        columns = load_file(self.folder / f"{step:06d}.safetensors")
+        groups: dict[int, list[Trajectory]] = {}
+        for line in read_lines(self.folder / f"{step:06d}.jsonl"):
+            groups.setdefault(line["group"], []).append(_from_json(line, columns))
+        return [Group(trajectories[0].task, tuple(trajectories)) for _, trajectories in sorted(groups.items())]
+
+
+def _index_line(step: int, place: int, trajectory: Trajectory, offset: int, length: int) -> dict[str, Any]:
+    return {
+        "step": step,
+        "group": place,
+        "attempt": trajectory.attempt,
+        "task": trajectory.task.id,
+        "reward": trajectory.reward,
+        "success": trajectory.success,
+        "stop": trajectory.stop,
+        "turns": len(trajectory.turns),
+        "action_tokens": trajectory.action_tokens,
+        "offset": offset,
+        "length": length,
+    }
+
+
+def _to_json(place: int, start: int, trajectory: Trajectory) -> dict[str, Any]:
+    turns = []
+    for turn in trajectory.turns:
+        fields = {name: value for name, value in vars(turn).items() if not name.startswith(("context", "action"))}
+        turns.append(
+            {
+                "context": [asdict(message) for message in turn.context],
+                "action": turn.action.content,
+                "context_tokens": len(turn.context_ids),
+                "action_tokens": len(turn.action_ids),
+            }
+            | fields
+        )
+    kept = {name: getattr(trajectory, name) for name in ("attempt", "reward", "success", "stop", "error", "info")}
+    return {"group": place, "task": asdict(trajectory.task)} | kept | {"first_token": start, "turns": turns}
+
+
+def _from_json(line: dict[str, Any], columns: dict[str, np.ndarray]) -> Trajectory:
+    turns = []
+    for turn, context, action in _spans(line):
+        rest = {name: value for name, value in turn.items() if not name.startswith(("context", "action"))}
+        turns.append(
+            Turn(
+                context=tuple(Message(**message) for message in turn["context"]),
+                context_ids=tuple(columns["ids"][context].tolist()),
+                action=Message("assistant", turn["action"]),
+                action_ids=tuple(columns["ids"][action].tolist()),
+                action_logprobs=tuple(columns["logprobs"][action].tolist()),
+                **rest,
+            )
+        )
+    return Trajectory(
+        task=Task(**line["task"]),
+        attempt=line["attempt"],
+        turns=tuple(turns),
+        reward=line["reward"],
+        success=line["success"],
+        stop=StopReason(line["stop"]),
+        error=line["error"],
+        info=line["info"],
+    )
+
+
+def _spans(line: dict[str, Any]) -> Iterator[tuple[dict[str, Any], slice, slice]]:
+    """Each turn with the places of its context and action in the step's columns."""
+    at = line["first_token"]
+    for turn in line["turns"]:
+        middle = at + turn["context_tokens"]
+        end = middle + turn["action_tokens"]
+        yield turn, slice(at, middle), slice(middle, end)
+        at = end

@@ -1,0 +1,143 @@
+"""The only caller of a chat template.
+
+Turns messages into token ids such that
+- special tokens come from the template alone: text from an environment that spells `<|im_end|>` stays text;
+- a conversation that grows keeps its earlier ids: `extension` returns only what is new, or None when the template
+  rewrote what came before (then the caller starts a new sample).
+
+It knows nothing of episodes; `transcript.py` keeps an episode's state.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from longloop.types import Message, UserError
+
+# Unicode non-characters, which no text may contain: they stand for what must not be read as a special token.
+_ESCAPE = "\ufdd0"
+_EDGE = "\ufdd1"
+_NONCHARACTERS = re.compile("[\ufdd0-\ufdd2]")
+
+
+class Chat:
+    """Renders and encodes conversations with one tokenizer and its template."""
+
+    def __init__(self, tokenizer: Any, end_ids: Sequence[int] = ()) -> None:
+        if getattr(tokenizer, "backend_tokenizer", None) is None:
+            raise UserError(
+                "This model's tokenizer has no fast (tokenizers library) version, which longloop needs to encode text "
+                "with special tokens off. Convert it, or choose another model."
+            )
+        if not tokenizer.chat_template:
+            raise UserError(
+                "This model's tokenizer has no chat template. Use the instruct version of the model, or set "
+                "`model.chat_template` to a file with one."
+            )
+        self.tokenizer = tokenizer
+        self._more_end_ids = end_ids
+        # Framing: the tokens that only the template may write. Other added tokens (runs of spaces, say) are just text.
+        framing = {
+            id: token
+            for id, token in tokenizer.added_tokens_decoder.items()
+            if token.special or (str(token).strip() and str(token) in tokenizer.chat_template)
+        }
+        self._framing = {str(token): id for id, token in framing.items()}
+        self._special = [str(token) for token in framing.values() if token.special]
+        self._split = _pattern(list(framing.values()))
+        self._plain = _plain_tokenizer(tokenizer.backend_tokenizer, set(self._framing))
+        for text, id in self._framing.items():
+            if id in self._encode_plain(text):
+                raise UserError(
+                    f"This tokenizer reads {text!r} as a special token even in plain text, so an environment could "
+                    "forge one. longloop cannot use it."
+                )
+
+    @cached_property
+    def end_ids(self) -> frozenset[int]:
+        """The ids that end an assistant's turn: the template's, the tokenizer's and the model's own."""
+        mark = "MARK"
+        text = self.render([Message("user", "x"), Message("assistant", mark)], generate=False)
+        closing = self.encode(text[text.rindex(mark) + len(mark) :])
+        ends = {id for id in closing[:1] if id in self._framing.values()} | set(self._more_end_ids)
+        if self.tokenizer.eos_token_id is not None:
+            ends.add(self.tokenizer.eos_token_id)
+        return frozenset(ends)
+
+    def render(self, messages: Sequence[Message], generate: bool = True) -> str:
+        """The conversation as text, special tokens inside messages escaped. `generate`: end where the agent speaks."""
+        turns = [{"role": m.role, "content": self._escape(m)} for m in messages]
+        try:
+            return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=generate)
+        except Exception as error:  # templates raise whatever they like, jinja2's own errors among it
+            roles = ", ".join(m.role for m in messages)
+            raise UserError(f"The chat template refused a conversation with the roles {roles}: {error}") from error
+
+    def encode(self, rendered: str) -> tuple[int, ...]:
+        """Rendered text to ids: special tokens where the template put them, plain text everywhere else."""
+        ids: list[int] = []
+        end = 0
+        for match in self._split.finditer(rendered):
+            ids += self._encode_plain(rendered[end : match.start()])
+            ids.append(self._framing[match.group(match.lastindex or 0)])
+            end = match.end()
+        return tuple(ids + self._encode_plain(rendered[end:]))
+
+    def extension(self, before: str, action: Message, after: str) -> str | None:
+        """What `after` (the rendering with the action and what followed) adds to `before` and the action itself.
+
+        None when `after` does not begin with both: the template rewrote history. White space around the action does
+        not count as rewriting: the sampled ids stand as they are, whatever the template would trim.
+        """
+        if not after.startswith(before):
+            return None
+        text = self._escape(action)
+        rest = after[len(before) :]
+        if rest.startswith(text):
+            return rest[len(text) :]
+        rest = rest.lstrip()
+        return rest[len(text.strip()) :] if rest.startswith(text.strip()) else None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """What was sampled, as text for people and environments."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _escape(self, message: Message) -> str:
+        text = _NONCHARACTERS.sub("\ufffd", message.content)
+        tokens = self._special if message.role == "assistant" else self._framing
+        for token in tokens:
+            if token in text:
+                text = text.replace(token, token[0] + _ESCAPE + token[1:])
+        return text
+
+    def _encode_plain(self, text: str) -> list[int]:
+        # The edge token in front tells tokenizers that add a space to the start of a text that this is not one.
+        text = text.replace(_ESCAPE, "")
+        return self._plain.encode(_EDGE + text, add_special_tokens=False).ids[1:] if text else []
+
+
+def _pattern(tokens: Sequence[AddedToken]) -> re.Pattern[str]:
+    """Matches any of the tokens, the longest first, with the white space it swallows."""
+    longest_first = sorted(tokens, key=lambda token: -len(str(token)))
+    parts = [
+        (r"\s*" if token.lstrip else "") + f"({re.escape(str(token))})" + (r"\s*" if token.rstrip else "")
+        for token in longest_first
+    ]
+    return re.compile("|".join(parts) or "(?!)")
+
+
+def _plain_tokenizer(tokenizer: Tokenizer, framing: set[str]) -> Tokenizer:
+    """A copy that cannot produce a framing token: their spellings are replaced by ones that no text contains."""
+    spec = json.loads(tokenizer.to_str())
+    for number, token in enumerate(spec["added_tokens"]):
+        if token["content"] in framing:
+            token["content"] = f"\ufdd2{number}\ufdd2"
+    spec["post_processor"] = None
+    spec["truncation"] = spec["padding"] = None
+    plain = Tokenizer.from_str(json.dumps(spec))
+    plain.add_special_tokens([AddedToken(_EDGE, special=True, normalized=False)])
+    return plain

@@ -1,0 +1,42 @@
+"""One episode's conversation as token ids: append-only, with the action ids exactly as sampled."""
+
+from collections.abc import Sequence
+
+from longloop.tokens.chat import Chat
+from longloop.types import Message, Sampled
+
+
+class Transcript:
+    """Alternates `receive` (messages in, ids out) and `act` (ids in, message out). `ids` is what the model has seen."""
+
+    def __init__(self, chat: Chat) -> None:
+        self.chat = chat
+        self.ids: list[int] = []
+        self._messages: list[Message] = []
+        self._rendered = ""
+        self._action = Message("assistant", "")
+        self._ended = False
+
+    def receive(self, messages: Sequence[Message]) -> tuple[tuple[int, ...], bool]:
+        """New messages -> (ids to add, fresh). Fresh means that the ids replace everything before them."""
+        first = not self._messages
+        self._messages += messages
+        rendered = self.chat.render(self._messages)
+        added = None if first else self.chat.extension(self._rendered, self._action, rendered)
+        self._rendered = rendered
+        if added is None:
+            self.ids = list(self.chat.encode(rendered))
+            return tuple(self.ids), not first
+        ids = self.chat.encode(added)
+        if self._ended and ids and ids[0] in self.chat.end_ids:
+            ids = ids[1:]  # the model closed its turn itself; a turn that was cut is closed here, untrained
+        self.ids += ids
+        return ids, False
+
+    def act(self, sampled: Sampled) -> Message:
+        """The model's ids, kept verbatim -> the message they spell."""
+        self.ids += sampled.ids
+        self._ended = bool(sampled.ids) and sampled.ids[-1] in self.chat.end_ids
+        self._action = Message("assistant", self.chat.decode(sampled.ids))
+        self._messages.append(self._action)
+        return self._action
