@@ -3,8 +3,8 @@
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from longloop.engines import ENGINES
 from longloop.envs import ENVS
 from longloop.envs.check import check, tasks_of
 from longloop.interfaces import Environment
-from longloop.types import Task, UserError
+from longloop.types import Group, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.evaluate import Evaluation
@@ -102,7 +102,6 @@ class Training:
         from longloop.learners import memory
 
         first = self.world.tasks(self.config.split)[0]
-        self.world.tasks(self.config.eval.split)
         await check(self.world.environment, first, self.world.options)
         if not self.config.learner.memory_check:
             return None
@@ -119,10 +118,8 @@ class Training:
     async def evaluate(self, run: "Run", step: int) -> "Evaluation":
         from longloop.evaluate import evaluate
 
-        wanted = self.config.eval
-        tasks = self.world.tasks(wanted.split)
-        tasks = tasks[: wanted.tasks or len(tasks)]
-        result, groups = await evaluate(self.evaluation, tasks, wanted.attempts, self.world.make)
+        tasks = _evaluated(self.world, self.config)
+        result, groups = await evaluate(self.evaluation, tasks, self.config.eval.attempts, self.world.make)
         run.evaluations.write(step, groups)
         return result
 
@@ -140,7 +137,7 @@ def training(config: Config) -> Training:
     policy = load(config.model, config.seed)
     learner = LocalLearner(policy, algo, config.learner, config.rollout.temperature, config.seed)
     one = setting(config, place, policy, config.rollout.temperature)
-    other = _at_temperature(one, config.eval.temperature)
+    other = replace(one, temperature=config.eval.temperature)
     return Training(
         config,
         place,
@@ -152,10 +149,10 @@ def training(config: Config) -> Training:
     )
 
 
-def evaluation(config: Config, folder: Path | None) -> tuple[World, "Callable[..., Any]"]:
-    """A policy (from a checkpoint's folder, or as it was before training) ready to be evaluated on a split."""
+async def evaluation(config: Config, folder: Path | None) -> "tuple[Evaluation, list[Group]]":
+    """Measure a policy: the one in a checkpoint's folder, or the model as it was before training."""
     place = world(config)
-    place.tasks(config.eval.split)
+    tasks = _evaluated(place, config)
     from longloop.evaluate import evaluate
     from longloop.learners.checkpoint import load_weights
     from longloop.learners.model import load
@@ -167,12 +164,9 @@ def evaluation(config: Config, folder: Path | None) -> tuple[World, "Callable[..
     rollouts = GroupRollouts(
         setting(config, place, policy, config.eval.temperature), f"{config.seed}/eval", abandon=False
     )
+    return await evaluate(rollouts, tasks, config.eval.attempts, place.make)
+
+
+def _evaluated(place: World, config: Config) -> list[Task]:
     tasks = place.tasks(config.eval.split)
-    tasks = tasks[: config.eval.tasks or len(tasks)]
-    return place, functools.partial(evaluate, rollouts, tasks, config.eval.attempts, place.make)
-
-
-def _at_temperature(setting: "Setting", temperature: float) -> "Setting":
-    from dataclasses import replace
-
-    return replace(setting, temperature=temperature)
+    return tasks[: config.eval.tasks or len(tasks)]

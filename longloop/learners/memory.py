@@ -5,7 +5,7 @@ the number of tokens, which gives the figure for the longest one. On a GPU that 
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -30,6 +30,10 @@ class Ledger:
     """Of the largest micro-batch."""
     kv: int
     """Of all sessions at full length; given back before the update."""
+
+    def __str__(self) -> str:
+        parts = {name.replace("_", " "): size for name, size in asdict(self).items() if size}
+        return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in parts.items())
 
     @property
     def update(self) -> int:

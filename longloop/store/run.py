@@ -9,9 +9,11 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from longloop.types import UserError
 
 
 class Run:
-    """An open run folder: locked against other writers until closed."""
+    """An open run folder: locked against other writers until the end of the `with` block, which notes how it ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -106,8 +108,18 @@ class Run:
         """running, finished, interrupted or failed."""
         self._write_facts(read_facts(self.folder) | {"status": status})
 
-    def close(self) -> None:
-        self._lock.close()
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        ended = "interrupted" if kind and issubclass(kind, KeyboardInterrupt) else "failed" if kind else "finished"
+        try:
+            self.set_status(ended)
+        except UserError:
+            if kind is None:
+                raise  # otherwise the first error is the one to show
+        finally:
+            self._lock.close()
 
     def _write_facts(self, facts: dict[str, Any]) -> None:
         write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())
@@ -135,10 +147,21 @@ def machine_facts() -> dict[str, Any]:
     """What run.json says about where and how a run was made."""
     return {
         "longloop": __version__,
+        "commit": _commit(),
         "command": " ".join(sys.argv),
         "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "packages": {name: version(name) for name in ("torch", "transformers", "peft", "tokenizers")},
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
+
+
+def _commit() -> str:
+    """The commit of the longloop that runs, where it is a git checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def _sync(path: Path) -> None:

@@ -1,0 +1,158 @@
+"""What `envs`, `algos` and `models` print. Reads source files instead of importing them, so it answers at once."""
+
+import ast
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from longloop.algos import ALGOS
+from longloop.config import nearest
+from longloop.envs import ENVS
+from longloop.types import UserError
+
+console = Console(highlight=False)
+
+
+def envs(name: str | None) -> None:
+    if name is None:
+        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/new-environment.md.")
+        return
+    where = _where(ENVS, name, "environment")
+    console.print(_document(where), markup=False, soft_wrap=True)
+    console.print()
+    _options(name, "env", _constructor(where))
+    from longloop.build import World, named
+
+    world = World(named({"name": name}, ENVS, "env"), {})
+    counts = []
+    for split in ("train", "dev", "test"):
+        try:
+            counts.append(f"{split} {len(world.tasks(split))}")
+        except UserError:
+            continue  # a split it does not have
+    console.print(f"\nTasks: {', '.join(counts)}")
+
+
+def algos(name: str | None) -> None:
+    if name is None:
+        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/new-algorithm.md.")
+        return
+    where = _where(ALGOS, name, "algorithm")
+    console.print(_document(where), markup=False, soft_wrap=True)
+    console.print()
+    shared = _fields("longloop.algos.base:Algorithm")
+    own = {
+        key: (default, meaning or shared.get(key, ("", ""))[1]) for key, (default, meaning) in _fields(where).items()
+    }
+    _options(name, "algo", shared | own)
+
+
+def models(name: str | None) -> None:
+    if name is None:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("model.path", style="bold")
+        table.add_column("what it is")
+        table.add_row(
+            "tiny", "a Llama of some ten thousand random weights that reads characters; for tests and first runs"
+        )
+        table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
+        table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")
+        console.print(table)
+        console.print("\nmodel.lora_rank=16 trains adapters; 0 (the default) trains every weight.")
+        return
+    path = Path(name) / "config.json"
+    try:
+        shape = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError):
+        raise UserError(f"{name} is not a model's folder: there is no readable {path}.") from None
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for key in (
+        "model_type",
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "max_position_embeddings",
+    ):
+        table.add_row(key, str(shape.get(key, "-")))
+    console.print(table)
+
+
+def _list(known: Mapping[str, str], kind: str, hint: str) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"{kind}.name", style="bold", no_wrap=True)
+    table.add_column("what it is")
+    for name, where in known.items():
+        table.add_row(name, _document(where).partition("\n")[0])
+    console.print(table)
+    console.print(f"\n`longloop {kind}s NAME` shows one in full. {hint}", markup=False)
+
+
+def _options(name: str, kind: str, options: Mapping[str, tuple[str, str]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("setting", style="bold", no_wrap=True)
+    table.add_column("default")
+    table.add_column("")
+    for key, (default, meaning) in options.items():
+        table.add_row(f"{kind}.{key}", default, meaning)
+    console.print(table if options else f"{name} has no settings.")
+
+
+def _where(known: Mapping[str, str], name: str, kind: str) -> str:
+    if name not in known:
+        raise UserError(f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}.")
+    return known[name]
+
+
+def _source(where: str) -> ast.Module:
+    spec = importlib.util.find_spec(where.partition(":")[0])
+    assert spec is not None and spec.origin is not None
+    return ast.parse(Path(spec.origin).read_text())
+
+
+def _document(where: str) -> str:
+    return ast.get_docstring(_source(where)) or ""
+
+
+def _class(where: str) -> ast.ClassDef:
+    name = where.partition(":")[2]
+    return next(node for node in _source(where).body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _fields(where: str) -> dict[str, tuple[str, str]]:
+    """A dataclass's fields: name -> (default, the line under it)."""
+    found = {}
+    body = _class(where).body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if (
+            isinstance(node, ast.AnnAssign)
+            and node.value is not None
+            and "ClassVar" not in ast.unparse(node.annotation)
+        ):
+            found[ast.unparse(node.target)] = (ast.unparse(node.value), _string(following))
+    return found
+
+
+def _constructor(where: str) -> dict[str, tuple[str, str]]:
+    """A constructor's parameters: name -> (default, '')."""
+
+    def pairs() -> Iterator[tuple[str, tuple[str, str]]]:
+        for node in _class(where).body:
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                names = [argument.arg for argument in node.args.args[1:]]
+                defaults = [ast.unparse(default) for default in node.args.defaults]
+                required = [""] * (len(names) - len(defaults))
+                yield from ((name, (default, "")) for name, default in zip(names, required + defaults, strict=True))
+
+    return dict(pairs())
+
+
+def _string(node: ast.stmt | None) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return " ".join(node.value.value.split())
+    return ""

@@ -1,0 +1,107 @@
+"""`longloop`: the commands, and how mistakes are shown. What they do is in commands.py and listing.py."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longloop import __version__
+from longloop.types import UserError
+
+app = typer.Typer(
+    help="Train an LLM agent by reinforcement learning inside the environment it will work in.\n\n"
+    "Start with `longloop train configs/quickstart.toml`, then look at `longloop envs` and `longloop algos`.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Settings that replace the file's, as `key=value`: `algo.clip=0.2 steps=50`.")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which this is.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def train(
+    config: Annotated[str | None, typer.Argument(help="A TOML file; see `configs/`.")] = None,
+    overrides: Overrides = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue a run from its last finished step; `steps=N` may be changed.")
+    ] = None,
+) -> None:
+    """Train an agent and write a run folder.
+
+    One step is: K attempts at each of some tasks, credit for what was better than the others, an update. The folder
+    holds every trajectory, every number and the checkpoints; a run that was stopped or killed goes on with `--resume`.
+
+    `longloop train configs/quickstart.toml algo.name=grpo name=grpo-1`
+    """
+    from longloop.cli import commands
+
+    commands.train(config, overrides or [], resume)
+
+
+@app.command("eval")
+def evaluate(
+    target: Annotated[Path, typer.Argument(help="A run folder, or a config for the model before any training.")],
+    overrides: Overrides = None,
+    step: Annotated[int | None, typer.Option(help="Which checkpoint of the run; the newest by default.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Measure an agent: success, reward, pass@k, each with its interval and beside what doing nothing scores.
+
+    `longloop eval runs/quickstart eval.split=test eval.attempts=4`
+    """
+    from longloop.cli import commands
+
+    commands.evaluate(target, overrides or [], step, json)
+
+
+@app.command()
+def envs(name: Annotated[str | None, typer.Argument(help="Show one in full.")] = None) -> None:
+    """List the environments, or show one: what it is, its options and splits."""
+    from longloop.cli import listing
+
+    listing.envs(name)
+
+
+@app.command()
+def algos(name: Annotated[str | None, typer.Argument(help="Show one in full.")] = None) -> None:
+    """List the algorithms, or show one: its paper, its pseudo-code, its settings."""
+    from longloop.cli import listing
+
+    listing.algos(name)
+
+
+@app.command()
+def models(name: Annotated[str | None, typer.Argument(help="A model's folder, to see its shape.")] = None) -> None:
+    """Say which models can be used, or show the shape of one."""
+    from longloop.cli import listing
+
+    listing.models(name)
+
+
+def main() -> None:
+    """Run a command; show a mistake the user can mend as a sentence, without a traceback."""
+    try:
+        app()
+    except UserError as error:
+        print(f"longloop: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,94 @@
+"""What a person sees while a run is on: a live panel at a terminal, plain lines anywhere else, the lines in a log."""
+
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+
+class Progress:
+    """The report that training talks to. Use as a context manager."""
+
+    def __init__(self, steps: int, log: Path, console: Console) -> None:
+        self._steps = steps
+        self._console = console
+        self._log_path = log
+        self._live: Live | None = None
+        self._rows: list[list[str]] = []
+        self._now = ""
+        self._share = 0.0
+        self._done = 0
+        self._start = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        self._log_path.parent.mkdir(exist_ok=True)
+        self._log: TextIO = self._log_path.open("a")
+        if self._console.is_terminal:
+            self._live = Live(get_renderable=self._panel, console=self._console, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        self._log.close()
+
+    def phase(self, step: int, name: str) -> None:
+        self._now = f"step {step}/{self._steps}: {name}"
+        self._share = 0.0
+
+    def attempts(self, done: int, total: int) -> None:
+        """Episodes of the current phase."""
+        self._share = done / total
+
+    def step(self, metrics: dict[str, Any]) -> None:
+        row = self._row(metrics)
+        self._rows = [*self._rows[-9:], row]
+        line = "  ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row, strict=True) if value)
+        self._log.write(line + "\n")
+        self._log.flush()
+        if self._live is None:
+            self._console.print(line, soft_wrap=True)
+
+    def _row(self, metrics: dict[str, Any]) -> list[str]:
+        measured = metrics.get("eval")
+        evaluation = ""
+        if measured:
+            low, high = measured["success_interval"]
+            evaluation = f"{measured['success']:.1%} [{low:.0%}, {high:.0%}]"
+        if "time" not in metrics:
+            return [str(metrics["step"]), "", "", evaluation, "", "", "", ""]
+        self._done += 1
+        seconds = metrics["time"]
+        rate = metrics["action_tokens"] / max(seconds["collect"], 1e-9)
+        return [
+            f"{metrics['step']}/{self._steps}",
+            f"{metrics['success']:.1%}",
+            f"{metrics['reward']:.3f}",
+            evaluation,
+            f"{rate:.0f}",
+            f"{sum(seconds.values()):.1f}s",
+            self._left(metrics["step"]),
+            metrics["guard"],
+        ]
+
+    def _left(self, step: int) -> str:
+        left = (time.monotonic() - self._start) / self._done * (self._steps - step)
+        return f"{left:.0f}s" if left < 90 else f"{left / 60:.0f}min" if left < 5400 else f"{left / 3600:.1f}h"
+
+    def _panel(self) -> RenderableType:
+        table = Table(box=None, pad_edge=False)
+        for name in _COLUMNS:
+            table.add_column(name, no_wrap=True)
+        for row in self._rows:
+            table.add_row(*row)
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(self._now, ProgressBar(total=1.0, completed=self._share, width=30))
+        return Group(table, bar)
+
+
+_COLUMNS = ["step", "success", "reward", "eval success [95%]", "tokens/s", "took", "left", "guard"]
