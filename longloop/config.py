@@ -40,6 +40,8 @@ class ModelConfig(Section):
     """Computing precision: `auto` is float32 on CPU, bfloat16 (with float32 trained weights) on a GPU."""
     device: str = ""
     """`cpu`, `cuda`, ...; empty takes a GPU when there is one."""
+    threads: CountOrNone = 0
+    """CPU threads; 0 leaves the choice to torch. Results are the same to the bit only with the same number."""
     chat_template: str = ""
     """A file with a chat template to use instead of the tokenizer's own."""
     hidden: Count = 64

@@ -154,6 +154,8 @@ class Policy:
 
 def load(config: ModelConfig, seed: int) -> Policy:
     """The model a config names: `tiny`, a folder, or a name on the Hugging Face hub (from its cache when offline)."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
     if config.path == "tiny":
         module: Any = tiny.model(seed, config.hidden, config.layers)
         tokenizer: Any = tiny.tokenizer()

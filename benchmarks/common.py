@@ -1,0 +1,141 @@
+"""What the benchmarks share: random models, a one-word-one-token tokenizer, medians, and a process's peak memory."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "small": {
+        "vocab_size": 4096,
+        "hidden_size": 256,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+    },
+    "135m": {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "tie_word_embeddings": True,
+    },
+}
+"""Llama shapes: one of 6M weights for quick runs, and that of SmolLM2-135M."""
+
+_ROLES = ["<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
+_TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}"
+    "{% for call in m['tool_calls'] or [] %}{{ call['function'] | string }}{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+FRAMING = 3
+"""Ids the template adds to a message that the agent then answers: role, end, assistant."""
+
+
+def random_model(shape: str, seed: int = 0) -> LlamaForCausalLM:
+    """Random weights, made from the seed. Nothing is read from disk or fetched."""
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(LlamaConfig(max_position_embeddings=8192, **SHAPES[shape])).eval()
+
+
+def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
+    """`w17` is one id, and so is every word: texts have as many ids as they have words, whoever encodes them."""
+    words = vocab - len(_ROLES) - 2
+    backend = Tokenizer(models.WordLevel({"<unk>": 0} | {f"w{n}": n + 1 for n in range(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in [*_ROLES, "<|end|>"]])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>", chat_template=_TEMPLATE
+    )
+
+
+def policy(module: Any, tokenizer: Any = None, lora_rank: int = 0) -> Any:
+    """longloop's policy around a module, in float32 on the CPU."""
+    from longloop.config import ModelConfig
+    from longloop.learners.model import Policy
+
+    tokenizer = tokenizer or word_tokenizer(module.config.vocab_size)
+    return Policy(module, tokenizer, ModelConfig(device="cpu", dtype="float32", lora_rank=lora_rank))
+
+
+def peak_bytes() -> int:
+    """The most memory this process has had resident. (VmHWM: ru_maxrss would count the parent's before the exec.)"""
+    return _status("VmHWM")
+
+
+def resident_bytes() -> int:
+    """What this process has resident now."""
+    return _status("VmRSS")
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {key}; these benchmarks need Linux")
+
+
+def run_alone(script: str, *arguments: str) -> str:
+    """What one side prints when it runs in a Python of its own, so that its peak memory is its own."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(
+        [sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, check=True, env=environment
+    )
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of one run."""
+
+    wall: float
+    cpu: float
+    """Of all threads of this process: what other processes on the machine disturb least."""
+
+
+def alternate(sides: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[Took]]:
+    """Run the sides in turn, A B A B, so that a change in the machine's load meets all of them."""
+    took: dict[str, list[Took]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, run in sides.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            run()
+            took[name].append(Took(time.perf_counter() - wall, time.process_time() - cpu))
+    return took
+
+
+def ratios(theirs: Sequence[Took], ours: Sequence[Took]) -> tuple[list[float], list[float]]:
+    """How many times longer theirs took than ours next to it, by the clock and by CPU time."""
+    pairs = list(zip(theirs, ours, strict=True))
+    return [a.wall / b.wall for a, b in pairs], [a.cpu / b.cpu for a, b in pairs]
+
+
+def spread(values: Sequence[float]) -> str:
+    """`median [lowest..highest]`."""
+    return f"{median(values):.3g} [{min(values):.3g}..{max(values):.3g}]"
+
+
+def machine() -> str:
+    """The machine, in a line: without it no number means anything."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    cpu = names[0].split(":")[1].strip() if names else "unnamed CPU"
+    return (
+        f"{platform.machine()}, {cpu}, {os.cpu_count()} cores, torch {torch.__version__} with "
+        f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f} at the start"
+    )

@@ -1,0 +1,251 @@
+"""The native engine against transformers' `generate()` on the same multi-turn load.
+
+    .venv/bin/python benchmarks/engine_vs_generate.py [--model small|135m] [--repeats 5] [--threads 1]
+
+Every side samples exactly NEW tokens a turn at temperature 1 and returns their log-probs; what is observed between the
+turns is fixed beforehand. The sides:
+
+    engine          one asyncio task per episode, as rollouts are run
+    generate        one left-padded batch of all conversations per turn, KV cache within the turn
+    generate+cache  the same, with the DynamicCache kept between turns (few do this; it needs padding inside the row)
+"""
+
+import argparse
+import asyncio
+import functools
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+import common
+import torch
+from transformers import DynamicCache, LlamaForCausalLM
+
+from longloop.engines.cache import Decode
+from longloop.engines.native import NativeEngine
+from longloop.tokens.chat import Chat
+
+NEW = 32
+OBSERVED = (32, 48)
+"""At least and at most so many ids are observed before each turn, 40 on average."""
+
+Episode = tuple[list[int], list[float]]
+"""All ids of a conversation, and the log-probs of the sampled ones."""
+
+
+def observations(episodes: int, turns: int, vocab: int) -> list[list[list[int]]]:
+    """[episode][turn] -> the ids that arrive before that turn. No two episodes share an opening."""
+    draw = random.Random(0)
+    return [
+        [[draw.randrange(16, vocab - 16) for _ in range(draw.randint(*OBSERVED))] for _ in range(turns)]
+        for _ in range(episodes)
+    ]
+
+
+def run_engine(engine: NativeEngine, seen: list[list[list[int]]]) -> list[Episode]:
+    async def episode(number: int) -> Episode:
+        ids: list[int] = []
+        logprobs: list[float] = []
+        for turn, more in enumerate(seen[number]):
+            ids += more
+            sampled = await engine.sample(
+                ids,
+                session=str(number),
+                seed=1000 * number + turn,
+                max_tokens=NEW,
+                temperature=1.0,
+                stop_ids=frozenset(),
+            )
+            ids += sampled.ids
+            logprobs += sampled.logprobs
+        engine.forget(str(number))
+        return ids, logprobs
+
+    async def everyone() -> list[Episode]:
+        return await asyncio.gather(*(episode(number) for number in range(len(seen))))
+
+    result = asyncio.run(everyone())
+    engine.release()
+    return result
+
+
+@torch.inference_mode()
+def run_generate(module: LlamaForCausalLM, seen: list[list[list[int]]], keep_cache: bool) -> list[Episode]:
+    """Turn by turn, all conversations in one batch."""
+    result: list[Episode] = [([], []) for _ in seen]
+    row_BT = mask_BT = torch.zeros(len(seen), 0, dtype=torch.long)
+    cache = DynamicCache(config=module.config) if keep_cache else None
+    for turn in range(len(seen[0])):
+        for (ids, _), more in zip(result, seen, strict=True):
+            ids += more[turn]
+        if keep_cache:  # the row only grows: what is new is padded to one width and put behind what was read
+            more_BT, more_mask_BT = left_padded([more[turn] for more in seen])
+            row_BT, mask_BT = torch.cat([row_BT, more_BT], 1), torch.cat([mask_BT, more_mask_BT], 1)
+        else:
+            row_BT, mask_BT = left_padded([ids for ids, _ in result])
+        out = module.generate(
+            row_BT,
+            attention_mask=mask_BT,
+            past_key_values=cache,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            min_new_tokens=NEW,
+            max_new_tokens=NEW,
+            pad_token_id=0,
+            eos_token_id=None,
+            use_cache=True,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        new_BN = out.sequences[:, row_BT.shape[1] :]
+        logp_BN = torch.stack(out.logits, 1).log_softmax(-1).gather(2, new_BN[..., None])[..., 0]
+        for (ids, logprobs), new, logp in zip(result, new_BN.tolist(), logp_BN.tolist(), strict=True):
+            ids += new
+            logprobs += logp
+        row_BT, mask_BT = out.sequences, torch.cat([mask_BT, torch.ones_like(new_BN)], 1)
+    return result
+
+
+def left_padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, rows))
+    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    return ids, mask
+
+
+@torch.inference_mode()
+def check(module: LlamaForCausalLM, seen: list[list[list[int]]], episodes: list[Episode]) -> float:
+    """Every side did the work: the right ids in the right places, and log-probs that a plain forward pass confirms."""
+    worst = 0.0
+    for (ids, logprobs), turns in zip(episodes[::8], seen[::8], strict=True):
+        logp = module(torch.tensor([ids])).logits[0].log_softmax(-1)
+        at, sampled = 0, []
+        for more in turns:
+            assert ids[at : at + len(more)] == more
+            at += len(more) + NEW
+            sampled += range(at - NEW, at)
+        assert at == len(ids) and len(sampled) == len(logprobs)
+        gap = (torch.tensor(logprobs) - torch.stack([logp[i - 1, ids[i]] for i in sampled])).abs().max().item()
+        worst = max(worst, gap)
+    assert worst < 1e-3, f"log-probs are off by {worst}"
+    return worst
+
+
+@contextmanager
+def stopwatch(*places: tuple[Any, str]) -> Iterator[dict[str, float]]:
+    """Seconds spent in each method, callees included."""
+    seconds: dict[str, float] = defaultdict(float)
+
+    def timed(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                seconds[name] += time.perf_counter() - start
+
+        return call
+
+    before = [(owner, name, name in vars(owner), getattr(owner, name)) for owner, name in places]
+    for owner, name, _, function in before:
+        setattr(owner, name, timed(function, name))
+    yield seconds
+    for owner, name, its_own, function in before:
+        if its_own:
+            setattr(owner, name, function)
+        else:
+            delattr(owner, name)
+
+
+def shares(engine: NativeEngine, seen: list[list[list[int]]]) -> dict[str, float]:
+    """Where the engine's time goes, as shares of the whole."""
+    model = engine.model
+    places = [(Decode, "attend"), (model, "hidden"), (model, "logits"), (engine, "_draw"), (engine, "_step")]
+    start = time.perf_counter()
+    with stopwatch(*places) as spent:
+        run_engine(engine, seen)
+    whole = time.perf_counter() - start
+    parts = {
+        "forward without attention": spent["hidden"] - spent["attend"],
+        "attention and KV writes": spent["attend"],
+        "language-model head": spent["logits"],
+        "sampling": spent["_draw"],
+        "engine's own Python": spent["_step"] - spent["hidden"] - spent["logits"] - spent["_draw"],
+        "asyncio and episodes": whole - spent["_step"],
+    }
+    return {name: seconds / whole for name, seconds in parts.items()}
+
+
+def sides(shape: str, episodes: int, only: str = "") -> dict[str, Callable[[list[list[list[int]]]], list[Episode]]]:
+    """What to time, by name. `only`: build no more than this one needs."""
+    made: dict[str, Callable[[list[list[list[int]]]], list[Episode]]] = {}
+    if only in ("", "engine"):
+        policy = common.policy(common.random_model(shape))
+        engine = NativeEngine(policy, Chat(policy.tokenizer), slots=episodes)
+        made["engine"] = functools.partial(run_engine, engine)
+    if only != "engine":
+        module = common.random_model(shape)
+        made["generate"] = functools.partial(run_generate, module, keep_cache=False)
+        made["generate+cache"] = functools.partial(run_generate, module, keep_cache=True)
+    return {name: run for name, run in made.items() if only in ("", name)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=list(common.SHAPES), default="small")
+    parser.add_argument("--episodes", type=int, default=24)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="of torch; more than one suffers on a shared machine")
+    parser.add_argument("--only", default="", help=argparse.SUPPRESS)  # one side, once: prints its peak memory
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    seen = observations(options.episodes, options.turns, common.SHAPES[options.model]["vocab_size"])
+    runs = sides(options.model, options.episodes, options.only)
+    if options.only:
+        before = common.resident_bytes()
+        runs[options.only](seen)
+        print(before, common.peak_bytes())
+        return
+    print(common.machine())
+    tokens = options.episodes * options.turns * NEW
+    print(
+        f"{options.model}: {options.episodes} episodes, {options.turns} turns, {NEW} new tokens a turn, {tokens} in all"
+    )
+
+    module = common.random_model(options.model)
+    for name, run in runs.items():  # warms up, too
+        print(f"{name}: log-probs agree with a plain forward pass to {check(module, seen, run(seen)):.1e}")
+    took = common.alternate({name: functools.partial(run, seen) for name, run in runs.items()}, options.repeats)
+
+    arguments = ["--model", options.model, "--episodes", options.episodes, "--turns", options.turns]
+    arguments += ["--threads", options.threads]
+    print(
+        f"\n{'':16}{'tokens a second':>26}{'engine faster by':>24}{'by CPU time':>22}{'peak MB':>10}{'of it work':>12}"
+    )
+    for name in runs:
+        before, peak = map(int, common.run_alone(__file__, "--only", name, *map(str, arguments)).split())
+        rate = common.spread([tokens / each.wall for each in took[name]])
+        wall, cpu = common.ratios(took[name], took["engine"])
+        print(
+            f"{name:16}{rate:>26}{common.spread(wall):>24}{common.spread(cpu):>22}{peak / 1e6:>10.0f}"
+            f"{(peak - before) / 1e6:>12.0f}"
+        )
+    for name in list(runs)[1:]:
+        print(f"\nengine against {name}: {median(common.ratios(took[name], took['engine'])[0]):.2f}x", end="")
+    print("\n(target against generate: 2x)")
+    engine = runs["engine"].args[0]
+    print("\nwhere the engine's time goes:")
+    for name, share in shares(engine, seen).items():
+        print(f"  {name:28}{share:6.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The config: what it accepts, and how it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from longloop import config
+from longloop.algos.loop import Loop
+from longloop.config import options_for
+from longloop.envs.guess import Guess
+from longloop.types import UserError
+from tests.helpers import write_config
+
+CONFIGS = sorted(Path("configs").glob("*.toml"))
+
+
+def refuse(tmp_path, text: str, *overrides: str) -> str:
+    with pytest.raises(UserError) as error:
+        config.load(write_config(tmp_path, text), overrides)
+    return str(error.value)
+
+
+def test_every_committed_config_is_valid():
+    assert CONFIGS
+    for path in CONFIGS:
+        from longloop import build
+
+        loaded = config.load(path)
+        build.world(loaded).tasks(loaded.split)
+        build.algorithm(loaded)
+
+
+def test_what_is_saved_reads_back_the_same(tmp_path):
+    loaded = config.load(write_config(tmp_path), ["algo.clip=0.3", "rollout.stop=['x', 'y']"])
+    assert config.load(write_config(tmp_path, loaded.to_toml())) == loaded
+
+
+def test_overrides_are_toml_values_and_bare_words_are_strings(tmp_path):
+    loaded = config.load(write_config(tmp_path), ["steps=7", "eval.split=test", "algo.clip=0.25", "save.every = 2"])
+    assert (loaded.steps, loaded.eval.split, loaded.algo["clip"], loaded.save.every) == (7, "test", 0.25, 2)
+
+
+def test_unknown_key_is_named_with_file_and_nearest(tmp_path):
+    message = refuse(tmp_path, "[env]\nname = 'guess'\n[rollout]\nmax_turn = 3\n")
+    assert "'rollout.max_turn'" in message
+    assert "config.toml" in message
+    assert "Did you mean 'rollout.max_turns'?" in message
+
+
+def test_unknown_override_says_command_line(tmp_path):
+    message = refuse(tmp_path, "[env]\nname = 'guess'\n", "stepz=3")
+    assert "command line" in message
+    assert "'steps'" in message
+
+
+def test_wrong_type_is_named(tmp_path):
+    message = refuse(tmp_path, "steps = 'many'\n[env]\nname = 'guess'\n")
+    assert "'steps'" in message
+    assert "integer" in message
+    assert "'many'" in message
+    assert "greater than 0" in refuse(tmp_path, "steps = 0\n[env]\nname = 'guess'\n")
+
+
+def test_missing_table_newer_format_bad_toml_and_missing_file(tmp_path):
+    assert "lacks the key 'env'" in refuse(tmp_path, "steps = 1\n")
+    assert "format 99" in refuse(tmp_path, "format = 99\nnews = true\n")
+    assert "not valid TOML" in refuse(tmp_path, "steps = \n")
+    with pytest.raises(UserError, match=r"nowhere\.toml"):
+        config.load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("override", ["steps", "=3", ".=3", "steps.x=3"])
+def test_malformed_overrides(tmp_path, override):
+    refuse(tmp_path, "steps = 1\n[env]\nname = 'guess'\n", override)
+
+
+def test_options_are_checked_against_the_class():
+    assert options_for(Loop, {"name": "loop", "clip": 0.2, "ratio": "turn"}, "algo") == {"clip": 0.2, "ratio": "turn"}
+    with pytest.raises(UserError, match=r"algo\.clipp.*Did you mean 'algo\.clip'"):
+        options_for(Loop, {"clipp": 0.2}, "algo")
+    with pytest.raises(UserError, match=r"algo\.ratio = 'word'"):
+        options_for(Loop, {"ratio": "word"}, "algo")
+    with pytest.raises(UserError, match=r"env\.tries"):
+        options_for(Guess, {"tries": "two"}, "env")

@@ -1,0 +1,452 @@
+"""The native engine: the model's own numbers, whatever else is being sampled, with nothing read twice or kept twice."""
+
+import asyncio
+import copy
+import gc
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from longloop.algos.loop import Loop
+from longloop.config import LearnerConfig, ModelConfig
+from longloop.engines.attention import Packed
+from longloop.engines.native import NativeEngine
+from longloop.learners import tiny
+from longloop.learners.local import LocalLearner
+from longloop.learners.model import Policy
+from longloop.tokens.chat import Chat
+from longloop.types import Minibatch, Sample, Sampled
+from tests.templates import tokenizer
+
+TOKENIZER = tiny.tokenizer()
+CHAT = Chat(TOKENIZER)
+V = len(TOKENIZER)
+WINDOW = 8
+_SIZES: dict[str, Any] = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+
+def config(family: str, window: int = WINDOW) -> PreTrainedConfig:
+    if family == "gemma3":
+        kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+        return Gemma3TextConfig(**_SIZES, head_dim=8, sliding_window=window, layer_types=kinds, query_pre_attn_scalar=8)
+    if family == "mistral":
+        return MistralConfig(**_SIZES, sliding_window=window)
+    if family == "qwen3":
+        return Qwen3Config(**_SIZES, head_dim=16)
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**_SIZES)
+
+
+FAMILIES = ["llama", "qwen2", "qwen3", "gemma3", "mistral"]
+
+
+def plain_module(family: str, seed: int = 0, window: int = WINDOW, attention: str = "eager") -> Any:
+    """A random model with weights large enough that every part of it, attention above all, shows in its output."""
+    module = AutoModelForCausalLM.from_config(config(family, window), attn_implementation=attention).eval()
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            offset = torch.randn_like(parameter) * 0.2
+            parameter.copy_(offset if parameter.ndim > 1 else parameter + offset)
+    return module
+
+
+def policy_of(module: Any, lora_rank: int = 0) -> Policy:
+    """A policy around a copy, so that the plain module stays what it is."""
+    return Policy(copy.deepcopy(module), TOKENIZER, ModelConfig(device="cpu", lora_rank=lora_rank))
+
+
+def engine_of(module: Any, **options: int) -> NativeEngine:
+    return NativeEngine(policy_of(module), CHAT, **options)
+
+
+@torch.no_grad()
+def plain_logprobs(module: Any, ids: Sequence[int], count: int, temperature: float = 1.0) -> list[float]:
+    """Of the last tokens, by Hugging Face's own code over the whole sequence."""
+    logp = (module(torch.tensor([ids])).logits[0].float() / temperature).log_softmax(-1)
+    return [logp[at - 1, ids[at]].item() for at in range(len(ids) - count, len(ids))]
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, V, length).tolist()
+
+
+def ask(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Coroutine[Any, Any, Sampled]:
+    defaults: dict[str, Any] = {"seed": 0, "max_tokens": 10, "temperature": 1.0, "stop_ids": frozenset()}
+    return engine.sample(ids, session=session, **(defaults | options))
+
+
+def sample(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Sampled:
+    return asyncio.run(ask(engine, ids, session, **options))
+
+
+async def talk(engine: NativeEngine, session: str, seed: int, lengths: Sequence[int], **options: Any) -> list[Sampled]:
+    """Several turns: random context of the given lengths, each answered by the model."""
+    ids: list[int] = []
+    said = []
+    for turn, length in enumerate(lengths):
+        ids += prompt(100 * seed + turn, length)
+        said.append(await ask(engine, ids, session, seed=seed, **options))
+        ids += said[-1].ids
+    return said
+
+
+def assert_same(one: Sampled, other: Sampled, tolerance: float = 1e-5) -> None:
+    assert one.ids == other.ids and one.finish == other.finish
+    assert one.logprobs == pytest.approx(other.logprobs, abs=tolerance)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sampled_logprobs_are_the_models_own(family: str, attention: str) -> None:
+    """Over several turns and several sessions at once, against Hugging Face's forward over each whole sequence."""
+    module = plain_module(family, attention=attention)
+    engine = engine_of(module)
+    lengths = {"a": (20, 7, 1), "b": (3, 30, 5), "c": (11, 2, 2)}
+
+    async def all_talks() -> list[list[Sampled]]:
+        talks = (talk(engine, s, n, lengths[s], temperature=0.8) for n, s in enumerate(lengths))
+        return await asyncio.gather(*talks)
+
+    for number, (session, turns) in enumerate(zip(lengths, asyncio.run(all_talks()), strict=True)):
+        ids: list[int] = []
+        for turn, said in enumerate(turns):
+            ids += [*prompt(100 * number + turn, lengths[session][turn]), *said.ids]
+            assert said.logprobs == pytest.approx(plain_logprobs(module, ids, 10, 0.8), abs=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_logprobs_are_the_models_own(family: str) -> None:
+    """The learner's path: sequences of many lengths end to end, in one forward pass or in several."""
+    module = plain_module(family)
+    lengths = [5, 33, 5, 2, 20, 33, 9]
+    samples = [_sample(prompt(n, length), place=n) for n, length in enumerate(lengths)]
+    for micro_tokens in (1000, 40, 1):
+        settings = LearnerConfig(micro_tokens=micro_tokens, chunk=7)
+        learner = LocalLearner(policy_of(module), Loop(), settings, temperature=0.7, seed=0)
+        for one, row in zip(samples, learner.logprobs(samples), strict=True):
+            assert row == pytest.approx([0.0, *plain_logprobs(module, one.ids, len(one.ids) - 1, 0.7)], abs=1e-4)
+
+
+def _sample(ids: Sequence[int], place: int = 0, prompt: int = 1, logprobs: Sequence[float] = ()) -> Sample:
+    n = len(ids)
+    mask = (0,) * prompt + (1,) * (n - prompt)
+    given = (0.0,) * prompt + tuple(logprobs) if logprobs else (0.0,) * n
+    return Sample(tuple(ids), mask, given, (0,) * n, (1.0,) * n, (1.0,) * n, trajectory=(place, 0))
+
+
+@pytest.mark.parametrize("family", ["gemma3", "mistral"])
+def test_the_sliding_window_matters_here(family: str) -> None:
+    """Without it these models say something else, so that the tests above would notice its absence."""
+    narrow, wide = plain_module(family), plain_module(family, window=500)
+    gap = np.subtract(plain_logprobs(narrow, prompt(0, 30), 10), plain_logprobs(wide, prompt(0, 30), 10))
+    assert np.abs(gap).max() > 1e-2
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_request_gets_the_same_whatever_else_is_sampled(family: str) -> None:
+    """Alone; among seven that join and leave; with one slot, so that all is read again; with prompts read in pieces."""
+    module = plain_module(family)
+    lengths = (25, 6, 9)
+    alone = asyncio.run(talk(engine_of(module), "mine", 1, lengths, max_tokens=12))
+
+    async def company(engine: NativeEngine) -> list[Sampled]:
+        async def other(n: int) -> None:
+            for _ in range(3 * n):
+                await asyncio.sleep(0)
+            await talk(engine, f"other {n}", n + 2, (3 + 4 * n, 5), max_tokens=2 + n, temperature=0.5 + 0.1 * n)
+
+        mine, *_ = await asyncio.gather(talk(engine, "mine", 1, lengths, max_tokens=12), *map(other, range(7)))
+        return mine
+
+    for options in ({}, {"slots": 1}, {"slots": 3}, {"step_tokens": 4}, {"slots": 2, "step_tokens": 3}):
+        for turns in (
+            asyncio.run(company(engine_of(module, **options))),
+            asyncio.run(talk(engine_of(module, **options), "mine", 1, lengths, max_tokens=12)),
+        ):
+            for one, other in zip(turns, alone, strict=True):
+                assert_same(one, other)
+
+
+def test_only_what_is_new_is_read() -> None:
+    """A session's next turn costs its new tokens. (The last sampled token of a turn was never read.)"""
+    engine = engine_of(plain_module("llama"))
+    first = prompt(0, 20)
+    said = sample(engine, first, max_tokens=5)
+    assert engine.forwarded == 20 + 4
+    second = [*first, *said.ids, *prompt(1, 6)]
+    sample(engine, second, max_tokens=3)
+    assert engine.forwarded == 24 + (1 + 6) + 2
+    sample(engine, [*first[:10], *prompt(2, 7)], max_tokens=1)  # history was rewritten after ten tokens
+    assert engine.forwarded == 33 + 7
+
+
+@pytest.mark.parametrize("step_tokens", [4096, 16])
+def test_a_groups_opening_is_read_once(step_tokens: int) -> None:
+    """Four attempts at two tasks: each opening once, and one token of it again where the attempts part."""
+    engine = engine_of(plain_module("llama"), step_tokens=step_tokens)
+
+    async def groups() -> None:
+        await asyncio.gather(
+            *(ask(engine, prompt(task, 50), f"{task}/{k}", seed=k, max_tokens=5) for k in range(4) for task in range(2))
+        )
+
+    asyncio.run(groups())
+    assert engine.forwarded == 2 * (50 + 3) + 8 * 4
+
+
+def test_a_forgotten_session_gives_up_its_slot_first() -> None:
+    """Else the session that has waited longest would lose its own, and be read again."""
+    engine = engine_of(plain_module("llama"), slots=2)
+    said = sample(engine, prompt(0, 20), "a", max_tokens=1)
+    sample(engine, prompt(1, 20), "b", max_tokens=1)
+    engine.forget("b")
+    sample(engine, prompt(2, 20), "c", max_tokens=1)
+    before = engine.forwarded
+    sample(engine, [*prompt(0, 20), *said.ids, 1], "a", max_tokens=1)
+    assert engine.forwarded == before + 2
+
+
+def test_new_weights_are_used_at_once_and_nothing_old_is_kept() -> None:
+    """Once the version changes, also in the middle of a request."""
+    module = plain_module("llama")
+    engine = engine_of(module)
+    policy = engine.model
+    sample(engine, prompt(0, 20))
+    before = engine.forwarded
+    other = plain_module("llama", seed=9)
+    policy.module.load_state_dict(other.state_dict())
+    policy.version += 1
+    said = sample(engine, prompt(0, 20))
+    assert engine.forwarded == before + 20 + 9
+    assert said.logprobs == pytest.approx(plain_logprobs(other, [*prompt(0, 20), *said.ids], 10), abs=1e-4)
+
+    async def changed_midway() -> Sampled:
+        request = asyncio.ensure_future(ask(engine, prompt(0, 20), max_tokens=10))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not request.done()
+        policy.module.load_state_dict(module.state_dict())
+        policy.version += 1
+        return await request
+
+    said = asyncio.run(changed_midway())
+    assert said.logprobs[-3:] == pytest.approx(plain_logprobs(module, [*prompt(0, 20), *said.ids], 3), abs=1e-4)
+
+
+def chi_square(drawn: Sequence[int], p_V: np.ndarray) -> tuple[float, float]:
+    """The statistic, and a bound on it: its mean plus five of its standard deviations (about one in a million)."""
+    rare = p_V * len(drawn) < 5  # too few to be nearly normal: counted as one
+    counts = np.bincount(drawn, minlength=len(p_V))
+    seen, wanted = np.append(counts[~rare], counts[rare].sum()), np.append(p_V[~rare], p_V[rare].sum()) * len(drawn)
+    freedom = len(seen) - 1
+    return float(((seen - wanted) ** 2 / wanted).sum()), freedom + 5 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_tokens_are_drawn_from_the_tempered_softmax(temperature: float) -> None:
+    """4000 seeds on one prompt; the same draws do not fit the distribution at another temperature."""
+    module = plain_module("llama", seed=3)
+    engine = engine_of(module)
+    ids = prompt(5, 12)
+
+    async def draw() -> list[Sampled]:
+        asked = (ask(engine, ids, str(n), seed=n, max_tokens=1, temperature=temperature) for n in range(4000))
+        return await asyncio.gather(*asked)
+
+    drawn = [said.ids[0] for said in asyncio.run(draw())]
+    with torch.no_grad():
+        logits_V = module(torch.tensor([ids])).logits[0, -1].double()
+    statistic, bound = chi_square(drawn, (logits_V / temperature).softmax(-1).numpy())
+    assert statistic < bound
+    statistic, bound = chi_square(drawn, (logits_V / (1.7 - temperature)).softmax(-1).numpy())
+    assert statistic > 2 * bound
+
+
+def test_at_temperature_zero_the_likeliest_token_is_taken() -> None:
+    module = plain_module("qwen2")
+    ids = prompt(0, 10)
+    one, other = (sample(engine_of(module), ids, seed=seed, temperature=0.0, max_tokens=15) for seed in (1, 2))
+    assert one == other
+    with torch.no_grad():
+        logits = module(torch.tensor([[*ids, *one.ids]])).logits[0, len(ids) - 1 : -1]
+    assert one.ids == tuple(logits.argmax(-1).tolist())
+
+
+def test_a_seed_decides() -> None:
+    engine = engine_of(plain_module("llama"))
+    one, again, other = (sample(engine, prompt(0, 10), seed=seed) for seed in (1, 1, 2))
+    assert one.ids == again.ids != other.ids
+
+
+def test_end_ids_and_the_token_limit_end_a_turn() -> None:
+    """The end token is the last of the ids; the limit is exact; both leave what came before as it was."""
+    engine = engine_of(plain_module("llama"))
+    free = sample(engine, prompt(0, 10), max_tokens=30)
+    assert free.finish == "length" and len(free.ids) == len(free.logprobs) == 30
+    end = free.ids[7]
+    first = free.ids.index(end)
+    stopped = sample(engine, prompt(0, 10), max_tokens=30, stop_ids=frozenset({end}))
+    assert stopped.finish == "stop" and stopped.ids == free.ids[: first + 1]
+    at_limit = sample(engine, prompt(0, 10), max_tokens=first + 1, stop_ids=frozenset({end}))
+    assert at_limit.finish == "stop" and at_limit.ids == stopped.ids
+
+
+class Parrot:
+    """A model that says a given sequence of ids."""
+
+    version = 0
+    device = torch.device("cpu")
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids = ids
+
+    def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Any) -> Tensor:
+        return position_T[:, None]
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        next_N = torch.tensor([self.ids[at] for at in hidden_ND[:, 0]])
+        return 50.0 * torch.nn.functional.one_hot(next_N, 1000).float()
+
+
+@pytest.mark.parametrize("stop", ["fox", "🦊🦊", "é\n", "x y z fox 🦊🦊 né", "\n\n"])
+def test_stop_strings_end_a_turn(stop: str) -> None:
+    """At the token that completes one, though it be spread over many tokens, of which some are parts of a letter."""
+    chat = Chat(tokenizer("chatml"))
+    text = "quick x y z fox 🦊🦊 né\n\nend of it"
+    ids = [id for letter in text for id in chat.encode(letter)]
+    assert len(ids) > len(text)
+    engine = NativeEngine(Parrot([0, *ids, 1, 1]), chat)
+    said = sample(engine, [7, 7], max_tokens=len(ids), stop=["never", stop])
+    assert said.finish == "stop"
+    assert chat.decode(said.ids) == text[: text.index(stop) + len(stop)]
+    assert sample(engine, [7, 7], max_tokens=len(ids), stop=["never"]).finish == "length"
+
+
+def test_a_cancelled_request_disturbs_nobody() -> None:
+    """The others get what they would have got, and all slots are free afterwards."""
+    module = plain_module("llama")
+    engine = engine_of(module, slots=3)
+    undisturbed = [sample(engine_of(module), prompt(n, 10), seed=n, max_tokens=20) for n in range(5)]
+
+    async def cancel_two() -> list[Any]:
+        requests = [asyncio.ensure_future(ask(engine, prompt(n, 10), f"{n}", seed=n, max_tokens=20)) for n in range(5)]
+        for _ in range(6):
+            await asyncio.sleep(0)
+        requests[1].cancel()  # running
+        requests[4].cancel()  # waiting for a slot
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    results = asyncio.run(cancel_two())
+    for n, result in enumerate(results):
+        if n in (1, 4):
+            assert isinstance(result, asyncio.CancelledError)
+        else:
+            assert_same(result, undisturbed[n])
+    for n in (1, 4):
+        assert_same(sample(engine, prompt(n, 10), f"again {n}", seed=n, max_tokens=20), undisturbed[n])
+
+
+def test_an_exception_in_the_model_reaches_every_request() -> None:
+    """Those being sampled and those waiting for a slot. What comes later is read anew, not from a torn memory."""
+    module = plain_module("llama")
+    engine = engine_of(module, slots=2)
+    hidden, passes = engine.model.hidden, iter(range(1, 1000))
+
+    def fail_twice(*arguments: Any) -> Tensor:
+        if next(passes) in (3, 4):
+            raise RuntimeError("out of memory")
+        return hidden(*arguments)
+
+    engine.model.hidden = fail_twice
+
+    async def three() -> list[Any]:
+        requests = (ask(engine, prompt(n, 10), f"{n}", seed=n) for n in range(3))
+        return await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 60)
+
+    assert [str(result) for result in asyncio.run(three())] == ["out of memory"] * 3
+    with pytest.raises(RuntimeError, match="out of memory"):
+        sample(engine, prompt(7, 10), "7")  # this time while the prompt is read
+    for n in (7, 0, 1):
+        said = sample(engine, prompt(n, 10), f"{n}", seed=n)
+        assert said.logprobs == pytest.approx(plain_logprobs(module, [*prompt(n, 10), *said.ids], 10), abs=1e-4)
+
+
+def test_release_gives_all_memory_back() -> None:
+    engine = engine_of(plain_module("llama"))
+    before = sample(engine, prompt(0, 20))
+    assert engine.slots.bytes >= 2 * 3 * 29 * 32 // 2 * 4  # both sides, layers, tokens, key heads' width, float32
+    engine.release()
+    assert engine.slots.bytes == 0
+    assert_same(sample(engine, prompt(0, 20)), before)
+
+
+def test_one_copy_of_the_weights() -> None:
+    """Engine and learner hold the same memory, and after sampling and an update there is no other with its content."""
+    policy = policy_of(plain_module("llama", seed=77))
+    engine = NativeEngine(policy, CHAT)
+    learner = LocalLearner(policy, Loop(), LearnerConfig(), temperature=1.0, seed=0)
+    said = sample(engine, prompt(0, 10))
+    one = _sample([*prompt(0, 10), *said.ids], prompt=10, logprobs=said.logprobs)
+    assert learner.update(Minibatch([one], 1.0, step=1, on_policy=True), Loop().loss).stop == ""
+    assert engine.model is learner.policy
+    held = {name: parameter.data_ptr() for name, parameter in engine.model.module.named_parameters()}
+    assert held == {name: parameter.data_ptr() for name, parameter in learner.parameters.items()}
+    tensors = [x for x in gc.get_objects() if issubclass(type(x), Tensor) and x.dtype == torch.float32]
+    for name, parameter in learner.parameters.items():
+        if parameter.ndim > 1:
+            copies = [x for x in tensors if x.shape == parameter.shape and torch.equal(x.detach(), parameter.detach())]
+            assert {x.data_ptr() for x in copies} == {held[name]}
+
+
+def test_adapters_are_live_in_the_engine() -> None:
+    """A changed adapter changes what is sampled; without them the base model speaks, to the last bit."""
+    module = plain_module("qwen3")
+    policy, base = policy_of(module, lora_rank=4), policy_of(module)
+    engine = NativeEngine(policy, CHAT)
+    ids = prompt(0, 15)
+    fresh = sample(engine, ids)  # lora_B begins at zero
+    assert_same(fresh, sample(NativeEngine(base, CHAT), ids))
+    with torch.no_grad():
+        torch.manual_seed(0)
+        for name, parameter in policy.trainable().items():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.3)
+    policy.version += 1
+    changed = sample(engine, ids, temperature=0.9)
+    sequence = [*ids, *changed.ids]
+    learner = LocalLearner(policy, Loop(), LearnerConfig(), temperature=0.9, seed=0)
+    assert changed.logprobs == pytest.approx(learner.logprobs([_sample(sequence)])[0][-10:], abs=1e-4)
+    assert np.abs(np.subtract(changed.logprobs, plain_logprobs(module, sequence, 10, 0.9))).max() > 1e-2
+
+    def all_logits(policy: Policy) -> Tensor:
+        with torch.no_grad():
+            at = torch.arange(len(sequence))
+            return policy.logits(policy.hidden(torch.tensor(sequence), at, Packed([len(sequence)])))
+
+    with policy.without_adapters():
+        assert torch.equal(all_logits(policy), all_logits(base))
+    assert not torch.equal(all_logits(policy), all_logits(base))

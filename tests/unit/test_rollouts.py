@@ -1,0 +1,462 @@
+"""Episodes and groups: a bad environment is a recorded outcome, never a reward, a crash or a hang."""
+
+import asyncio
+import inspect
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from longloop.algos.loop import Loop
+from longloop.config import ModelConfig, RolloutConfig
+from longloop.engines.native import NativeEngine
+from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.guess import Guess
+from longloop.learners import tiny
+from longloop.learners.model import load
+from longloop.rollout.episode import Setting, run_episode
+from longloop.rollout.groups import GroupRollouts
+from longloop.tokens.chat import Chat
+from longloop.types import Group, Message, Outcome, Step, StopReason, Task, Trajectory, UserError
+
+CHAT = Chat(tiny.tokenizer())
+TASKS = [Task(f"task {n}", "train", {"number": n}) for n in range(3)]
+NEVER = threading.Event()
+
+
+@dataclass
+class Log:
+    """What the environments of a test have seen."""
+
+    made: int = 0
+    live: int = 0
+    most: int = 0
+    started: list[str] = field(default_factory=list)
+    finished: Counter[int] = field(default_factory=Counter)
+
+
+class Env:
+    """Two turns, then a reward of 1. Notes in the log what is done with it."""
+
+    turns = 2
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.number = log.made
+        log.made += 1
+        log.live += 1
+        log.most = max(log.most, log.live)
+
+    async def start(self, task: Task) -> Sequence[Message]:
+        self.log.started.append(task.id)
+        await asyncio.sleep(0)
+        return [Message("user", "go")]
+
+    async def step(self, action: Message) -> Step:
+        self.turns -= 1
+        await asyncio.sleep(0)
+        return Step([Message("user", "on")], done=self.turns == 0)
+
+    async def finish(self) -> Outcome:
+        self.note_finish()
+        return Outcome(1.0, True, {"verdict": "good"})
+
+    def note_finish(self) -> None:
+        self.log.finished[self.number] += 1
+        self.log.live -= 1
+
+
+def rollouts(make: Callable[[], Any], *, abandon: bool = True, say: Any = ("a",), **limits: Any) -> GroupRollouts:
+    engine = ScriptedEngine(None, CHAT, say if callable(say) else list(say))
+    return GroupRollouts(Setting(make, CHAT, engine, RolloutConfig(**limits), 1.0), "test", abandon=abandon)
+
+
+def collect(what: GroupRollouts, tasks: Sequence[Task] = TASKS[:1], k: int = 4, seed: int = 0) -> list[Group]:
+    """Every test ends: what should take a moment may not take a minute."""
+    return asyncio.run(asyncio.wait_for(what.groups(tasks, k, seed), 60))
+
+
+def test_every_task_has_its_first_attempt_before_any_has_its_second() -> None:
+    """And the groups are in the order of the tasks, each with its attempts in their order."""
+    log = Log()
+    groups = collect(rollouts(lambda: Env(log), concurrency=1), TASKS, k=2)
+    assert log.started == [task.id for task in TASKS] * 2
+    assert [group.task for group in groups] == TASKS
+    assert [[t.attempt for t in group.trajectories] for group in groups] == [[0, 1]] * 3
+    assert all(t.task is group.task for group in groups for t in group.trajectories)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 50])
+def test_so_many_environments_live_at_once_and_no_more(concurrency: int) -> None:
+    log = Log()
+    collect(rollouts(lambda: Env(log), concurrency=concurrency), TASKS, k=4)
+    assert log.most == min(concurrency, 12)
+    assert log.made == 12 and log.live == 0
+
+
+def test_a_finished_attempt() -> None:
+    """Its turns, with what was heard and said, its reward and the verifier's notes."""
+    log = Log()
+    one = collect(rollouts(lambda: Env(log), say=["first", "second"]), k=1)[0].trajectories[0]
+    assert (one.stop, one.reward, one.success, one.error) == (StopReason.FINISHED, 1.0, True, "")
+    assert one.info == {"verdict": "good"}
+    assert [turn.context[0].content for turn in one.turns] == ["go", "on"]
+    assert [turn.action.content for turn in one.turns] == ["first", "second"]
+    assert all(turn.finish == "stop" and turn.seconds.keys() == {"sample", "env"} for turn in one.turns)
+    (stretch,) = one.stretches()
+    conversation = [m for turn in one.turns for m in (*turn.context, turn.action)]
+    assert stretch.ids == CHAT.encode(CHAT.render(conversation, generate=False))
+
+
+def test_an_attempt_that_used_its_turns_is_scored() -> None:
+    log = Log()
+    one = collect(rollouts(lambda: Env(log), max_turns=1), k=1)[0].trajectories[0]
+    assert (one.stop, one.reward, len(one.turns)) == (StopReason.MAX_TURNS, 1.0, 1)
+    assert one.stop.scored and log.finished == {0: 1}
+
+
+@pytest.mark.parametrize("context", range(12, 32))
+def test_an_attempt_that_filled_the_context_is_scored(context: int) -> None:
+    """The limit holds for context and action together, wherever it falls; at its end the action is cut."""
+    log = Log()
+    # <|user|>go<|end|><|assistant|> is 5 tokens, "aaaaa<|end|>" is 6, <|user|>on<|end|><|assistant|> is 5.
+    one = collect(rollouts(lambda: Env(log), context=context, say=["aaaaa"]), k=1)[0].trajectories[0]
+    tokens = sum(len(turn.context_ids) + len(turn.action_ids) for turn in one.turns)
+    assert tokens == min(context, 5 + 6 + 5 + 6) if context > 5 + 6 + 5 else 5 + 6
+    assert one.stop == (StopReason.FINISHED if context > 16 else StopReason.CONTEXT_FULL)
+    assert [turn.finish for turn in one.turns] == ["stop", "stop" if context >= 22 else "length"][: len(one.turns)]
+    assert one.reward == 1.0 and log.finished == {0: 1}
+
+
+def test_an_opening_longer_than_the_context_is_the_users_mistake() -> None:
+    with pytest.raises(UserError, match=r"opening of task 'task 0' has 5 tokens and rollout.context is 5"):
+        collect(rollouts(lambda: Env(Log()), context=5))
+
+
+def test_an_action_of_too_many_tokens_is_cut_and_the_episode_goes_on() -> None:
+    """The environment gets the cut text; the end token that is missing comes with the next context."""
+    one = collect(rollouts(lambda: Env(Log()), turn_tokens=3, say=["abcdef", "x"]), k=1)[0].trajectories[0]
+    assert [turn.finish for turn in one.turns] == ["length", "stop"]
+    assert [turn.action.content for turn in one.turns] == ["abc", "x"]
+    assert one.turns[1].context_ids[0] in CHAT.end_ids
+    assert one.stop is StopReason.FINISHED
+
+
+async def raises(self: Env, *_: Any) -> Any:
+    raise ValueError("boom")
+
+
+def raises_in_plain_code(self: Env, *_: Any) -> Any:
+    raise ValueError("boom")
+
+
+def runs_out(self: Env, *_: Any) -> Any:
+    next(iter([]))
+
+
+async def exits(self: Env, *_: Any) -> Any:
+    sys.exit("bye")
+
+
+def exits_in_plain_code(self: Env, *_: Any) -> Any:
+    sys.exit("bye")
+
+
+async def is_cancelled(self: Env, *_: Any) -> Any:
+    """As when a helper task of the environment's own was cancelled."""
+    raise asyncio.CancelledError
+
+
+async def times_out(self: Env, *_: Any) -> Any:
+    raise TimeoutError("no answer")
+
+
+async def answers_nonsense(self: Env, *_: Any) -> Any:
+    return 7
+
+
+async def hangs(self: Env, *_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+def blocks(self: Env, *_: Any) -> Any:
+    NEVER.wait(20)
+
+
+FAULTS = {
+    raises: (StopReason.ENV_ERROR, "{}() raised ValueError: boom"),
+    raises_in_plain_code: (StopReason.ENV_ERROR, "{}() raised ValueError: boom"),
+    runs_out: (StopReason.ENV_ERROR, "{}() raised "),
+    exits: (StopReason.ENV_ERROR, "{}() raised SystemExit: bye"),
+    exits_in_plain_code: (StopReason.ENV_ERROR, "{}() raised SystemExit: bye"),
+    is_cancelled: (StopReason.ENV_ERROR, "{}() raised CancelledError"),
+    times_out: (StopReason.ENV_ERROR, "{}() raised TimeoutError: no answer"),
+    answers_nonsense: (StopReason.ENV_ERROR, "{0}() raised TypeError: {0}() must return"),
+    hangs: (StopReason.TIMEOUT, "{}() took longer than 0.5 s"),
+    blocks: (StopReason.TIMEOUT, "{}() took longer than 0.5 s"),
+}
+
+
+def with_fault(method: str, fault: Callable[..., Any]) -> type[Env]:
+    """An environment of which one method is at fault."""
+    body = fault
+    if method == "finish" and inspect.iscoroutinefunction(fault):
+
+        async def body(self: Env) -> Any:
+            self.note_finish()
+            return await fault(self)
+
+    elif method == "finish":
+
+        def body(self: Env) -> Any:
+            self.note_finish()
+            return fault(self)
+
+    return type("Faulty", (Env,), {method: body})
+
+
+def one_bad_among(bad: Callable[[Log], Any], log: Log) -> Callable[[], Any]:
+    """The second environment that is made is the bad one."""
+
+    def make() -> Any:
+        if log.made == 1:
+            log.made += 1
+            log.made -= issubclass(bad, Env) if isinstance(bad, type) else 0
+            return bad(log)
+        return Env(log)
+
+    return make
+
+
+def assert_only_the_second_failed(group: Group, log: Log, stop: StopReason, error: str) -> Trajectory:
+    """Right reason and words, no reward; the others as ever; each environment finished once."""
+    failed = group.trajectories[1]
+    assert failed.stop is stop and not stop.scored
+    assert failed.error.startswith(error)
+    assert (failed.reward, failed.success, failed.info) == (0.0, False, {})
+    others = [t for t in group.trajectories if t is not failed]
+    assert [(t.stop, t.reward, len(t.turns)) for t in others] == [(StopReason.FINISHED, 1.0, 2)] * 3
+    assert group.scored == tuple(others)
+    assert set(log.finished.values()) == {1}
+    return failed
+
+
+@pytest.mark.parametrize("method", ["start", "step", "finish"])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_faulty_environment_is_a_recorded_outcome(method: str, fault: Callable[..., Any]) -> None:
+    """Whatever it does, and wherever: the attempt ends with the turns it had, the rest goes on."""
+    stop, error = FAULTS[fault]
+    log = Log()
+    what = rollouts(one_bad_among(with_fault(method, fault), log), step_seconds=0.5, concurrency=2, enough=1.0)
+    failed = assert_only_the_second_failed(collect(what)[0], log, stop, error.format(method))
+    assert len(failed.turns) == {"start": 0, "step": 1, "finish": 2}[method]
+    assert log.finished == dict.fromkeys(range(4), 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        ("start", []),
+        ("start", "go"),
+        ("start", [{"role": "user", "content": "go"}]),
+        ("start", [Message("user", None)]),  # type: ignore[arg-type]
+        ("step", None),
+        ("step", Step()),
+        ("step", Step(["on"])),  # type: ignore[list-item]
+        ("step", Step([Message("user", b"on")])),  # type: ignore[arg-type]
+        ("finish", 1.0),
+        ("finish", Outcome(float("nan"), True)),
+        ("finish", Outcome("1", True)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_answer_is_a_fault(method: str, answer: Any) -> None:
+    async def gives(self: Env, *_: Any) -> Any:
+        return answer
+
+    log = Log()
+    what = rollouts(one_bad_among(with_fault(method, gives), log), enough=1.0)
+    assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, f"{method}() raised TypeError: ")
+
+
+def test_a_constructor_that_raises() -> None:
+    def refuse(log: Log) -> Any:
+        raise ValueError("no licence")
+
+    log = Log()
+    what = rollouts(one_bad_among(refuse, log), enough=1.0)
+    text = "the constructor raised ValueError: no licence"
+    assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, text)
+    assert sorted(log.finished) == [0, 2, 3]
+
+
+def test_plain_methods_may_return_something_to_await() -> None:
+    """As `check` allows it: a plain function around an async one, for instance a decorator's."""
+
+    class Wrapped(Env):
+        def step(self, action: Message) -> Any:
+            return Env.step(self, action)
+
+    assert collect(rollouts(lambda: Wrapped(Log())), k=1)[0].trajectories[0].stop is StopReason.FINISHED
+
+
+def test_the_first_fault_is_the_one_that_is_told() -> None:
+    """Finish is called after it, once, and its own failure does not hide the cause."""
+    faulty = with_fault("finish", raises_in_plain_code)
+    faulty.step = hangs
+    log = Log()
+    one = collect(rollouts(lambda: faulty(log), step_seconds=0.2), k=1)[0].trajectories[0]
+    assert (one.stop, one.error) == (StopReason.TIMEOUT, "step() took longer than 0.2 s")
+    assert log.finished == {0: 1}
+
+
+def test_an_episode_has_a_deadline_too() -> None:
+    """Though each of its steps keeps its own."""
+
+    class Slow(Env):
+        turns = 1000
+
+        async def step(self, action: Message) -> Step:
+            await asyncio.sleep(0.05)
+            return await super().step(action)
+
+    log = Log()
+    one = collect(rollouts(lambda: Slow(log), seconds=0.5, max_turns=1000), k=1)[0].trajectories[0]
+    assert (one.stop, one.error) == (StopReason.TIMEOUT, "the episode took longer than 0.5 s")
+    assert one.turns and one.reward == 0.0 and log.finished == {0: 1}
+
+
+class Stuck(Env):
+    """Never returns from its second step."""
+
+    async def step(self, action: Message) -> Step:
+        if self.turns == 1:
+            await self.wait()
+        return await super().step(action)
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_straggler_is_abandoned_when_enough_is_done() -> None:
+    """Nine of ten, and four of each task: the tenth is recorded as cancelled, with the turns it did."""
+    log = Log()
+    groups = collect(rollouts(one_bad_among(Stuck, log), enough=0.9, least=4), TASKS[:2], k=5)
+    assert [t.stop for t in groups[0].trajectories] == [StopReason.FINISHED] * 5
+    stops = [t.stop for t in groups[1].trajectories]
+    assert stops == [StopReason.CANCELLED] + [StopReason.FINISHED] * 4
+    straggler = groups[1].trajectories[0]
+    assert [turn.action.content for turn in straggler.turns] == ["a", "a"]
+    assert (straggler.error, straggler.reward) == ("abandoned as a straggler", 0.0)
+    assert len(groups[1].scored) == 4
+    assert log.finished == dict.fromkeys(range(10), 1)
+
+
+def test_a_straggler_in_its_verifier_keeps_its_turns() -> None:
+    log = Log()
+    group = collect(rollouts(one_bad_among(with_fault("finish", hangs), log), enough=0.9, least=4), k=10)[0]
+    assert group.trajectories[1].stop is StopReason.CANCELLED
+    assert len(group.trajectories[1].turns) == 2
+    assert log.finished == dict.fromkeys(range(10), 1)
+
+
+def test_a_straggler_that_words_its_cancellation_anew_is_abandoned_all_the_same() -> None:
+    class Cleans(Stuck):
+        async def wait(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise asyncio.CancelledError("cleaned up") from None
+
+    group = collect(rollouts(one_bad_among(Cleans, Log()), enough=0.9, least=4), k=10)[0]
+    assert group.trajectories[1].stop is StopReason.CANCELLED
+    assert len(group.scored) == 9
+
+
+def test_too_few_of_a_task_are_waited_for() -> None:
+    """All five are asked of each task, so the stuck one runs into its own deadline and is no straggler."""
+    groups = collect(rollouts(one_bad_among(Stuck, Log()), enough=0.5, least=5, step_seconds=0.5), TASKS[:2], k=5)
+    assert groups[1].trajectories[0].stop is StopReason.TIMEOUT
+    assert all(t.stop is StopReason.FINISHED for t in (*groups[0].trajectories, *groups[1].trajectories[1:]))
+
+
+def test_attempts_that_never_began_are_cancelled_too() -> None:
+    """One at a time, half is enough: the others were not even made."""
+    log = Log()
+    group = collect(rollouts(lambda: Env(log), concurrency=1, enough=0.5, least=1), k=10)[0]
+    assert len(group.scored) >= 5 and log.made < 10
+    assert all(t.stop is StopReason.CANCELLED and not t.turns for t in group.trajectories[log.made :])
+    assert log.finished == dict.fromkeys(range(log.made), 1)
+
+
+def test_nobody_is_abandoned_where_every_attempt_counts() -> None:
+    what = rollouts(one_bad_among(Stuck, Log()), abandon=False, enough=0.1, least=1, step_seconds=0.5)
+    assert [t.stop for t in collect(what)[0].trajectories].count(StopReason.TIMEOUT) == 1
+
+
+def test_cancelling_the_rollouts_leaves_nothing_running() -> None:
+    async def cancelled() -> set[asyncio.Task[Any]]:
+        task = asyncio.create_task(rollouts(lambda: Stuck(Log())).groups(TASKS, 2, 0))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(cancelled()) == set()
+
+
+def test_the_baseline_is_over_the_scored_attempts_only() -> None:
+    """Rewards 1, 0, 0.2 and two attempts without: 1 - (0 + 0.2)/2, 0 - (1 + 0.2)/2, 0.2 - (1 + 0)/2."""
+    rewards = iter([1.0, 0.0, 0.2])
+
+    class Paid(Env):
+        async def finish(self) -> Outcome:
+            await super().finish()
+            return Outcome(next(rewards), False)
+
+    log = Log()
+
+    def make() -> Env:
+        return [Paid, with_fault("step", raises), Paid, with_fault("finish", raises), Paid][log.made](log)
+
+    groups = collect(rollouts(make, concurrency=1, enough=1.0), k=5)
+    samples = Loop().credit(groups, None)
+    assert [sample.trajectory for sample in samples] == [(0, 0), (0, 2), (0, 4)]
+    for sample, advantage in zip(samples, [0.9, -0.6, -0.3], strict=True):
+        assert sample.advantages == pytest.approx([advantage * chosen for chosen in sample.mask])
+        assert sum(sample.mask) == 2 * len("a<")  # two turns of a letter and an end token
+
+
+def test_a_seed_decides_what_the_attempts_do() -> None:
+    """Same seed, same ids and log-probs, however many run at once; another seed, other attempts."""
+    policy = load(ModelConfig(device="cpu", hidden=16, layers=1), seed=0)
+
+    def attempts(seed: int, concurrency: int) -> list[Trajectory]:
+        limits = RolloutConfig(concurrency=concurrency, turn_tokens=8, max_turns=3)
+        setting = Setting(Guess, CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, 1.0)
+        groups = collect(GroupRollouts(setting, "test", abandon=False), Guess.tasks("train")[:3], k=3, seed=seed)
+        return [t for group in groups for t in group.trajectories]
+
+    one, again, other = attempts(0, 9), attempts(0, 2), attempts(100, 9)
+    for a, b, c in zip(one, again, other, strict=True):
+        assert [turn.action_ids for turn in a.turns] == [turn.action_ids for turn in b.turns]
+        assert [turn.context_ids for turn in a.turns] == [turn.context_ids for turn in b.turns]
+        for x, y in zip(a.turns, b.turns, strict=True):
+            assert x.action_logprobs == pytest.approx(y.action_logprobs, abs=1e-5)
+        assert [turn.action_ids for turn in a.turns] != [turn.action_ids for turn in c.turns]
+    assert len({t.turns[0].action_ids for t in one}) == 9
+
+
+def test_an_episode_alone() -> None:
+    """Its random numbers follow from its name, and its memory in the engine is given back."""
+    forgotten: list[str] = []
+    setting = rollouts(lambda: Env(Log())).setting
+    setting = replace(setting, engine=ScriptedEngine(None, CHAT, lambda session, turn: f"{turn}"))
+    setting.engine.forget = forgotten.append
+    one = asyncio.run(run_episode(setting, TASKS[0], 3, "mine"))
+    assert (one.attempt, [turn.action.content for turn in one.turns]) == (3, ["0", "1"])
+    assert forgotten == ["mine"]

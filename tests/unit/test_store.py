@@ -1,0 +1,153 @@
+"""The run folder: what is read is what was written, and nothing finished is lost."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from longloop.algos.reduce import spread
+from longloop.store import files
+from longloop.store.files import append_lines, read_lines, write_whole
+from longloop.store.metrics import Metrics
+from longloop.store.run import Run, checkpoints, read_facts
+from longloop.store.trajectories import Trajectories
+from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
+from tests.helpers import load_config
+
+
+def a_turn(context: list[int], action: list[int], **more) -> Turn:
+    logprobs = tuple(-0.125 * (i + 1) for i in range(len(action)))
+    return Turn(
+        (Message("user", "ü\n<b>"),), tuple(context), Message("assistant", "x"), tuple(action), logprobs, **more
+    )
+
+
+def a_group() -> Group:
+    task = Task("t1", "train", {"n": [1, 2]}, scenario="s")
+    whole = Trajectory(
+        task,
+        0,
+        (a_turn([1, 2], [3], reward=0.5, info={"k": 1}), a_turn([4, 5, 6], [7, 8], fresh=True, finish="length")),
+        reward=0.75,
+        success=True,
+        stop=StopReason.MAX_TURNS,
+        info={"tests": {"a": True}},
+    )
+    empty = Trajectory(task, 1, (), 0.0, False, StopReason.ENV_ERROR, error="boom")
+    return Group(task, (whole, empty))
+
+
+def test_trajectories_come_back_the_same(tmp_path):
+    store = Trajectories(tmp_path)
+    store.write(3, [a_group(), a_group()])
+    assert store.read(3) == [a_group(), a_group()]
+    assert store.steps() == [3]
+
+
+def test_index_gives_random_access_and_the_last_line_counts(tmp_path):
+    store = Trajectories(tmp_path)
+    store.write(1, [a_group()])
+    store.write(1, [a_group()])
+    index = store.index()
+    assert [(line["group"], line["attempt"], line["stop"]) for line in index] == [
+        (0, 0, "max_turns"),
+        (0, 1, "env_error"),
+    ]
+    with (tmp_path / "000001.jsonl").open("rb") as file:
+        file.seek(index[1]["offset"])
+        assert json.loads(file.read(index[1]["length"]))["error"] == "boom"
+
+
+def test_advantages_stand_beside_the_tokens(tmp_path):
+    from safetensors.numpy import load_file
+
+    group = a_group()
+    Trajectories(tmp_path).write(1, [group], spread(group.trajectories[0], 0, 0.5, "token"))
+    columns = load_file(tmp_path / "000001.safetensors")
+    assert columns["ids"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert columns["mask"].tolist() == [0, 0, 1, 0, 0, 0, 1, 1]
+    assert columns["advantages"].tolist() == [0, 0, 0.5, 0, 0, 0, 0.5, 0.5]
+
+
+def test_a_cut_last_line_is_ignored_and_then_replaced(tmp_path):
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.write({"step": 1, "loss": float("nan")})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "lo')
+    assert metrics.read() == [{"step": 1, "loss": None}]
+    metrics.write({"step": 2})
+    metrics.write({"step": 2, "again": True})
+    assert metrics.read() == [{"step": 1, "loss": None}, {"step": 2, "again": True}]
+
+
+def test_cut_inside_a_very_long_line(tmp_path):
+    path = tmp_path / "x.jsonl"
+    append_lines(path, [{"a": 1}])
+    with path.open("a") as file:
+        file.write("y" * 200_000)
+    append_lines(path, [{"a": 2}])
+    assert list(read_lines(path)) == [{"a": 1}, {"a": 2}]
+
+
+def test_full_disk_keeps_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "x.jsonl"
+    append_lines(path, [{"a": 1}])
+    before = path.read_bytes()
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(UserError, match=r"No space left.*finished steps are safe.*--resume"):
+        append_lines(path, [{"a": 2}])
+    with pytest.raises(UserError, match="No space left"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_is_whole_or_not_there(tmp_path):
+    run = Run.create(load_config(tmp_path), {})
+
+    def good(folder: Path) -> None:
+        (folder / "x").write_text("1")
+
+    def bad(folder: Path) -> None:
+        (folder / "x").write_text("half")
+        raise RuntimeError("killed here")
+
+    for step in (1, 2, 3):
+        run.save(step, 2, good, {"taken": step})
+    assert sorted(checkpoints(run.folder)) == [2, 3]
+    with pytest.raises(RuntimeError):
+        run.save(4, 2, bad, {})
+    assert run.next_step == 4
+    seen = []
+    assert run.restore(seen.append) == {"taken": 3}
+    assert seen == [run.folder / "checkpoints" / "000003"]
+
+
+def test_a_run_has_one_writer_and_notes_how_it_ended(tmp_path):
+    config = load_config(tmp_path)
+    with Run.create(config, {"command": "x"}) as run:
+        assert read_facts(run.folder)["status"] == "running"
+        with pytest.raises(UserError, match="in use by another process"):
+            Run.reopen(run.folder)
+    assert read_facts(run.folder)["status"] == "finished"
+    with pytest.raises(UserError, match=r"exists already.*--resume"):
+        Run.create(config, {})
+    with pytest.raises(ZeroDivisionError), Run.reopen(run.folder):
+        raise ZeroDivisionError
+    assert read_facts(run.folder)["status"] == "failed"
+    with pytest.raises(KeyboardInterrupt), Run.reopen(run.folder):
+        raise KeyboardInterrupt
+    assert read_facts(run.folder)["status"] == "interrupted"
+
+
+def test_not_a_run_and_a_newer_run(tmp_path):
+    with pytest.raises(UserError, match="not a run folder"):
+        Run.reopen(tmp_path)
+    (tmp_path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(UserError, match="format 99"):
+        Run.reopen(tmp_path)
