@@ -137,8 +137,6 @@ def run_trl(steps: int, how: str) -> Report:
     class EveryTurnIsACall(PreTrainedTokenizerFast):
         """A random model calls no tool; so whatever it says is read as a call of the one there is."""
 
-        response_template: Any = {"note": "parse_response below is what reads a response"}
-
         def parse_response(self, response: list[int], **_: Any) -> dict[str, Any]:
             text = self.decode(response, skip_special_tokens=True)
             call = {"type": "function", "function": {"name": "act", "arguments": {"text": text}}}
@@ -166,6 +164,7 @@ def run_trl(steps: int, how: str) -> Report:
     plain = common.word_tokenizer(common.SHAPES["small"]["vocab_size"])
     tokenizer = EveryTurnIsACall(tokenizer_object=plain.backend_tokenizer, eos_token="<|end|>", pad_token="<|end|>")
     tokenizer.chat_template = plain.chat_template
+    tokenizer.response_template = {}  # there is one, TRL wants to see; `parse_response` above is what reads
     opening = [words(task, 0, OBSERVED - common.FRAMING) for task in range(TASKS)]
     data = {"prompt": [[{"role": "user", "content": text}] for text in opening], "task": list(range(TASKS))}
 

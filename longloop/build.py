@@ -12,7 +12,7 @@ from longloop.algos import ALGOS
 from longloop.config import Config, nearest, options_for
 from longloop.engines import ENGINES
 from longloop.envs import ENVS
-from longloop.envs.check import check, tasks_of
+from longloop.envs.check import has_methods, tasks_of
 from longloop.interfaces import Environment
 from longloop.types import Group, Task, UserError
 
@@ -65,6 +65,7 @@ class World:
 
 def world(config: Config) -> World:
     environment = named(config.env, ENVS, "env")
+    has_methods(environment)
     return World(environment, options_for(environment, config.env, "env"))
 
 
@@ -96,17 +97,16 @@ class Training:
     learner: "LocalLearner"
     rollouts: "GroupRollouts"
     evaluation: "GroupRollouts"
+    floor: tuple[float, float] | None = None
 
     async def preflight(self) -> "Ledger | None":
-        """What can be known to be wrong before the first step: the environment's contract, and memory."""
+        """What can be known to be wrong before the first step: the environment, the context, the memory."""
         from longloop.learners import memory
 
-        first = self.world.tasks(self.config.split)[0]
-        await check(self.world.environment, first, self.world.options)
+        await _try_out(self.world, self.rollouts.setting, self.world.tasks(self.config.split)[0])
         if not self.config.learner.memory_check:
             return None
-        limits = self.config.rollout
-        return memory.check(self.learner, limits.context, limits.concurrency)
+        return memory.check(self.learner, self.config.rollout.context, self.config.rollout.concurrency)
 
     async def run(self, run: "Run", report: "Report") -> None:
         from longloop.train import TaskStream, train
@@ -116,10 +116,12 @@ class Training:
         await train(self.config, run, tasks, self.rollouts, self.algo, self.learner, evaluate, report)
 
     async def evaluate(self, run: "Run", step: int) -> "Evaluation":
-        from longloop.evaluate import evaluate
+        from longloop.evaluate import evaluate, floor
 
         tasks = _evaluated(self.world, self.config)
-        result, groups = await evaluate(self.evaluation, tasks, self.config.eval.attempts, self.world.make)
+        if self.floor is None:
+            self.floor = await floor(self.evaluation.idle(), tasks)
+        result, groups = await evaluate(self.evaluation, tasks, self.config.eval.attempts, self.floor)
         run.evaluations.write(step, groups)
         return result
 
@@ -153,7 +155,7 @@ async def evaluation(config: Config, folder: Path | None) -> "tuple[Evaluation, 
     """Measure a policy: the one in a checkpoint's folder, or the model as it was before training."""
     place = world(config)
     tasks = _evaluated(place, config)
-    from longloop.evaluate import evaluate
+    from longloop.evaluate import evaluate, floor
     from longloop.learners.checkpoint import load_weights
     from longloop.learners.model import load
     from longloop.rollout.groups import GroupRollouts
@@ -164,9 +166,21 @@ async def evaluation(config: Config, folder: Path | None) -> "tuple[Evaluation, 
     rollouts = GroupRollouts(
         setting(config, place, policy, config.eval.temperature), f"{config.seed}/eval", abandon=False
     )
-    return await evaluate(rollouts, tasks, config.eval.attempts, place.make)
+    return await evaluate(rollouts, tasks, config.eval.attempts, await floor(rollouts.idle(), tasks))
 
 
 def _evaluated(place: World, config: Config) -> list[Task]:
     tasks = place.tasks(config.eval.split)
     return tasks[: config.eval.tasks or len(tasks)]
+
+
+async def _try_out(place: World, setting: "Setting", task: Task) -> None:
+    """One turn by hand, so that a broken environment is refused before a model is asked anything."""
+    from longloop.engines.scripted import ScriptedEngine
+    from longloop.rollout.episode import run_episode
+
+    silent = ScriptedEngine(None, setting.chat, [""])
+    limits = setting.limits.model_copy(update={"max_turns": 1})
+    trajectory = await run_episode(replace(setting, engine=silent, limits=limits), task, 0, "try-out")
+    if not trajectory.stop.scored:
+        raise UserError(f"{place.environment.__name__} fails on task {task.id!r}: {trajectory.error}.")

@@ -5,13 +5,12 @@ The floor is what an agent that does nothing is paid on the same tasks; a score 
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from longloop.envs.check import call
-from longloop.interfaces import Environment, Rollouts
+from longloop.interfaces import Rollouts
 from longloop.types import Group, Task
 
 
@@ -43,23 +42,17 @@ class Evaluation:
 
 
 async def evaluate(
-    rollouts: Rollouts, tasks: Sequence[Task], attempts: int, make: Callable[[], Environment]
+    rollouts: Rollouts, tasks: Sequence[Task], attempts: int, floors: tuple[float, float]
 ) -> tuple[Evaluation, list[Group]]:
     """Every task, `attempts` times."""
     groups = await rollouts.groups(tasks, attempts, seed=0)
-    return summarise(groups, attempts, await floor(make, tasks)), groups
+    return summarise(groups, attempts, floors), groups
 
 
-async def floor(make: Callable[[], Environment], tasks: Sequence[Task]) -> tuple[float, float]:
-    """(reward, success) of an agent that never acts."""
-    rewards, successes = [], []
-    for task in tasks:
-        env = make()
-        await call(env.start, task)
-        outcome = await call(env.finish)
-        rewards.append(outcome.reward)
-        successes.append(float(outcome.success))
-    return fmean(rewards), fmean(successes)
+async def floor(idle: Rollouts, tasks: Sequence[Task]) -> tuple[float, float]:
+    """(reward, success) of an agent that never acts: `idle` starts every task and has it scored at once."""
+    scored = [t for group in await idle.groups(tasks, 1, seed=0) for t in group.scored]
+    return (fmean(t.reward for t in scored), fmean(t.success for t in scored)) if scored else (0.0, 0.0)
 
 
 def summarise(groups: Sequence[Group], attempts: int, floors: tuple[float, float]) -> Evaluation:

@@ -1,20 +1,21 @@
 """The contract that every environment must meet, as sentences about the one that does not.
 
-`check` looks at the class and plays one short episode by hand, so that a broken environment is refused before a model
-is asked anything. `expect` is also what a rollout holds every answer against.
+`has_methods` and `tasks_of` look at the class before a run; `expect` is what a rollout holds every answer against.
 """
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 
-async def call(method: Callable[..., Any], *arguments: Any) -> Any:
-    """An environment's method, plain or async. (Rollouts add deadlines to this.)"""
-    answer = method(*arguments)
-    return await answer if inspect.isawaitable(answer) else answer
+def has_methods(environment: type) -> None:
+    """Refuse a class that lacks one of the three methods."""
+    for method in ("start", "step", "finish"):
+        if not callable(getattr(environment, method, None)):
+            raise UserError(
+                f"{environment.__name__} has no method {method}(); docs/new-environment.md shows the three it needs."
+            )
 
 
 def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Task]:
@@ -49,24 +50,6 @@ def expect(method: str, answer: Any) -> Any:
     elif not -1e30 < answer.reward < 1e30:
         raise TypeError(f"finish() returned the reward {answer.reward}, which is not a finite number")
     return answer
-
-
-async def check(environment: type, task: Task, options: dict[str, Any]) -> None:
-    """Refuse a class that lacks a method, or that answers the first calls with the wrong thing."""
-    name = environment.__name__
-    for method in ("start", "step", "finish"):
-        if not callable(getattr(environment, method, None)):
-            raise UserError(f"{name} has no method {method}(); docs/new-environment.md shows the three it needs.")
-    env = environment(**options)
-    for method, arguments in (("start", (task,)), ("step", (Message("assistant", ""),)), ("finish", ())):
-        try:
-            expect(method, await call(getattr(env, method), *arguments))
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(
-                f"{name} on task {task.id!r}: {method}() failed: {type(error).__name__}: {error}"
-            ) from error
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from longloop.rollout.episode import STRAGGLER, Setting, run_episode
 from longloop.types import Group, StopReason, Task, Trajectory
@@ -15,6 +16,11 @@ class GroupRollouts:
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self._name = name
         self._abandon = abandon
+
+    def idle(self) -> "GroupRollouts":
+        """The same tasks for an agent that does nothing: the floor of every result."""
+        limits = self.setting.limits.model_copy(update={"max_turns": 0})
+        return GroupRollouts(replace(self.setting, limits=limits), f"{self._name}/idle", abandon=False)
 
     async def groups(self, tasks: Sequence[Task], k: int, seed: int) -> list[Group]:
         """The K attempts at each task. `seed` must differ from call to call: the place in the stream of tasks does."""

@@ -204,9 +204,12 @@ def test_only_what_is_new_is_read() -> None:
     assert engine.forwarded == 33 + 7
 
 
-@pytest.mark.parametrize("step_tokens", [4096, 16])
-def test_a_groups_opening_is_read_once(step_tokens: int) -> None:
-    """Four attempts at two tasks: each opening once, and one token of it again where the attempts part."""
+@pytest.mark.parametrize(("step_tokens", "allowed"), [(4096, 0), (16, 6 * 16)])
+def test_a_groups_opening_is_read_once(step_tokens: int, allowed: int) -> None:
+    """Four attempts at two tasks: each opening once, and one token of it again where the attempts part.
+
+    An opening that is read in pieces is waited for too, until it is so nearly done that waiting is not worth it.
+    """
     engine = engine_of(plain_module("llama"), step_tokens=step_tokens)
 
     async def groups() -> None:
@@ -215,7 +218,7 @@ def test_a_groups_opening_is_read_once(step_tokens: int) -> None:
         )
 
     asyncio.run(groups())
-    assert engine.forwarded == 2 * (50 + 3) + 8 * 4
+    assert 0 <= engine.forwarded - (2 * (50 + 3) + 8 * 4) <= allowed
 
 
 def test_a_forgotten_session_gives_up_its_slot_first() -> None:

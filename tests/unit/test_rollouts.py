@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.guess import Guess
 from longloop.learners import tiny
 from longloop.learners.model import load
-from longloop.rollout.episode import Setting, run_episode
+from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.tokens.chat import Chat
 from longloop.types import Group, Message, Outcome, Step, StopReason, Task, Trajectory, UserError
@@ -99,9 +99,12 @@ def test_so_many_environments_live_at_once_and_no_more(concurrency: int) -> None
 
 
 def test_a_finished_attempt() -> None:
-    """Its turns, with what was heard and said, its reward and the verifier's notes."""
-    log = Log()
-    one = collect(rollouts(lambda: Env(log), say=["first", "second"]), k=1)[0].trajectories[0]
+    """Its turns, with what was heard and said, its reward and the verifier's notes. The engine may forget it."""
+    forgotten: list[str] = []
+    what = rollouts(lambda: Env(Log()), say=["first", "second"])
+    what.setting.engine.forget = forgotten.append
+    one = collect(what, k=1)[0].trajectories[0]
+    assert forgotten == ["test/0/0"]
     assert (one.stop, one.reward, one.success, one.error) == (StopReason.FINISHED, 1.0, True, "")
     assert one.info == {"verdict": "good"}
     assert [turn.context[0].content for turn in one.turns] == ["go", "on"]
@@ -119,14 +122,14 @@ def test_an_attempt_that_used_its_turns_is_scored() -> None:
     assert one.stop.scored and log.finished == {0: 1}
 
 
-@pytest.mark.parametrize("context", range(12, 32))
+@pytest.mark.parametrize("context", [11, 12, 15, 16, 17, 20, 21, 22, 23])
 def test_an_attempt_that_filled_the_context_is_scored(context: int) -> None:
     """The limit holds for context and action together, wherever it falls; at its end the action is cut."""
     log = Log()
     # <|user|>go<|end|><|assistant|> is 5 tokens, "aaaaa<|end|>" is 6, <|user|>on<|end|><|assistant|> is 5.
     one = collect(rollouts(lambda: Env(log), context=context, say=["aaaaa"]), k=1)[0].trajectories[0]
     tokens = sum(len(turn.context_ids) + len(turn.action_ids) for turn in one.turns)
-    assert tokens == min(context, 5 + 6 + 5 + 6) if context > 5 + 6 + 5 else 5 + 6
+    assert tokens == (min(context, 5 + 6 + 5 + 6) if context > 5 + 6 + 5 else 5 + 6)
     assert one.stop == (StopReason.FINISHED if context > 16 else StopReason.CONTEXT_FULL)
     assert [turn.finish for turn in one.turns] == ["stop", "stop" if context >= 22 else "length"][: len(one.turns)]
     assert one.reward == 1.0 and log.finished == {0: 1}
@@ -221,15 +224,7 @@ def with_fault(method: str, fault: Callable[..., Any]) -> type[Env]:
 
 def one_bad_among(bad: Callable[[Log], Any], log: Log) -> Callable[[], Any]:
     """The second environment that is made is the bad one."""
-
-    def make() -> Any:
-        if log.made == 1:
-            log.made += 1
-            log.made -= issubclass(bad, Env) if isinstance(bad, type) else 0
-            return bad(log)
-        return Env(log)
-
-    return make
+    return lambda: bad(log) if log.made == 1 else Env(log)
 
 
 def assert_only_the_second_failed(group: Group, log: Log, stop: StopReason, error: str) -> Trajectory:
@@ -284,6 +279,7 @@ def test_a_wrong_answer_is_a_fault(method: str, answer: Any) -> None:
 
 def test_a_constructor_that_raises() -> None:
     def refuse(log: Log) -> Any:
+        log.made += 1
         raise ValueError("no licence")
 
     log = Log()
@@ -449,14 +445,3 @@ def test_a_seed_decides_what_the_attempts_do() -> None:
             assert x.action_logprobs == pytest.approx(y.action_logprobs, abs=1e-5)
         assert [turn.action_ids for turn in a.turns] != [turn.action_ids for turn in c.turns]
     assert len({t.turns[0].action_ids for t in one}) == 9
-
-
-def test_an_episode_alone() -> None:
-    """Its random numbers follow from its name, and its memory in the engine is given back."""
-    forgotten: list[str] = []
-    setting = rollouts(lambda: Env(Log())).setting
-    setting = replace(setting, engine=ScriptedEngine(None, CHAT, lambda session, turn: f"{turn}"))
-    setting.engine.forget = forgotten.append
-    one = asyncio.run(run_episode(setting, TASKS[0], 3, "mine"))
-    assert (one.attempt, [turn.action.content for turn in one.turns]) == (3, ["0", "1"])
-    assert forgotten == ["mine"]

@@ -1,0 +1,191 @@
+"""Where the memory of a LOOP update goes, and whether it is that of a supervised step on the same tokens.
+
+    .venv/bin/python benchmarks/memory_ledger.py [--model 135m|small] [--trajectories 4] [--tokens 256]
+
+Prints two Markdown tables for docs/memory.md. The ledger is what `longloop.learners.memory` says beforehand; the peaks
+are the process's own (VmHWM, less what the imports took), each in a process of its own, for two updates in a row, so
+that the optimiser's state is there when the second one's activations are. The steps:
+
+    loop                a LOOP update, by the learner
+    supervised          the negative log-likelihood of the same action tokens, by the same learner
+    transformers        the same without longloop: model(input_ids, labels=labels).loss, AdamW (and peft for LoRA)
+"""
+
+import argparse
+import json
+import random
+from dataclasses import asdict, replace
+from typing import Any
+
+import common
+import torch
+
+STEPS = ("loop", "supervised", "transformers")
+TURN = 32
+"""Observed and sampled tokens of a turn, in turns: half of all tokens are trained on."""
+
+
+def made_up(count: int, tokens: int, vocab: int) -> list[Any]:
+    """Samples of random ids, with both signs of advantage."""
+    from longloop.types import Sample
+
+    draw = random.Random(0)
+    mask = tuple(i // TURN % 2 for i in range(tokens))
+    return [
+        Sample(
+            ids=tuple(draw.randrange(vocab) for _ in range(tokens)),
+            mask=mask,
+            logprobs=(0.0,) * tokens,
+            turns=tuple(i // (2 * TURN) for i in range(tokens)),
+            advantages=tuple((-1.0) ** number * chosen for chosen in mask),
+            weights=tuple(chosen / sum(mask) for chosen in mask),
+            trajectory=(0, number),
+        )
+        for number in range(count)
+    ]
+
+
+def learner_for(shape: str, rank: int, micro_tokens: int) -> Any:
+    from longloop.algos.loop import Loop
+    from longloop.config import LearnerConfig
+    from longloop.learners.local import LocalLearner
+
+    policy = common.policy(common.random_model(shape), lora_rank=rank)
+    return LocalLearner(policy, Loop(), LearnerConfig(micro_tokens=micro_tokens), temperature=1.0, seed=0)
+
+
+def kv_bytes(learner: Any, sessions: int, tokens: int) -> int:
+    """What the engine holds when so many sessions have so many tokens."""
+    import asyncio
+
+    from longloop.engines.native import NativeEngine
+    from longloop.tokens.chat import Chat
+
+    engine = NativeEngine(learner.policy, Chat(learner.policy.tokenizer), slots=sessions)
+
+    async def fill() -> None:
+        limits: dict[str, Any] = {"max_tokens": 1, "temperature": 1.0, "stop_ids": frozenset()}
+        await asyncio.gather(
+            *(engine.sample([n] * (tokens - 1), session=str(n), seed=n, **limits) for n in range(sessions))
+        )
+
+    asyncio.run(fill())
+    return engine.slots.bytes
+
+
+def measure(options: argparse.Namespace) -> dict[str, int]:
+    """One column of a table, in this process."""
+    import longloop.learners.local
+    import longloop.learners.memory as memory
+
+    if options.lora:
+        import peft  # noqa: F401
+
+    imports = common.resident_bytes()
+    samples = made_up(options.trajectories, options.tokens, common.SHAPES[options.model]["vocab_size"])
+    if options.only == "transformers":
+        plain_steps(options, samples)
+        return {"peak": common.peak_bytes() - imports}
+    learner = learner_for(options.model, options.lora, options.trajectories * options.tokens)
+    if options.only == "ledger":
+        book = memory.ledger(learner, options.tokens, options.trajectories)
+        return asdict(book) | {
+            "update": book.update,
+            "kv_held": kv_bytes(learner, options.trajectories, options.tokens),
+        }
+    for step in (1, 2):
+        now = learner.logprobs(samples)
+        batch = [replace(sample, logprobs=row) for sample, row in zip(samples, now, strict=True)]
+        minibatch = longloop.types.Minibatch(batch, float(len(batch)), step, on_policy=True)
+        loss = learner.algo.loss if options.only == "loop" else likelihood
+        assert not learner.update(minibatch, loss).stop
+    state = [tensor for moments in learner.optimiser.state.values() for tensor in moments.values()]
+    return {"peak": common.peak_bytes() - imports, "optimiser_held": sum(tensor.nbytes for tensor in state)}
+
+
+def likelihood(scored: Any, batch: Any) -> tuple[torch.Tensor, dict[str, Any]]:
+    """A supervised loss in the learner's terms."""
+    return -(batch.weight_N * scored.logp_N).sum(), {}
+
+
+def plain_steps(options: argparse.Namespace, samples: list[Any]) -> None:
+    """Two supervised steps as one writes them with transformers alone."""
+    model: Any = common.random_model(options.model)
+    if options.lora:
+        from peft import LoraConfig, get_peft_model
+
+        from longloop.learners.model import _LORA_TARGETS
+
+        targets = LoraConfig(r=options.lora, lora_alpha=32, lora_dropout=0.0, target_modules=_LORA_TARGETS)
+        model = get_peft_model(model, targets)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=5e-5)
+    ids = torch.tensor([sample.ids for sample in samples])
+    labels = ids.where(torch.tensor([sample.mask for sample in samples]) == 1, -100)
+    for _ in range(2):
+        model(input_ids=ids, labels=labels, use_cache=False).loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=list(common.SHAPES), default="135m")
+    parser.add_argument("--trajectories", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=256, help="of each trajectory")
+    parser.add_argument("--lora", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.only:
+        print(json.dumps(measure(options)))
+        return
+    shared = ["--model", options.model, "--trajectories", str(options.trajectories), "--tokens", str(options.tokens)]
+
+    def column(what: str, rank: int) -> dict[str, int]:
+        return json.loads(common.run_alone(__file__, *shared, "--only", what, "--lora", str(rank)).splitlines()[-1])
+
+    found = {(what, rank): column(what, rank) for rank in (0, 16) for what in ("ledger", *STEPS)}
+    tokens = f"{options.trajectories} x {options.tokens} tokens"
+    print(f"{common.machine()}\n\nModel {options.model}, float32, {tokens}, half of them trained on; MB.\n")
+    print_ledger({rank: found["ledger", rank] for rank in (0, 16)})
+    print_peaks(found)
+
+
+def print_ledger(books: dict[int, dict[str, int]]) -> None:
+    print("| ledger | full fine-tuning | LoRA r=16 |\n|---|---:|---:|")
+    rows = {
+        "weights": "weights",
+        "adapters": "adapters",
+        "gradients": "gradients",
+        "optimiser": "optimiser (two moments)",
+        "second_copy": "second copy for a reference policy (LOOP has none)",
+        "activations": "activations",
+        "update": "**update, in all**",
+        "kv": "KV cache while sampling",
+        "kv_held": "KV cache, as the engine held it",
+    }
+    for key, title in rows.items():
+        print(f"| {title} | {books[0][key] / 1e6:,.0f} | {books[16][key] / 1e6:,.0f} |")
+    print()
+
+
+def print_peaks(found: dict[tuple[str, int], dict[str, int]]) -> None:
+    print("| peak resident memory, less the imports | full fine-tuning | LoRA r=16 |\n|---|---:|---:|")
+    titles = ("LOOP update", "supervised step, same learner", "supervised step, transformers alone")
+    for what, title in zip(STEPS, titles, strict=True):
+        print(f"| {title} | {found[what, 0]['peak'] / 1e6:,.0f} | {found[what, 16]['peak'] / 1e6:,.0f} |")
+    for title, under in (
+        ("LOOP / supervised, same learner", ("supervised", "peak")),
+        ("LOOP / supervised, transformers alone", ("transformers", "peak")),
+        ("LOOP / its ledger", ("ledger", "update")),
+    ):
+        cells = [f"{found['loop', rank]['peak'] / found[under[0], rank][under[1]]:.2f}" for rank in (0, 16)]
+        print(f"| {title} | {cells[0]} | {cells[1]} |")
+    held = [found["loop", rank]["optimiser_held"] / found["ledger", rank]["optimiser"] for rank in (0, 16)]
+    print(f"\nOptimiser state held after an update / ledger: {held[0]:.3f}, {held[1]:.3f}")
+
+
+if __name__ == "__main__":
+    main()

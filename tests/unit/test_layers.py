@@ -1,0 +1,76 @@
+"""Imports go one way, and the light parts stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import longloop
+
+PACKAGE = Path(longloop.__file__).parent
+
+# What each part may import, lowest first. A part may also import from itself.
+ALLOWED = {
+    "types": set(),
+    "config": {"types"},
+    "interfaces": {"types"},
+    "envs": {"types"},
+    "tokens": {"types"},
+    "store": {"types", "config"},
+    "algos": {"types", "interfaces"},
+    "engines": {"types", "interfaces", "tokens"},
+    "learners": {"types", "interfaces", "config", "algos", "engines"},
+    "rollout": {"types", "interfaces", "config", "tokens", "envs"},
+    "evaluate": {"types", "interfaces", "envs"},
+    "train": {"types", "interfaces", "config", "algos", "learners", "store", "evaluate"},
+    "build": {
+        *("types", "interfaces", "config", "envs", "tokens", "store"),
+        *("algos", "engines", "learners", "rollout", "evaluate", "train"),
+    },
+    "cli": {"types", "config", "envs", "algos", "store", "build"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of longloop that a file imports, wherever in the file it does."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "longloop":
+            names = node.module.split(".")[1:2] or [alias.name for alias in node.names]
+            found.update(names)
+        elif isinstance(node, ast.Import):
+            found.update(a.name.split(".")[1] for a in node.names if a.name.startswith("longloop."))
+    return found - {"__version__"}
+
+
+def test_imports_go_one_way():
+    files = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
+    assert len(files) > 40
+    for path in files:
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        wrong = imports(path) - ALLOWED[part] - {part}
+        assert not wrong, f"{path.relative_to(PACKAGE)} must not import {sorted(wrong)}"
+
+
+def test_the_order_has_no_cycle():
+    seen: set[str] = set()
+    for part, below in ALLOWED.items():
+        assert below <= seen, f"{part} may import {below - seen}, which stands above it"
+        seen.add(part)
+
+
+def test_folders_are_two_levels_deep_and_files_are_short():
+    for path in PACKAGE.rglob("*.py"):
+        assert len(path.relative_to(PACKAGE).parts) <= 2, path
+        assert len(path.read_text().splitlines()) <= 400, path
+
+
+def test_light_parts_do_not_load_torch():
+    """envs, store and the listing commands answer at once because they never load torch or transformers."""
+    code = (
+        "import sys, longloop.cli.main, longloop.cli.listing, longloop.envs.guess, longloop.envs.crossroads, "
+        "longloop.envs.check, longloop.store.run, longloop.interfaces, longloop.config, longloop.build\n"
+        "print([m for m in ('torch', 'transformers', 'peft') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
