@@ -111,8 +111,6 @@ class SameIds(BadStart):
     ],
 )
 def test_environment_that_breaks_the_contract(refused_config, tmp_path, environment, words):
-    text = f"steps = 1\n[env]\nname = '{__name__}:{environment.__name__}'\n"
-    (tmp_path / "env.toml").write_text(text)
     said = refused_config(f"env={{name='{__name__}:{environment.__name__}'}}")
     for word in words:
         assert word in said

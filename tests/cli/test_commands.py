@@ -1,0 +1,127 @@
+"""Every command, as a user types it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from longloop.algos import ALGOS
+from longloop.cli.main import main
+from longloop.envs import ENVS
+from longloop.store.run import checkpoints
+from tests.helpers import write_config
+
+
+@pytest.fixture
+def longloop(capsys, monkeypatch):
+    """Run a command in this process; returns what it printed."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["longloop", *arguments])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as exit:
+            main()
+        printed = capsys.readouterr()
+        assert not exit.value.code, printed.err
+        return printed.out
+
+    return run
+
+
+def test_train_eval_resume(longloop, tmp_path):
+    """Train, measure, go on: before and after stand side by side, and plain lines tell each step."""
+    runs = tmp_path / "runs"
+    printed = longloop("train", str(write_config(tmp_path)), f"folder={runs}", "eval.every=2", "eval.attempts=4")
+    for words in ("step 3/3", "success", "tokens/s", "before training", "after step 3", "doing nothing", "pass@4"):
+        assert words in printed
+    assert "\x1b" not in printed, "no terminal, no control codes"
+    assert (runs / "test" / "logs" / "train.log").read_text().count("\n") == 4
+    assert json.loads((runs / "test" / "run.json").read_text())["status"] == "finished"
+
+    measured = json.loads(longloop("eval", str(runs / "test"), "--json", "eval.attempts=4"))
+    assert measured["tasks"] == 3 and measured["attempts"] == 4
+    last = [json.loads(line) for line in (runs / "test" / "metrics.jsonl").read_text().splitlines()][-1]
+    assert measured == last["eval"], "the same checkpoint, tasks and seed give the same evaluation"
+    assert "success [95%]" in longloop("eval", str(runs / "test"), "--step", "2", "eval.split=test")
+    assert "success [95%]" in longloop("eval", str(write_config(tmp_path)))
+
+    longloop("train", "--resume", str(runs / "test"), "steps=5")
+    assert max(checkpoints(runs / "test")) == 5
+
+
+def test_checkpoint_is_a_hugging_face_model(longloop, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    longloop("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "steps=1")
+    folder = tmp_path / "runs" / "test" / "checkpoints" / "000001" / "model"
+    assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 64
+    assert AutoTokenizer.from_pretrained(folder).chat_template
+
+
+def test_lora_run_resumes_and_evaluates(longloop, tmp_path):
+    longloop("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "model.lora_rank=2", "algo.name=grpo")
+    run = tmp_path / "runs" / "test"
+    assert (run / "checkpoints" / "000003" / "model" / "adapter_model.safetensors").exists()
+    longloop("train", "--resume", str(run), "steps=4")
+    assert "success" in longloop("eval", str(run))
+
+
+def test_second_copy_is_stated(longloop, tmp_path):
+    printed = longloop("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "algo.name=grpo", "steps=1")
+    assert "second copy" in printed
+
+
+def test_lists_name_everything(longloop):
+    printed = longloop("algos")
+    assert ALGOS and all(name in printed for name in ALGOS)
+    printed = longloop("envs")
+    assert ENVS and all(name in printed for name in ENVS)
+    assert "tiny" in longloop("models")
+
+
+@pytest.mark.parametrize("name", ALGOS)
+def test_an_algorithm_in_full(longloop, name):
+    printed = longloop("algos", name)
+    assert "algo.k" in printed and "algo.lr" in printed and "maximise" in printed
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_an_environment_in_full(longloop, name):
+    assert "Tasks: train" in longloop("envs", name)
+
+
+def test_model_shape(longloop, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
+    assert "llama" in longloop("models", str(tmp_path))
+
+
+def test_help_and_version(longloop):
+    for command in ([], ["train"], ["eval"], ["envs"], ["algos"], ["models"]):
+        assert "Usage" in longloop(*command, "--help")
+    assert longloop("--version").strip()
+
+
+def test_live_display_at_a_terminal(tmp_path):
+    """In a real pseudo-terminal the panel is drawn in place, with the phase and the columns."""
+    master, slave = pty.openpty()
+    command = ["train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "steps=8", "eval.every=4"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "longloop.cli.main", *command], stdout=slave, stderr=slave, env=environment
+    )
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break  # the other end was closed
+        if not part:
+            break
+        seen += part
+    assert process.wait(timeout=60) == 0, seen.decode(errors="replace")
+    text = seen.decode(errors="replace")
+    assert "\x1b[" in text and "eval success" in text and "8/8" in text and "before training" in text

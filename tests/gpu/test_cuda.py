@@ -1,0 +1,62 @@
+"""On a CUDA device: the same code samples and learns, in float32 and in bfloat16."""
+
+import pytest
+import torch
+
+from tests.helpers import train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def gaps(steps: list[dict]) -> list[float]:
+    return [step["update"]["ratio_gap"] for step in steps if "ratio_gap" in step["update"]]
+
+
+def test_float32_agrees_to_rounding(tmp_path):
+    parts, _, steps = train(tmp_path, "model.dtype=float32", "algo.name=reinforce", "steps=5")
+    assert parts.policy.device.type == "cuda"
+    assert gaps(steps) and max(gaps(steps)) < 1e-4
+
+
+@pytest.mark.parametrize("settings", [[], ["model.lora_rank=4"], ["learner.checkpointing=true"]])
+def test_bfloat16_trains(tmp_path, settings):
+    """Engine and learner agree on average (the run would refuse otherwise), and what is trained is float32."""
+    parts, _, steps = train(tmp_path, "algo.name=reinforce", "steps=5", *settings)
+    assert parts.policy.bf16
+    assert len(gaps(steps)) == 5
+    assert {p.dtype for p in parts.learner.parameters.values()} == {torch.float32}
+
+
+def test_learns_in_bfloat16(tmp_path):
+    settings = [
+        "algo.lr=1.5e-3",
+        "algo.k=8",
+        "tasks_per_step=6",
+        "steps=100",
+        "save.every=100",
+        "rollout.turn_tokens=1",
+    ]
+    _, _, steps = train(tmp_path, *settings)
+    success = [step["success"] for step in steps]
+    assert sum(success[-10:]) / 10 > sum(success[:5]) / 5 + 0.4
+
+
+def test_engine_gives_memory_back_before_the_update(tmp_path):
+    parts, _, _ = train(tmp_path, "steps=1")
+    assert parts.rollouts.setting.engine.slots.bytes == 0
+
+
+def test_memory_check_runs_the_longest_trajectory(tmp_path):
+    import asyncio
+
+    from longloop import build
+    from longloop.types import UserError
+    from tests.helpers import load_config
+
+    parts = build.training(load_config(tmp_path))
+    assert asyncio.run(parts.preflight()) is not None
+    with pytest.raises(UserError, match="will not fit"):
+        asyncio.run(build.training(load_config(tmp_path, "rollout.context=300000000")).preflight())
