@@ -121,6 +121,8 @@ class Decode:
         return self._masks[window]
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
+        # Under autocast, rotated keys and queries come in float32; the cache holds the computing precision.
+        q_HTD, k_KTD = q_HTD.to(v_KTD.dtype), k_KTD.to(v_KTD.dtype)
         k_SKCD, v_SKCD = self._slots.layer(layer, k_KTD)
         outputs = []
         if self._count:
