@@ -93,7 +93,9 @@ async def train(
 def schedule(
     config: Config, algo: Algorithm, groups: Sequence[Group], samples: Sequence[Sample], step: int
 ) -> Iterator[Minibatch]:
-    """The step's gradient steps: epochs of shuffled mini-batches."""
+    """The step's gradient steps: epochs of shuffled mini-batches. None when nothing was learned from."""
+    if not samples:
+        return
     size = algo.minibatch or sum(len(group.scored) for group in groups)
     for epoch in range(algo.epochs):
         yield from minibatches(

@@ -244,6 +244,8 @@ class Sample:
             length = len(getattr(self, name))
             if length != len(self.ids) and not (length == 0 and name in ("reference", "returns")):
                 raise ValueError(f"Sample.{name} has {length} entries for {len(self.ids)} ids.")
+        if self.mask[:1] == (1,):
+            raise ValueError("A sample's first token has nothing before it and cannot be an action.")
 
     @property
     def action_tokens(self) -> int:

@@ -30,8 +30,6 @@ class Algorithm(ABC):
     max_grad_norm: float = 1.0
     kl_guard: float = 20.0
     """Skip the rest of a step when the mean over trajectories of the summed log-ratio exceeds this."""
-    drop_below: float = 0.0
-    """Leave out trajectories whose |advantage| is smaller: they only cost time."""
 
     least: ClassVar[int] = 2
     """Scored attempts a group needs for its baseline."""
@@ -74,9 +72,13 @@ class Algorithm(ABC):
             for trajectory, advantage in zip(
                 group.scored, self.advantages([t.reward for t in group.scored]), strict=True
             )
-            if abs(advantage) >= self.drop_below
+            if self.keeps(advantage)
             for sample in spread(trajectory, place, advantage, self.weights)
         ]
+
+    def keeps(self, advantage: float) -> bool:
+        """Whether an attempt with this advantage is worth training on."""
+        return True
 
     @abstractmethod
     def advantages(self, rewards: Sequence[float]) -> list[float]:

@@ -28,7 +28,7 @@ class Grpo(Algorithm):
 
     @property
     def needs_reference(self) -> bool:
-        return self.kl > 0
+        return self.kl != 0
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
         samples = super().credit(groups, learner)
@@ -42,7 +42,8 @@ class Grpo(Algorithm):
         ratio_N = torch.exp(scored.logp_N - batch.old_N)
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
         metrics = clip_metrics(ratio_N, batch.adv_N, low, high)
-        if self.kl and batch.reference_N is not None:
+        if self.kl:
+            assert batch.reference_N is not None, "credit fills the reference in"
             difference_N = (batch.reference_N - scored.logp_N).clamp(-10, 10)
             penalty_N = torch.exp(difference_N) - difference_N - 1
             objective_N = objective_N - self.kl * penalty_N

@@ -3,7 +3,7 @@
     for each iteration:
         for each of n tasks: K attempts from the policy psi          rollout/groups.py
         A_k = R_k - mean of the other attempts' rewards              advantages
-        drop attempts with |A| < 0.01                                base.credit
+        drop attempts with |A| < 0.01                                keeps
         for 2 epochs, for mini-batches of 32 attempts:               train.py
             r_t = p_theta(x_t | ..) / p_psi(x_t | ..)
             maximise the mean over attempts of
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from longloop.algos.base import Algorithm
 from longloop.algos.reduce import Unit, clip_metrics, leave_one_out, mean_by, standardise, sum_by
-from longloop.types import Batch, Metrics, Scored
+from longloop.types import Batch, Metrics, Scored, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class Loop(Algorithm):
     epochs: int = 2
     minibatch: int = 32
     drop_below: float = 0.01
+    """Leave out attempts whose |advantage| is smaller: they only cost time."""
     clip: float = 0.1
     ratio: Unit = "token"
     normalise: bool = False
@@ -44,6 +45,14 @@ class Loop(Algorithm):
     @property
     def whole_trajectories(self) -> bool:
         return self.ratio == "trajectory"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip <= 0:
+            raise UserError(f"algo.clip = {self.clip}: it must be greater than 0, or nothing could be learned.")
+
+    def keeps(self, advantage: float) -> bool:
+        return abs(advantage) >= self.drop_below
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         return standardise(rewards) if self.normalise else leave_one_out(rewards)

@@ -20,10 +20,14 @@ from longloop.types import Batch, Metrics, Scored
 @dataclass(frozen=True, kw_only=True)
 class Rloo(Algorithm):
     drop_below: float = 0.01
+    """Leave out attempts whose |advantage| is smaller: they only cost time."""
 
     @property
     def weights(self) -> Unit | float:
         return 1.0
+
+    def keeps(self, advantage: float) -> bool:
+        return abs(advantage) >= self.drop_below
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         return leave_one_out(rewards)

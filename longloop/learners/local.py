@@ -5,9 +5,10 @@ the guards; then one optimiser step. A guard that fires leaves the weights untou
 """
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,32 +69,37 @@ class LocalLearner:
         values = self.gradient(minibatch, loss)
         stop = self._guard(values)
         if not stop:
-            norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.algo.max_grad_norm)
-            values["grad_norm"] = norm.item()
-            stop = self._not_finite_stop(norm)
+            values["grad_norm"] = self._clip()
+            stop = self._not_finite_stop(values["grad_norm"])
         if not stop:
             self.optimiser.step()
             self.policy.version += 1
+            self._not_finite = 0
         self.optimiser.zero_grad()  # gradients are not held while the engine samples
         return Update(values, stop)
 
     def gradient(self, minibatch: Minibatch, loss: Loss) -> dict[str, float]:
         """Add the mini-batch's gradient to what the parameters hold, and return its metrics."""
         sums: Metrics = {}
-        gap = 0.0
+        agreement = _Agreement()
         # Training mode only where activation checkpointing asks for it; there is no dropout in either.
         with self.policy.recomputing() if self.config.checkpointing else nullcontext():
             for samples in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_trajectories):
                 packed = pack(samples, minibatch.step, self.policy.device)
                 scored = self._score(packed)
                 if minibatch.on_policy:
-                    gap = max(gap, self._check_agreement(packed, scored))
+                    agreement.add(packed, scored)
                 total, metrics = loss(scored, packed.batch)
                 (total / minibatch.norm).backward()
                 _add(sums, metrics | _standard_metrics(scored, packed, total))
         values = {name: total / count for name, (total, count) in sums.items()}
         values["loss"] = sums["loss"][0] / minibatch.norm
-        return values | ({"ratio_gap": gap} if minibatch.on_policy else {})
+        # Per trajectory of the mini-batch, not of its pieces: these may share one.
+        values["kl"] = sums["kl"][0] / len({sample.trajectory for sample in minibatch.samples})
+        if minibatch.on_policy:
+            agreement.check(self.policy.bf16)
+            values["ratio_gap"] = agreement.worst
+        return values
 
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.value_head, self.parameters, self.optimiser)
@@ -122,31 +128,20 @@ class LocalLearner:
                 rows[id(sample)] = tuple(next(values) if chosen else 0.0 for chosen in sample.mask)
         return [rows[id(sample)] for sample in samples]
 
-    def _check_agreement(self, packed: Packed, scored: Scored) -> float:
-        """At the first update of a step the policy is the one that sampled: every ratio must be 1."""
-        gap_N = (torch.exp(scored.logp_N.detach() - packed.batch.old_N) - 1).abs()
-        worst = int(gap_N.argmax())
-        # float32 agrees to rounding at every token; bfloat16 only on average.
-        measured, bound = (gap_N.mean(), 0.05) if self.policy.bf16 else (gap_N[worst], 1e-4)
-        if not measured <= bound:
-            sample, token = packed.locate(worst)
-            raise UserError(
-                f"Engine and learner disagree, so this run cannot be trained. Worst at group {sample.trajectory[0]}, "
-                f"attempt {sample.trajectory[1]}, turn {sample.turns[token]}, token {token} (id {sample.ids[token]}): "
-                f"log-prob {packed.batch.old_N[worst]:.5f} when sampled, {scored.logp_N[worst]:.5f} in the learner "
-                f"(|ratio - 1| = {gap_N[worst]:.2g}, the bound is {bound:g}). The ids or the weights that were sampled "
-                "with are not the ones being trained."
-            )
-        return float(gap_N[worst])
+    def _clip(self) -> float:
+        """Clip the policy's gradient, and the value head's apart from it: neither may shrink the other's step."""
+        limit = self.algo.max_grad_norm
+        if self.value_head is not None:
+            torch.nn.utils.clip_grad_norm_(self.value_head.parameters(), limit)
+        return torch.nn.utils.clip_grad_norm_(self.policy.trainable().values(), limit).item()
 
     def _guard(self, values: dict[str, float]) -> str:
         if abs(values["kl"]) > self.algo.kl_guard:
             return f"KL guard: the policy moved {values['kl']:.1f} nats per trajectory in this step"
-        return self._not_finite_stop(torch.tensor(values["loss"]))
+        return self._not_finite_stop(values["loss"])
 
-    def _not_finite_stop(self, number: Tensor) -> str:
-        if torch.isfinite(number):
-            self._not_finite = 0
+    def _not_finite_stop(self, number: float) -> str:
+        if math.isfinite(number):
             return ""
         self._not_finite += 1
         if self._not_finite >= _MOST_NAN:
@@ -166,12 +161,46 @@ class LocalLearner:
             yield
 
 
+@dataclass
+class _Agreement:
+    """At the first update of a step the policy is the one that sampled: every ratio must be 1."""
+
+    total: float = 0.0
+    count: int = 0
+    worst: float = 0.0
+    where: str = ""
+
+    def add(self, packed: Packed, scored: Scored) -> None:
+        gap_N = (torch.exp(scored.logp_N.detach() - packed.batch.old_N) - 1).abs().nan_to_num(nan=math.inf)
+        n = int(gap_N.argmax())
+        self.total += gap_N.sum().item()
+        self.count += len(gap_N)
+        if gap_N[n] > self.worst:
+            sample, token = packed.locate(n)
+            self.worst = gap_N[n].item()
+            self.where = (
+                f"group {sample.trajectory[0]}, attempt {sample.trajectory[1]}, turn {sample.turns[token]}, "
+                f"token {token} (id {sample.ids[token]}): log-prob {packed.batch.old_N[n]:.5f} when sampled, "
+                f"{scored.logp_N[n]:.5f} in the learner"
+            )
+
+    def check(self, bf16: bool) -> None:
+        """float32 agrees to rounding at every token; bfloat16 only on average."""
+        measured, bound = (self.total / self.count, 0.05) if bf16 else (self.worst, 1e-4)
+        if measured > bound:
+            raise UserError(
+                f"Engine and learner disagree, so this run cannot be trained. Worst at {self.where} (abs(ratio - 1) = "
+                f"{self.worst:.2g}; the {'mean' if bf16 else 'largest'} may be {bound:g}). The ids or the weights that "
+                "were sampled with are not the ones being trained."
+            )
+
+
 def _standard_metrics(scored: Scored, packed: Packed, total: Tensor) -> Metrics:
     with torch.no_grad():
         moved = (packed.batch.old_N - scored.logp_N).sum().item()
         return {
             "loss": (total.item(), 1),
-            "kl": (moved, packed.batch.trajectories),
+            "kl": (moved, 1),
             "entropy": (scored.entropy_N.sum().item(), scored.entropy_N.numel()),
         }
 

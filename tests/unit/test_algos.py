@@ -378,15 +378,19 @@ def test_environment_tokens_play_no_part(variant):
     model = learner(algo)
     minibatch = first_minibatch(algo, sampled(mixed_groups(), model, shift=0.1), model)
 
-    def litter(sample, **columns):
+    def litter(sample):
         """Nonsense in every column wherever the environment spoke."""
-        return {
-            name: tuple(old if chosen else -7.0 - i for i, (old, chosen) in enumerate(zip(column, sample.mask)))  # noqa: B905
-            for name, column in columns.items()
-        }
+        names = ("logprobs", "advantages", "weights", "reference", "returns")
+        columns = {name: getattr(sample, name) for name in names if getattr(sample, name)}
+        return replace(
+            sample,
+            **{
+                name: tuple(x if chosen else -7.0 for x, chosen in zip(column, sample.mask, strict=True))
+                for name, column in columns.items()
+            },
+        )
 
-    names = ("logprobs", "advantages", "weights", "reference", "returns")
-    littered = [replace(s, **litter(s, **{name: getattr(s, name) for name in names})) for s in minibatch.samples]
+    littered = [litter(sample) for sample in minibatch.samples]
     assert all(a.logprobs != b.logprobs for a, b in zip(littered, minibatch.samples, strict=True))
     expected, metrics = gradient(model, minibatch, algo.loss)
     got, same = gradient(model, replace(minibatch, samples=littered), algo.loss)

@@ -26,6 +26,7 @@ from longloop.algos.ppo import Ppo
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rloo import Rloo
 from longloop.config import RolloutConfig
+from longloop.engines.attention import Packed
 from longloop.engines.native import NativeEngine
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import Setting
@@ -321,21 +322,29 @@ def test_the_engine_samples_the_models_own_probabilities():
     limits = RolloutConfig(turn_tokens=1, concurrency=64)
     setting = Setting(Crossroads, chat, NativeEngine(policy, chat, slots=64), limits, temperature=1.0)
     (group,) = asyncio.run(GroupRollouts(setting, "test", abandon=False).groups([Task("t", "train")], walks, 0))
-    counts = Counter(
-        "".join("r" if turn.action_ids == (right,) else "l" for turn in t.turns) for t in group.trajectories
-    )
-    assert counts.keys() == expected.keys()
-    chi_square = sum((counts[path] - walks * p) ** 2 / (walks * p) for path, p in expected.items())
-    assert chi_square < 18.47  # 99.9% point with 4 degrees of freedom
-    wrong = sum((counts[path] - walks / 5) ** 2 / (walks / 5) for path in expected)
-    assert wrong > 18.47  # and the test can tell
+
+    def chi_square(counts, probabilities):
+        assert counts.keys() <= probabilities.keys()
+        return sum((counts[key] - walks * p) ** 2 / (walks * p) for key, p in probabilities.items())
+
+    def path(trajectory):
+        return "".join("r" if turn.action_ids == (right,) else "l" for turn in trajectory.turns)
+
+    paths = Counter(map(path, group.trajectories))
+    assert chi_square(paths, expected) < 18.47  # 99.9% point with 4 degrees of freedom
+    assert chi_square(paths, dict.fromkeys(expected, 1 / 5)) > 18.47  # and the test can tell
+    # the first tokens themselves, all 50 of them: 99.9% point with 49 degrees of freedom
+    first = Counter(t.turns[0].action_ids[0] for t in group.trajectories)
+    everything = p_left | {right: p_right}
+    assert len(everything) == 50 and chi_square(first, everything) < 85.35
+    assert chi_square(first, dict.fromkeys(lefts, (1 - p_right) / 49) | {right: p_right}) > 85.35
 
 
 @torch.no_grad()
 def lean_right(policy, chat, right):
-    """Make r about as likely as all other tokens together, so that every path is common."""
-    from longloop.engines.attention import Packed
-
+    """Make r about as likely as all other tokens together, so that every path is common, and those differ more."""
     ids = torch.tensor(chat.encode(chat.render([Message("user", "oak")])))
     hidden = policy.hidden(ids, torch.arange(len(ids)), Packed([len(ids)]))[-1]
-    policy.module.get_output_embeddings().weight[right] += 4 * hidden / hidden.norm() ** 2
+    head = policy.module.get_output_embeddings().weight
+    head *= 4
+    head[right] += 4 * hidden / hidden.norm() ** 2
