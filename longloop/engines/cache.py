@@ -78,7 +78,7 @@ class Slots:
         self.length[target] = tokens
 
     def append(self, slot: int, ids: Sequence[int]) -> None:
-        """Note the ids whose keys and values a plan is about to write."""
+        """Note the ids whose keys and values a plan has written."""
         start = self.length[slot]
         self._ids[slot, start : start + len(ids)] = ids
         self.length[slot] += len(ids)

@@ -120,6 +120,7 @@ class NativeEngine:
         if self._version != self.model.version:
             self.release()
             self._version = self.model.version
+            self._waiting, self._running = self._running + self._waiting, []
         for queue in (self._waiting, self._running):
             queue[:] = [request for request in queue if not request.future.done()]
         self._admit()
@@ -136,11 +137,11 @@ class NativeEngine:
         )
         ids = [id for request, span in row for id in request.ids[span.start : span.start + span.count]]
         positions = [span.start + i for _, span in row for i in range(span.count)]
-        for request, span in row:
-            self.slots.append(span.slot, request.ids[span.start : span.start + span.count])
         device = self.model.device
         hidden_TD = self.model.hidden(torch.tensor(ids, device=device), torch.tensor(positions, device=device), plan)
         self.forwarded += len(ids)
+        for request, span in row:
+            self.slots.append(span.slot, request.ids[span.start : span.start + span.count])
         ends = np.cumsum([span.count for _, span in row]) - 1
         ready = [(request, int(end)) for (request, _), end in zip(row, ends, strict=True) if self._unread(request) == 0]
         if ready:
@@ -153,7 +154,7 @@ class NativeEngine:
     def _admit(self) -> None:
         """Give waiting requests a slot that already holds as much of their prompt as can be found."""
         busy = {request.slot for request in self._running}
-        admitted: list[np.ndarray] = []
+        reading = [np.array(request.ids) for request in self._running if self._unread(request) > 1]
         for request in list(self._waiting):
             own = self._owner.get(request.session, -1)
             slot = own if own >= 0 and own not in busy else self._free_slot(busy)
@@ -163,11 +164,11 @@ class NativeEngine:
             self.slots.reserve(request.prompt + request.max_tokens)
             shared = self.slots.shared(ids)
             donor = own if own >= 0 and shared[own] == shared.max() else int(shared.argmax())
-            reuse = min(int(shared[donor]), request.prompt - 1)
-            if any(_common(ids, other) >= reuse + _WORTH_WAITING for other in admitted):
+            reuse = min(int(shared[donor]), len(ids) - 1)
+            if any(_common(ids, other) >= reuse + _WORTH_WAITING for other in reading):
                 continue
             self.slots.copy(donor, slot, reuse)
-            admitted.append(ids)
+            reading.append(ids)
             busy.add(slot)
             for session in [s for s, owned in self._owner.items() if owned == slot]:
                 del self._owner[session]

@@ -36,13 +36,13 @@ def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Tas
 def expect(method: str, answer: Any) -> Any:
     """The answer of an environment's method, if it is of the kind that was promised; TypeError otherwise."""
     if method == "start":
-        if not isinstance(answer, Sequence) or not answer or not all(isinstance(m, Message) for m in answer):
+        if not answer or not _are_messages(answer):
             raise TypeError(f"start() must return a list with at least one Message, but returned {_short(answer)}")
     elif method == "step":
         if not isinstance(answer, Step):
             raise TypeError(f"step() must return a Step, but returned {_short(answer)}")
-        if not all(isinstance(m, Message) for m in answer.messages):
-            raise TypeError(f"step() must return a Step whose messages are Messages, but they are {_short(answer)}")
+        if not _are_messages(answer.messages):
+            raise TypeError(f"step() must return a Step whose messages are Messages, but returned {_short(answer)}")
         if not answer.done and not answer.messages:
             raise TypeError("step() returned a Step that is not done but has no message for the agent")
     elif not isinstance(answer, Outcome):
@@ -50,6 +50,12 @@ def expect(method: str, answer: Any) -> Any:
     elif not -1e30 < answer.reward < 1e30:
         raise TypeError(f"finish() returned the reward {answer.reward}, which is not a finite number")
     return answer
+
+
+def _are_messages(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(
+        isinstance(m, Message) and isinstance(m.role, str) and isinstance(m.content, str) for m in value
+    )
 
 
 def _short(value: Any) -> str:

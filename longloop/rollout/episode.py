@@ -6,6 +6,7 @@ template that refuses the roles) rise as UserError.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import inspect
 import threading
@@ -22,7 +23,7 @@ from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, Turn, UserError
 
 STRAGGLER = "abandoned as a straggler"
-"""The message with which an episode is cancelled when it should still report what it did."""
+"""The error of an attempt that was given up."""
 
 
 @dataclass(frozen=True)
@@ -49,36 +50,50 @@ def seed_of(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest())
 
 
-async def run_episode(setting: Setting, task: Task, attempt: int, session: str) -> Trajectory:
-    """`session` names the episode: its random numbers follow from it, and its KV cache is kept under it."""
+async def run_episode(
+    setting: Setting, task: Task, attempt: int, session: str, abandoned: asyncio.Event | None = None
+) -> Trajectory:
+    """`session` names the episode: its random numbers follow from it, and its KV cache is kept under it.
+
+    To abandon an episode, set the event and cancel its task: it then still reports what it did.
+    """
     turns: list[Turn] = []
-    error = ""
+    stop, error, outcome = StopReason.CANCELLED, STRAGGLER, Outcome(0.0, False)
+    judged = False
     try:
         env = setting.make()
     except Exception as raised:
         error = f"the constructor raised {type(raised).__name__}: {raised}"
         return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)
     try:
-        async with asyncio.timeout(setting.limits.seconds):
-            stop = await _play(setting, env, task, session, turns)
-    except Fault as fault:
-        stop, error = fault.stop, str(fault)
-    except TimeoutError:
-        stop, error = StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
-    except asyncio.CancelledError as cancelled:
-        if cancelled.args != (STRAGGLER,):
-            raise
-        stop, error = StopReason.CANCELLED, STRAGGLER
-    finally:
-        setting.engine.forget(session)
-    outcome = Outcome(0.0, False)
-    try:
+        stop, error = await _play_to_the_end(setting, env, task, session, turns)
+        judged = True
         verdict = await _call(env, "finish", (), setting.limits.step_seconds)  # once, whatever happened before
         outcome = verdict if stop.scored else outcome
     except Fault as fault:
-        if stop.scored:
-            stop, error = fault.stop, str(fault)
+        stop, error = (fault.stop, str(fault)) if stop.scored else (stop, error)
+    except asyncio.CancelledError:
+        if abandoned is None or not abandoned.is_set():
+            raise
+        stop, error = StopReason.CANCELLED, STRAGGLER
+        if not judged:
+            await _clean_up(setting, env)
+    finally:
+        setting.engine.forget(session)
     return Trajectory(task, attempt, tuple(turns), outcome.reward, outcome.success, stop, error, outcome.info)
+
+
+async def _play_to_the_end(
+    setting: Setting, env: Environment, task: Task, session: str, turns: list[Turn]
+) -> tuple[StopReason, str]:
+    """Why the playing stopped, and in what words if it should not have."""
+    try:
+        async with asyncio.timeout(setting.limits.seconds):
+            return await _play(setting, env, task, session, turns), ""
+    except Fault as fault:
+        return fault.stop, str(fault)
+    except TimeoutError:
+        return StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
 
 
 async def _play(setting: Setting, env: Environment, task: Task, session: str, turns: list[Turn]) -> StopReason:
@@ -129,16 +144,32 @@ async def _play(setting: Setting, env: Environment, task: Task, session: str, tu
 async def _call(env: Environment, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
     """An environment's method under a deadline. A plain function runs in a thread, so that it has one too."""
     function = getattr(env, method)
-    waiting = function(*arguments) if inspect.iscoroutinefunction(function) else _in_thread(function, arguments)
+    this = asyncio.current_task()
+    assert this is not None
     try:
         async with asyncio.timeout(seconds) as deadline:
-            return expect(method, await waiting)
+            plain = not inspect.iscoroutinefunction(function)
+            answer = await (_in_thread(function, arguments) if plain else function(*arguments))
+            return expect(method, await answer if inspect.isawaitable(answer) else answer)
     except TimeoutError as error:
         if deadline.expired():
             raise Fault(StopReason.TIMEOUT, f"{method}() took longer than {seconds:g} s") from None
         raise Fault(StopReason.ENV_ERROR, f"{method}() raised TimeoutError: {error}") from error
-    except Exception as error:
+    except asyncio.CancelledError as error:
+        if this.cancelling():
+            raise  # someone cancelled this episode; otherwise the environment raised it on its own
+        raise Fault(StopReason.ENV_ERROR, f"{method}() raised CancelledError: {error}") from error
+    except (Exception, SystemExit) as error:
         raise Fault(StopReason.ENV_ERROR, f"{method}() raised {type(error).__name__}: {error}") from error
+
+
+async def _clean_up(setting: Setting, env: Environment) -> None:
+    """Let an abandoned environment finish; what it says is not used."""
+    this = asyncio.current_task()
+    assert this is not None
+    this.uncancel()
+    with contextlib.suppress(Fault):
+        await _call(env, "finish", (), setting.limits.step_seconds)
 
 
 async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -153,6 +184,8 @@ async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -
     def work() -> None:
         try:
             put, value = future.set_result, function(*arguments)
+        except StopIteration as error:
+            put, value = future.set_exception, RuntimeError(f"StopIteration: {error}")  # a future cannot hold that one
         except BaseException as error:
             put, value = future.set_exception, error
         if not loop.is_closed():

@@ -7,6 +7,9 @@ from dataclasses import replace
 from longloop.rollout.episode import STRAGGLER, Setting, run_episode
 from longloop.types import Group, StopReason, Task, Trajectory
 
+Running = dict[tuple[int, int], asyncio.Task[Trajectory]]
+"""Attempts under way, by the task's place and the attempt's number."""
+
 
 class GroupRollouts:
     """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts."""
@@ -25,14 +28,15 @@ class GroupRollouts:
     async def groups(self, tasks: Sequence[Task], k: int, seed: int) -> list[Group]:
         """The K attempts at each task. `seed` must differ from call to call: the place in the stream of tasks does."""
         gate = asyncio.Semaphore(self.setting.limits.concurrency)
+        abandoned = asyncio.Event()
 
         async def attempt(place: int, number: int) -> Trajectory:
             try:
                 async with gate:
                     session = f"{self._name}/{seed + place}/{number}"
-                    return await run_episode(self.setting, tasks[place], number, session)
-            except asyncio.CancelledError as cancelled:
-                if cancelled.args != (STRAGGLER,):
+                    return await run_episode(self.setting, tasks[place], number, session, abandoned)
+            except asyncio.CancelledError:
+                if not abandoned.is_set():
                     raise
                 return Trajectory(tasks[place], number, (), 0.0, False, StopReason.CANCELLED, STRAGGLER)
 
@@ -40,7 +44,7 @@ class GroupRollouts:
         keys = [(place, number) for number in range(k) for place in range(len(tasks))]
         running = {key: asyncio.create_task(attempt(*key)) for key in keys}
         try:
-            await self._wait(running, len(tasks), k)
+            await self._wait(running, len(tasks), k, abandoned)
         finally:
             for task in running.values():
                 task.cancel()
@@ -51,7 +55,7 @@ class GroupRollouts:
             for place, task in enumerate(tasks)
         ]
 
-    async def _wait(self, running: dict[tuple[int, int], asyncio.Task[Trajectory]], tasks: int, k: int) -> None:
+    async def _wait(self, running: Running, tasks: int, k: int, abandoned: asyncio.Event) -> None:
         """Until all are done, or enough are: then the rest are abandoned, and say so."""
         pending = set(running.values())
         while pending:
@@ -60,12 +64,13 @@ class GroupRollouts:
                 task.result()  # raises what no episode may survive
             self.progress(len(running) - len(pending), len(running))
             if self._abandon and pending and self._enough(running, tasks, k):
+                abandoned.set()
                 for task in pending:
-                    task.cancel(STRAGGLER)
+                    task.cancel()
                 await asyncio.wait(pending)
                 return
 
-    def _enough(self, running: dict[tuple[int, int], asyncio.Task[Trajectory]], tasks: int, k: int) -> bool:
+    def _enough(self, running: Running, tasks: int, k: int) -> bool:
         limits = self.setting.limits
         done = {key for key, task in running.items() if task.done()}
         if len(done) < limits.enough * len(running):

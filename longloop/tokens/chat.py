@@ -21,7 +21,7 @@ from longloop.types import Message, UserError
 # Unicode non-characters, which no text may contain: they stand for what must not be read as a special token.
 _ESCAPE = "\ufdd0"
 _EDGE = "\ufdd1"
-_NONCHARACTERS = re.compile("[\ufdd0-\ufdd2]")
+_NOT_TEXT = re.compile("[\ufdd0-\ufdd2\ud800-\udfff]")
 
 
 class Chat:
@@ -40,11 +40,13 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self._more_end_ids = end_ids
+        templates = tokenizer.chat_template
+        written = templates if isinstance(templates, str) else "".join(templates.values())
         # Framing: the tokens that only the template may write. Other added tokens (runs of spaces, say) are just text.
         framing = {
             id: token
             for id, token in tokenizer.added_tokens_decoder.items()
-            if token.special or (str(token).strip() and str(token) in tokenizer.chat_template)
+            if token.special or (str(token).strip() and str(token) in written)
         }
         self._framing = {str(token): id for id, token in framing.items()}
         self._special = [str(token) for token in framing.values() if token.special]
@@ -87,27 +89,33 @@ class Chat:
             end = match.end()
         return tuple(ids + self._encode_plain(rendered[end:]))
 
-    def extension(self, before: str, action: Message, after: str) -> str | None:
+    def extension(self, before: str, action: Message, after: str, ended: bool) -> str | None:
         """What `after` (the rendering with the action and what followed) adds to `before` and the action itself.
 
         None when `after` does not begin with both: the template rewrote history. White space around the action does
-        not count as rewriting: the sampled ids stand as they are, whatever the template would trim.
+        not count as rewriting: the sampled ids stand as they are, whatever the template would trim. `ended`: the model
+        closed its turn itself, so the template's closing is not added again.
         """
         if not after.startswith(before):
             return None
         text = self._escape(action)
         rest = after[len(before) :]
-        if rest.startswith(text):
-            return rest[len(text) :]
-        rest = rest.lstrip()
-        return rest[len(text.strip()) :] if rest.startswith(text.strip()) else None
+        if not rest.startswith(text):
+            rest, text = rest.lstrip(), text.strip()
+        if not rest.startswith(text):
+            return None
+        rest = rest[len(text) :]
+        closing = self._split.match(rest.lstrip())
+        if ended and closing and self._framing[closing.group(closing.lastindex or 0)] in self.end_ids:
+            return rest.lstrip()[closing.end() :]
+        return rest
 
     def decode(self, ids: Sequence[int]) -> str:
         """What was sampled, as text for people and environments."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _escape(self, message: Message) -> str:
-        text = _NONCHARACTERS.sub("\ufffd", message.content)
+        text = _NOT_TEXT.sub("\ufffd", message.content)
         tokens = self._special if message.role == "assistant" else self._framing
         for token in tokens:
             if token in text:
@@ -131,8 +139,13 @@ def _pattern(tokens: Sequence[AddedToken]) -> re.Pattern[str]:
 
 
 def _plain_tokenizer(tokenizer: Tokenizer, framing: set[str]) -> Tokenizer:
-    """A copy that cannot produce a framing token: their spellings are replaced by ones that no text contains."""
+    """A copy that cannot produce a framing token, and gives everything else the same id."""
     spec = json.loads(tokenizer.to_str())
+    vocabulary = spec["model"]["vocab"]
+    known = set(vocabulary) if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    # Tokens outside the model's vocabulary are numbered by their place here, so those keep it under a spelling that no
+    # text contains; the others can simply be left out.
+    spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in framing & known]
     for number, token in enumerate(spec["added_tokens"]):
         if token["content"] in framing:
             token["content"] = f"\ufdd2{number}\ufdd2"

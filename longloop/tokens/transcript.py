@@ -22,14 +22,12 @@ class Transcript:
         first = not self._messages
         self._messages += messages
         rendered = self.chat.render(self._messages)
-        added = None if first else self.chat.extension(self._rendered, self._action, rendered)
+        added = None if first else self.chat.extension(self._rendered, self._action, rendered, self._ended)
         self._rendered = rendered
         if added is None:
             self.ids = list(self.chat.encode(rendered))
             return tuple(self.ids), not first
-        ids = self.chat.encode(added)
-        if self._ended and ids and ids[0] in self.chat.end_ids:
-            ids = ids[1:]  # the model closed its turn itself; a turn that was cut is closed here, untrained
+        ids = self.chat.encode(added)  # begins by closing a turn that was cut: as context, untrained
         self.ids += ids
         return ids, False
 

@@ -1,4 +1,4 @@
-"""The algorithms against numbers worked out by hand, and the identities of ALGORITHMS.md, section 5.1.
+"""The algorithms against numbers worked out by hand, and the identities that tie the methods to each other.
 
 PPO's value head and GAE are in test_ppo.py; that the estimators are right on average is in test_estimators.py.
 """

@@ -210,14 +210,16 @@ def test_a_groups_opening_is_read_once(step_tokens: int, allowed: int) -> None:
 
     An opening that is read in pieces is waited for too, until it is so nearly done that waiting is not worth it.
     """
-    engine = engine_of(plain_module("llama"), step_tokens=step_tokens)
+    module = plain_module("llama")
+    engine = engine_of(module, step_tokens=step_tokens)
+    attempts = [(task, k) for k in range(4) for task in range(2)]
 
-    async def groups() -> None:
-        await asyncio.gather(
-            *(ask(engine, prompt(task, 50), f"{task}/{k}", seed=k, max_tokens=5) for k in range(4) for task in range(2))
-        )
+    async def groups() -> list[Sampled]:
+        requests = (ask(engine, prompt(task, 50), f"{task}/{k}", seed=k, max_tokens=5) for task, k in attempts)
+        return await asyncio.gather(*requests)
 
-    asyncio.run(groups())
+    for (task, _), said in zip(attempts, asyncio.run(groups()), strict=True):
+        assert said.logprobs == pytest.approx(plain_logprobs(module, [*prompt(task, 50), *said.ids], 5), abs=1e-4)
     assert 0 <= engine.forwarded - (2 * (50 + 3) + 8 * 4) <= allowed
 
 

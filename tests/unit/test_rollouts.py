@@ -289,16 +289,6 @@ def test_a_constructor_that_raises() -> None:
     assert sorted(log.finished) == [0, 2, 3]
 
 
-def test_plain_methods_may_return_something_to_await() -> None:
-    """As `check` allows it: a plain function around an async one, for instance a decorator's."""
-
-    class Wrapped(Env):
-        def step(self, action: Message) -> Any:
-            return Env.step(self, action)
-
-    assert collect(rollouts(lambda: Wrapped(Log())), k=1)[0].trajectories[0].stop is StopReason.FINISHED
-
-
 def test_the_first_fault_is_the_one_that_is_told() -> None:
     """Finish is called after it, once, and its own failure does not hide the cause."""
     faulty = with_fault("finish", raises_in_plain_code)
