@@ -8,16 +8,13 @@ template that refuses the roles) rise as UserError.
 import asyncio
 import contextlib
 import hashlib
-import inspect
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from longloop.config import RolloutConfig
-from longloop.envs.check import expect
 from longloop.interfaces import Engine, Environment
+from longloop.rollout.guard import Fault, call
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, Turn, UserError
@@ -35,14 +32,6 @@ class Setting:
     engine: Engine
     limits: RolloutConfig
     temperature: float
-
-
-class Fault(Exception):
-    """The environment failed: why, and in what words."""
-
-    def __init__(self, stop: StopReason, text: str) -> None:
-        super().__init__(text)
-        self.stop = stop
 
 
 def seed_of(*parts: object) -> int:
@@ -68,7 +57,7 @@ async def run_episode(
     try:
         stop, error = await _play_to_the_end(setting, env, task, session, turns)
         judged = True
-        verdict = await _call(env, "finish", (), setting.limits.step_seconds)  # once, whatever happened before
+        verdict = await call(env, "finish", (), setting.limits.step_seconds)  # once, whatever happened before
         outcome = verdict if stop.scored else outcome
     except Fault as fault:
         stop, error = (fault.stop, str(fault)) if stop.scored else (stop, error)
@@ -100,7 +89,7 @@ async def _play(setting: Setting, env: Environment, task: Task, session: str, tu
     """Turns until the environment is done or a limit is reached; `turns` fills up as they happen."""
     limits = setting.limits
     transcript = Transcript(setting.chat)
-    messages: Sequence[Message] = await _call(env, "start", (task,), limits.step_seconds)
+    messages: Sequence[Message] = await call(env, "start", (task,), limits.step_seconds)
     for number in range(limits.max_turns):
         context_ids, fresh = transcript.receive(messages)
         room = limits.context - len(transcript.ids)
@@ -132,7 +121,7 @@ async def _play(setting: Setting, env: Environment, task: Task, session: str, tu
             finish=sampled.finish,
         )
         turns.append(turn)  # the action was taken, whatever the environment makes of it
-        step: Step = await _call(env, "step", (turn.action,), limits.step_seconds)
+        step: Step = await call(env, "step", (turn.action,), limits.step_seconds)
         seconds = {"sample": acted - asked, "env": time.perf_counter() - acted}
         turns[-1] = replace(turn, reward=step.reward, info=step.info, seconds=seconds)
         if step.done:
@@ -141,55 +130,10 @@ async def _play(setting: Setting, env: Environment, task: Task, session: str, tu
     return StopReason.MAX_TURNS
 
 
-async def _call(env: Environment, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
-    """An environment's method under a deadline. A plain function runs in a thread, so that it has one too."""
-    function = getattr(env, method)
-    this = asyncio.current_task()
-    assert this is not None
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            plain = not inspect.iscoroutinefunction(function)
-            answer = await (_in_thread(function, arguments) if plain else function(*arguments))
-            return expect(method, await answer if inspect.isawaitable(answer) else answer)
-    except TimeoutError as error:
-        if deadline.expired():
-            raise Fault(StopReason.TIMEOUT, f"{method}() took longer than {seconds:g} s") from None
-        raise Fault(StopReason.ENV_ERROR, f"{method}() raised TimeoutError: {error}") from error
-    except asyncio.CancelledError as error:
-        if this.cancelling():
-            raise  # someone cancelled this episode; otherwise the environment raised it on its own
-        raise Fault(StopReason.ENV_ERROR, f"{method}() raised CancelledError: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise Fault(StopReason.ENV_ERROR, f"{method}() raised {type(error).__name__}: {error}") from error
-
-
 async def _clean_up(setting: Setting, env: Environment) -> None:
     """Let an abandoned environment finish; what it says is not used."""
     this = asyncio.current_task()
     assert this is not None
     this.uncancel()
     with contextlib.suppress(Fault):
-        await _call(env, "finish", (), setting.limits.step_seconds)
-
-
-async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Like asyncio.to_thread, but a call that never returns cannot keep the program from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(put: Callable[[Any], None], value: Any) -> None:
-        if not future.done():
-            put(value)
-
-    def work() -> None:
-        try:
-            put, value = future.set_result, function(*arguments)
-        except StopIteration as error:
-            put, value = future.set_exception, RuntimeError(f"StopIteration: {error}")  # a future cannot hold that one
-        except BaseException as error:
-            put, value = future.set_exception, error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, put, value)
-
-    threading.Thread(target=work, daemon=True).start()
-    return await future
+        await call(env, "finish", (), setting.limits.step_seconds)
