@@ -9,7 +9,7 @@ quickstart: setup   ## train a tiny agent from nothing, about a minute on a lapt
 	$(BIN)/longloop train configs/quickstart.toml name=quickstart-$$(date +%Y%m%d-%H%M%S)
 
 test: setup         ## the whole test suite
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 check: setup        ## format, lint, types
 	$(BIN)/ruff format --check .

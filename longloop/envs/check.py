@@ -3,7 +3,11 @@
 `has_methods` and `tasks_of` look at the class before a run; `expect` is what a rollout holds every answer against.
 """
 
+import json
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 from longloop.types import Message, Outcome, Step, Task, UserError
@@ -34,22 +38,34 @@ def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Tas
 
 
 def expect(method: str, answer: Any) -> Any:
-    """The answer of an environment's method, if it is of the kind that was promised; TypeError otherwise."""
+    """An environment's answer, with plain numbers and JSON values in it; TypeError if it is not what was promised."""
     if method == "start":
         if not answer or not _are_messages(answer):
             raise TypeError(f"start() must return a list with at least one Message, but returned {_short(answer)}")
-    elif method == "step":
+        return answer
+    if method == "step":
         if not isinstance(answer, Step):
             raise TypeError(f"step() must return a Step, but returned {_short(answer)}")
         if not _are_messages(answer.messages):
             raise TypeError(f"step() must return a Step whose messages are Messages, but returned {_short(answer)}")
         if not answer.done and not answer.messages:
             raise TypeError("step() returned a Step that is not done but has no message for the agent")
-    elif not isinstance(answer, Outcome):
+        return replace(answer, reward=_number(method, answer.reward), info=_json(answer.info))
+    if not isinstance(answer, Outcome):
         raise TypeError(f"finish() must return an Outcome, but returned {_short(answer)}")
-    elif not -1e30 < answer.reward < 1e30:
-        raise TypeError(f"finish() returned the reward {answer.reward}, which is not a finite number")
-    return answer
+    reward = _number(method, answer.reward)
+    return replace(answer, reward=reward, success=bool(answer.success), info=_json(answer.info))
+
+
+def _number(method: str, reward: Any) -> float:
+    if not isinstance(reward, Real) or not math.isfinite(reward):
+        raise TypeError(f"{method}() returned the reward {_short(reward)}, which is not a finite number")
+    return float(reward)
+
+
+def _json(info: dict[str, Any]) -> dict[str, Any]:
+    """As it will be read from disk; what JSON cannot hold is described."""
+    return json.loads(json.dumps(info, default=repr))
 
 
 def _are_messages(value: Any) -> bool:

@@ -51,7 +51,7 @@ async def run_episode(
     judged = False
     try:
         env = setting.make()
-    except Exception as raised:
+    except (Exception, SystemExit) as raised:
         error = f"the constructor raised {type(raised).__name__}: {raised}"
         return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)
     try:

@@ -32,7 +32,7 @@ class Trajectories:
         offset = start = 0
         for place, group in enumerate(groups):
             for trajectory in group.trajectories:
-                line = json.dumps(_to_json(place, start, trajectory), ensure_ascii=False).encode() + b"\n"
+                line = _line(_to_json(place, start, trajectory))
                 for number, stretch in enumerate(trajectory.stretches()):
                     columns["ids"] += stretch.ids
                     columns["mask"] += stretch.mask
@@ -70,6 +70,13 @@ class Trajectories:
         for line in read_lines(self.folder / f"{step:06d}.jsonl"):
             groups.setdefault(line["group"], []).append(_from_json(line, columns))
         return [Group(trajectories[0].task, tuple(trajectories)) for _, trajectories in sorted(groups.items())]
+
+
+def _line(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair, from text that was never Unicode: only escapes can hold it
+        return json.dumps(value).encode() + b"\n"
 
 
 def _index_line(step: int, place: int, trajectory: Trajectory, offset: int, length: int) -> dict[str, Any]:

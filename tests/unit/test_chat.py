@@ -31,7 +31,25 @@ def framing_ids(name: str, ids: Sequence[int]) -> list[int]:
 
 def texts(name: str, hostile: bool) -> st.SearchStrategy[str]:
     """What an environment may say. A hostile one spells special tokens, halves of them, and template code."""
-    pieces = ["fox", " dog", "42", "\n", "\n\n", "  ", "\t", ".", "'s", "é", "e\u0301", "日本", "🦊", "<", "|>", "]"]
+    pieces = [
+        "fox",
+        " dog",
+        "42",
+        "\n",
+        "\n\n",
+        "  ",
+        "\t",
+        "\x1f",
+        ".",
+        "'s",
+        "é",
+        "e\u0301",
+        "日本",
+        "🦊",
+        "<",
+        "|>",
+        "]",
+    ]
     if hostile:
         pieces += [*framing(name), *(t[:3] for t in framing(name)), *(t[3:] for t in framing(name))]
         pieces += ["{{ bos_token }}", "{% endfor %}", "<0x0A>", *NONCHARACTERS]

@@ -2,13 +2,14 @@
 
 import asyncio
 import inspect
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from longloop.algos.loop import Loop
@@ -20,6 +21,7 @@ from longloop.learners import tiny
 from longloop.learners.model import load
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
+from longloop.store.trajectories import Trajectories
 from longloop.tokens.chat import Chat
 from longloop.types import Group, Message, Outcome, Step, StopReason, Task, Trajectory, UserError
 
@@ -149,37 +151,21 @@ def test_an_action_of_too_many_tokens_is_cut_and_the_episode_goes_on() -> None:
     assert one.stop is StopReason.FINISHED
 
 
-async def raises(self: Env, *_: Any) -> Any:
-    raise ValueError("boom")
+def raising(kind: type[BaseException], *words: str, plain: bool = False) -> Callable[..., Any]:
+    async def in_async_code(self: Env, *_: Any) -> Any:
+        raise kind(*words)
+
+    def in_plain_code(self: Env, *_: Any) -> Any:
+        raise kind(*words)
+
+    return in_plain_code if plain else in_async_code
 
 
-def raises_in_plain_code(self: Env, *_: Any) -> Any:
-    raise ValueError("boom")
+def answering(answer: Any) -> Callable[..., Any]:
+    async def answers(self: Env, *_: Any) -> Any:
+        return answer
 
-
-def runs_out(self: Env, *_: Any) -> Any:
-    next(iter([]))
-
-
-async def exits(self: Env, *_: Any) -> Any:
-    sys.exit("bye")
-
-
-def exits_in_plain_code(self: Env, *_: Any) -> Any:
-    sys.exit("bye")
-
-
-async def is_cancelled(self: Env, *_: Any) -> Any:
-    """As when a helper task of the environment's own was cancelled."""
-    raise asyncio.CancelledError
-
-
-async def times_out(self: Env, *_: Any) -> Any:
-    raise TimeoutError("no answer")
-
-
-async def answers_nonsense(self: Env, *_: Any) -> Any:
-    return 7
+    return answers
 
 
 async def hangs(self: Env, *_: Any) -> Any:
@@ -190,17 +176,19 @@ def blocks(self: Env, *_: Any) -> Any:
     NEVER.wait(20)
 
 
+ERROR, LATE = StopReason.ENV_ERROR, StopReason.TIMEOUT
 FAULTS = {
-    raises: (StopReason.ENV_ERROR, "{}() raised ValueError: boom"),
-    raises_in_plain_code: (StopReason.ENV_ERROR, "{}() raised ValueError: boom"),
-    runs_out: (StopReason.ENV_ERROR, "{}() raised "),
-    exits: (StopReason.ENV_ERROR, "{}() raised SystemExit: bye"),
-    exits_in_plain_code: (StopReason.ENV_ERROR, "{}() raised SystemExit: bye"),
-    is_cancelled: (StopReason.ENV_ERROR, "{}() raised CancelledError"),
-    times_out: (StopReason.ENV_ERROR, "{}() raised TimeoutError: no answer"),
-    answers_nonsense: (StopReason.ENV_ERROR, "{0}() raised TypeError: {0}() must return"),
-    hangs: (StopReason.TIMEOUT, "{}() took longer than 0.5 s"),
-    blocks: (StopReason.TIMEOUT, "{}() took longer than 0.5 s"),
+    "raises": (raising(ValueError, "boom"), ERROR, "{}() raised ValueError: boom"),
+    "raises in plain code": (raising(ValueError, "boom", plain=True), ERROR, "{}() raised ValueError: boom"),
+    "runs out": (raising(StopIteration), ERROR, "{}() raised RuntimeError: "),
+    "runs out in plain code": (raising(StopIteration, plain=True), ERROR, "{}() raised RuntimeError: "),
+    "exits": (raising(SystemExit, "bye"), ERROR, "{}() raised SystemExit: bye"),
+    "exits in plain code": (raising(SystemExit, "bye", plain=True), ERROR, "{}() raised SystemExit: bye"),
+    "has a task cancelled": (raising(asyncio.CancelledError), ERROR, "{}() raised CancelledError"),
+    "gives up waiting": (raising(TimeoutError, "no answer"), ERROR, "{}() raised TimeoutError: no answer"),
+    "answers nonsense": (answering(7), ERROR, "{0}() raised TypeError: {0}() must return"),
+    "hangs": (hangs, LATE, "{}() took longer than 0.5 s"),
+    "blocks": (blocks, LATE, "{}() took longer than 0.5 s"),
 }
 
 
@@ -241,10 +229,10 @@ def assert_only_the_second_failed(group: Group, log: Log, stop: StopReason, erro
 
 
 @pytest.mark.parametrize("method", ["start", "step", "finish"])
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_faulty_environment_is_a_recorded_outcome(method: str, fault: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_environment_is_a_recorded_outcome(method: str, name: str) -> None:
     """Whatever it does, and wherever: the attempt ends with the turns it had, the rest goes on."""
-    stop, error = FAULTS[fault]
+    fault, stop, error = FAULTS[name]
     log = Log()
     what = rollouts(one_bad_among(with_fault(method, fault), log), step_seconds=0.5, concurrency=2, enough=1.0)
     failed = assert_only_the_second_failed(collect(what)[0], log, stop, error.format(method))
@@ -269,29 +257,62 @@ def test_a_faulty_environment_is_a_recorded_outcome(method: str, fault: Callable
     ],
 )
 def test_a_wrong_answer_is_a_fault(method: str, answer: Any) -> None:
-    async def gives(self: Env, *_: Any) -> Any:
-        return answer
-
     log = Log()
-    what = rollouts(one_bad_among(with_fault(method, gives), log), enough=1.0)
+    what = rollouts(one_bad_among(with_fault(method, answering(answer)), log), enough=1.0)
     assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, f"{method}() raised TypeError: ")
 
 
-def test_a_constructor_that_raises() -> None:
+ON = [Message("user", "on")]
+
+
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        ("start", answering([Message("user", "caf\udce9")])),  # as from a file name that is not UTF-8
+        ("start", raising(ValueError, "caf\udce9")),
+        ("step", answering(Step(ON, info={"seen": {1, 2}}))),
+        ("step", answering(Step(ON, reward=np.float32(0.5)))),
+        ("finish", answering(Outcome(np.float32(0.5), True))),
+        ("finish", answering(Outcome(1.0, np.bool_(True)))),
+        ("finish", answering(Outcome(1.0, True, {"state": object()}))),
+    ],
+    ids=["half a letter", "half a letter in an error", "a set", "paid numpy", "numpy", "numpy bool", "an object"],
+)
+def test_a_careless_answer_does_not_keep_the_others_from_being_stored(method: str, fault: Any, tmp_path: Path) -> None:
+    """Taken or refused, what is left of it can be written and read again."""
+    groups = collect(rollouts(one_bad_among(with_fault(method, fault), Log()), max_turns=3, enough=1.0))
+    store = Trajectories(tmp_path)
+    store.write(1, groups, Loop().credit(groups, None))
+    assert [t.stop for t in store.read(1)[0].trajectories] == [t.stop for t in groups[0].trajectories]
+    assert len(groups[0].scored) >= 3
+
+
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_a_constructor_that_raises(kind: type[BaseException]) -> None:
     def refuse(log: Log) -> Any:
         log.made += 1
-        raise ValueError("no licence")
+        raise kind("no licence")
 
     log = Log()
     what = rollouts(one_bad_among(refuse, log), enough=1.0)
-    text = "the constructor raised ValueError: no licence"
+    text = f"the constructor raised {kind.__name__}: no licence"
     assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, text)
     assert sorted(log.finished) == [0, 2, 3]
 
 
+def test_plain_methods_may_return_something_to_await() -> None:
+    """For instance a decorator's plain function around an async one."""
+
+    class Wrapped(Env):
+        def step(self, action: Message) -> Any:
+            return Env.step(self, action)
+
+    assert collect(rollouts(lambda: Wrapped(Log())), k=1)[0].trajectories[0].stop is StopReason.FINISHED
+
+
 def test_the_first_fault_is_the_one_that_is_told() -> None:
     """Finish is called after it, once, and its own failure does not hide the cause."""
-    faulty = with_fault("finish", raises_in_plain_code)
+    faulty = with_fault("finish", raising(ValueError, plain=True))
     faulty.step = hangs
     log = Log()
     one = collect(rollouts(lambda: faulty(log), step_seconds=0.2), k=1)[0].trajectories[0]
@@ -407,7 +428,8 @@ def test_the_baseline_is_over_the_scored_attempts_only() -> None:
     log = Log()
 
     def make() -> Env:
-        return [Paid, with_fault("step", raises), Paid, with_fault("finish", raises), Paid][log.made](log)
+        bad = raising(ValueError)
+        return [Paid, with_fault("step", bad), Paid, with_fault("finish", bad), Paid][log.made](log)
 
     groups = collect(rollouts(make, concurrency=1, enough=1.0), k=5)
     samples = Loop().credit(groups, None)
