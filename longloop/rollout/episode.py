@@ -67,6 +67,9 @@ async def run_episode(
         stop, error = StopReason.CANCELLED, STRAGGLER
         if not judged:
             await _clean_up(setting, env)
+    except UserError:
+        await _clean_up(setting, env)
+        raise
     finally:
         setting.engine.forget(session)
     return Trajectory(task, attempt, tuple(turns), outcome.reward, outcome.success, stop, error, outcome.info)
@@ -77,11 +80,13 @@ async def _play_to_the_end(
 ) -> tuple[StopReason, str]:
     """Why the playing stopped, and in what words if it should not have."""
     try:
-        async with asyncio.timeout(setting.limits.seconds):
+        async with asyncio.timeout(setting.limits.seconds) as deadline:
             return await _play(setting, env, task, session, turns), ""
     except Fault as fault:
         return fault.stop, str(fault)
     except TimeoutError:
+        if not deadline.expired():
+            raise  # the engine's, not the episode's
         return StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
 
 
@@ -91,7 +96,12 @@ async def _play(setting: Setting, env: Environment, task: Task, session: str, tu
     transcript = Transcript(setting.chat)
     messages: Sequence[Message] = await call(env, "start", (task,), limits.step_seconds)
     for number in range(limits.max_turns):
-        context_ids, fresh = transcript.receive(messages)
+        try:
+            context_ids, fresh = transcript.receive(messages)
+        except UserError as error:
+            if not turns:
+                raise  # every episode would meet it
+            raise Fault(StopReason.ENV_ERROR, str(error)) from error
         room = limits.context - len(transcript.ids)
         if room < 1 and not turns:
             raise UserError(

@@ -46,6 +46,7 @@ class GroupRollouts:
         try:
             await self._wait(running, len(tasks), k, abandoned)
         finally:
+            abandoned.set()  # whatever ended this, live environments are to be finished
             for task in running.values():
                 task.cancel()
             await asyncio.gather(*running.values(), return_exceptions=True)

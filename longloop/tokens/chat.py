@@ -21,6 +21,8 @@ from longloop.types import Message, UserError
 # Unicode non-characters, which no text may contain: they stand for what must not be read as a special token.
 _ESCAPE = "\ufdd0"
 _EDGE = "\ufdd1"
+# White space as the tokenizers library has it: Python counts four control characters more.
+_SPACE = r"(?:(?![\x1c-\x1f])\s)*"
 _NOT_TEXT = re.compile("[\ufdd0-\ufdd2\ud800-\udfff]")
 
 
@@ -53,7 +55,7 @@ class Chat:
         self._split = _pattern(list(framing.values()))
         self._plain = _plain_tokenizer(tokenizer.backend_tokenizer, set(self._framing))
         for text, id in self._framing.items():
-            if id in self._encode_plain(text):
+            if id in self.encode(self._escape(Message("user", text))):
                 raise UserError(
                     f"This tokenizer reads {text!r} as a special token even in plain text, so an environment could "
                     "forge one. longloop cannot use it."
@@ -132,7 +134,7 @@ def _pattern(tokens: Sequence[AddedToken]) -> re.Pattern[str]:
     """Matches any of the tokens, the longest first, with the white space it swallows."""
     longest_first = sorted(tokens, key=lambda token: -len(str(token)))
     parts = [
-        (r"\s*" if token.lstrip else "") + f"({re.escape(str(token))})" + (r"\s*" if token.rstrip else "")
+        (_SPACE if token.lstrip else "") + f"({re.escape(str(token))})" + (_SPACE if token.rstrip else "")
         for token in longest_first
     ]
     return re.compile("|".join(parts) or "(?!)")

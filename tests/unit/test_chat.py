@@ -298,6 +298,14 @@ def test_text_that_is_not_unicode_is_encoded_all_the_same() -> None:
     assert talk.transcript.ids == list(talk.chat.encode(talk.chat.render([Message("user", "caf\ufffd \ufffd")])))
 
 
+@pytest.mark.parametrize("space", [" ", "\n", "\t", "\x85", "\xa0", "\u2003", "\u3000", "\x1c", "\x1f", "\u200b"])
+def test_a_token_swallows_what_the_tokenizers_library_counts_as_white_space(space: str) -> None:
+    """Which is not quite what Python does: four control characters are none there."""
+    talk = Talk("phi3")
+    talk.hear(Message("user", f"{space}\n{space}fox{space}"))
+    assert talk.transcript.ids == talk.whole_by_hugging_face
+
+
 @pytest.mark.parametrize("name", ["chatml", "mistral-sp"])
 def test_added_tokens_that_are_just_text_keep_their_ids(name: str) -> None:
     """Runs of spaces and the like, also where special tokens are part of the vocabulary (as in SentencePiece's)."""
