@@ -1,122 +1,35 @@
 """The native engine: the model's own numbers, whatever else is being sampled, with nothing read twice or kept twice."""
 
 import asyncio
-import copy
 import gc
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
 
 from longloop.algos.loop import Loop
-from longloop.config import LearnerConfig, ModelConfig
+from longloop.config import LearnerConfig
 from longloop.engines.attention import Packed
 from longloop.engines.native import NativeEngine
-from longloop.learners import tiny
 from longloop.learners.local import LocalLearner
 from longloop.learners.model import Policy
-from longloop.tokens.chat import Chat
 from longloop.types import Minibatch, Sample, Sampled
-from tests.templates import tokenizer
-
-TOKENIZER = tiny.tokenizer()
-CHAT = Chat(TOKENIZER)
-V = len(TOKENIZER)
-WINDOW = 8
-_SIZES: dict[str, Any] = {
-    "vocab_size": V,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
-
-
-def config(family: str, window: int = WINDOW) -> PreTrainedConfig:
-    if family == "gemma3":
-        kinds = ["sliding_attention", "full_attention", "sliding_attention"]
-        return Gemma3TextConfig(**_SIZES, head_dim=8, sliding_window=window, layer_types=kinds, query_pre_attn_scalar=8)
-    if family == "mistral":
-        return MistralConfig(**_SIZES, sliding_window=window)
-    if family == "qwen3":
-        return Qwen3Config(**_SIZES, head_dim=16)
-    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**_SIZES)
-
-
-FAMILIES = ["llama", "qwen2", "qwen3", "gemma3", "mistral"]
-
-
-def plain_module(family: str, seed: int = 0, window: int = WINDOW, attention: str = "eager") -> Any:
-    """A random model with weights large enough that every part of it, attention above all, shows in its output."""
-    module = AutoModelForCausalLM.from_config(config(family, window), attn_implementation=attention).eval()
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            offset = torch.randn_like(parameter) * 0.2
-            parameter.copy_(offset if parameter.ndim > 1 else parameter + offset)
-    return module
-
-
-def policy_of(module: Any, lora_rank: int = 0) -> Policy:
-    """A policy around a copy, so that the plain module stays what it is."""
-    return Policy(copy.deepcopy(module), TOKENIZER, ModelConfig(device="cpu", lora_rank=lora_rank))
-
-
-def engine_of(module: Any, **options: int) -> NativeEngine:
-    return NativeEngine(policy_of(module), CHAT, **options)
-
-
-@torch.no_grad()
-def plain_logprobs(module: Any, ids: Sequence[int], count: int, temperature: float = 1.0) -> list[float]:
-    """Of the last tokens, by Hugging Face's own code over the whole sequence."""
-    logp = (module(torch.tensor([ids])).logits[0].float() / temperature).log_softmax(-1)
-    return [logp[at - 1, ids[at]].item() for at in range(len(ids) - count, len(ids))]
-
-
-def prompt(seed: int, length: int) -> list[int]:
-    return np.random.default_rng(seed).integers(0, V, length).tolist()
-
-
-def ask(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Coroutine[Any, Any, Sampled]:
-    defaults: dict[str, Any] = {"seed": 0, "max_tokens": 10, "temperature": 1.0, "stop_ids": frozenset()}
-    return engine.sample(ids, session=session, **(defaults | options))
-
-
-def sample(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Sampled:
-    return asyncio.run(ask(engine, ids, session, **options))
-
-
-async def talk(engine: NativeEngine, session: str, seed: int, lengths: Sequence[int], **options: Any) -> list[Sampled]:
-    """Several turns: random context of the given lengths, each answered by the model."""
-    ids: list[int] = []
-    said = []
-    for turn, length in enumerate(lengths):
-        ids += prompt(100 * seed + turn, length)
-        said.append(await ask(engine, ids, session, seed=seed, **options))
-        ids += said[-1].ids
-    return said
-
-
-def assert_same(one: Sampled, other: Sampled, tolerance: float = 1e-5) -> None:
-    assert one.ids == other.ids and one.finish == other.finish
-    assert one.logprobs == pytest.approx(other.logprobs, abs=tolerance)
+from tests.families import (
+    CHAT,
+    FAMILIES,
+    ask,
+    assert_same,
+    engine_of,
+    plain_logprobs,
+    plain_module,
+    policy_of,
+    prompt,
+    sample,
+    talk,
+)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -260,95 +173,6 @@ def test_new_weights_are_used_at_once_and_nothing_old_is_kept() -> None:
 
     said = asyncio.run(changed_midway())
     assert said.logprobs[-3:] == pytest.approx(plain_logprobs(module, [*prompt(0, 20), *said.ids], 3), abs=1e-4)
-
-
-def chi_square(drawn: Sequence[int], p_V: np.ndarray) -> tuple[float, float]:
-    """The statistic, and a bound on it: its mean plus five of its standard deviations (about one in a million)."""
-    rare = p_V * len(drawn) < 5  # too few to be nearly normal: counted as one
-    counts = np.bincount(drawn, minlength=len(p_V))
-    seen, wanted = np.append(counts[~rare], counts[rare].sum()), np.append(p_V[~rare], p_V[rare].sum()) * len(drawn)
-    freedom = len(seen) - 1
-    return float(((seen - wanted) ** 2 / wanted).sum()), freedom + 5 * (2 * freedom) ** 0.5
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_tokens_are_drawn_from_the_tempered_softmax(temperature: float) -> None:
-    """4000 seeds on one prompt; the same draws do not fit the distribution at another temperature."""
-    module = plain_module("llama", seed=3)
-    engine = engine_of(module)
-    ids = prompt(5, 12)
-
-    async def draw() -> list[Sampled]:
-        asked = (ask(engine, ids, str(n), seed=n, max_tokens=1, temperature=temperature) for n in range(4000))
-        return await asyncio.gather(*asked)
-
-    drawn = [said.ids[0] for said in asyncio.run(draw())]
-    with torch.no_grad():
-        logits_V = module(torch.tensor([ids])).logits[0, -1].double()
-    statistic, bound = chi_square(drawn, (logits_V / temperature).softmax(-1).numpy())
-    assert statistic < bound
-    statistic, bound = chi_square(drawn, (logits_V / (1.7 - temperature)).softmax(-1).numpy())
-    assert statistic > 2 * bound
-
-
-def test_at_temperature_zero_the_likeliest_token_is_taken() -> None:
-    module = plain_module("qwen2")
-    ids = prompt(0, 10)
-    one, other = (sample(engine_of(module), ids, seed=seed, temperature=0.0, max_tokens=15) for seed in (1, 2))
-    assert one == other
-    with torch.no_grad():
-        logits = module(torch.tensor([[*ids, *one.ids]])).logits[0, len(ids) - 1 : -1]
-    assert one.ids == tuple(logits.argmax(-1).tolist())
-
-
-def test_a_seed_decides() -> None:
-    engine = engine_of(plain_module("llama"))
-    one, again, other = (sample(engine, prompt(0, 10), seed=seed) for seed in (1, 1, 2))
-    assert one.ids == again.ids != other.ids
-
-
-def test_end_ids_and_the_token_limit_end_a_turn() -> None:
-    """The end token is the last of the ids; the limit is exact; both leave what came before as it was."""
-    engine = engine_of(plain_module("llama"))
-    free = sample(engine, prompt(0, 10), max_tokens=30)
-    assert free.finish == "length" and len(free.ids) == len(free.logprobs) == 30
-    end = free.ids[7]
-    first = free.ids.index(end)
-    stopped = sample(engine, prompt(0, 10), max_tokens=30, stop_ids=frozenset({end}))
-    assert stopped.finish == "stop" and stopped.ids == free.ids[: first + 1]
-    at_limit = sample(engine, prompt(0, 10), max_tokens=first + 1, stop_ids=frozenset({end}))
-    assert at_limit.finish == "stop" and at_limit.ids == stopped.ids
-
-
-class Parrot:
-    """A model that says a given sequence of ids."""
-
-    version = 0
-    device = torch.device("cpu")
-
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.ids = ids
-
-    def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Any) -> Tensor:
-        return position_T[:, None]
-
-    def logits(self, hidden_ND: Tensor) -> Tensor:
-        next_N = torch.tensor([self.ids[at] for at in hidden_ND[:, 0]])
-        return 50.0 * torch.nn.functional.one_hot(next_N, 1000).float()
-
-
-@pytest.mark.parametrize("stop", ["fox", "🦊🦊", "é\n", "x y z fox 🦊🦊 né", "\n\n"])
-def test_stop_strings_end_a_turn(stop: str) -> None:
-    """At the token that completes one, though it be spread over many tokens, of which some are parts of a letter."""
-    chat = Chat(tokenizer("chatml"))
-    text = "quick x y z fox 🦊🦊 né\n\nend of it"
-    ids = [id for letter in text for id in chat.encode(letter)]
-    assert len(ids) > len(text)
-    engine = NativeEngine(Parrot([0, *ids, 1, 1]), chat)
-    said = sample(engine, [7, 7], max_tokens=len(ids), stop=["never", stop])
-    assert said.finish == "stop"
-    assert chat.decode(said.ids) == text[: text.index(stop) + len(stop)]
-    assert sample(engine, [7, 7], max_tokens=len(ids), stop=["never"]).finish == "length"
 
 
 def test_a_cancelled_request_disturbs_nobody() -> None:
