@@ -203,11 +203,13 @@ class NativeEngine:
         """One token for each request, from its own random stream."""
         temperature = torch.tensor([r.temperature or 1.0 for r in requests], device=logits_RV.device)
         logp_RV = (logits_RV / temperature[:, None]).log_softmax(-1)
-        cumulative = logp_RV.double().exp().cumsum(-1)
+        cumulative = logp_RV.double().exp_().cumsum_(-1)  # in place: fresh memory costs more than the arithmetic
         uniform = torch.tensor([r.random.random() for r in requests], dtype=torch.float64, device=logits_RV.device)
         drawn = torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
-        greedy = torch.tensor([r.temperature == 0 for r in requests], device=logits_RV.device)
-        token_R = torch.where(greedy, logits_RV.argmax(-1), drawn.clamp(max=logits_RV.shape[1] - 1))
+        token_R = drawn.clamp(max=logits_RV.shape[1] - 1)
+        greedy = [r.temperature == 0 for r in requests]
+        if any(greedy):
+            token_R = torch.where(torch.tensor(greedy, device=token_R.device), logits_RV.argmax(-1), token_R)
         logp_R = logp_RV.gather(1, token_R[:, None])[:, 0]
         for request, token, logp in zip(requests, token_R.tolist(), logp_R.tolist(), strict=True):
             request.ids.append(token)

@@ -45,7 +45,7 @@ class LocalLearner:
             self.parameters.values(),
             lr=algo.lr,
             weight_decay=algo.weight_decay,
-            fused=policy.device.type == "cuda" or None,
+            fused=True,
         )
         if config.checkpointing:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

@@ -78,7 +78,9 @@ class Policy:
         with self._precision():
             logits = self._head(hidden_ND).float()
         config = self.module.config
-        logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        scale = getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        if scale != 1:  # a factor of 1 would still cost a pass over [N, V]
+            logits = logits * scale
         cap = getattr(config, "final_logit_softcapping", None)
         return cap * torch.tanh(logits / cap) if cap else logits
 
@@ -87,9 +89,10 @@ class Policy:
 
         def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             logp = (self.logits(hidden) / temperature).log_softmax(-1)
-            with torch.no_grad():
+            chosen = logp.gather(1, target[:, None])[:, 0]
+            with torch.no_grad():  # last: backward's recomputation stops at `chosen`
                 entropy = -(logp.exp() * logp).sum(-1)
-            return logp.gather(1, target[:, None])[:, 0], entropy
+            return chosen, entropy
 
         pieces = [
             checkpoint(piece, hidden, target, use_reentrant=False) if torch.is_grad_enabled() else piece(hidden, target)
