@@ -91,9 +91,9 @@ def _status(key: str) -> int:
     raise OSError(f"/proc/self/status has no {key}; these benchmarks need Linux")
 
 
-def run_alone(script: str, *arguments: str) -> str:
+def run_alone(script: str, *arguments: str, **variables: str) -> str:
     """What one side prints when it runs in a Python of its own, so that its peak memory is its own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"} | variables
     done = subprocess.run(
         [sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, check=True, env=environment
     )
@@ -128,7 +128,8 @@ def ratios(theirs: Sequence[Took], ours: Sequence[Took]) -> tuple[list[float], l
 
 def spread(values: Sequence[float]) -> str:
     """`median [lowest..highest]`."""
-    return f"{median(values):.3g} [{min(values):.3g}..{max(values):.3g}]"
+    middle, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.2f}" for v in (median(values), min(values), max(values)))
+    return f"{middle} [{low}..{high}]"
 
 
 def machine() -> str:

@@ -2,9 +2,11 @@
 
     .venv/bin/python benchmarks/memory_ledger.py [--model 135m|small] [--trajectories 4] [--tokens 256]
 
-Prints two Markdown tables for docs/memory.md. The ledger is what `longloop.learners.memory` says beforehand; the peaks
+Prints two Markdown tables for docs/memory.md. The ledger is what `longloop.learners.memory` says beforehand. The peaks
 are the process's own (VmHWM, less what the imports took), each in a process of its own, for two updates in a row, so
-that the optimiser's state is there when the second one's activations are. The steps:
+that the optimiser's state is there when the second one's activations are. Each is taken twice: as it is, and with every
+large block returned to the system as soon as it is freed (slow, but then the peak is memory in use, and the difference
+is what glibc's malloc keeps). The steps:
 
     loop                a LOOP update, by the learner
     supervised          the negative log-likelihood of the same action tokens, by the same learner
@@ -12,6 +14,7 @@ that the optimiser's state is there when the second one's activations are. The s
 """
 
 import argparse
+import asyncio
 import json
 import random
 from dataclasses import asdict, replace
@@ -20,7 +23,13 @@ from typing import Any
 import common
 import torch
 
-STEPS = ("loop", "supervised", "transformers")
+STEPS = {
+    "loop": "LOOP update",
+    "supervised": "supervised step, same learner",
+    "transformers": "supervised step, transformers alone",
+}
+RANKS = (0, 16)
+"""Full fine-tuning, and LoRA."""
 TURN = 32
 """Observed and sampled tokens of a turn, in turns: half of all tokens are trained on."""
 
@@ -56,8 +65,6 @@ def learner_for(shape: str, rank: int, micro_tokens: int) -> Any:
 
 def kv_bytes(learner: Any, sessions: int, tokens: int) -> int:
     """What the engine holds when so many sessions have so many tokens."""
-    import asyncio
-
     from longloop.engines.native import NativeEngine
     from longloop.tokens.chat import Chat
 
@@ -75,8 +82,8 @@ def kv_bytes(learner: Any, sessions: int, tokens: int) -> int:
 
 def measure(options: argparse.Namespace) -> dict[str, int]:
     """One column of a table, in this process."""
-    import longloop.learners.local
-    import longloop.learners.memory as memory
+    from longloop.learners import memory
+    from longloop.types import Minibatch
 
     if options.lora:
         import peft  # noqa: F401
@@ -96,11 +103,10 @@ def measure(options: argparse.Namespace) -> dict[str, int]:
     for step in (1, 2):
         now = learner.logprobs(samples)
         batch = [replace(sample, logprobs=row) for sample, row in zip(samples, now, strict=True)]
-        minibatch = longloop.types.Minibatch(batch, float(len(batch)), step, on_policy=True)
+        minibatch = Minibatch(batch, float(len(batch)), step, on_policy=True)
         loss = learner.algo.loss if options.only == "loop" else likelihood
         assert not learner.update(minibatch, loss).stop
-    state = [tensor for moments in learner.optimiser.state.values() for tensor in moments.values()]
-    return {"peak": common.peak_bytes() - imports, "optimiser_held": sum(tensor.nbytes for tensor in state)}
+    return {"peak": common.peak_bytes() - imports}
 
 
 def likelihood(scored: Any, batch: Any) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -143,14 +149,21 @@ def main() -> None:
         return
     shared = ["--model", options.model, "--trajectories", str(options.trajectories), "--tokens", str(options.tokens)]
 
-    def column(what: str, rank: int) -> dict[str, int]:
-        return json.loads(common.run_alone(__file__, *shared, "--only", what, "--lora", str(rank)).splitlines()[-1])
+    def column(what: str, rank: int, **variables: str) -> dict[str, int]:
+        arguments = [*shared, "--only", what, "--lora", str(rank)]
+        return json.loads(common.run_alone(__file__, *arguments, **variables).splitlines()[-1])
 
-    found = {(what, rank): column(what, rank) for rank in (0, 16) for what in ("ledger", *STEPS)}
+    books = {rank: column("ledger", rank) for rank in RANKS}
     tokens = f"{options.trajectories} x {options.tokens} tokens"
     print(f"{common.machine()}\n\nModel {options.model}, float32, {tokens}, half of them trained on; MB.\n")
-    print_ledger({rank: found["ledger", rank] for rank in (0, 16)})
-    print_peaks(found)
+    print_ledger(books)
+    peaks = {
+        (step, rank, exact): column(step, rank, **({"MALLOC_MMAP_THRESHOLD_": "65536"} if exact else {}))["peak"]
+        for rank in RANKS
+        for step in STEPS
+        for exact in (False, True)
+    }
+    print_peaks(peaks, {rank: book["update"] for rank, book in books.items()})
 
 
 def print_ledger(books: dict[int, dict[str, int]]) -> None:
@@ -171,20 +184,19 @@ def print_ledger(books: dict[int, dict[str, int]]) -> None:
     print()
 
 
-def print_peaks(found: dict[tuple[str, int], dict[str, int]]) -> None:
-    print("| peak resident memory, less the imports | full fine-tuning | LoRA r=16 |\n|---|---:|---:|")
-    titles = ("LOOP update", "supervised step, same learner", "supervised step, transformers alone")
-    for what, title in zip(STEPS, titles, strict=True):
-        print(f"| {title} | {found[what, 0]['peak'] / 1e6:,.0f} | {found[what, 16]['peak'] / 1e6:,.0f} |")
-    for title, under in (
-        ("LOOP / supervised, same learner", ("supervised", "peak")),
-        ("LOOP / supervised, transformers alone", ("transformers", "peak")),
-        ("LOOP / its ledger", ("ledger", "update")),
-    ):
-        cells = [f"{found['loop', rank]['peak'] / found[under[0], rank][under[1]]:.2f}" for rank in (0, 16)]
-        print(f"| {title} | {cells[0]} | {cells[1]} |")
-    held = [found["loop", rank]["optimiser_held"] / found["ledger", rank]["optimiser"] for rank in (0, 16)]
-    print(f"\nOptimiser state held after an update / ledger: {held[0]:.3f}, {held[1]:.3f}")
+def print_peaks(peaks: dict[tuple[str, int, bool], int], ledger: dict[int, int]) -> None:
+    heads = [f"{name}, {kind}" for name in ("full", "LoRA") for kind in ("resident", "in use")]
+    print(f"| peak of a step, less the imports | {' | '.join(heads)} |\n|---|---:|---:|---:|---:|")
+    columns = [(rank, exact) for rank in RANKS for exact in (False, True)]
+
+    def row(title: str, cells: list[str]) -> None:
+        print(f"| {title} | {' | '.join(cells)} |")
+
+    for step, title in STEPS.items():
+        row(title, [f"{peaks[step, *at] / 1e6:,.0f}" for at in columns])
+    for step in list(STEPS)[1:]:
+        row(f"LOOP / {STEPS[step]}", [f"{peaks['loop', *at] / peaks[step, *at]:.2f}" for at in columns])
+    row("LOOP / its ledger", [f"{peaks['loop', *at] / ledger[at[0]]:.2f}" for at in columns])
 
 
 if __name__ == "__main__":
