@@ -57,7 +57,7 @@ def models(name: str | None) -> None:
         table.add_column("model.path", style="bold")
         table.add_column("what it is")
         table.add_row(
-            "tiny", "a Llama of some ten thousand random weights that reads characters; for tests and first runs"
+            "tiny", "a Llama of some eighty thousand random weights that reads characters; for tests and first runs"
         )
         table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
         table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")

@@ -1,4 +1,4 @@
-"""A model small enough for tests and first steps: a Llama of a few ten thousand weights that reads single characters.
+"""A model small enough for tests and first steps: a Llama of some eighty thousand weights that reads single characters.
 
 Its weights are random, made from the seed: it knows nothing, and what it learns it learned from the reward.
 """
