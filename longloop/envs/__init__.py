@@ -1,6 +1,7 @@
 """Environments. `"name": "module:Class"`; a config may also name `"my_module:MyEnv"`."""
 
 ENVS = {
+    "errands": "longloop.envs.errands.env:Errands",
     "guess": "longloop.envs.guess:Guess",
     "crossroads": "longloop.envs.crossroads:Crossroads",
 }

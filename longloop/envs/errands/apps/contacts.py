@@ -1,0 +1,161 @@
+"""Contacts: the owner's address book."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from longloop.envs.errands.api import App, Day, Email, Id, Line, Page, PageSize, Phone, Problem, Query, Success, Text
+from longloop.envs.errands.world import World
+
+app = App(
+    "contacts",
+    "The address book: people with their e-mail addresses, phone numbers, relations and birthdays.",
+    schema="""
+CREATE TABLE contacts (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    name TEXT NOT NULL, email TEXT NOT NULL, phone TEXT NOT NULL, relation TEXT NOT NULL, birthday TEXT NOT NULL,
+    address TEXT NOT NULL, note TEXT NOT NULL DEFAULT '', favourite INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX contacts_owner ON contacts(owner);
+""",
+)
+
+NO_CONTACT = Problem(404, "There is no contact {id}.")
+
+Relation = Literal[
+    *("mother", "father", "sister", "brother", "flatmate", "manager"),
+    *("colleague", "friend", "dentist", "landlord", "other"),
+]
+
+
+class Brief(TypedDict):
+    id: int
+    name: str
+    email: str
+    phone: str
+    relation: str
+
+
+class Contact(Brief):
+    birthday: str
+    address: str
+    note: str
+    favourite: bool
+
+
+class Added(TypedDict):
+    contact_id: int
+
+
+@app.api()
+def search(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
+    """Contacts whose name, e-mail, phone or relation contains the query; all of them when it is empty."""
+    source = (
+        "FROM contacts WHERE owner = ? AND name || ' ' || email || ' ' || phone || ' ' || relation LIKE ? ORDER BY id"
+    )
+    return w.page(Brief, source, (me, f"%{query}%"), page, page_size)
+
+
+@app.api(NO_CONTACT)
+def show(w: World, me: int, contact_id: Id) -> Contact:
+    """One contact in full."""
+    _find(w, me, contact_id)
+    return w.rows(Contact, "FROM contacts WHERE id = ?", contact_id)[0]
+
+
+@app.api()
+def add(
+    w: World,
+    me: int,
+    name: Line,
+    email: Email,
+    phone: Phone,
+    relation: Relation = "other",
+    birthday: Day = "1990-01-01",
+    address: Line = "unknown",
+) -> Added:
+    """Add a contact."""
+    values = {"name": name, "email": email, "phone": phone, "relation": relation}
+    return {"contact_id": w.add("contacts", owner=me, **values, birthday=birthday, address=address)}
+
+
+@app.api(NO_CONTACT)
+def update(
+    w: World,
+    me: int,
+    contact_id: Id,
+    name: Line | None = None,
+    email: Email | None = None,
+    phone: Phone | None = None,
+    relation: Relation | None = None,
+    birthday: Day | None = None,
+    address: Line | None = None,
+) -> Success:
+    """Change a contact; what is not given stays as it is."""
+    _find(w, me, contact_id)
+    given = {"name": name, "email": email, "phone": phone, "relation": relation, "birthday": birthday}
+    for column, value in (given | {"address": address}).items():
+        if value is not None:
+            w.run(f"UPDATE contacts SET {column} = ? WHERE id = ?", value, contact_id)
+    return {"message": "Contact changed."}
+
+
+@app.api(NO_CONTACT)
+def set_note(w: World, me: int, contact_id: Id, note: Text) -> Success:
+    """Write a note about a contact, in place of the one there is."""
+    _find(w, me, contact_id)
+    w.run("UPDATE contacts SET note = ? WHERE id = ?", note, contact_id)
+    return {"message": "Note written."}
+
+
+@app.api(NO_CONTACT)
+def set_favourite(w: World, me: int, contact_id: Id, favourite: bool = True) -> Success:
+    """Make a contact a favourite, or no longer."""
+    _find(w, me, contact_id)
+    w.run("UPDATE contacts SET favourite = ? WHERE id = ?", favourite, contact_id)
+    return {"message": "Contact changed."}
+
+
+@app.api()
+def list_favourites(w: World, me: int) -> list[Brief]:
+    """The favourite contacts."""
+    return w.rows(Brief, "FROM contacts WHERE owner = ? AND favourite = 1 ORDER BY id", me)
+
+
+@app.api()
+def list_birthdays(w: World, me: int, month: int, page: Page = 0, page_size: PageSize = 5) -> list[Contact]:
+    """The contacts with a birthday in a month (1 to 12)."""
+    source = "FROM contacts WHERE owner = ? AND CAST(substr(birthday, 6, 2) AS INTEGER) = ? ORDER BY id"
+    return w.page(Contact, source, (me, month), page, page_size)
+
+
+@app.api(NO_CONTACT)
+def delete(w: World, me: int, contact_id: Id) -> Success:
+    """Delete a contact."""
+    _find(w, me, contact_id)
+    w.run("DELETE FROM contacts WHERE id = ?", contact_id)
+    return {"message": "Contact deleted."}
+
+
+def _find(w: World, me: int, id: int) -> None:
+    if w.value("SELECT id FROM contacts WHERE id = ? AND owner = ?", id, me) is None:
+        raise NO_CONTACT(id=id)
+
+
+@app.filled_by
+def fill(w: World) -> None:
+    """Everyone is in the owner's book, in an order of its own; others have a few people in theirs."""
+    for person in w.people:
+        known = [p for p in w.people if p is not person]
+        known = w.rng.sample(known, len(known) if person is w.owner else 3)
+        for other in known:
+            relation = other.relation if person is w.owner else "other"
+            w.add(
+                "contacts",
+                owner=person.id,
+                name=other.name,
+                email=other.email,
+                phone=other.phone,
+                relation=relation,
+                birthday=other.birthday,
+                address=other.address,
+                favourite=int(person is w.owner and w.rng.random() < 0.2),
+            )

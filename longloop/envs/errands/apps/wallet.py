@@ -1,0 +1,5 @@
+"""Wallet: balance, payments and payment requests."""
+
+from longloop.envs.errands.api import App
+
+app = App("wallet", "Wallet: balance, payments and payment requests.")

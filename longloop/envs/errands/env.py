@@ -1,0 +1,109 @@
+"""Errands: do things for a person through the APIs of their apps, by writing Python.
+
+A world of everyday apps, made from a seed (world.py), tasks from scenarios (scenario.py), code run in a sandbox
+(session.py), and a judge that compares the state the agent left with the one it should have left (judge.py).
+"""
+
+from collections.abc import Sequence
+
+from longloop.envs.errands.judge import judge
+from longloop.envs.errands.scenario import expert, of_split, setting
+from longloop.envs.errands.session import Session
+from longloop.envs.react import code_of, react
+from longloop.types import Message, Outcome, Step, Task
+
+SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:
+
+Thought: what to do next
+```python
+print(apis.docs.list_apis(app="mail"))
+```
+
+What the code prints comes back; variables stay. Apps are called as apis.<app>.<api>(...). Do not guess: read with \
+apis.docs.list_apps(), apis.docs.list_apis(app=...) and apis.docs.show(api="app.api") what there is. Log in with \
+apis.<app>.login(**apis.owner.show_account(app=...)). At the end call apis.owner.complete_task(), with answer=... if \
+something was asked."""
+
+SPLITS = ("train", "fresh", "dev", "test_normal", "test_challenge")
+
+
+class Errands:
+    """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
+    each, and `seed` gives other worlds."""
+
+    def __init__(self, difficulty: int = 0, per_scenario: int = 3, seed: int = 0) -> None:
+        self._session: Session | None = None
+
+    @classmethod
+    def tasks(cls, split: str, difficulty: int = 0, per_scenario: int = 3, seed: int = 0) -> Sequence[Task]:
+        return [
+            Task(
+                id=f"{split}/{kind.name()}/{number}",
+                split=split,
+                data={"scenario": kind.name(), "world": f"{split}/{seed}/{kind.name()}/{number}"},
+                scenario=kind.name(),
+            )
+            for number in range(per_scenario)
+            for kind in of_split(split)
+            if difficulty in (0, kind.difficulty)
+        ]
+
+    def start(self, task: Task) -> Sequence[Message]:
+        self._setting = setting(task.data["scenario"], task.data["world"])
+        self._world = self._setting.world()
+        self._session = Session(self._world)
+        return [Message("system", SYSTEM), Message("user", self._opening())]
+
+    def step(self, action: Message) -> Step:
+        assert self._session is not None, "step() before start()"
+        printed = self._session.run(code_of(action.content))
+        return Step([Message("user", printed)], done=self._world.done is not None)
+
+    def finish(self) -> Outcome:
+        if self._session is None:
+            return Outcome(0.0, False)
+        self._session.close()
+        tests = judge(self._setting.goal, self._world)
+        self._world.close()
+        passed = sum(test.passed for test in tests)
+        return Outcome(
+            reward=passed / len(tests),
+            success=passed == len(tests),
+            info={"tests": [{"name": test.name, "passed": test.passed} for test in tests]},
+        )
+
+    def fork(self) -> "Errands":
+        """An independent copy at this turn, database and Python session."""
+        assert self._session is not None, "fork() before start()"
+        copy = Errands()
+        copy._setting = self._setting
+        copy._world = self._world.fork()
+        copy._session = Session(copy._world, self._session.dump())
+        return copy
+
+    @classmethod
+    def expert(cls, task: Task) -> "Expert":
+        """Someone who can do the task: `first()`, then `next(what came back)` until it is None."""
+        return Expert(task)
+
+    def _opening(self) -> str:
+        owner, now = self._world.owner, self._world.now
+        return f"I am {owner.name}. It is {now:%A, %Y-%m-%d %H:%M}. {self._setting.instruction}"
+
+
+class Expert:
+    """Plays a task from its instruction and what comes back."""
+
+    def __init__(self, task: Task) -> None:
+        goal = setting(task.data["scenario"], task.data["world"]).goal
+        self._turns = expert(task.data["scenario"], goal.slots)
+        self._begun = False
+
+    def act(self, messages: Sequence[Message]) -> str | None:
+        """What the expert says to the messages that arrived; None when it has nothing more to say."""
+        try:
+            thought, code = self._turns.send(messages[-1].content) if self._begun else next(self._turns)
+        except StopIteration:
+            return None
+        self._begun = True
+        return react(thought, code)

@@ -1,0 +1,177 @@
+"""The judge: compares the state an agent left with the state it should have left.
+
+A scenario says what should happen by doing it: `Goal.do` calls the same APIs on a copy of the world. What then differs
+from the start is what must differ in the agent's world, no more and no less: one test for each row that should have
+been added, changed or removed, one that nothing else was, and one for the answer. Ids of new rows do not count, nor does
+the order of doing things, nor case and spacing of text.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from longloop.envs.errands.apps import find
+from longloop.envs.errands.world import UNJUDGED, World
+
+Snapshot = dict[str, dict[int, dict[str, Any]]]
+"""table -> id -> row."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row that differs: by content, so that two worlds can be compared."""
+
+    kind: str
+    """added, changed or removed."""
+    table: str
+    key: Hashable
+    """The id of a changed or removed row; nothing for an added one."""
+    columns: tuple[tuple[str, Hashable], ...]
+    """The content of an added row; the columns of a changed one that differ, with their new values."""
+
+    def __str__(self) -> str:
+        content = ", ".join(f"{name}={value!r}" for name, value in self.columns)
+        which = "" if self.key is None else f" {self.key}"
+        return f"{self.table}{which} {self.kind}: {content}" if content else f"{self.table}{which} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Test:
+    """One of a task's tests, and whether it was passed."""
+
+    name: str
+    passed: bool
+
+
+class Goal:
+    """What a task asks for: the words that fill its instruction, the wished-for world, and the answer.
+
+    Made when the world is ready: it takes a copy, on which `do` then acts as the owner.
+    """
+
+    def __init__(self, world: World, **slots: Any) -> None:
+        self.slots = slots
+        """What the instruction says, and all that the expert may know."""
+        self.answer: Any = None
+        """What to answer; None when the task asks nothing."""
+        self.steps: list[tuple[str, dict[str, Any]]] = []
+        """What was done, for making wrong variants of it."""
+        self.mentions: dict[str, tuple[str, ...]] = {}
+        """`table.column` -> words: free text there need only mention these."""
+        self.start = world
+        self.wish = world.fork()
+
+    def do(self, api: str, **arguments: Any) -> Any:
+        """Have the owner call an API in the wished-for world; what it returns."""
+        self.steps.append((api, arguments))
+        return act(self.wish, api, arguments)
+
+    @functools.cached_property
+    def before(self) -> Snapshot:
+        return snapshot(self.start)
+
+    @functools.cached_property
+    def differences(self) -> Counter[Difference]:
+        """What should differ in the end."""
+        return self.compare(self.wish)
+
+    def compare(self, world: World) -> Counter[Difference]:
+        return differences(self.before, snapshot(world), self.mentions)
+
+
+def act(world: World, api: str, arguments: Mapping[str, Any]) -> Any:
+    """Call an API as the owner, arguments checked, no token needed."""
+    found = find(api)
+    assert found is not None, api
+    token = {"access_token": ""} if found.logged_in else {}
+    values = found._checked({**arguments, **token})
+    if found.logged_in:
+        values["me"] = world.owner.id
+        del values["access_token"]
+    return found.run(world, values)
+
+
+def judge(goal: Goal, world: World) -> list[Test]:
+    """The tests of a task. An agent that did nothing at all passes none of them."""
+    wanted, found = goal.differences, goal.compare(world)
+    tests = []
+    for difference, count in sorted(wanted.items(), key=str):
+        for number in range(count):
+            tests.append(Test(str(difference), found[difference] > number))
+    extra = found - wanted
+    acted = bool(wanted & found) or (not wanted and world.done is not None and world.done.answer is not None)
+    more = "; ".join(sorted(map(str, extra))[:5])
+    tests.append(Test("nothing else differs" + (f" (but: {more})" if more else ""), acted and not extra))
+    if goal.answer is not None:
+        answer = world.done.answer if world.done else None
+        tests.append(Test(f"the answer is {goal.answer!r}", same_answer(goal.answer, answer)))
+    return tests
+
+
+def snapshot(world: World) -> Snapshot:
+    """Every row of every table that counts."""
+    return {table: {row["id"]: row for row in world.all(f"SELECT * FROM {table}")} for table in _references()}
+
+
+def differences(before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[str, ...]]) -> Counter[Difference]:
+    """What differs between two snapshots, by content."""
+
+    def content(table: str, column: str, value: Any) -> Hashable:
+        words = mentions.get(f"{table}.{column}")
+        if words is not None:
+            return all(str(plain(word)) in str(plain(value)) for word in words)
+        target = _references()[table].get(column)
+        if target is not None and value is not None and value not in before[target]:
+            return tuple((c, content(target, c, v)) for c, v in after[target][value].items() if c != "id")
+        return plain(value)
+
+    found: Counter[Difference] = Counter()
+    for table, rows in after.items():
+        old = before[table]
+        for id, row in rows.items():
+            if id not in old:
+                columns = tuple((c, content(table, c, v)) for c, v in row.items() if c != "id")
+                found[Difference("added", table, None, columns)] += 1
+            elif row != old[id]:
+                columns = tuple((c, content(table, c, v)) for c, v in row.items() if v != old[id][c])
+                found[Difference("changed", table, id, columns)] += 1
+        found.update(Difference("removed", table, id, ()) for id in old.keys() - rows.keys())
+    return found
+
+
+def plain(value: Any) -> Hashable:
+    """A value without what does not matter: the case and spacing of text, and a full stop at its end."""
+    return " ".join(value.split()).rstrip(".!").casefold() if isinstance(value, str) else value
+
+
+def same_answer(right: Any, given: Any) -> bool:
+    """Whether two answers say the same: numbers to the cent, lists in any order (or written with commas)."""
+    if isinstance(right, list | tuple):
+        if isinstance(given, str):
+            given = [part for part in given.split(",") if part.strip()]
+        if not isinstance(given, list | tuple | set):
+            return len(right) == 1 and same_answer(right[0], given)
+        return Counter(_said(x) for x in right) == Counter(_said(x) for x in given)
+    return given is not None and not isinstance(given, bool) and _said(right) == _said(given)
+
+
+def _said(answer: Any) -> Hashable:
+    text = str(answer).strip() if isinstance(answer, str | int | float) else repr(answer)
+    try:
+        return f"{float(text):.2f}"
+    except ValueError:
+        return plain(text.strip("\"' "))
+
+
+@functools.cache
+def _references() -> dict[str, dict[str, str]]:
+    """table -> column -> the table it refers to. The same in every world."""
+    world = World.make("references")
+    tables = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+    return {
+        table["name"]: {row["from"]: row["table"] for row in world.all(f"PRAGMA foreign_key_list({table['name']})")}
+        for table in tables
+        if table["name"] not in UNJUDGED
+    }

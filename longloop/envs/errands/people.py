@@ -1,0 +1,98 @@
+"""The people of a world: the owner, and those around them."""
+
+import random
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+FIRST = (
+    "Ada Ben Carla Dan Elif Finn Greta Hugo Ines Jonas Kaya Liam Mara Nils Olga "
+    "Paul Quinn Rosa Sami Tara Umar Vera Wim Xenia Yann Zoe Alma Bruno Cleo Dora "
+    "Emil Faye Gus Hana Ivo Juno Kurt Lena Milo Nora Otis Pia Remy Suki "
+).split()
+
+LAST = (
+    "Abel Brandt Costa Diaz Eriksen Faber Gomez Hart Ito Jansen Kovac Lopez Moreau Novak Okafor "
+    "Petit Quist Rossi Sato Turner Ueda Vogel Weber Xu Young Zeman Almeida Berg Clark Duarte "
+).split()
+
+STREETS = (
+    *("Oak Lane", "Mill Road", "Station Street", "Park Avenue"),
+    *("Hill Street", "River Walk", "Church Road", "Garden Row"),
+)
+
+AROUND = (
+    ("family", "mother"),
+    ("family", "father"),
+    ("family", "sister"),
+    ("family", "brother"),
+    ("flatmates", "flatmate"),
+    ("flatmates", "flatmate"),
+    ("colleagues", "manager"),
+    ("colleagues", "colleague"),
+    ("colleagues", "colleague"),
+    ("colleagues", "colleague"),
+    ("friends", "friend"),
+    ("friends", "friend"),
+    ("friends", "friend"),
+    ("services", "dentist"),
+    ("services", "landlord"),
+)
+"""(circle, relation) of everyone but the owner."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Someone. First names and last names are unique within a world."""
+
+    id: int
+    first: str
+    last: str
+    phone: str
+    address: str
+    birthday: str
+    relation: str
+    """To the owner: mother, flatmate, manager, ...; `owner` for the owner."""
+    circle: str
+    """family, flatmates, colleagues, friends or services."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.first} {self.last}"
+
+    @property
+    def email(self) -> str:
+        return f"{self.first}.{self.last}@mail.com".lower()
+
+    def row(self) -> dict[str, Any]:
+        kept = {name: getattr(self, name) for name in ("id", "first", "last", "phone", "address", "birthday")}
+        return kept | {"email": self.email, "relation": self.relation}
+
+
+def make_people(rng: random.Random, now: datetime) -> list[Person]:
+    """The owner (first, id 1) and everyone around."""
+    firsts = rng.sample(FIRST, len(AROUND) + 1)
+    lasts = rng.sample(LAST, len(AROUND) + 1)
+    numbers = rng.sample(range(2_000_000, 9_999_999), len(AROUND) + 1)
+    home = _address(rng)
+    people = []
+    for place, (circle, relation) in enumerate((("owner", "owner"), *AROUND)):
+        same_home = circle in ("owner", "flatmates")
+        birthday = f"{now.year - rng.randrange(22, 65)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02}"
+        people.append(
+            Person(
+                id=place + 1,
+                first=firsts[place],
+                last=lasts[place],
+                phone=str(numbers[place]),
+                address=home if same_home else _address(rng),
+                birthday=birthday,
+                relation=relation,
+                circle=circle,
+            )
+        )
+    return people
+
+
+def _address(rng: random.Random) -> str:
+    return f"{rng.randrange(1, 99)} {rng.choice(STREETS)}"

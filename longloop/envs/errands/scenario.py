@@ -1,0 +1,98 @@
+"""A scenario: a kind of errand, from which any number of tasks can be made, each with its world, goal and expert."""
+
+import functools
+import random
+import re
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from longloop.envs.errands.judge import Goal
+from longloop.envs.errands.world import World
+
+Turns = Generator[tuple[str, str], str, None]
+"""An expert's turns: it yields a thought and code, and is sent what came back."""
+
+
+class Scenario:
+    """Subclass it, and list the subclass in its module's SCENARIOS."""
+
+    split: ClassVar[str]
+    """train, dev, test_normal or test_challenge."""
+    difficulty: ClassVar[int]
+    """1: one or two apps, few calls. 2: more apps or a search over pages. 3: four or more apps, or loops with
+    conditions over pages of data."""
+    apis: ClassVar[tuple[str, ...]]
+    """The APIs its expert uses, as app.api; the expert reads their documentation first. Those that the system prompt
+    explains (login, owner.show_account, owner.complete_task) are left out."""
+    phrasings: ClassVar[tuple[str, ...]]
+    """The instruction in several wordings, with the goal's slots in braces."""
+
+    @classmethod
+    def name(cls) -> str:
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+
+    @classmethod
+    def apps(cls) -> list[str]:
+        """The apps it needs, without those that every task needs."""
+        return sorted({api.partition(".")[0] for api in cls.apis} - {"owner", "docs"})
+
+    def prepare(self, w: World) -> Goal:
+        """Put into the world what the task is about, and say what should come of it."""
+        raise NotImplementedError
+
+    solve: Callable[..., Turns]
+    """Do the task as a careful person would, knowing the slots (they stand in the instruction) and what comes back, and
+    nothing else. Reading the documentation comes before it; completing the task is part of it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A task ready to be done, kept as bytes so that many attempts can start from it."""
+
+    instruction: str
+    goal: Goal
+    image: bytes
+
+    def world(self) -> World:
+        return World.load(self.image, self.goal.start)
+
+
+@functools.lru_cache(maxsize=64)
+def setting(scenario: str, seed: str) -> Setting:
+    """The world, instruction and goal of one task."""
+    kind = by_name()[scenario]
+    world = World.make(seed)
+    goal = kind().prepare(world)
+    wording = random.Random(f"{seed}/wording").choice(kind.phrasings)
+    return Setting(wording.format(**goal.slots), goal, world.db.serialize())
+
+
+def expert(scenario: str, slots: dict[str, Any]) -> Turns:
+    """All turns of the expert: first the documentation, then the errand."""
+    kind = by_name()[scenario]
+    yield (
+        "I read the documentation of what I need.",
+        "\n".join(f'print(apis.docs.show(api="{api}"))' for api in kind.apis),
+    )
+    yield from kind().solve(**slots)
+
+
+def log_in(*apps: str) -> str:
+    """Code that logs in: the token of each app in a variable named after it."""
+    return "\n".join(
+        f'{app} = apis.{app}.login(**apis.owner.show_account(app="{app}"))["access_token"]' for app in apps
+    )
+
+
+@functools.cache
+def by_name() -> dict[str, type[Scenario]]:
+    from longloop.envs.errands.scenarios import SCENARIOS
+
+    return {kind.name(): kind for kind in SCENARIOS}
+
+
+def of_split(split: str) -> Iterator[type[Scenario]]:
+    """The scenarios of a split; `fresh` has those of train, in worlds that train has not."""
+    wanted = "train" if split == "fresh" else split
+    return (kind for kind in by_name().values() if kind.split == wanted)

@@ -1,0 +1,5 @@
+"""Scenarios around expenses."""
+
+from longloop.envs.errands.scenario import Scenario
+
+SCENARIOS: list[type[Scenario]] = []

@@ -1,0 +1,216 @@
+"""A world: people, their apps' data in one SQLite database, and a clock that stands still. Same seed, same bytes."""
+
+import functools
+import hashlib
+import random
+import sqlite3
+import typing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, TypeVar
+
+from longloop.envs.errands.api import NO_TOKEN, Api, ApiError, Money
+from longloop.envs.errands.people import Person, make_people
+
+T = TypeVar("T")
+
+_SCHEMA = """
+CREATE TABLE people (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    first TEXT NOT NULL, last TEXT NOT NULL, email TEXT NOT NULL UNIQUE, phone TEXT NOT NULL UNIQUE, address TEXT NOT NULL, birthday TEXT NOT NULL, relation TEXT NOT NULL);
+CREATE TABLE accounts (id INTEGER PRIMARY KEY AUTOINCREMENT, app TEXT NOT NULL,
+    person INTEGER NOT NULL REFERENCES people(id),    password TEXT NOT NULL, UNIQUE (app, person));
+CREATE TABLE tokens (id INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL UNIQUE, app TEXT NOT NULL,
+    person INTEGER NOT NULL REFERENCES people(id), live INTEGER NOT NULL);
+"""
+
+UNJUDGED = ("tokens",)
+"""Tables that may differ after a task: logging in is nobody's business."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The agent has said that it is done."""
+
+    answer: Any = None
+
+
+class World:
+    """One live world. `rng` is for making it; nothing random happens once the agent is in it."""
+
+    def __init__(self, seed: str, db: sqlite3.Connection, now: datetime, owner: Person, people: list[Person]) -> None:
+        self.seed, self.db, self.now, self.owner, self.people = seed, db, now, owner, people
+        self.rng = random.Random(f"{seed}/more")
+        self.done: Done | None = None
+
+    @classmethod
+    def make(cls, seed: str) -> "World":
+        """A world from nothing but its seed: people first, then every app's history."""
+        from longloop.envs.errands.apps import APPS
+
+        rng = random.Random(seed)
+        day = date(2026, 1, 1) + timedelta(days=rng.randrange(60, 300))
+        now = datetime(day.year, day.month, day.day, rng.randrange(8, 19), 5 * rng.randrange(12))
+        people = make_people(rng, now)
+        world = cls(seed, _connect(), now, people[0], people)
+        world.rng = rng
+        world.db.executescript(_SCHEMA + "".join(app.schema for app in APPS))
+        with world.undone_on_error():
+            for person in people:
+                world.add("people", **person.row())
+            for app in APPS:
+                if app.login:
+                    for person in people:
+                        password = "".join(rng.choices("abcdefghkmnpqrstuvwxyz23456789", k=6))
+                        world.add("accounts", app=app.name, person=person.id, password=password)
+                app.fill(world)
+        return world
+
+    def fork(self) -> "World":
+        """An independent copy."""
+        return World.load(self.db.serialize(), self)
+
+    @classmethod
+    def load(cls, image: bytes, like: "World") -> "World":
+        """A world from the bytes of its database; `like` gives what is not in there."""
+        db = _connect()
+        db.deserialize(image)
+        db.execute("PRAGMA foreign_keys = ON")
+        copy = cls(like.seed, db, like.now, like.owner, like.people)
+        copy.done = like.done
+        return copy
+
+    # -- reading and writing, for apps and scenarios -------------------------------------------------------------------
+
+    def add(self, table: str, **columns: Any) -> int:
+        """Insert a row; its id."""
+        names = ", ".join(columns)
+        marks = ", ".join("?" * len(columns))
+        cursor = self.db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(columns.values()))
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def run(self, sql: str, *values: Any) -> int:
+        """Run a statement; how many rows it changed."""
+        return self.db.execute(sql, values).rowcount
+
+    def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
+        return [dict(row) for row in self.db.execute(sql, values)]
+
+    def one(self, sql: str, *values: Any) -> dict[str, Any] | None:
+        row = self.db.execute(sql, values).fetchone()
+        return None if row is None else dict(row)
+
+    def value(self, sql: str, *values: Any) -> Any:
+        row = self.db.execute(sql, values).fetchone()
+        return None if row is None else row[0]
+
+    def rows(self, kind: type[T], source: str, *values: Any) -> list[T]:
+        """The rows of `SELECT <the fields of kind> <source>`. `source` is what follows: FROM ... WHERE ... ORDER BY."""
+        return self.all(f"SELECT {_columns(kind)} {source}", *values)  # type: ignore[return-value]
+
+    def page(self, kind: type[T], source: str, values: Sequence[Any], page: int, page_size: int) -> list[T]:
+        return self.rows(kind, f"{source} LIMIT ? OFFSET ?", *values, page_size, page * page_size)
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Everything inside happens, or nothing does. May be nested."""
+        self.db.execute("SAVEPOINT call")
+        try:
+            yield
+        except BaseException:
+            self.db.execute("ROLLBACK TO call")
+            self.db.execute("RELEASE call")
+            raise
+        self.db.execute("RELEASE call")
+
+    # -- people, time and tokens ---------------------------------------------------------------------------------------
+
+    @property
+    def moment(self) -> str:
+        return f"{self.now:%Y-%m-%d %H:%M}"
+
+    @property
+    def today(self) -> str:
+        return f"{self.now:%Y-%m-%d}"
+
+    def day(self, offset: int) -> str:
+        """The date so many days from today."""
+        return f"{self.now + timedelta(days=offset):%Y-%m-%d}"
+
+    def ago(self, days: float = 0, hours: float = 0) -> str:
+        """A moment in the past, to five minutes, never at a time that is already taken by `now`."""
+        when = self.now - timedelta(days=days, hours=hours)
+        return f"{when - timedelta(minutes=when.minute % 5):%Y-%m-%d %H:%M}"
+
+    def others(self, *relations: str) -> list[Person]:
+        """The people who are not the owner: all, or those with one of the relations."""
+        return [p for p in self.people[1:] if not relations or p.relation in relations or p.circle in relations]
+
+    def person_with(self, email: str) -> int | None:
+        return self.value("SELECT id FROM people WHERE email = ?", email)
+
+    def name_of(self, person: int) -> str:
+        return self.people[person - 1].name
+
+    def log_in(self, app: str, email: str, password: str) -> str | None:
+        """A new token; the person's former one for this app expires."""
+        person = self.value(
+            "SELECT person FROM accounts JOIN people p ON p.id = person WHERE app = ? AND email = ? AND password = ?",
+            *(app, email, password),
+        )
+        if person is None:
+            return None
+        self.run("UPDATE tokens SET live = 0 WHERE app = ? AND person = ?", app, person)
+        count = self.value("SELECT count(*) FROM tokens")
+        digest = hashlib.blake2b(f"{self.seed}/{app}/{person}/{count}".encode(), digest_size=4).hexdigest()
+        token = f"{app}-{digest}"
+        self.add("tokens", token=token, app=app, person=person, live=1)
+        return token
+
+    def log_out(self, app: str, person: int) -> None:
+        self.run("UPDATE tokens SET live = 0 WHERE app = ? AND person = ?", app, person)
+
+    def bearer(self, app: str, token: str) -> int:
+        """Who holds a token."""
+        person = self.value("SELECT person FROM tokens WHERE app = ? AND token = ? AND live = 1", app, token)
+        if person is None:
+            raise NO_TOKEN()
+        return person
+
+    # -- for the session and the judge ---------------------------------------------------------------------------------
+
+    def call(self, api: Api, arguments: dict[str, Any]) -> Any:
+        """An API call by the agent."""
+        if self.done is not None:
+            raise ApiError(409, "The task is already completed; nothing more can be done.")
+        return api(self, arguments)
+
+    def inconsistencies(self) -> list[str]:
+        """What must never be: a broken reference, or a broken rule of an app."""
+        from longloop.envs.errands.apps import APPS
+
+        broken = [f"foreign key: {tuple(row)}" for row in self.db.execute("PRAGMA foreign_key_check")]
+        for app in APPS:
+            for rule in app.invariants:
+                broken += [f"{app.name}: {tuple(row)} from {rule}" for row in self.db.execute(rule)]
+        return broken
+
+    def close(self) -> None:
+        self.db.close()
+
+
+def _connect() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+    db.row_factory = sqlite3.Row
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("PRAGMA temp_store = MEMORY")
+    return db
+
+
+@functools.cache
+def _columns(kind: type) -> str:
+    """A result's fields as columns: money is kept in cents, true and false as 1 and 0."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return ", ".join(f"{name}_cents / 100.0 AS {name}" if hint is Money else name for name, hint in hints.items())
