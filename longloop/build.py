@@ -169,6 +169,31 @@ async def evaluation(config: Config, folder: Path | None) -> "tuple[Evaluation, 
     return await evaluate(rollouts, tasks, config.eval.attempts, await floor(rollouts.idle(), tasks))
 
 
+def exported(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
+    """Write a checkpoint's model as a plain folder."""
+    from longloop.learners.checkpoint import export, load_weights
+    from longloop.learners.model import load
+
+    policy = load(config.model, config.seed)
+    load_weights(checkpoint, policy)
+    export(folder, policy, dtype)
+
+
+async def fresh_model(
+    config: Config, folder: Path, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
+) -> int:
+    """Make a small model for an environment from its expert's transcripts; how many weights it has."""
+    from longloop.envs.play import play
+    from longloop.learners import fresh
+
+    place = world(config)
+    texts: list[str] = []
+    for task in place.tasks(config.split):
+        env: Any = place.make()
+        texts += [message.content for message in (await play(env, task, env.expert(task))).messages]
+    return fresh.make(folder, texts, vocabulary=vocabulary, hidden=hidden, layers=layers, heads=heads, seed=seed)
+
+
 def _evaluated(place: World, config: Config) -> list[Task]:
     tasks = place.tasks(config.eval.split)
     return tasks[: config.eval.tasks or len(tasks)]

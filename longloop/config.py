@@ -32,7 +32,7 @@ class Section(BaseModel):
 
 class ModelConfig(Section):
     path: str = "tiny"
-    """`tiny`, a folder with a Hugging Face causal LM, or a name on the hub."""
+    """`novice`, `tiny`, a folder with a Hugging Face causal LM, or a name on the hub."""
     lora_rank: CountOrNone = 0
     """Rank of the LoRA adapters on all attention and MLP projections; 0 trains every weight."""
     lora_alpha: Count = 32
@@ -137,8 +137,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise UserError(
             f"{path} is in config format {written}; this longloop knows formats up to {FORMAT}. Upgrade longloop."
         )
-    for override in overrides:
-        _apply(tree, override)
+    for word in overrides:
+        override(tree, word)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -173,11 +173,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _apply(tree: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
+def override(tree: dict[str, Any], word: str) -> None:
+    """Put one `dotted.key=value` into a tree of tables."""
+    key, equals, text = word.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise UserError(f"{override!r} is not an override; write it as key=value, for instance algo.clip=0.2.")
+        raise UserError(f"{word!r} is not an override; write it as key=value, for instance algo.clip=0.2.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -185,12 +186,12 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     for number, part in enumerate(parts[:-1]):
         tree = tree.setdefault(part, {})
         if not isinstance(tree, dict):
-            raise UserError(f"{override!r}: {'.'.join(parts[: number + 1])} is a value, not a table.")
+            raise UserError(f"{word!r}: {'.'.join(parts[: number + 1])} is a value, not a table.")
     tree[parts[-1]] = value
 
 
 def _explain(error: ValidationError, path: Path, overrides: Sequence[str]) -> str:
-    overridden = {override.partition("=")[0].strip() for override in overrides}
+    overridden = {word.partition("=")[0].strip() for word in overrides}
     lines = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])

@@ -46,6 +46,16 @@ class Environment(Protocol):
         """Called once, also after a truncated attempt: scores the state that was reached, and cleans up."""
         ...
 
+    # Optional: `fork() -> Environment`, an independent copy at this turn; `expert(task) -> Expert`.
+
+
+class Expert(Protocol):
+    """Someone who can do a task. Plays one attempt, from the same messages that an agent gets."""
+
+    def act(self, messages: Sequence[Message]) -> str:
+        """What to say to what just arrived; nothing when there is nothing more to do."""
+        ...
+
 
 class Engine(Protocol):
     """Ids in; ids and log-probs out."""
@@ -81,6 +91,10 @@ class Rollouts(Protocol):
     """How an algorithm gets attempts at tasks from the policy being trained."""
 
     async def groups(self, tasks: Sequence[Task], k: int, seed: int) -> list[Group]: ...
+
+    async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
+        """The attempt of the environment's expert at each task."""
+        ...
 
 
 class Tasks(Protocol):

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Protocol
 
@@ -97,8 +97,9 @@ def schedule(
     if not samples:
         return
     size = algo.minibatch or sum(len(group.scored) for group in groups)
+    pace = algo.pace(step, config.steps)
     for epoch in range(algo.epochs):
-        yield from minibatches(
+        for minibatch in minibatches(
             samples,
             size,
             average=algo.average,
@@ -106,7 +107,8 @@ def schedule(
             step=step,
             epoch=epoch,
             seed=config.seed,
-        )
+        ):
+            yield replace(minibatch, pace=pace, on_policy=minibatch.on_policy and not algo.imitates)
 
 
 def summarise(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:

@@ -262,6 +262,8 @@ class Minibatch:
     step: int
     on_policy: bool
     """True for the first of a step: the policy is still the one that sampled, so every ratio must be 1."""
+    pace: float = 1.0
+    """The share of the learning rate to take the step with."""
     whole_trajectories: bool = False
     """True when the loss needs all of a trajectory in one micro-batch (ratios per trajectory)."""
 

@@ -9,4 +9,5 @@ ALGOS = {
     "dapo": "longloop.algos.dapo:Dapo",
     "gspo": "longloop.algos.gspo:Gspo",
     "ppo": "longloop.algos.ppo:Ppo",
+    "sft": "longloop.algos.sft:SFT",
 }

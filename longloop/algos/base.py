@@ -36,6 +36,8 @@ class Algorithm(ABC):
     average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
     """What the loss is a mean over."""
     value_head: ClassVar[bool] = False
+    imitates: ClassVar[bool] = False
+    """True when someone else chose the actions: their log-probs then say nothing about the policy."""
 
     def __post_init__(self) -> None:
         if self.k < self.least:
@@ -57,6 +59,10 @@ class Algorithm(ABC):
     @property
     def needs_reference(self) -> bool:
         return False
+
+    def pace(self, step: int, steps: int) -> float:
+        """The share of `lr` that a step of the run is taken with."""
+        return 1.0
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         """K attempts at each of the next n tasks, from the policy being trained."""

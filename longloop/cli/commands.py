@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from longloop import config as configs
+from longloop.cli import closing
 from longloop.config import Config
 from longloop.store.run import Run, checkpoints, machine_facts, read_facts
 from longloop.types import UserError
@@ -42,7 +42,7 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
         except KeyboardInterrupt:
             print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
             raise
-    _farewell(run)
+    closing.show(run, console)
 
 
 def evaluate(target: Path, overrides: list[str], step: int | None, as_json: bool) -> None:
@@ -61,7 +61,36 @@ def evaluate(target: Path, overrides: list[str], step: int | None, as_json: bool
         print(json.dumps(result.to_json()))
         return
     console.print(f"{folder or config.model.path} on {config.env['name']}, split {config.eval.split}")
-    console.print(_table(result.to_json()))
+    console.print(closing.table([result.to_json()]))
+
+
+def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
+    read_facts(run)
+    config = configs.load(run / "config.toml")
+    checkpoint = _checkpoint(run, step)
+    _must_be_new(folder)
+    from longloop.build import exported
+
+    exported(config, checkpoint, folder, dtype)
+    console.print(f"{checkpoint} is now in {folder}, in {dtype}.")
+
+
+def new_model(
+    folder: Path, env: str, options: list[str], vocabulary: int, hidden: int, layers: int, heads: int, seed: int
+) -> None:
+    _must_be_new(folder)
+    tree: dict[str, Any] = {"env": {"name": env}}
+    for option in options:
+        configs.override(tree, f"env.{option}")
+    from longloop.build import fresh_model
+
+    size = asyncio.run(fresh_model(Config.model_validate(tree), folder, vocabulary, hidden, layers, heads, seed))
+    console.print(f"{folder}: {size:,} weights. Train it with model.path={folder}.")
+
+
+def _must_be_new(folder: Path) -> None:
+    if folder.exists():
+        raise UserError(f"{folder} exists already; name a folder that does not.")
 
 
 def _resumed_config(folder: Path, overrides: list[str]) -> Config:
@@ -80,45 +109,3 @@ def _checkpoint(folder: Path, step: int | None) -> Path:
     if step is not None and step not in kept:
         raise UserError(f"{folder} has no checkpoint of step {step}; it has {', '.join(map(str, kept))}.")
     return folder / "checkpoints" / f"{step or kept[-1]:06d}"
-
-
-def _farewell(run: Run) -> None:
-    """Before and after, side by side, and where everything is."""
-    measured = [line for line in run.metrics.read() if "eval" in line]
-    first_and_last = [measured[0], measured[-1]] if len(measured) > 1 else measured
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for line in first_and_last:
-        table.add_column("before training" if line["step"] == 0 else f"after step {line['step']}")
-    columns = [_cells(line["eval"]) for line in first_and_last]
-    for name in columns[0]:
-        table.add_row(name, *(cells[name] for cells in columns))
-    console.print(table)
-    console.print(f"\nEverything is in {run.folder}. Measure again with `longloop eval {run.folder}`.", soft_wrap=True)
-
-
-def _table(evaluation: dict[str, Any]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, cell in _cells(evaluation).items():
-        table.add_row(name, cell)
-    return table
-
-
-def _cells(e: dict[str, Any]) -> dict[str, str]:
-    """An evaluation as a person reads it."""
-
-    def with_interval(key: str, form: str) -> str:
-        low, high = e[f"{key}_interval"]
-        return f"{e[key]:{form}} [{low:{form}}, {high:{form}}]"
-
-    cells = {
-        "success [95%]": with_interval("success", ".1%"),
-        "reward [95%]": with_interval("reward", ".3f"),
-        "doing nothing": f"{e['floor_success']:.1%}, reward {e['floor_reward']:.3f}",
-    }
-    cells |= {f"pass@{k}": f"{value:.1%}" for k, value in e["pass_at"].items() if k != "1"}
-    if e["scenarios"] is not None:
-        cells["scenarios"] = f"{e['scenarios']:.1%}"
-    spoiled = f", {e['unscored']} spoiled by the environment" if e["unscored"] else ""
-    cells["tasks"] = f"{e['tasks']} x {e['attempts']} attempts{spoiled}"
-    return cells

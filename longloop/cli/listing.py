@@ -26,15 +26,13 @@ def envs(name: str | None) -> None:
     console.print()
     _options(name, "env", _constructor(where))
     from longloop.build import World, named
+    from longloop.cli.worlds import floors
 
     world = World(named({"name": name}, ENVS, "env"), {})
-    counts = []
-    for split in ("train", "dev", "test"):
-        try:
-            counts.append(f"{split} {len(world.tasks(split))}")
-        except UserError:
-            continue  # a split it does not have
-    console.print(f"\nTasks: {', '.join(counts)}")
+    if hasattr(world.environment, "scenarios"):
+        console.print(_scenarios(world.environment.scenarios()))
+    console.print()
+    console.print(floors(world))
 
 
 def algos(name: str | None) -> None:
@@ -51,19 +49,19 @@ def algos(name: str | None) -> None:
     _options(name, "algo", shared | own)
 
 
-def models(name: str | None) -> None:
-    if name is None:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("model.path", style="bold")
-        table.add_column("what it is")
-        table.add_row(
-            "tiny", "a Llama of some eighty thousand random weights that reads characters; for tests and first runs"
-        )
-        table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
-        table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")
-        console.print(table)
-        console.print("\nmodel.lora_rank=16 trains adapters; 0 (the default) trains every weight.")
-        return
+def models() -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model.path", style="bold")
+    table.add_column("what it is")
+    table.add_row("novice", "two million weights that know the language of Errands but often fail; for the quick start")
+    table.add_row("tiny", "eighty thousand random weights that read characters; for tests and first environments")
+    table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
+    table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")
+    console.print(table)
+    console.print("\nmodel.lora_rank=16 trains adapters; 0 (the default) trains every weight.")
+
+
+def model(name: str) -> None:
     path = Path(name) / "config.json"
     try:
         shape = json.loads(path.read_text())
@@ -91,6 +89,15 @@ def _list(known: Mapping[str, str], kind: str, hint: str) -> None:
         table.add_row(name, _document(where).partition("\n")[0])
     console.print(table)
     console.print(f"\n`longloop {kind}s NAME` shows one in full. {hint}", markup=False)
+
+
+def _scenarios(rows: list[tuple[str, str, int, list[str]]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("scenario", "split", "difficulty", "apps"):
+        table.add_column(heading)
+    for name, split, difficulty, apps in rows:
+        table.add_row(name, split, str(difficulty), ", ".join(apps))
+    return table
 
 
 def _options(name: str, kind: str, options: Mapping[str, tuple[str, str]]) -> None:

@@ -89,11 +89,82 @@ def algos(name: Annotated[str | None, typer.Argument(help="Show one in full.")] 
 
 
 @app.command()
-def models(name: Annotated[str | None, typer.Argument(help="A model's folder, to see its shape.")] = None) -> None:
-    """Say which models can be used, or show the shape of one."""
+def check(
+    env: Annotated[str, typer.Argument(help="An environment's name, or `module:Class`.")],
+    options: Annotated[list[str] | None, typer.Argument(help="Its options, as `key=value`.")] = None,
+    seeds: Annotated[int, typer.Option(help="Further worlds per scenario, where an environment can make them.")] = 20,
+) -> None:
+    """Find out whether an environment is sound: do its experts succeed, and do idlers and vandals never?
+
+    Plays every task of every split without a model. `longloop check errands`
+    """
+    from longloop.cli import worlds
+
+    worlds.check(env, options or [], seeds)
+
+
+@app.command()
+def play(
+    env: Annotated[str, typer.Argument(help="An environment's name, or `module:Class`.")],
+    options: Annotated[list[str] | None, typer.Argument(help="Its options, as `key=value`.")] = None,
+    split: Annotated[str, typer.Option(help="Which tasks.")] = "train",
+    task: Annotated[str | None, typer.Option(help="A task's id; the first by default.")] = None,
+) -> None:
+    """Do a task yourself, seeing what an agent would see. `/expert` shows how it is done, `/quit` ends it."""
+    from longloop.cli import worlds
+
+    worlds.play(env, options or [], split, task)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write the model; must not exist yet.")],
+    step: Annotated[int | None, typer.Option(help="Which checkpoint of the run; the newest by default.")] = None,
+    dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+) -> None:
+    """Write a run's model as a plain Hugging Face folder, adapters merged, for use anywhere."""
+    from longloop.cli import commands
+
+    commands.export(run, folder, step, dtype)
+
+
+models = typer.Typer(help="List the models that can be used, show one, or make a small one.")
+app.add_typer(models, name="models", invoke_without_command=True)
+
+
+@models.callback(invoke_without_command=True)
+def list_models(context: typer.Context) -> None:
+    """Say which models can be used."""
     from longloop.cli import listing
 
-    listing.models(name)
+    if context.invoked_subcommand is None:
+        listing.models()
+
+
+@models.command("show")
+def show_model(folder: Annotated[str, typer.Argument(help="A model's folder.")]) -> None:
+    """Show the shape of a model."""
+    from longloop.cli import listing
+
+    listing.model(folder)
+
+
+@models.command("new")
+def new_model(
+    folder: Annotated[Path, typer.Argument(help="Where to write it; must not exist yet.")],
+    env: Annotated[str, typer.Option(help="The environment whose expert's transcripts the tokenizer is made from.")],
+    options: Annotated[list[str] | None, typer.Argument(help="The environment's options, as `key=value`.")] = None,
+    vocabulary: Annotated[int, typer.Option(help="Tokens.")] = 2048,
+    hidden: Annotated[int, typer.Option(help="Hidden size.")] = 192,
+    layers: Annotated[int, typer.Option()] = 4,
+    heads: Annotated[int, typer.Option()] = 6,
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Make a small model with random weights and a tokenizer of its own, for one environment."""
+    from longloop.cli import commands
+
+    commands.new_model(folder, env, options or [], vocabulary, hidden, layers, heads, seed)
 
 
 def main() -> None:

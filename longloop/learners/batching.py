@@ -40,7 +40,8 @@ def minibatches(
     for start in range(0, len(order), size):
         chosen = [sample for key in order[start : start + size] for sample in by_trajectory[key]]
         norm = size if average == "trajectories" else sum(sample.action_tokens for sample in chosen)
-        yield Minibatch(chosen, float(norm), step, epoch == 0 and start == 0, whole_trajectories)
+        first = epoch == 0 and start == 0
+        yield Minibatch(chosen, float(norm), step, first, whole_trajectories=whole_trajectories)
 
 
 def microbatches(samples: Sequence[Sample], budget: int, whole_trajectories: bool) -> list[list[Sample]]:

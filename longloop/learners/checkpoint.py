@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from longloop.learners.model import Policy
+from longloop.types import UserError
 
 
 def save(
@@ -34,6 +35,16 @@ def save(
         for kind, value in optimiser.state[parameter].items()
     }
     save_file(state, folder / "optimiser.safetensors")
+
+
+def export(folder: Path, policy: Policy, dtype: str) -> None:
+    """The model as a plain folder, adapters merged. The policy is spent by it."""
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if dtype not in kinds:
+        raise UserError(f"--dtype {dtype}: choose one of {', '.join(kinds)}.")
+    module = policy.module if policy.adapters is None else policy.adapters.merge_and_unload()
+    module.to(kinds[dtype]).save_pretrained(folder, max_shard_size="1TB")
+    policy.tokenizer.save_pretrained(folder)
 
 
 def load_weights(folder: Path, policy: Policy) -> None:

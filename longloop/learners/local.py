@@ -72,6 +72,8 @@ class LocalLearner:
             values["grad_norm"] = self._clip()
             stop = self._not_finite_stop(values["grad_norm"])
         if not stop:
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.algo.lr * minibatch.pace
             self.optimiser.step()
             self.policy.version += 1
             self._not_finite = 0
@@ -96,6 +98,8 @@ class LocalLearner:
         values["loss"] = sums["loss"][0] / minibatch.norm
         # Per trajectory of the mini-batch, not of its pieces: these may share one.
         values["kl"] = sums["kl"][0] / len({sample.trajectory for sample in minibatch.samples})
+        if self.algo.imitates:
+            del values["kl"]  # the policy did not choose these actions
         if minibatch.on_policy:
             agreement.check(self.policy.bf16)
             values["ratio_gap"] = agreement.worst
@@ -136,7 +140,7 @@ class LocalLearner:
         return torch.nn.utils.clip_grad_norm_(self.policy.trainable().values(), limit).item()
 
     def _guard(self, values: dict[str, float]) -> str:
-        if abs(values["kl"]) > self.algo.kl_guard:
+        if abs(values.get("kl", 0.0)) > self.algo.kl_guard:
             return f"KL guard: the policy moved {values['kl']:.1f} nats per trajectory in this step"
         return self._not_finite_stop(values["loss"])
 

@@ -27,6 +27,9 @@ transformers_logging.disable_progress_bar()
 # Every attention and MLP projection of the common families, as in LOOP's recipe.
 _LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
+NOVICE = Path(__file__).parents[1] / "novice"
+"""The small model that comes with the package; docs/novice.md says how it was made."""
+
 
 class Policy:
     """A causal LM with its tokenizer. `version` counts the changes to the weights."""
@@ -156,16 +159,17 @@ class Policy:
 
 
 def load(config: ModelConfig, seed: int) -> Policy:
-    """The model a config names: `tiny`, a folder, or a name on the Hugging Face hub (from its cache when offline)."""
+    """The model a config names: a built-in one, a folder, or a name on the Hugging Face hub (its cache when offline)."""
     if config.threads:
         torch.set_num_threads(config.threads)
     if config.path == "tiny":
         module: Any = tiny.model(seed, config.hidden, config.layers)
         tokenizer: Any = tiny.tokenizer()
     else:
+        path = NOVICE if config.path == "novice" else config.path
         try:
-            module = AutoModelForCausalLM.from_pretrained(config.path, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(config.path)
+            module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError, ImportError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise UserError(

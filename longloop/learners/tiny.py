@@ -8,8 +8,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .,:?!-'\n"
-_ROLES = ["<|system|>", "<|user|>", "<|assistant|>"]
-_TEMPLATE = (
+ROLES = ["<|system|>", "<|user|>", "<|assistant|>"]
+TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
@@ -22,9 +22,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
-    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in [*_ROLES, "<|end|>"]])
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in [*ROLES, "<|end|>"]])
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>", chat_template=_TEMPLATE
+        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>", chat_template=TEMPLATE
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from longloop.rollout.demos import demonstrate
 from longloop.rollout.episode import STRAGGLER, Setting, run_episode
 from longloop.types import Group, StopReason, Task, Trajectory
 
@@ -19,6 +20,7 @@ class GroupRollouts:
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self._name = name
         self._abandon = abandon
+        self._shown: dict[str, Trajectory] = {}
 
     def idle(self) -> "GroupRollouts":
         """The same tasks for an agent that does nothing: the floor of every result."""
@@ -55,6 +57,14 @@ class GroupRollouts:
             Group(task, tuple(running[place, number].result() for number in range(k)))
             for place, task in enumerate(tasks)
         ]
+
+    async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
+        """The expert's attempt at each task. Kept: an expert does not change as the policy does."""
+        for number, task in enumerate(tasks):
+            if task.id not in self._shown:
+                self._shown[task.id] = await demonstrate(self.setting, task)
+            self.progress(number + 1, len(tasks))
+        return [Group(task, (self._shown[task.id],)) for task in tasks]
 
     async def _wait(self, running: Running, tasks: int, k: int, abandoned: asyncio.Event) -> None:
         """Until all are done, or enough are: then the rest are abandoned, and say so."""

@@ -4,11 +4,15 @@ A world of everyday apps, made from a seed (world.py), tasks from scenarios (sce
 (session.py), and a judge that compares the state the agent left with the one it should have left (judge.py).
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
+from longloop.envs.errands.careless import careless
 from longloop.envs.errands.judge import judge
-from longloop.envs.errands.scenario import expert, of_split, setting
+from longloop.envs.errands.scenario import Turns, by_name, expert, of_split, setting
 from longloop.envs.errands.session import Session
+from longloop.envs.play import Player
 from longloop.envs.react import code_of, react
 from longloop.types import Message, Outcome, Step, Task
 
@@ -24,18 +28,24 @@ apis.docs.list_apps(), apis.docs.list_apis(app=...) and apis.docs.show(api="app.
 apis.<app>.login(**apis.owner.show_account(app=...)). At the end call apis.owner.complete_task(), with answer=... if \
 something was asked."""
 
-SPLITS = ("train", "fresh", "dev", "test_normal", "test_challenge")
-
 
 class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
-    each, and `seed` gives other worlds."""
+    each, and `seed` gives other worlds. `careless` is the share of turns that its expert gets wrong: a teacher for
+    novices."""
 
-    def __init__(self, difficulty: int = 0, per_scenario: int = 3, seed: int = 0) -> None:
+    splits: ClassVar = ("train", "fresh", "dev", "test_normal", "test_challenge")
+    """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own, and those
+    of test_challenge need an app that train never uses."""
+
+    def __init__(self, difficulty: int = 0, per_scenario: int = 3, seed: int = 0, careless: float = 0.0) -> None:
+        self._careless = careless
         self._session: Session | None = None
 
     @classmethod
-    def tasks(cls, split: str, difficulty: int = 0, per_scenario: int = 3, seed: int = 0) -> Sequence[Task]:
+    def tasks(
+        cls, split: str, difficulty: int = 0, per_scenario: int = 3, seed: int = 0, careless: float = 0.0
+    ) -> Sequence[Task]:
         return [
             Task(
                 id=f"{split}/{kind.name()}/{number}",
@@ -47,6 +57,13 @@ class Errands:
             for kind in of_split(split)
             if difficulty in (0, kind.difficulty)
         ]
+
+    @classmethod
+    def scenarios(cls) -> list[tuple[str, str, int, list[str]]]:
+        """(name, split, difficulty, apps) of each."""
+        order = {split: place for place, split in enumerate(cls.splits)}
+        kinds = sorted(by_name().values(), key=lambda kind: (order[kind.split], kind.difficulty, kind.name()))
+        return [(kind.name(), kind.split, kind.difficulty, kind.apps()) for kind in kinds]
 
     def start(self, task: Task) -> Sequence[Message]:
         self._setting = setting(task.data["scenario"], task.data["world"])
@@ -75,16 +92,31 @@ class Errands:
     def fork(self) -> "Errands":
         """An independent copy at this turn, database and Python session."""
         assert self._session is not None, "fork() before start()"
-        copy = Errands()
+        copy = Errands(careless=self._careless)
         copy._setting = self._setting
         copy._world = self._world.fork()
         copy._session = Session(copy._world, self._session.dump())
         return copy
 
+    def expert(self, task: Task) -> "Expert":
+        """Someone who can do the task, from the instruction and what comes back."""
+        goal = setting(task.data["scenario"], task.data["world"]).goal
+        turns = expert(task.data["scenario"], goal.slots)
+        return Expert(careless(turns, self._careless, random.Random(task.data["world"])))
+
+    def baselines(self, task: Task) -> dict[str, Player]:
+        """Agents that must not succeed."""
+        from longloop.envs.errands.baselines import baselines
+
+        return baselines(task)
+
     @classmethod
-    def expert(cls, task: Task) -> "Expert":
-        """Someone who can do the task: `first()`, then `next(what came back)` until it is None."""
-        return Expert(task)
+    def audit(cls, seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
+        """More proof for `longloop check`: every scenario in other worlds, and wrong end states. A line that starts
+        with FAULT is one."""
+        from longloop.envs.errands.audit import report
+
+        return report(seeds, progress)
 
     def _opening(self) -> str:
         owner, now = self._world.owner, self._world.now
@@ -92,18 +124,16 @@ class Errands:
 
 
 class Expert:
-    """Plays a task from its instruction and what comes back."""
+    """Plays a task turn by turn."""
 
-    def __init__(self, task: Task) -> None:
-        goal = setting(task.data["scenario"], task.data["world"]).goal
-        self._turns = expert(task.data["scenario"], goal.slots)
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
         self._begun = False
 
-    def act(self, messages: Sequence[Message]) -> str | None:
-        """What the expert says to the messages that arrived; None when it has nothing more to say."""
+    def act(self, messages: Sequence[Message]) -> str:
         try:
             thought, code = self._turns.send(messages[-1].content) if self._begun else next(self._turns)
         except StopIteration:
-            return None
+            return ""
         self._begun = True
         return react(thought, code)

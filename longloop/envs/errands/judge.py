@@ -2,8 +2,8 @@
 
 A scenario says what should happen by doing it: `Goal.do` calls the same APIs on a copy of the world. What then differs
 from the start is what must differ in the agent's world, no more and no less: one test for each row that should have
-been added, changed or removed, one that nothing else was, and one for the answer. Ids of new rows do not count, nor does
-the order of doing things, nor case and spacing of text.
+been added, changed or removed, one that nothing else was, and one for the answer. Ids of new rows do not count, nor
+does the order of doing things, nor case and spacing of text.
 """
 
 import functools

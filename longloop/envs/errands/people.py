@@ -6,15 +6,17 @@ from datetime import datetime
 from typing import Any
 
 FIRST = (
-    "Ada Ben Carla Dan Elif Finn Greta Hugo Ines Jonas Kaya Liam Mara Nils Olga "
-    "Paul Quinn Rosa Sami Tara Umar Vera Wim Xenia Yann Zoe Alma Bruno Cleo Dora "
-    "Emil Faye Gus Hana Ivo Juno Kurt Lena Milo Nora Otis Pia Remy Suki "
-).split()
+    *("Ada", "Ben", "Carla", "Dan", "Elif", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya"),
+    *("Liam", "Mara", "Nils", "Olga", "Paul", "Quinn", "Rosa", "Sami", "Tara", "Umar", "Vera"),
+    *("Wim", "Xenia", "Yann", "Zoe", "Alma", "Bruno", "Cleo", "Dora", "Emil", "Faye", "Gus"),
+    *("Hana", "Ivo", "Juno", "Kurt", "Lena", "Milo", "Nora", "Otis", "Pia", "Remy", "Suki"),
+)
 
 LAST = (
-    "Abel Brandt Costa Diaz Eriksen Faber Gomez Hart Ito Jansen Kovac Lopez Moreau Novak Okafor "
-    "Petit Quist Rossi Sato Turner Ueda Vogel Weber Xu Young Zeman Almeida Berg Clark Duarte "
-).split()
+    *("Abel", "Brandt", "Costa", "Diaz", "Eriksen", "Faber", "Gomez", "Hart", "Ito", "Jansen"),
+    *("Kovac", "Lopez", "Moreau", "Novak", "Okafor", "Petit", "Quist", "Rossi", "Sato", "Turner"),
+    *("Ueda", "Vogel", "Weber", "Xu", "Young", "Zeman", "Almeida", "Berg", "Clark", "Duarte"),
+)
 
 STREETS = (
     *("Oak Lane", "Mill Road", "Station Street", "Park Avenue"),

@@ -17,10 +17,11 @@ from longloop.envs.errands.people import Person, make_people
 T = TypeVar("T")
 
 _SCHEMA = """
-CREATE TABLE people (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    first TEXT NOT NULL, last TEXT NOT NULL, email TEXT NOT NULL UNIQUE, phone TEXT NOT NULL UNIQUE, address TEXT NOT NULL, birthday TEXT NOT NULL, relation TEXT NOT NULL);
+CREATE TABLE people (id INTEGER PRIMARY KEY AUTOINCREMENT, first TEXT NOT NULL, last TEXT NOT NULL,
+    email TEXT NOT NULL UNIQUE, phone TEXT NOT NULL UNIQUE, address TEXT NOT NULL, birthday TEXT NOT NULL,
+    relation TEXT NOT NULL);
 CREATE TABLE accounts (id INTEGER PRIMARY KEY AUTOINCREMENT, app TEXT NOT NULL,
-    person INTEGER NOT NULL REFERENCES people(id),    password TEXT NOT NULL, UNIQUE (app, person));
+    person INTEGER NOT NULL REFERENCES people(id), password TEXT NOT NULL, UNIQUE (app, person));
 CREATE TABLE tokens (id INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL UNIQUE, app TEXT NOT NULL,
     person INTEGER NOT NULL REFERENCES people(id), live INTEGER NOT NULL);
 """
@@ -108,7 +109,8 @@ class World:
 
     def rows(self, kind: type[T], source: str, *values: Any) -> list[T]:
         """The rows of `SELECT <the fields of kind> <source>`. `source` is what follows: FROM ... WHERE ... ORDER BY."""
-        return self.all(f"SELECT {_columns(kind)} {source}", *values)  # type: ignore[return-value]
+        columns = _columns(typing.cast(Any, kind))
+        return typing.cast(list[T], self.all(f"SELECT {columns} {source}", *values))
 
     def page(self, kind: type[T], source: str, values: Sequence[Any], page: int, page_size: int) -> list[T]:
         return self.rows(kind, f"{source} LIMIT ? OFFSET ?", *values, page_size, page * page_size)
@@ -210,7 +212,7 @@ def _connect() -> sqlite3.Connection:
 
 
 @functools.cache
-def _columns(kind: type) -> str:
+def _columns(kind: Any) -> str:
     """A result's fields as columns: money is kept in cents, true and false as 1 and 0."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return ", ".join(f"{name}_cents / 100.0 AS {name}" if hint is Money else name for name, hint in hints.items())

@@ -1,0 +1,56 @@
+"""SFT: supervised fine-tuning on expert trajectories, also called behaviour cloning.
+
+    for each step:
+        the expert's attempts at n tasks                               rollout/demos.py
+        minimise the mean over action tokens of -log p(x_t | ..)       loss
+
+Only what the expert said is learned, not what it was told. Learning rate, batch and schedule (a warm-up over 3% of the
+run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import Unit
+from longloop.interfaces import Rollouts, Tasks
+from longloop.types import Batch, Group, Metrics, Scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFT(Algorithm):
+    k: int = 1
+    lr: float = 1e-5
+    minibatch: int = 64
+    warmup: float = 0.03
+    """Share of the run over which the learning rate rises to `lr`; then it falls, as a cosine does, to zero."""
+    least_reward: float = 1.0
+    """Demonstrations that scored less are left out."""
+
+    least: ClassVar[int] = 1
+    average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
+    imitates: ClassVar[bool] = True
+
+    @property
+    def weights(self) -> Unit | float:
+        return 1.0
+
+    def pace(self, step: int, steps: int) -> float:
+        done = (step - 0.5) / steps
+        return done / self.warmup if done < self.warmup else (1 + math.cos(math.pi * done)) / 2
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+        return await rollouts.demonstrations(tasks.take(n))
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return [float(reward >= self.least_reward) for reward in rewards]
+
+    def keeps(self, advantage: float) -> bool:
+        return advantage > 0
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        return -(batch.weight_N * scored.logp_N).sum(), {}

@@ -1,0 +1,46 @@
+"""Agents that must never succeed: what they score is the floor that any result must be read against."""
+
+import random
+
+from longloop.envs.errands.apps import APPS
+from longloop.envs.errands.people import FIRST, LAST
+from longloop.envs.errands.scenario import log_in
+from longloop.envs.play import Player, Script, Silent
+from longloop.envs.react import react
+from longloop.types import Task
+
+_DESTROYS = ("delete", "clear", "remove", "cancel", "empty", "decline", "leave", "withdraw")
+_IDS = 60
+"""Rows of each kind that the destroyer tries; the tables it finds are about that long."""
+
+
+def baselines(task: Task) -> dict[str, Player]:
+    """The agents, by what they do."""
+    rng = random.Random(f"baseline/{task.id}")
+    answers = (rng.randrange(100), f"{rng.choice(FIRST)} {rng.choice(LAST)}", round(rng.uniform(1, 200), 2))
+    return {
+        "nothing": Silent(),
+        "complete at once": Script([react("Done.", "apis.owner.complete_task()")]),
+        "answer at random": Script([react("A guess.", f"apis.owner.complete_task(answer={rng.choice(answers)!r})")]),
+        "delete everything": Script(_destruction()),
+    }
+
+
+def _destruction() -> list[str]:
+    """Everything that can be deleted by a number, for every number."""
+    turns = []
+    for app in APPS:
+        if not app.login:
+            continue
+        turns.append(react("I log in.", log_in(app.name)))
+        for api in app.apis.values():
+            needed = [p.name for p in api.parameters.values() if p.name != "access_token" and p.text.find("=") < 0]
+            if not api.name.startswith(_DESTROYS) or len(needed) > 1:
+                continue
+            argument = f"{needed[0]}=i, " if needed else ""
+            call = f"apis.{app.name}.{api.name}({argument}access_token={app.name})"
+            loop = f"for i in range(1, {_IDS if needed else 2}):"
+            turns.append(
+                react(f"{api.name}.", f"{loop}\n    try:\n        {call}\n    except Exception:\n        pass")
+            )
+    return [*turns, react("Done.", "apis.owner.complete_task()")]

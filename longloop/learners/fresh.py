@@ -1,0 +1,63 @@
+"""A small model for one environment: a tokenizer trained on its expert's transcripts, and a Llama with random weights.
+
+The tokenizer is byte-level BPE whose pieces may span words, so that the phrases an environment repeats (its prompt, its
+documentation, its code) are a few tokens; but capitalised words, quotes and digits stand alone, so that a name or a
+number is spelled the same wherever it is copied to.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from longloop.learners.tiny import ROLES, TEMPLATE
+
+_LONGEST = 32
+_ALONE = Regex(r"[A-Z][a-z]+|[0-9]|[\"']|\n")
+
+
+def make(
+    folder: Path, texts: Iterable[str], *, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
+) -> int:
+    """Write the model's folder; how many weights it has."""
+    tokenizer = train_tokenizer(texts, vocabulary)
+    torch.manual_seed(seed)
+    module = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=hidden,
+            intermediate_size=3 * hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads // 2,
+            max_position_embeddings=4096,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+    tokenizer.save_pretrained(folder)
+    module.save_pretrained(folder)
+    return sum(p.numel() for p in module.parameters())
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(_ALONE, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    backend.decoder = decoders.ByteLevel()
+    special = [AddedToken(token, special=True, normalized=False) for token in [*ROLES, "<|end|>"]]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=_LONGEST,
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>", chat_template=TEMPLATE
+    )

@@ -1,0 +1,57 @@
+"""Demonstrations: an environment's own expert plays a task, and what it says becomes a trajectory like any other.
+
+The expert speaks text; its tokens are what the policy's tokenizer makes of it, with the log-prob 0 of someone who is
+sure.
+"""
+
+import inspect
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from longloop.interfaces import Environment
+from longloop.rollout.episode import Setting, run_episode
+from longloop.types import Message, Sampled, Step, Task, Trajectory, UserError
+
+
+async def demonstrate(setting: Setting, task: Task) -> Trajectory:
+    """The expert's attempt at a task."""
+    env = setting.make()
+    if not hasattr(env, "expert"):
+        raise UserError(f"{type(env).__name__} has no expert, so there is nothing to imitate.")
+    seat: Any = _Seat(env, env.expert(task), setting)
+    return await run_episode(replace(setting, make=lambda: seat, engine=seat), task, 0, f"demonstration/{task.id}")
+
+
+class _Seat:
+    """Where the expert sits: it watches as the environment and speaks as the engine."""
+
+    def __init__(self, env: Environment, expert: Any, setting: Setting) -> None:
+        self._env, self._expert, self._chat = env, expert, setting.chat
+        self._seen: Sequence[Message] = ()
+
+    def start(self, task: Task) -> Any:
+        return self._watch(self._env.start(task))
+
+    def step(self, action: Message) -> Any:
+        return self._watch(self._env.step(action))
+
+    def finish(self) -> Any:
+        return self._env.finish()
+
+    async def sample(self, ids: Sequence[int], *, stop_ids: frozenset[int], **_: Any) -> Sampled:
+        said = (*self._chat.encode(self._expert.act(self._seen)), min(stop_ids))
+        return Sampled(said, (0.0,) * len(said), "stop")
+
+    def _watch(self, answer: Any) -> Any:
+        if inspect.isawaitable(answer):
+            return self._watch_later(answer)
+        self._seen = answer.messages if isinstance(answer, Step) else answer
+        return answer
+
+    async def _watch_later(self, answer: Awaitable[Any]) -> Any:
+        return self._watch(await answer)
+
+    def forget(self, session: str) -> None: ...
+
+    def release(self) -> None: ...
