@@ -144,7 +144,7 @@ def first_minibatch(
 ) -> Minibatch:
     """The first mini-batch that the training loop would make of these groups."""
     samples = algo.credit(groups, policy)
-    config: Any = SimpleNamespace(seed=0)
+    config: Any = SimpleNamespace(seed=0, steps=1)
     return replace(next(iter(schedule(config, algo, groups, samples, step))), on_policy=on_policy)
 
 

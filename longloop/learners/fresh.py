@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from longloop.learners.tiny import ROLES, TEMPLATE
 
 _LONGEST = 32
-_ALONE = Regex(r"[A-Z][a-z]+|[0-9]|[\"']|\n")
+_ALONE = Regex(r"[A-Z][a-z]+|[0-9]|[\"']")
 
 
 def make(
@@ -31,7 +31,7 @@ def make(
             intermediate_size=3 * hidden,
             num_hidden_layers=layers,
             num_attention_heads=heads,
-            num_key_value_heads=heads // 2,
+            num_key_value_heads=heads // 2 if heads % 2 == 0 else heads,
             max_position_embeddings=4096,
             tie_word_embeddings=True,
             bos_token_id=None,

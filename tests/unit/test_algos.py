@@ -112,10 +112,10 @@ def test_unscored_attempts_leave_the_baseline(variant, stop):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_groups_with_fewer_than_two_scored_attempts(variant):
-    """A group method skips them; REINFORCE (with another group's attempt) and PPO need no second attempt."""
+    """A group method skips them; REINFORCE (with another group's attempt), PPO and SFT need no second attempt."""
     lonely = Group(TASK, (attempt(1.0), attempt(0.0, number=1, stop=StopReason.TIMEOUT)))
     kept = make(variant).credit([lonely, replace(lonely)], Values())
-    assert [s.trajectory for s in kept] == ([(0, 0), (1, 0)] if variant in ("reinforce", "ppo") else [])
+    assert [s.trajectory for s in kept] == ([(0, 0), (1, 0)] if variant in ("reinforce", "ppo", "sft") else [])
     # and when nothing at all was scored, no algorithm has anything to do
     failed = Group(TASK, (attempt(0.0, stop=StopReason.ENV_ERROR), attempt(0.0, number=1, stop=StopReason.TIMEOUT)))
     assert make(variant).credit([failed], Values()) == []
@@ -126,14 +126,14 @@ def test_a_step_without_a_scored_attempt_has_no_update(variant):
     """Every environment of a step may fail; the run goes on without a gradient step."""
     algo = make(variant)
     failed = Group(TASK, (attempt(0.0, stop=StopReason.ENV_ERROR),) * 2)
-    config = SimpleNamespace(seed=0)
+    config = SimpleNamespace(seed=0, steps=1)
     assert list(schedule(config, algo, [failed], algo.credit([failed], Values()), 1)) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_attempt_per_task(variant):
     """K = 1 is refused where attempts at one task are compared, and only there."""
-    if variant in ("reinforce", "ppo"):
+    if variant in ("reinforce", "ppo", "sft"):
         assert make(variant, k=1).k == 1
     else:
         with pytest.raises(UserError, match=r"algo\.k = 1.*needs algo\.k >= 2"):
@@ -394,5 +394,5 @@ def test_environment_tokens_play_no_part(variant):
     assert all(a.logprobs != b.logprobs for a, b in zip(littered, minibatch.samples, strict=True))
     expected, metrics = gradient(model, minibatch, algo.loss)
     got, same = gradient(model, replace(minibatch, samples=littered), algo.loss)
-    assert same == metrics and {"kl", "loss", "entropy"} <= metrics.keys()
+    assert same == metrics and {"loss", "entropy"} <= metrics.keys() and ("kl" in metrics) != algo.imitates
     assert all(torch.equal(got[name], expected[name]) for name in expected)

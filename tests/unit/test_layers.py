@@ -60,8 +60,10 @@ def test_the_order_has_no_cycle():
 
 
 def test_folders_are_two_levels_deep_and_files_are_short():
+    """A big environment may be a folder, with folders for what it has many of."""
     for path in PACKAGE.rglob("*.py"):
-        assert len(path.relative_to(PACKAGE).parts) <= 2, path
+        parts = path.relative_to(PACKAGE).parts
+        assert len(parts) <= (4 if parts[0] == "envs" else 2), path
         assert len(path.read_text().splitlines()) <= 400, path
 
 

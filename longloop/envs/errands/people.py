@@ -42,6 +42,9 @@ AROUND = (
 )
 """(circle, relation) of everyone but the owner."""
 
+ALONE = ("mother", "father", "sister", "brother", "manager", "dentist", "landlord")
+"""Relations that only one person has."""
+
 
 @dataclass(frozen=True)
 class Person:

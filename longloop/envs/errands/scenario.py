@@ -13,6 +13,9 @@ from longloop.envs.errands.world import World
 Turns = Generator[tuple[str, str], str, None]
 """An expert's turns: it yields a thought and code, and is sent what came back."""
 
+_AT_ONCE = 5
+"""APIs whose documentation is read in one turn: more would be cut."""
+
 
 class Scenario:
     """Subclass it, and list the subclass in its module's SCENARIOS."""
@@ -71,10 +74,10 @@ def setting(scenario: str, seed: str) -> Setting:
 def expert(scenario: str, slots: dict[str, Any]) -> Turns:
     """All turns of the expert: first the documentation, then the errand."""
     kind = by_name()[scenario]
-    yield (
-        "I read the documentation of what I need.",
-        "\n".join(f'print(apis.docs.show(api="{api}"))' for api in kind.apis),
-    )
+    for start in range(0, len(kind.apis), _AT_ONCE):
+        some = kind.apis[start : start + _AT_ONCE]
+        shows = "\n".join(f'print(apis.docs.show(api="{api}"))' for api in some)
+        yield f"I read the {'documentation' if start == 0 else 'rest'} of what I need.", shows
     yield from kind().solve(**slots)
 
 
@@ -82,6 +85,13 @@ def log_in(*apps: str) -> str:
     """Code that logs in: the token of each app in a variable named after it."""
     return "\n".join(
         f'{app} = apis.{app}.login(**apis.owner.show_account(app="{app}"))["access_token"]' for app in apps
+    )
+
+
+def every(rows: str, call: str) -> str:
+    """Code that puts the rows of all pages of a call into a variable."""
+    return (
+        f"{rows}, page = [], 0\nwhile part := {call[:-1]}, page=page, page_size=20):\n    {rows} += part\n    page += 1"
     )
 
 

@@ -1,10 +1,25 @@
 """Contacts: the owner's address book."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from longloop.envs.errands.api import App, Day, Email, Id, Line, Page, PageSize, Phone, Problem, Query, Success, Text
+from longloop.envs.errands.api import (
+    App,
+    Day,
+    Email,
+    Id,
+    Label,
+    Line,
+    Page,
+    PageSize,
+    Phone,
+    Problem,
+    Query,
+    Success,
+    Text,
+)
 from longloop.envs.errands.world import World
 
 app = App(
@@ -21,9 +36,19 @@ CREATE INDEX contacts_owner ON contacts(owner);
 NO_CONTACT = Problem(404, "There is no contact {id}.")
 
 Relation = Literal[
-    *("mother", "father", "sister", "brother", "flatmate", "manager"),
-    *("colleague", "friend", "dentist", "landlord", "other"),
+    "mother",
+    "father",
+    "sister",
+    "brother",
+    "flatmate",
+    "manager",
+    "colleague",
+    "friend",
+    "dentist",
+    "landlord",
+    "other",
 ]
+Month = Annotated[int, Field(ge=1, le=12), Label("1..12")]
 
 
 class Brief(TypedDict):
@@ -39,6 +64,13 @@ class Contact(Brief):
     address: str
     note: str
     favourite: bool
+
+
+class Birthday(TypedDict):
+    id: int
+    name: str
+    relation: str
+    birthday: str
 
 
 class Added(TypedDict):
@@ -121,10 +153,10 @@ def list_favourites(w: World, me: int) -> list[Brief]:
 
 
 @app.api()
-def list_birthdays(w: World, me: int, month: int, page: Page = 0, page_size: PageSize = 5) -> list[Contact]:
-    """The contacts with a birthday in a month (1 to 12)."""
-    source = "FROM contacts WHERE owner = ? AND CAST(substr(birthday, 6, 2) AS INTEGER) = ? ORDER BY id"
-    return w.page(Contact, source, (me, month), page, page_size)
+def list_birthdays(w: World, me: int, month: Month, page: Page = 0, page_size: PageSize = 5) -> list[Birthday]:
+    """The contacts with a birthday in a month, earliest day first."""
+    source = "FROM contacts WHERE owner = ? AND substr(birthday, 6, 2) = ? ORDER BY substr(birthday, 9), id"
+    return w.page(Birthday, source, (me, f"{month:02}"), page, page_size)
 
 
 @app.api(NO_CONTACT)
@@ -143,19 +175,12 @@ def _find(w: World, me: int, id: int) -> None:
 @app.filled_by
 def fill(w: World) -> None:
     """Everyone is in the owner's book, in an order of its own; others have a few people in theirs."""
+    rows = []
     for person in w.people:
+        mine = person is w.owner
         known = [p for p in w.people if p is not person]
-        known = w.rng.sample(known, len(known) if person is w.owner else 3)
-        for other in known:
-            relation = other.relation if person is w.owner else "other"
-            w.add(
-                "contacts",
-                owner=person.id,
-                name=other.name,
-                email=other.email,
-                phone=other.phone,
-                relation=relation,
-                birthday=other.birthday,
-                address=other.address,
-                favourite=int(person is w.owner and w.rng.random() < 0.2),
-            )
+        for p in w.rng.sample(known, len(known) if mine else 3):
+            relation, favourite = p.relation if mine else "other", mine and w.rng.random() < 0.2
+            rows.append((person.id, p.name, p.email, p.phone, relation, p.birthday, p.address, favourite))
+    columns = "owner, name, email, phone, relation, birthday, address, favourite"
+    w.db.executemany(f"INSERT INTO contacts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
