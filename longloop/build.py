@@ -3,7 +3,7 @@
 import functools
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from longloop.engines import ENGINES
 from longloop.envs import ENVS
 from longloop.envs.check import has_methods, tasks_of
 from longloop.interfaces import Environment
-from longloop.types import Group, Task, UserError
+from longloop.types import Group, Task, Trajectory, UserError
 
 if TYPE_CHECKING:
     from longloop.evaluate import Evaluation
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from longloop.rollout.groups import GroupRollouts
     from longloop.store.run import Run
     from longloop.train import Report
+
+_AT_ONCE = 200
+"""Demonstrations written in one go."""
 
 
 def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
@@ -97,13 +100,14 @@ class Training:
     learner: "LocalLearner"
     rollouts: "GroupRollouts"
     evaluation: "GroupRollouts"
+    tasks: list[Task]
     floor: tuple[float, float] | None = None
 
     async def preflight(self) -> "Ledger | None":
         """What can be known to be wrong before the first step: the environment, the context, the memory."""
         from longloop.learners import memory
 
-        await _try_out(self.world, self.rollouts.setting, self.world.tasks(self.config.split)[0])
+        await _try_out(self.world, self.rollouts.setting, self.tasks[0])
         if not self.config.learner.memory_check:
             return None
         return memory.check(self.learner, self.config.rollout.context, self.config.rollout.concurrency)
@@ -111,7 +115,7 @@ class Training:
     async def run(self, run: "Run", report: "Report") -> None:
         from longloop.train import TaskStream, train
 
-        tasks = TaskStream(self.world.tasks(self.config.split), self.config.seed)
+        tasks = TaskStream(self.tasks, self.config.seed)
         evaluate = functools.partial(self.evaluate, run)
         await train(self.config, run, tasks, self.rollouts, self.algo, self.learner, evaluate, report)
 
@@ -129,9 +133,10 @@ class Training:
 def training(config: Config) -> Training:
     """Everything for a run. The cheap parts come first, so that a mistake in the config shows before a model loads."""
     place = world(config)
-    place.tasks(config.split)
+    tasks = place.tasks(config.split)
     place.tasks(config.eval.split)
     algo = algorithm(config)
+    stored = _stored(config)
     from longloop.learners.local import LocalLearner
     from longloop.learners.model import load
     from longloop.rollout.groups import GroupRollouts
@@ -146,9 +151,47 @@ def training(config: Config) -> Training:
         algo,
         policy,
         learner,
-        rollouts=GroupRollouts(one, f"{config.seed}/train"),
+        rollouts=GroupRollouts(one, f"{config.seed}/train", stored=stored),
         evaluation=GroupRollouts(other, f"{config.seed}/eval", abandon=False),
+        tasks=[trajectory.task for trajectory in stored] or tasks,
     )
+
+
+def _stored(config: Config) -> list[Trajectory]:
+    """The trajectories to imitate: the best stored attempt at each task."""
+    if not config.demos:
+        return []
+    from longloop.store.trajectories import Trajectories
+
+    folder = Path(config.demos) / "trajectories"
+    if not folder.is_dir():
+        raise UserError(f"demos = {config.demos!r}: there is no run folder with trajectories.")
+    source = Trajectories(folder)
+    best: dict[str, Trajectory] = {}
+    for step in source.steps():
+        for trajectory in (t for group in source.read(step) for t in group.scored):
+            if trajectory.task.id not in best or trajectory.reward > best[trajectory.task.id].reward:
+                best[trajectory.task.id] = trajectory
+    if not best:
+        raise UserError(f"demos = {config.demos!r}: no scored trajectory is stored there.")
+    return list(best.values())
+
+
+async def demonstrations(config: Config, run: "Run", progress: Callable[[int, int], None]) -> int:
+    """Write the expert's attempts at a split's tasks as a run; how many of them succeeded."""
+    from longloop.learners.model import load
+    from longloop.rollout.groups import GroupRollouts
+
+    place = world(config)
+    tasks = place.tasks(config.split)
+    rollouts = GroupRollouts(setting(config, place, load(config.model, config.seed), 1.0), "demos")
+    done = 0
+    for step, start in enumerate(range(0, len(tasks), _AT_ONCE)):
+        groups = await rollouts.demonstrations(tasks[start : start + _AT_ONCE])
+        run.trajectories.write(step, groups)
+        done += sum(t.success for group in groups for t in group.scored)
+        progress(min(start + _AT_ONCE, len(tasks)), len(tasks))
+    return done
 
 
 async def evaluation(config: Config, folder: Path | None) -> "tuple[Evaluation, list[Group]]":

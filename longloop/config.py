@@ -111,6 +111,8 @@ class Config(Section):
     tasks_per_step: Count = 40
     split: str = "train"
     """The tasks to train on."""
+    demos: str = ""
+    """A run folder whose trajectories are imitated, task by task; empty asks the environment's own expert."""
     env: dict[str, Any]
     algo: dict[str, Any] = {"name": "loop"}
     engine: dict[str, Any] = {"name": "native"}

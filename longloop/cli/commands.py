@@ -64,6 +64,20 @@ def evaluate(target: Path, overrides: list[str], step: int | None, as_json: bool
     console.print(closing.table([result.to_json()]))
 
 
+def demos(config_path: Path, overrides: list[str]) -> None:
+    config = configs.load(config_path, overrides)
+    from rich.progress import Progress as Bar
+
+    from longloop.build import demonstrations
+
+    with Run.create(config, machine_facts()) as run, Bar(console=console, transient=True) as bar:
+        line = bar.add_task("demonstrating", total=None)
+        done = asyncio.run(demonstrations(config, run, lambda now, all: bar.update(line, completed=now, total=all)))
+    console.print(
+        f"{run.folder}: {done} successful demonstrations. Imitate them with algo.name=sft demos={run.folder}."
+    )
+
+
 def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
     read_facts(run)
     config = configs.load(run / "config.toml")

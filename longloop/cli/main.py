@@ -73,6 +73,20 @@ def evaluate(
 
 
 @app.command()
+def demos(
+    config: Annotated[Path, typer.Argument(help="A TOML file: its environment, split, model and name are used.")],
+    overrides: Overrides = None,
+) -> None:
+    """Write the attempts of an environment's expert as a run folder, to be imitated.
+
+    `longloop demos configs/quickstart.toml name=demos`
+    """
+    from longloop.cli import commands
+
+    commands.demos(config, overrides or [])
+
+
+@app.command()
 def envs(name: Annotated[str | None, typer.Argument(help="Show one in full.")] = None) -> None:
     """List the environments, or show one: what it is, its options and splits."""
     from longloop.cli import listing

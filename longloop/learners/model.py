@@ -159,7 +159,7 @@ class Policy:
 
 
 def load(config: ModelConfig, seed: int) -> Policy:
-    """The model a config names: a built-in one, a folder, or a name on the Hugging Face hub (its cache when offline)."""
+    """The model a config names: a built-in one, a folder, or a name on the Hugging Face hub (or in its cache)."""
     if config.threads:
         torch.set_num_threads(config.threads)
     if config.path == "tiny":

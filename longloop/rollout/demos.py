@@ -1,7 +1,7 @@
 """Demonstrations: an environment's own expert plays a task, and what it says becomes a trajectory like any other.
 
 The expert speaks text; its tokens are what the policy's tokenizer makes of it, with the log-prob 0 of someone who is
-sure.
+sure. A stored trajectory can be told again in the same way.
 """
 
 import inspect
@@ -11,6 +11,8 @@ from typing import Any
 
 from longloop.interfaces import Environment
 from longloop.rollout.episode import Setting, run_episode
+from longloop.tokens.chat import Chat
+from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Sampled, Step, Task, Trajectory, UserError
 
 
@@ -21,6 +23,25 @@ async def demonstrate(setting: Setting, task: Task) -> Trajectory:
         raise UserError(f"{type(env).__name__} has no expert, so there is nothing to imitate.")
     seat: Any = _Seat(env, env.expert(task), setting)
     return await run_episode(replace(setting, make=lambda: seat, engine=seat), task, 0, f"demonstration/{task.id}")
+
+
+def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
+    """A stored trajectory in the policy's own tokens, whichever model or expert it came from."""
+    transcript = Transcript(chat)
+    turns = []
+    for turn in trajectory.turns:
+        context_ids, fresh = transcript.receive(turn.context)
+        said = _said(chat, turn.action.content)
+        transcript.act(said)
+        turns.append(
+            replace(turn, context_ids=context_ids, fresh=fresh, action_ids=said.ids, action_logprobs=said.logprobs)
+        )
+    return replace(trajectory, turns=tuple(turns))
+
+
+def _said(chat: Chat, text: str) -> Sampled:
+    ids = (*chat.encode(text), min(chat.end_ids))
+    return Sampled(ids, (0.0,) * len(ids), "stop")
 
 
 class _Seat:
@@ -39,9 +60,8 @@ class _Seat:
     def finish(self) -> Any:
         return self._env.finish()
 
-    async def sample(self, ids: Sequence[int], *, stop_ids: frozenset[int], **_: Any) -> Sampled:
-        said = (*self._chat.encode(self._expert.act(self._seen)), min(stop_ids))
-        return Sampled(said, (0.0,) * len(said), "stop")
+    async def sample(self, ids: Sequence[int], **_: Any) -> Sampled:
+        return _said(self._chat, self._expert.act(self._seen))
 
     def _watch(self, answer: Any) -> Any:
         if inspect.isawaitable(answer):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from longloop.rollout.demos import demonstrate
+from longloop.rollout.demos import demonstrate, retold
 from longloop.rollout.episode import STRAGGLER, Setting, run_episode
 from longloop.types import Group, StopReason, Task, Trajectory
 
@@ -13,13 +13,15 @@ Running = dict[tuple[int, int], asyncio.Task[Trajectory]]
 
 
 class GroupRollouts:
-    """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts."""
+    """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts; `stored` are
+    attempts to imitate, one per task."""
 
-    def __init__(self, setting: Setting, name: str, *, abandon: bool = True) -> None:
+    def __init__(self, setting: Setting, name: str, *, abandon: bool = True, stored: Sequence[Trajectory] = ()) -> None:
         self.setting = setting
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self._name = name
         self._abandon = abandon
+        self._stored = {trajectory.task.id: trajectory for trajectory in stored}
         self._shown: dict[str, Trajectory] = {}
 
     def idle(self) -> "GroupRollouts":
@@ -59,9 +61,11 @@ class GroupRollouts:
         ]
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
-        """The expert's attempt at each task. Kept: an expert does not change as the policy does."""
+        """A stored attempt at each task, or the expert's. Kept: an expert does not change as the policy does."""
         for number, task in enumerate(tasks):
-            if task.id not in self._shown:
+            if task.id in self._stored:
+                self._shown[task.id] = retold(self.setting.chat, self._stored.pop(task.id))
+            elif task.id not in self._shown:
                 self._shown[task.id] = await demonstrate(self.setting, task)
             self.progress(number + 1, len(tasks))
         return [Group(task, (self._shown[task.id],)) for task in tasks]

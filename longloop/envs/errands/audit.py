@@ -8,7 +8,7 @@ from typing import Any
 
 from longloop.envs.errands.api import ApiError
 from longloop.envs.errands.env import Errands
-from longloop.envs.errands.judge import Goal, act, judge, snapshot
+from longloop.envs.errands.judge import Goal, act, judge, same_state
 from longloop.envs.errands.scenario import Scenario, by_name, setting
 from longloop.envs.errands.world import Done, World
 from longloop.envs.play import play
@@ -33,7 +33,7 @@ async def audit(kind: type[Scenario], seeds: int) -> Audit:
     """Play and judge a scenario's tasks in so many worlds."""
     found = Audit()
     for seed in range(seeds):
-        name, world = kind.name(), f"audit/{kind.name()}/{seed}"
+        name, world = kind.name(), f"audit/{seed}"
         task = Task(f"{name}/{seed}", "audit", {"scenario": name, "world": world}, name)
         env = Errands()
         played = await play(env, task, env.expert(task))
@@ -84,7 +84,7 @@ def variants(goal: Goal) -> Iterator[tuple[str, World]]:
                 world = _world(goal, plan, answer)
             except (ApiError, TypeError):
                 continue  # the app itself refuses it
-            if snapshot(world) == snapshot(goal.wish):
+            if same_state(world, goal.wish):
                 world.close()  # the same end by another way, such as setting twice what is set
             else:
                 yield what, world
@@ -92,6 +92,7 @@ def variants(goal: Goal) -> Iterator[tuple[str, World]]:
 
 def _world(goal: Goal, steps: Steps, answer: Any) -> World:
     world = goal.start.fork()
+    world.written.clear()
     for api, arguments in steps:
         act(world, api, arguments)
     world.done = Done(answer)

@@ -50,7 +50,7 @@ class Errands:
             Task(
                 id=f"{split}/{kind.name()}/{number}",
                 split=split,
-                data={"scenario": kind.name(), "world": f"{split}/{seed}/{kind.name()}/{number}"},
+                data={"scenario": kind.name(), "world": f"{split}/{seed}/{number}"},
                 scenario=kind.name(),
             )
             for number in range(per_scenario)
@@ -102,7 +102,7 @@ class Errands:
         """Someone who can do the task, from the instruction and what comes back."""
         goal = setting(task.data["scenario"], task.data["world"]).goal
         turns = expert(task.data["scenario"], goal.slots)
-        return Expert(careless(turns, self._careless, random.Random(task.data["world"])))
+        return Expert(careless(turns, self._careless, random.Random(f"{task.id}/careless")))
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """Agents that must not succeed."""

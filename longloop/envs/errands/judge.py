@@ -15,8 +15,9 @@ from typing import Any
 from longloop.envs.errands.apps import find
 from longloop.envs.errands.world import UNJUDGED, World
 
-Snapshot = dict[str, dict[int, dict[str, Any]]]
-"""table -> id -> row."""
+Row = tuple[Any, ...]
+Snapshot = dict[str, list[Row]]
+"""table -> its rows, in the order of their ids, which come first."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,13 @@ class Goal:
         """`table.column` -> words: free text there need only mention these."""
         self.start = world
         self.wish = world.fork()
+        self.wish.written.clear()
+        self.before = _Before(world)
 
     def do(self, api: str, **arguments: Any) -> Any:
         """Have the owner call an API in the wished-for world; what it returns."""
         self.steps.append((api, arguments))
         return act(self.wish, api, arguments)
-
-    @functools.cached_property
-    def before(self) -> Snapshot:
-        return snapshot(self.start)
 
     @functools.cached_property
     def differences(self) -> Counter[Difference]:
@@ -111,34 +110,67 @@ def judge(goal: Goal, world: World) -> list[Test]:
 
 
 def snapshot(world: World) -> Snapshot:
-    """Every row of every table that counts."""
-    return {table: {row["id"]: row for row in world.all(f"SELECT * FROM {table}")} for table in _references()}
+    """The rows of every table that counts and was written to."""
+    return {table: _rows(world, table) for table in _layout() if table in world.written}
+
+
+def same_state(one: World, other: World) -> bool:
+    """Whether two worlds that began alike are alike to the last row."""
+    tables = [table for table in _layout() if table in one.written | other.written]
+    return all(_rows(one, table) == _rows(other, table) for table in tables)
+
+
+class _Before(dict[str, list[Row]]):
+    """How things were at the start, table by table as it is asked for."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __missing__(self, table: str) -> list[Row]:
+        self[table] = _rows(self._world, table)
+        return self[table]
+
+
+def _rows(world: World, table: str) -> list[Row]:
+    cursor = world.db.cursor()
+    cursor.row_factory = None
+    return cursor.execute(f"SELECT * FROM {table} ORDER BY id").fetchall()
 
 
 def differences(before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[str, ...]]) -> Counter[Difference]:
     """What differs between two snapshots, by content."""
-
-    def content(table: str, column: str, value: Any) -> Hashable:
-        words = mentions.get(f"{table}.{column}")
-        if words is not None:
-            return all(str(plain(word)) in str(plain(value)) for word in words)
-        target = _references()[table].get(column)
-        if target is not None and value is not None and value not in before[target]:
-            return tuple((c, content(target, c, v)) for c, v in after[target][value].items() if c != "id")
-        return plain(value)
-
     found: Counter[Difference] = Counter()
     for table, rows in after.items():
-        old = before[table]
-        for id, row in rows.items():
-            if id not in old:
-                columns = tuple((c, content(table, c, v)) for c, v in row.items() if c != "id")
-                found[Difference("added", table, None, columns)] += 1
-            elif row != old[id]:
-                columns = tuple((c, content(table, c, v)) for c, v in row.items() if v != old[id][c])
-                found[Difference("changed", table, id, columns)] += 1
-        found.update(Difference("removed", table, id, ()) for id in old.keys() - rows.keys())
+        if rows == before[table]:
+            continue
+        names = list(_layout()[table])
+        old = {row[0]: row for row in before[table]}
+        content = functools.partial(_content, before, after, mentions, table)
+        for row in rows:
+            if row[0] not in old:
+                columns = tuple((name, content(name, value)) for name, value in zip(names, row, strict=True))
+                found[Difference("added", table, None, columns[1:])] += 1
+            elif row != old[row[0]]:
+                pairs = zip(names, row, old[row[0]], strict=True)
+                columns = tuple((name, content(name, value)) for name, value, was in pairs if value != was)
+                found[Difference("changed", table, row[0], columns)] += 1
+        found.update(Difference("removed", table, id, ()) for id in old.keys() - {row[0] for row in rows})
     return found
+
+
+def _content(
+    before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[str, ...]], table: str, column: str, value: Any
+) -> Hashable:
+    """What a value says. A reference to a new row says what that row does: its id is nobody's choice."""
+    words = mentions.get(f"{table}.{column}")
+    if words is not None:
+        return all(str(plain(word)) in str(plain(value)) for word in words)
+    target = _layout()[table][column]
+    if not target or value is None or any(row[0] == value for row in before[target]):
+        return plain(value)
+    new = next(row for row in after[target] if row[0] == value)
+    names = list(_layout()[target])
+    return tuple((c, _content(before, after, mentions, target, c, v)) for c, v in zip(names[1:], new[1:], strict=True))
 
 
 def plain(value: Any) -> Hashable:
@@ -166,12 +198,13 @@ def _said(answer: Any) -> Hashable:
 
 
 @functools.cache
-def _references() -> dict[str, dict[str, str]]:
-    """table -> column -> the table it refers to. The same in every world."""
-    world = World.make("references")
-    tables = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
-    return {
-        table["name"]: {row["from"]: row["table"] for row in world.all(f"PRAGMA foreign_key_list({table['name']})")}
-        for table in tables
-        if table["name"] not in UNJUDGED
-    }
+def _layout() -> dict[str, dict[str, str]]:
+    """table -> column -> the table it refers to, if any. The same in every world."""
+    world = World.make("layout")
+    names = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+    layout = {}
+    for table in (row["name"] for row in names if row["name"] not in UNJUDGED):
+        refers = {row["from"]: row["table"] for row in world.all(f"PRAGMA foreign_key_list({table})")}
+        columns = [row["name"] for row in world.all(f"PRAGMA table_info({table})")]
+        layout[table] = {column: refers.get(column, "") for column in columns}
+    return layout

@@ -63,12 +63,18 @@ class Setting:
 
 @functools.lru_cache(maxsize=64)
 def setting(scenario: str, seed: str) -> Setting:
-    """The world, instruction and goal of one task."""
+    """The world, instruction and goal of one task. Scenarios with the same seed happen in the same world."""
     kind = by_name()[scenario]
-    world = World.make(seed)
+    world = _world(seed).fork()
+    world.rng = random.Random(f"{seed}/{scenario}")
     goal = kind().prepare(world)
-    wording = random.Random(f"{seed}/wording").choice(kind.phrasings)
+    wording = world.rng.choice(kind.phrasings)
     return Setting(wording.format(**goal.slots), goal, world.db.serialize())
+
+
+@functools.lru_cache(maxsize=64)
+def _world(seed: str) -> World:
+    return World.make(seed)
 
 
 def expert(scenario: str, slots: dict[str, Any]) -> Turns:

@@ -6,7 +6,9 @@ of API calls are limited; whatever the code does, what comes back is text.
 
 import atexit
 import functools
+import importlib.util
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid5
@@ -171,6 +173,8 @@ def _cut(output: str, error: str) -> str:
 @functools.cache
 def _pool() -> Monty:
     """The worker processes, shared by all sessions of this process; they are light and started when needed."""
+    if importlib.util.find_spec("opentelemetry") is None:
+        sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # monty looks for it several times a turn
     pool = Monty(max_processes=4096, min_processes=1, request_timeout=10 * SECONDS, max_checkouts_per_worker=1000)
     pool.__enter__()
     atexit.register(pool.__exit__, None, None, None)

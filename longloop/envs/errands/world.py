@@ -28,6 +28,8 @@ CREATE TABLE tokens (id INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL U
 
 _LETTERS = "abcdefghkmnpqrstuvwxyz23456789"
 
+_WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
+
 UNJUDGED = ("tokens",)
 """Tables that may differ after a task: logging in is nobody's business."""
 
@@ -46,6 +48,9 @@ class World:
         self.seed, self.db, self.now, self.owner, self.people = seed, db, now, owner, people
         self.rng = random.Random(f"{seed}/more")
         self.done: Done | None = None
+        self.written: set[str] = set()
+        """The tables that may differ from when the world was made or loaded."""
+        db.set_authorizer(self._note_writing)
 
     @classmethod
     def make(cls, seed: str) -> "World":
@@ -72,14 +77,14 @@ class World:
 
     def fork(self) -> "World":
         """An independent copy."""
-        return World.load(self.db.serialize(), self)
+        copy = World.load(self.db.serialize(), self)
+        copy.done, copy.written = self.done, set(self.written)
+        return copy
 
     @classmethod
     def load(cls, image: bytes, like: "World") -> "World":
         """A world from the bytes of its database; `like` gives what is not in there."""
-        copy = cls(like.seed, _connect(image), like.now, like.owner, like.people)
-        copy.done = like.done
-        return copy
+        return cls(like.seed, _connect(image), like.now, like.owner, like.people)
 
     # -- reading and writing, for apps and scenarios -------------------------------------------------------------------
 
@@ -203,6 +208,12 @@ class World:
 
     def close(self) -> None:
         self.db.close()
+
+    def _note_writing(self, action: int, table: str | None, *_: object) -> int:
+        """SQLite asks this about every statement it prepares."""
+        if table is not None and action in _WRITING:
+            self.written.add(table)
+        return sqlite3.SQLITE_OK
 
 
 @functools.cache
