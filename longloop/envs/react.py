@@ -2,7 +2,9 @@
 
 import re
 
-_FENCE = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(
+    r"```(?:[ \t]*[\w+-]*[ \t]*\r?\n|[ \t]*(?:python|py)\b[ \t]*)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE
+)
 _THOUGHT = re.compile(r"\A\s*Thought:[^\n]*\n?", re.IGNORECASE)
 
 

@@ -23,6 +23,8 @@ from longloop.learners import tiny
 from longloop.types import UserError
 
 transformers_logging.disable_progress_bar()
+# cuDNN's attention compiles a plan for every new length, seconds each; the other kernels take any length as it comes.
+torch.backends.cuda.enable_cudnn_sdp(False)
 
 # Every attention and MLP projection of the common families, as in LOOP's recipe.
 _LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

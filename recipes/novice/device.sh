@@ -1,16 +1,15 @@
-# Run on the lent GPU: three variants side by side; results to $OUT.
-set -x
+# Trains the novice on a lent GPU that can reach nothing, from demonstrations made elsewhere. Arguments: CARELESS...
 mkdir -p /tmp/site && for w in carry/wheels/*.whl; do python -m zipfile -e $w /tmp/site; done
-export PYTHONPATH=$PWD:/tmp/site MONTY_BIN=$(find /tmp/site -name monty -type f | head -1)
-chmod +x $MONTY_BIN; $MONTY_BIN --version
-L="python -m longloop.cli.main"
-export OMP_NUM_THREADS=4
-$L models new runs/novice-start --env errands per_scenario=40 --vocabulary 2048 --hidden 192 --layers 4 --heads 6 --seed 0 2>/dev/null
+export PYTHONPATH=$PWD:/tmp/site MONTY_BIN=$(find /tmp/site -name monty -type f | head -1) OMP_NUM_THREADS=4
+chmod +x $MONTY_BIN
+tar xf carry/novice.tar.xz
 for c in "$@"; do
-  n=v-${c%%:*}
-  timeout 530 $L train recipes/novice/novice.toml name=$n env.careless=${c%%:*} $(echo ${c#*:} | tr ',' ' ') > $OUT/$n.txt 2>&1 &
+  resume=$([ -d runs/novice-$c/checkpoints ] && echo "--resume runs/novice-$c" || echo "recipes/novice/novice.toml name=novice-$c env.careless=$c demos=runs/demos-$c")
+  timeout ${LIMIT:-540} python -m longloop.cli.main train $resume > $OUT/$c.txt 2>&1 &
 done
 wait
 for c in "$@"; do
-  n=v-${c%%:*}; mkdir -p $OUT/$n; cp -r runs/$n/checkpoints runs/$n/metrics.jsonl runs/$n/config.toml runs/$n/run.json $OUT/$n/ ; rm -f $OUT/$n/checkpoints/*/optimiser.safetensors; tail -3 $OUT/$n.txt
+  r=runs/novice-$c; mkdir -p /tmp/back/novice-$c; cp -r $(ls -d $r/checkpoints/* | tail -1)/model $r/metrics.jsonl $r/config.toml $r/run.json $r/logs/train.log /tmp/back/novice-$c/
+  grep eval $OUT/$c.txt; tail -3 $OUT/$c.txt
 done
+tar cf $OUT/back.tar -C /tmp/back .

@@ -86,6 +86,7 @@ PageSize = Annotated[int, Field(ge=1, le=20), Label("1..20")]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\n\x00]*$")]
 Text = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
 Query = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00]*$")]
+Secret = Annotated[str, StringConstraints(max_length=200)]
 Email = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^@\s]+@[^@\s]+\.[a-z]+$"), Label("e-mail")]
 Phone = Annotated[str, StringConstraints(pattern=r"^[0-9]{7}$"), Label("7 digits")]
 Day = Annotated[str, _real("%Y-%m-%d"), Label("YYYY-MM-DD")]
@@ -199,7 +200,7 @@ class App:
 
     def _offer_login(self) -> None:
         @self.api(WRONG_PASSWORD)
-        def login(w: Any, email: Email, password: str) -> Token:
+        def login(w: Any, email: Email, password: Secret) -> Token:
             """Log in. The token is for this app's other APIs; logging in again makes the former one expire."""
             token = w.log_in(self.name, email, password)
             if token is None:
@@ -221,7 +222,7 @@ def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...]) 
     hints = typing.get_type_hints(function, include_extras=True)
     names = list(inspect.signature(function).parameters.values())[1:]
     logged_in = bool(names) and names[0].name == "me"
-    parameters = {"access_token": Parameter("access_token", TypeAdapter(str), "str")} if logged_in else {}
+    parameters = {"access_token": Parameter("access_token", TypeAdapter(Secret), "str")} if logged_in else {}
     for p in names[logged_in:]:
         parameters[p.name] = Parameter(p.name, TypeAdapter(hints[p.name]), label(hints[p.name]), p.default)
     return Api(

@@ -175,7 +175,7 @@ def _content(
 
 def plain(value: Any) -> Hashable:
     """A value without what does not matter: the case and spacing of text, and a full stop at its end."""
-    return " ".join(value.split()).rstrip(".!").casefold() if isinstance(value, str) else value
+    return " ".join(value.split()).rstrip(".! ").casefold() if isinstance(value, str) else value
 
 
 def same_answer(right: Any, given: Any) -> bool:
@@ -190,7 +190,10 @@ def same_answer(right: Any, given: Any) -> bool:
 
 
 def _said(answer: Any) -> Hashable:
-    text = str(answer).strip() if isinstance(answer, str | int | float) else repr(answer)
+    try:
+        text = str(answer).strip()
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list of thousands of levels
+        return "more than can be said"
     try:
         return f"{float(text):.2f}"
     except ValueError:

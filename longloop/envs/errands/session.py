@@ -33,9 +33,13 @@ SECONDS = 1.0
 MEMORY = 16 * 2**20
 CALLS = 250
 """API calls per turn."""
+SUSPENSIONS = 40 * CALLS
+"""Times that a session may ask anything outside the sandbox, refused calls included: only computing counts as time."""
 OUTPUT = 2000
 """Characters of output that come back from a turn."""
 
+_PATIENCE = 100
+"""Dead workers that are put up with before a session is given up."""
 _IDS = UUID("00000000-0000-0000-0000-00000000e22a")
 _RAISES: dict[int, type[Exception]] = {401: PermissionError, 403: PermissionError, 404: LookupError}
 
@@ -70,21 +74,31 @@ class Session:
 
     def close(self) -> None:
         self._monty.__exit__(None, None, None)
+        del self._monty  # it holds on to `apis`, which holds on to this session, and no collector sees into it
 
     def _start(self, state: bytes | None = None) -> None:
-        self._monty: MontySession = _pool().checkout(
+        for left in reversed(range(_PATIENCE)):
+            self._monty = self._checkout()
+            try:
+                self._monty.__enter__()
+                break
+            except MontyCrashedError:  # a worker that died while it was idle; each is met once
+                if not left:
+                    raise
+        if state is not None:
+            self._monty.load_session(state)
+
+    def _checkout(self) -> MontySession:
+        return _pool().checkout(
             script_name="code",
             limits={
                 "max_feed_duration_secs": SECONDS,
                 "max_memory": MEMORY,
                 "max_recursion_depth": 200,
-                "max_suspensions": 1_000_000,
+                "max_suspensions": SUSPENSIONS,
             },
             os_policy={"datetime": self._world.now, "sleep": "zero", "random_start": {"seed": self._world.seed}},
         )
-        self._monty.__enter__()
-        if state is not None:
-            self._monty.load_session(state)
 
     def _restart(self, why: str) -> str:
         """A session whose code overran cannot be trusted any more: begin anew, and say so."""
@@ -92,12 +106,23 @@ class Session:
         self._start()
         return f"{why}; the session was restarted and its variables are gone."
 
+    def _alive(self) -> bool:
+        """Whether the worker goes on: running out of memory may have ended it."""
+        try:
+            self._monty.feed_run("")
+        except (RuntimeError, MontyError):
+            return False
+        return True
+
     def _explain(self, raised: MontyRuntimeError | MontySyntaxError) -> str:
         kind = type(raised.exception())
         if kind is TimeoutError and "time limit" in str(raised):
             return "TimeoutError: " + self._restart(f"the code ran for more than {SECONDS:g} s")
+        if kind is RuntimeError and "suspension limit" in str(raised):
+            return "RuntimeError: " + self._restart("the session made too many API calls")
         if kind is MemoryError:
-            return f"MemoryError: the code used more than {MEMORY >> 20} MB, or printed too much"
+            why = f"the code used more than {MEMORY >> 20} MB, or printed too much"
+            return f"MemoryError: {why}" if self._alive() else "MemoryError: " + self._restart(why)
         return re.sub(r'File "<python-input-\d+>"', 'File "code"', raised.display())
 
     def _call(self, api: Api, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -72,6 +72,11 @@ class World:
                     passwords = ((app.name, person.id, "".join(rng.choices(_LETTERS, k=6))) for person in people)
                     world.db.executemany("INSERT INTO accounts (app, person, password) VALUES (?, ?, ?)", passwords)
                 app.fill(world)
+        # Rows to come have other numbers in every world, so that none can be learnt by heart.
+        gaps = [
+            (rng.randrange(1, 100), row["name"]) for row in world.all("SELECT name FROM sqlite_sequence ORDER BY name")
+        ]
+        world.db.executemany("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = ?", gaps)
         world.db.execute("PRAGMA foreign_keys = ON")
         return world
 

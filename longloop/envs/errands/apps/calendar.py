@@ -311,7 +311,8 @@ def _end(start: str, minutes: int) -> str:
 
 def _check_end(start: str, minutes: int) -> None:
     """Midnight is still the same day."""
-    if _end(start, minutes) > _end(f"{start[:10]} 00:00", 24 * 60):
+    hour, minute = int(start[11:13]), int(start[14:])
+    if 60 * hour + minute + minutes > 24 * 60:
         raise TOO_LATE()
 
 

@@ -1,0 +1,247 @@
+"""Errands as an environment: the contract, broken actions, careless experts, and trying it out."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from longloop.envs import check, trial
+from longloop.envs.errands.careless import careless
+from longloop.envs.errands.env import SYSTEM, Errands, Expert
+from longloop.envs.guess import Guess
+from longloop.envs.play import Played, Script, Silent, play
+from longloop.envs.react import code_of, react
+from longloop.types import Message, Outcome, Step, Task
+
+TASKS = Errands.tasks("train", per_scenario=1)
+
+
+def started(task: Task = TASKS[0]) -> Errands:
+    env = Errands()
+    env.start(task)
+    return env
+
+
+def say(env: Errands, text: str) -> Step:
+    return env.step(Message("assistant", text))
+
+
+def expert_of(task: Task, carelessness: float = 0.0) -> Played:
+    env = Errands(careless=carelessness)
+    return asyncio.run(play(env, task, env.expert(task)))
+
+
+def test_it_keeps_the_contract() -> None:
+    check.has_methods(Errands)
+    for split in Errands.splits:
+        assert check.tasks_of(Errands, split, {"per_scenario": 1})
+    env = Errands()
+    opening = check.expect("start", env.start(TASKS[0]))
+    assert [message.role for message in opening] == ["system", "user"]
+    assert opening[0].content == SYSTEM and opening[1].content.startswith("I am ")
+    step = check.expect("step", say(env, react("I look.", "print(apis.docs.list_apps())")))
+    assert not step.done and [message.role for message in step.messages] == ["user"]
+    assert "calendar" in step.messages[0].content
+    assert check.expect("step", say(env, react("Done.", "apis.owner.complete_task()"))).done
+    outcome = check.expect("finish", env.finish())
+    assert (outcome.reward, outcome.success) == (0.0, False)
+    assert [set(test) for test in outcome.info["tests"]] == [{"name", "passed"}] * len(outcome.info["tests"])
+
+
+def test_every_way_to_end_is_scored() -> None:
+    """Before it began, at once, after some turns, and after it is done."""
+    assert Errands().finish() == Outcome(0.0, False)
+    assert started().finish().reward == 0.0
+    env = started()
+    say(env, "Thought: hm")
+    assert env.finish().reward == 0.0
+    assert expert_of(TASKS[0]).outcome.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            " ",
+            "Thought: I think.",
+            "```",
+            "```python",
+            "```python\n```",
+            "no code",
+            "\x00",
+            "caf\udce9",
+            "x" * 10**5,
+        ),
+        *("```python\nwhile True: pass", "```bash\nls\n```", "<|im_end|>", "{'role': 'user'}", "\u202e"),
+    ],
+)
+def test_any_action_gets_an_answer(text: str) -> None:
+    env = started()
+    step = check.expect("step", say(env, text))
+    assert not step.done
+    assert len(step.messages) == 1 and 0 < len(step.messages[0].content) < 5000
+    step.messages[0].content.encode()
+    assert say(env, react("?", "print(1)")).messages[0].content == "1"
+    assert env.finish().reward == 0.0
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    env = started()
+    say(env, react("x", "x = 1"))
+    copy = env.fork()
+    say(copy, react("x", "x = 2\napis.owner.complete_task()"))
+    assert say(env, react("?", "print(x)")).messages[0].content == "1"
+    assert not say(env, react("?", "print(apis.owner.show_time())")).messages[0].content.count("409")
+    copy.finish()
+    assert say(env, react("?", "print(x)")).messages[0].content == "1"
+    env.finish()
+
+
+def test_an_expert_can_go_on_in_a_copy() -> None:
+    """Halfway through, both ways lead to the same end."""
+    task = TASKS[0]
+    lines = [message.content for message in expert_of(task).messages if message.role == "assistant"]
+    env = started(task)
+    for line in lines[: len(lines) // 2]:
+        say(env, line)
+    copy = env.fork()
+    for one in (copy, env):
+        for line in lines[len(lines) // 2 :]:
+            say(one, line)
+        assert one.finish().success
+
+
+def test_attempts_at_one_task_start_alike() -> None:
+    first, second = Errands(), Errands()
+    assert first.start(TASKS[0]) == second.start(TASKS[0])
+    login = react("?", "print(apis.notes.login(**apis.owner.show_account(app='notes')))")
+    assert say(first, login) == say(second, login)
+    assert first.finish() == second.finish()
+
+
+CODE = "print(1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (react("I think.", CODE), CODE),
+        (f"```python\n{CODE}\n```", CODE),
+        (f"```py\n{CODE}\n```", CODE),
+        (f"```Python\n{CODE}\n```", CODE),
+        (f"``` python\n{CODE}\n```", CODE),
+        (f"```\n{CODE}\n```", CODE),
+        (f"```python {CODE}```", CODE),
+        (f"Thought: a\n```python\n{CODE}\n```\nThat should do.", CODE),
+        (f"Thought: a\n```python\n{CODE}\n```\nand\n```python\nprint(2)\n```", CODE),
+        (f"Thought: a\n```python\n{CODE}", CODE),
+        (f"```python\n{CODE}\n``", f"{CODE}\n``"),
+        (f"Thought: a\n{CODE}", CODE),
+        (CODE, CODE),
+        (f"thought: a\n{CODE}", CODE),
+        ("Thought: only a thought", ""),
+        ("Thought: only a thought\n", ""),
+        ("", ""),
+        ("```python\n```", ""),
+        ("```", ""),
+        ("```python\nfor i in x:\n    print(i)\n```", "for i in x:\n    print(i)"),
+        ("```python\n    x = 1\n```", "    x = 1"),
+        ("```python\r\nx = 1\r\n```", "x = 1"),
+        ("```bash\nls\n```", "ls"),
+        ("```json\n{}\n```", "{}"),
+        ("```pycon\n>>> 1\n```", ">>> 1"),
+    ],
+)
+def test_code_is_found_in_malformed_output(text: str, code: str) -> None:
+    assert code_of(text).strip("\r\n") == code
+
+
+@pytest.mark.parametrize("split", ["train", "test_challenge"])
+def test_what_is_written_is_read_again(split: str) -> None:
+    task = Errands.tasks(split, per_scenario=1)[0]
+    for message in expert_of(task).messages:
+        if message.role == "assistant":
+            code = code_of(message.content)
+            thought = message.content.partition("\n")[0].removeprefix("Thought: ")
+            assert code and message.content == react(thought, code)
+
+
+def turns() -> Any:
+    for number in range(5):
+        yield f"thought {number}", f"x = {number}"
+    yield "done", "apis.owner.complete_task()"
+
+
+def all_turns(rate: float, seed: int) -> list[tuple[str, str]]:
+    return list(careless(turns(), rate, random.Random(seed)))
+
+
+def test_a_careful_expert_leaves_nothing_out() -> None:
+    assert all_turns(0.0, 0) == list(turns())
+
+
+def test_a_careless_expert_leaves_things_out_or_stops_but_always_completes_the_task() -> None:
+    seen = [all_turns(0.3, seed) for seed in range(200)]
+    assert all(one[-1][1] == "apis.owner.complete_task()" for one in seen)
+    assert all(one[:-1] == [turn for turn in turns() if turn in one[:-1]] for one in seen)
+    early = [one for one in seen if one[-1][0] == "That should be all."]
+    left_out = [one for one in seen if one[-1][0] == "done" and len(one) < 6]
+    whole = [one for one in seen if len(one) == 6]
+    # Of five turns each slips with 0.3, half of the slips end it: 0.7**5 = 0.168 are whole, about half end early.
+    assert 20 < len(whole) < 50 and 80 < len(early) < 140 and len(left_out) > 20
+
+
+def test_careless_experts_finish_and_sometimes_succeed() -> None:
+    attempts = [expert_of(task, carelessness=0.2) for task in TASKS[:25]]
+    assert all(attempt.messages[-2].content.count("complete_task") == 1 for attempt in attempts)
+    assert 0 < sum(attempt.outcome.success for attempt in attempts) < len(attempts)
+    assert attempts[:3] == [expert_of(task, carelessness=0.2) for task in TASKS[:3]]
+
+
+def test_an_expert_with_nothing_more_to_say_is_silent() -> None:
+    expert = Expert(iter_turns())
+    said = [expert.act([Message("user", "")]) for _ in range(4)]
+    assert said[0] == react("a", "b") and said[1:] == ["", "", ""]
+
+
+def iter_turns() -> Any:
+    yield "a", "b"
+
+
+def test_everyone_who_can_play_without_a_model_is_scored() -> None:
+    found = asyncio.run(trial.scores(Errands, TASKS[:2]))
+    assert next(iter(found)) == "expert" and found["expert"].success == 1.0 and found["expert"].reward == 1.0
+    assert {"nothing", "complete at once", "answer at random", "delete everything"} < set(found)
+    for name, score in found.items():
+        assert len(score.rewards) == 2
+        if name != "expert":
+            assert score.success == 0.0 and score.failures == [task.id for task in TASKS[:2]]
+    assert found["nothing"].steps == 0 and found["complete at once"].steps == 2
+    assert "expert" not in asyncio.run(trial.scores(Errands, TASKS[:1], expert=False))
+
+
+def test_an_environment_without_baselines_has_at_least_the_silent_one() -> None:
+    assert list(trial.players(Guess, Guess.tasks("train")[0], expert=False)) == ["nothing"]
+    assert trial.splits(Guess) == ("train", "dev", "test") and trial.splits(Errands) == Errands.splits
+
+
+def test_an_attempt_repeats_itself() -> None:
+    assert asyncio.run(trial.repeats(Errands, TASKS[0]))
+
+    class Moody(Errands):
+        count = 0
+
+        def step(self, action: Message) -> Step:
+            Moody.count += 1
+            return Step([Message("user", str(Moody.count))])
+
+    assert not asyncio.run(trial.repeats(Moody, TASKS[0]))
+
+
+def test_play_stops_at_the_limit_and_scores_what_was_reached() -> None:
+    lines = [react("?", "print(1)")] * 5
+    attempt = asyncio.run(play(Errands(), TASKS[0], Script(lines), max_turns=3))
+    assert attempt.turns == 3 and attempt.outcome.reward == 0.0
+    assert asyncio.run(play(Errands(), TASKS[0], Silent())).turns == 0

@@ -1,0 +1,261 @@
+"""A world is its seed: the same bytes anywhere, consistent, documented, open only to those with a token."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from longloop.envs.errands.api import NO_TOKEN, Api, ApiError
+from longloop.envs.errands.apps import APPS, BY_NAME, find
+from longloop.envs.errands.judge import act
+from longloop.envs.errands.world import World
+
+APIS = [api for app in APPS for api in app.apis.values()]
+WITH_LOGIN = [app.name for app in APPS if app.login]
+NAMES = [f"{api.app}.{api.name}" for api in APIS]
+PAGED = [f"{api.app}.{api.name}" for api in APIS if {"page", "page_size"} <= set(api.parameters)]
+
+# Where to find values for the parameters that a list needs: what the owner has, all of it.
+NEEDED = {
+    "day": "SELECT DISTINCT substr(start, 1, 10) FROM calendar_events",
+    "event_id": "SELECT id FROM calendar_events WHERE owner = 1",
+    "folder": "SELECT path FROM files_folders WHERE owner = 1",
+    "group_id": "SELECT grp FROM expenses_members WHERE person = 1",
+    "label": "SELECT name FROM mail_labels WHERE owner = 1",
+    "list_id": "SELECT id FROM todo_lists WHERE owner = 1",
+    "month": "SELECT DISTINCT CAST(substr(birthday, 6, 2) AS INTEGER) FROM people",
+    "number": "SELECT DISTINCT number FROM phone_messages WHERE owner = 1",
+    "playlist_id": "SELECT id FROM music_playlists WHERE owner = 1",
+    "product_id": "SELECT id FROM shop_products",
+    "query": "SELECT ''",
+    "until": "SELECT '2030-01-01'",
+}
+
+
+@pytest.fixture(scope="module")
+def base() -> World:
+    return World.make("base")
+
+
+@pytest.fixture
+def world(base: World) -> World:
+    return base.fork()
+
+
+def digest(world: World) -> str:
+    return hashlib.blake2b(world.db.serialize()).hexdigest()
+
+
+def call(world: World, name: str, **arguments: Any) -> Any:
+    api = find(name)
+    assert api is not None
+    return world.call(api, arguments)
+
+
+def password(world: World, app: str, person: int) -> dict[str, str]:
+    secret = world.value("SELECT password FROM accounts WHERE app = ? AND person = ?", app, person)
+    return {"email": world.people[person - 1].email, "password": secret}
+
+
+@pytest.mark.parametrize("seed", ["0", "train/0/x/7", "ü"])
+def test_the_same_seed_gives_the_same_bytes(seed: str) -> None:
+    one, other = World.make(seed), World.make(seed)
+    assert one.db.serialize() == other.db.serialize()
+    assert (one.now, one.people) == (other.now, other.people)
+
+
+def test_other_seeds_give_other_worlds() -> None:
+    worlds = [World.make(str(seed)) for seed in range(5)]
+    assert len({digest(world) for world in worlds}) == 5
+    assert len({world.owner.name for world in worlds}) > 1 and len({world.now for world in worlds}) > 1
+
+
+def test_another_process_with_another_hash_seed_makes_the_same_bytes() -> None:
+    code = (
+        "import hashlib; from longloop.envs.errands.world import World\n"
+        "for n in range(4): print(hashlib.blake2b(World.make(str(n)).db.serialize()).hexdigest())"
+    )
+    here = [digest(World.make(str(n))) for n in range(4)]
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == here
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_new_world_is_consistent(seed: int) -> None:
+    world = World.make(f"consistent/{seed}")
+    assert world.inconsistencies() == []
+    assert world.all("SELECT * FROM tokens") == []
+    assert {row["person"] for row in world.all("SELECT person FROM accounts")} == {p.id for p in world.people}
+
+
+def test_an_inconsistent_world_is_noticed(world: World) -> None:
+    world.db.execute("PRAGMA foreign_keys = OFF")
+    world.run("UPDATE wallet_accounts SET balance_cents = balance_cents + 1 WHERE owner = 1")
+    world.run("DELETE FROM music_songs WHERE id = (SELECT song FROM music_library LIMIT 1)")
+    broken = world.inconsistencies()
+    assert any(line.startswith("wallet: ") for line in broken)
+    assert any(line.startswith("foreign key: ('music_library'") for line in broken)
+
+
+def test_every_table_has_an_id_that_is_never_given_twice(world: World) -> None:
+    """The judge tells rows by their ids: one that was deleted must not come back as another."""
+    tables = world.all("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    assert len(tables) > 40
+    for table in tables:
+        assert "(id INTEGER PRIMARY KEY AUTOINCREMENT" in " ".join(table["sql"].split()), table["name"]
+
+
+def test_there_are_many_apis() -> None:
+    assert len(APPS) == 13 and len(BY_NAME) == 13
+    assert len(APIS) >= 120
+    assert all(len(app.apis) >= 3 for app in APPS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_api_is_documented_by_its_definition(base: World, name: str) -> None:
+    api = find(name)
+    assert api is not None
+    shown = call(base, "docs.show", api=name)
+    signature, about, returns, *errors = shown.split("\n")
+    assert signature.startswith(f"{name}(") and signature.endswith(")")
+    for parameter in api.parameters.values():
+        label = parameter.label.removesuffix(" | None") if parameter.default is None else parameter.label
+        assert f"{parameter.name}: {label}" in signature
+    assert about == api.about and about[0].isupper() and about.rstrip("'\"`)").endswith((".", "?"))
+    assert returns == f"Returns {api.returns}" and api.returns
+    listed = [*([NO_TOKEN] if api.logged_in else []), *api.problems]
+    assert errors == (["Errors: " + " ".join(f"{p.code} {p.text}" for p in listed)] if listed else [])
+    for leak in ("Annotated", "typing", "ForwardRef", "NoneType", "<class", "<function"):
+        assert leak not in shown
+
+
+def test_the_docs_list_every_app_and_api(base: World) -> None:
+    apps = call(base, "docs.list_apps")
+    assert [line["app"] for line in apps] == [app.name for app in APPS] and all(line["about"] for line in apps)
+    listed = [line for app in apps for line in call(base, "docs.list_apis", app=app["app"])]
+    assert [line["api"] for line in listed] == NAMES and all(line["about"] for line in listed)
+    with pytest.raises(ApiError, match=r"^404 There is no app 'mial'"):
+        call(base, "docs.list_apis", app="mial")
+    for wrong in ("mail", "search", "mail.", ".search", "mail.serch", "mail.search.x"):
+        with pytest.raises(ApiError, match=r"^404 There is no API"):
+            call(base, "docs.show", api=wrong)
+
+
+def a_read(app: str) -> Api:
+    """Some API of an app that needs nothing but a token."""
+    names = [p for p in BY_NAME[app].apis.values() if p.logged_in and p.name != "logout"]
+    return next(api for api in names if all(p.text.find("=") > 0 for p in list(api.parameters.values())[1:]))
+
+
+@pytest.mark.parametrize("app", WITH_LOGIN)
+def test_a_token_opens_its_app_until_it_expires(world: World, app: str) -> None:
+    read, mine = a_read(app), password(world, app, 1)
+    first = call(world, f"{app}.login", **mine)["access_token"]
+    world.call(read, {"access_token": first})
+    second = call(world, f"{app}.login", **mine)["access_token"]
+    assert first != second
+    other = call(world, f"{app}.login", **password(world, app, 2))["access_token"]
+    with pytest.raises(ApiError, match=r"^401 "):
+        world.call(read, {"access_token": first})
+    world.call(read, {"access_token": second})
+    call(world, f"{app}.logout", access_token=second)
+    with pytest.raises(ApiError, match=r"^401 "):
+        world.call(read, {"access_token": second})
+    world.call(read, {"access_token": other})
+
+
+@pytest.mark.parametrize("app", WITH_LOGIN)
+def test_a_token_does_not_open_another_app(world: World, app: str) -> None:
+    token = call(world, f"{app}.login", **password(world, app, 1))["access_token"]
+    for other in WITH_LOGIN:
+        if other != app:
+            with pytest.raises(ApiError, match=r"^401 "):
+                world.call(a_read(other), {"access_token": token})
+
+
+@pytest.mark.parametrize("app", WITH_LOGIN)
+def test_a_wrong_password_opens_nothing(world: World, app: str) -> None:
+    mine, before = password(world, app, 1), digest(world)
+    other_app = WITH_LOGIN[WITH_LOGIN.index(app) - 1]
+    for wrong in ("", "x", mine["password"].upper(), password(world, app, 2)["password"], "' OR '1'='1"):
+        with pytest.raises(ApiError, match=r"^401 E-mail or password is wrong"):
+            call(world, f"{app}.login", email=mine["email"], password=wrong)
+    with pytest.raises(ApiError, match=r"^401 "):
+        call(world, f"{app}.login", **password(world, other_app, 1))
+    with pytest.raises(ApiError, match=r"^401 "):
+        call(world, f"{app}.login", email="no@one.com", password=mine["password"])
+    assert digest(world) == before
+
+
+def test_passwords_differ_between_apps_and_people(base: World) -> None:
+    rows = base.all("SELECT password FROM accounts")
+    assert len({row["password"] for row in rows}) > 0.99 * len(rows)
+
+
+def arguments_of(world: World, api: Api) -> Iterator[dict[str, Any]]:
+    """What to call a list with: everything that the owner could."""
+    needed = [p.name for p in api.parameters.values() if p.name != "access_token" and p.text.find("=") < 0]
+    assert len(needed) <= 1, f"{api.app}.{api.name} needs {needed}"
+    if not needed:
+        yield {}
+    else:
+        assert needed[0] in NEEDED, f"say in NEEDED what {needed[0]} of {api.app}.{api.name} can be"
+        yield from ({needed[0]: row[0]} for row in world.db.execute(NEEDED[needed[0]]).fetchall())
+
+
+@pytest.mark.parametrize("name", PAGED)
+def test_pages_add_up_to_the_whole(base: World, name: str) -> None:
+    api = find(name)
+    assert api is not None
+    rows = 0
+    for arguments in arguments_of(base, api):
+
+        def pages(size: int, arguments: dict[str, Any] = arguments) -> list[Any]:
+            found: list[Any] = []
+            page = 0
+            while here := act(base, name, {**arguments, "page": page, "page_size": size}):
+                assert len(here) <= size
+                found += here
+                page += 1
+            return found
+
+        whole = pages(20)
+        assert pages(3) == whole and pages(7) == whole
+        keys = [row["id"] if "id" in row else repr(row) for row in whole]
+        assert len(set(keys)) == len(keys)
+        rows += len(whole)
+    assert rows > 0, "nothing was listed, so nothing was tested"
+
+
+def test_a_copy_and_its_original_do_not_touch_each_other(world: World) -> None:
+    act(world, "notes.create", {"title": "before"})
+    before = digest(world)
+    copy = world.fork()
+    assert digest(copy) == before
+    act(copy, "notes.create", {"title": "in the copy"})
+    call(copy, "owner.complete_task", answer=3)
+    assert digest(world) == before and world.done is None
+    changed = digest(copy)
+    act(world, "notes.create", {"title": "in the original"})
+    world.close()
+    assert digest(copy) == changed
+    titles = {row["title"] for row in copy.all("SELECT title FROM notes")}
+    assert {"before", "in the copy"} <= titles and "in the original" not in titles
+    assert copy.fork().done == copy.done
+
+
+def test_a_copy_goes_on_as_its_original_would(world: World) -> None:
+    """Same tokens, same ids, rules still enforced."""
+    token = call(world, "notes.login", **password(world, "notes", 1))["access_token"]
+    copy = world.fork()
+    for one in (world, copy):
+        call(one, "notes.create", title="x", access_token=token)
+        call(one, "notes.login", **password(one, "notes", 1))
+    assert world.db.serialize() == copy.db.serialize()
+    assert copy.value("PRAGMA foreign_keys") == 1
