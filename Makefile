@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: quickstart test check format setup
 .DELETE_ON_ERROR:
 
-quickstart: setup   ## train a tiny agent from nothing, two minutes on a laptop
+quickstart: setup   ## train a small agent to do errands, some five minutes on a laptop
 	$(BIN)/longloop train configs/quickstart.toml name=quickstart-$$(date +%Y%m%d-%H%M%S)
 
 test: setup         ## the whole test suite

@@ -41,7 +41,9 @@ class SFT(Algorithm):
 
     def pace(self, step: int, steps: int) -> float:
         done = (step - 0.5) / steps
-        return done / self.warmup if done < self.warmup else (1 + math.cos(math.pi * done)) / 2
+        if done < self.warmup:
+            return done / self.warmup
+        return (1 + math.cos(math.pi * (done - self.warmup) / (1 - self.warmup))) / 2
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         return await rollouts.demonstrations(tasks.take(n))

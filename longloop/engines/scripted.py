@@ -15,7 +15,7 @@ from longloop.types import Sampled
 class ScriptedEngine:
     def __init__(self, policy: Any, chat: Chat, actions: list[str] | Callable[[str, int], str]) -> None:
         self._script = actions if callable(actions) else lambda _, turn: actions[min(turn, len(actions) - 1)]
-        self._encode = chat.encode
+        self._chat = chat
         self._turns: Counter[str] = Counter()
 
     async def sample(
@@ -31,7 +31,7 @@ class ScriptedEngine:
     ) -> Sampled:
         text = self._script(session, self._turns[session])
         self._turns[session] += 1
-        said = (*self._encode(text), *sorted(stop_ids)[:1])
+        said = (*self._chat.encode(text), self._chat.end_id)
         cut = said[:max_tokens]
         return Sampled(cut, (0.0,) * len(cut), "stop" if len(cut) == len(said) else "length")
 

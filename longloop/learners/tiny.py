@@ -30,9 +30,12 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def model(seed: int, hidden: int = 64, layers: int = 2, heads: int = 4) -> LlamaForCausalLM:
     torch.manual_seed(seed)
+    reads = tokenizer()
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=len(tokenizer()),
+            vocab_size=len(reads),
+            bos_token_id=None,
+            eos_token_id=reads.eos_token_id,
             hidden_size=hidden,
             intermediate_size=2 * hidden,
             num_hidden_layers=layers,

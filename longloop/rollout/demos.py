@@ -40,7 +40,7 @@ def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
 
 
 def _said(chat: Chat, text: str) -> Sampled:
-    ids = (*chat.encode(text), min(chat.end_ids))
+    ids = (*chat.encode(text), chat.end_id)
     return Sampled(ids, (0.0,) * len(ids), "stop")
 
 

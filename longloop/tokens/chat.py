@@ -64,13 +64,23 @@ class Chat:
     @cached_property
     def end_ids(self) -> frozenset[int]:
         """The ids that end an assistant's turn: the template's, the tokenizer's and the model's own."""
-        mark = "MARK"
-        text = self.render([Message("user", "x"), Message("assistant", mark)], generate=False)
-        closing = self.encode(text[text.rindex(mark) + len(mark) :])
-        ends = {id for id in closing[:1] if id in self._framing.values()} | set(self._more_end_ids)
+        ends = set(self._closing) | set(self._more_end_ids)
         if self.tokenizer.eos_token_id is not None:
             ends.add(self.tokenizer.eos_token_id)
         return frozenset(ends)
+
+    @property
+    def end_id(self) -> int:
+        """The id that whoever speaks for the model should end a turn with: the template's, if it has one."""
+        return self._closing[0] if self._closing else min(self.end_ids)
+
+    @cached_property
+    def _closing(self) -> list[int]:
+        """The token that the template closes an assistant's turn with, if it is one."""
+        mark = "MARK"
+        text = self.render([Message("user", "x"), Message("assistant", mark)], generate=False)
+        closing = self.encode(text[text.rindex(mark) + len(mark) :])
+        return [id for id in closing[:1] if id in self._framing.values()]
 
     def render(self, messages: Sequence[Message], generate: bool = True) -> str:
         """The conversation as text, special tokens inside messages escaped. `generate`: end where the agent speaks."""

@@ -1,0 +1,136 @@
+"""check, play, demos, models new and export, as a user types them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from longloop.cli.main import main
+from tests.helpers import write_config
+
+PAYS_FOR_NOTHING = """
+from longloop.types import Message, Outcome, Step, Task
+
+
+class Generous:
+    @classmethod
+    def tasks(cls, split):
+        return [Task("one", split)] if split == "train" else []
+
+    def start(self, task):
+        return [Message("user", "do something")]
+
+    def step(self, action):
+        return Step(done=True)
+
+    def finish(self):
+        return Outcome(1.0, True)
+
+
+class Moody(Generous):
+    calls = 0
+
+    def step(self, action):
+        Moody.calls += 1
+        return Step([Message("user", f"call {Moody.calls}")], done=True)
+"""
+
+
+@pytest.fixture
+def longloop(capsys, monkeypatch):
+    """Run a command in this process; returns its exit code and what it printed."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["longloop", *arguments])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as exit:
+            main()
+        printed = capsys.readouterr()
+        return int(exit.value.code or 0), printed.out + printed.err
+
+    return run
+
+
+def test_check_passes_a_sound_environment(longloop):
+    code, printed = longloop("check", "guess", "highest=3", "tries=2")
+    assert code == 0 and "all is well" in printed
+    assert "expert" in printed and "nothing" in printed and "1.000 (100%)" in printed
+
+
+def test_check_finds_what_is_wrong(longloop, tmp_path, monkeypatch):
+    """An environment that pays for nothing, and one that answers differently each time."""
+    (tmp_path / "generous.py").write_text(PAYS_FOR_NOTHING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, printed = longloop("check", "generous:Generous")
+    assert code == 1 and "one: nothing succeeds" in printed
+    code, printed = longloop("check", "generous:Moody")
+    assert code == 1 and "second time" in printed
+
+
+def test_check_errands_in_two_worlds(longloop):
+    """Every task of every split, and every scenario in further worlds; `--seeds 20` is the default."""
+    code, printed = longloop("check", "errands", "--seeds", "1")
+    assert code == 0, printed
+    assert "delete everything" in printed and "wrong end states judged" in printed
+
+
+def test_play_a_task_by_hand(longloop, monkeypatch):
+    typed = iter(["/expert", "print(apis.owner.show_time())", "", "apis.owner.complete_task(answer='x')", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    code, printed = longloop("play", "errands", "--split", "fresh", "--task", "fresh/phone-number-of-someone/0")
+    assert code == 0
+    assert "I read the documentation" in printed, "what the expert would do"
+    assert "weekday" in printed, "what came back"
+    assert "reward 0.500" in printed and "FAILED  the answer is" in printed
+
+
+def test_play_refuses_an_unknown_task(longloop):
+    code, printed = longloop("play", "errands", "--task", "nonsense")
+    assert code == 2 and "no task 'nonsense'" in printed
+
+
+def test_demos_are_a_run_that_can_be_imitated(longloop, tmp_path):
+    config = str(write_config(tmp_path))
+    code, printed = longloop("demos", config, f"folder={tmp_path}", "name=demos")
+    assert code == 0 and "3 successful demonstrations" in printed
+    lines = [json.loads(line) for line in (tmp_path / "demos/trajectories/index.jsonl").read_text().splitlines()]
+    assert len(lines) == 3 and all(line["success"] for line in lines)
+    imitate = ("algo.name=sft", "algo.k=1", f"demos={tmp_path / 'demos'}", "steps=2", f"folder={tmp_path}")
+    code, printed = longloop("train", config, *imitate)
+    assert code == 0 and "after step 2" in printed
+    assert (tmp_path / "test" / "curve.png").stat().st_size > 1000
+    code, printed = longloop("train", config, "algo.name=sft", "algo.k=1", f"demos={tmp_path / 'nowhere'}")
+    assert code == 2 and "no run folder with trajectories" in printed
+
+
+def test_imitation_needs_an_expert(longloop, tmp_path):
+    text = Path(write_config(tmp_path)).read_text()
+    text = text.replace('name = "guess"\nhighest = 3\ntries = 2', 'name = "crossroads"')
+    config = str(write_config(tmp_path, text))
+    code, printed = longloop("train", config, "algo.name=sft", "algo.k=1", f"folder={tmp_path}")
+    assert code == 2 and "has no expert" in printed
+
+
+def test_a_new_model_is_trained_and_exported(longloop, tmp_path):
+    """From nothing to a folder that transformers reads: tokenizer, training, export in half precision."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    start = tmp_path / "start"
+    small = ("--vocabulary", "300", "--hidden", "32", "--layers", "2", "--heads", "2")
+    code, printed = longloop("models", "new", str(start), "--env", "guess", *small)
+    assert code == 0 and "weights" in printed
+    code, printed = longloop("models", "new", str(start), "--env", "guess")
+    assert code == 2 and "exists already" in printed
+    config = str(write_config(tmp_path))
+    longloop("train", config, f"model.path={start}", "algo.name=sft", "algo.k=1", "steps=2", f"folder={tmp_path}")
+    code, printed = longloop("export", str(tmp_path / "test"), str(tmp_path / "out"), "--dtype", "float16")
+    assert code == 0
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert str(model.dtype) == "torch.float16"
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    for text in ("guess 1-3", "higher", "Anything at all: naïve 漢字 \t\n"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    code, printed = longloop("export", str(tmp_path / "test"), str(tmp_path / "other"), "--dtype", "int3")
+    assert code == 2 and "--dtype int3" in printed
