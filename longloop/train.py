@@ -35,6 +35,7 @@ class TaskStream:
 
     def __init__(self, tasks: Sequence[Task], seed: int) -> None:
         self._tasks, self._seed = tasks, seed
+        self._order: tuple[int, list[Task]] | None = None
         self.taken = 0
 
     def take(self, n: int) -> list[Task]:
@@ -43,8 +44,9 @@ class TaskStream:
     def _next(self) -> Task:
         epoch, place = divmod(self.taken, len(self._tasks))
         self.taken += 1
-        order = random.Random(f"{self._seed}/{epoch}").sample(range(len(self._tasks)), len(self._tasks))
-        return self._tasks[order[place]]
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, random.Random(f"{self._seed}/{epoch}").sample(self._tasks, len(self._tasks))
+        return self._order[1][place]
 
 
 async def train(

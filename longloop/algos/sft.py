@@ -4,21 +4,21 @@
         the expert's attempts at n tasks                               rollout/demos.py
         minimise the mean over action tokens of -log p(x_t | ..)       loss
 
-Only what the expert said is learned, not what it was told. Learning rate, batch and schedule (a warm-up over 3% of the
-run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
+Only what the expert said is learned, not what it was told (unless `everything` asks for that). Learning rate, batch
+and schedule (a warm-up over 3% of the run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
 from longloop.algos.reduce import Unit
-from longloop.interfaces import Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Scored
+from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,8 @@ class SFT(Algorithm):
     """Share of the run over which the learning rate rises to `lr`; then it falls, as a cosine does, to zero."""
     least_reward: float = 1.0
     """Demonstrations that scored less are left out."""
+    everything: bool = False
+    """Learn what the environment says as well: pre-training, for a model that does not know its language yet."""
 
     least: ClassVar[int] = 1
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
@@ -54,5 +56,15 @@ class SFT(Algorithm):
     def keeps(self, advantage: float) -> bool:
         return advantage > 0
 
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+        samples = super().credit(groups, learner)
+        return [_all_tokens(sample) for sample in samples] if self.everything else samples
+
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         return -(batch.weight_N * scored.logp_N).sum(), {}
+
+
+def _all_tokens(sample: Sample) -> Sample:
+    """Every token counts but the first, which follows nothing."""
+    rest = len(sample.ids) - 1
+    return replace(sample, mask=(0, *[1] * rest), weights=(0.0, *[1.0] * rest), advantages=(0.0, *[1.0] * rest))
