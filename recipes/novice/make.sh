@@ -13,6 +13,7 @@ longloop models new runs/novice-start --env errands difficulty=1 per_scenario=60
 longloop train recipes/novice/echo.toml
 longloop export runs/novice-echo runs/novice-copier --dtype float32
 longloop train recipes/novice/novice.toml
+longloop train --resume runs/novice steps=260
 
 longloop export runs/novice longloop/novice --dtype bfloat16
 cp runs/novice-echo/logs/train.log recipes/novice/echo.log
