@@ -134,3 +134,30 @@ def test_a_new_model_is_trained_and_exported(longloop, tmp_path):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     code, printed = longloop("export", str(tmp_path / "test"), str(tmp_path / "other"), "--dtype", "int3")
     assert code == 2 and "--dtype int3" in printed
+
+
+def test_the_quick_start_in_small(longloop, tmp_path):
+    """The committed config with the shipped model, one step: the table, the curve and two attempts side by side."""
+    few = ("steps=1", "tasks_per_step=2", "algo.k=4", "eval.every=1", "eval.tasks=6", "model.threads=1")
+    code, printed = longloop("train", "configs/quickstart.toml", f"folder={tmp_path}", "name=small", *few)
+    assert code == 0, printed
+    assert "loop on errands with novice" in printed
+    assert "before training" in printed and "after step 1" in printed and "scenarios" in printed
+    assert (tmp_path / "small" / "curve.png").exists()
+
+
+def test_the_novice_is_small_and_knows_the_language():
+    """One to five million weights in a few megabytes, and its first move is to read the documentation."""
+    import asyncio
+
+    from longloop import build, config
+    from longloop.learners.model import NOVICE, load
+
+    policy = load(config.ModelConfig(path="novice", threads=1), seed=0)
+    assert 1e6 <= sum(p.numel() for p in policy.module.parameters()) <= 5e6
+    assert sum(path.stat().st_size for path in NOVICE.iterdir()) < 5e6
+    few = ["eval.tasks=8", "eval.attempts=1", "model.threads=1", "rollout.max_turns=1", "eval.temperature=0.0"]
+    settings = config.load(Path("configs/quickstart.toml"), few)
+    _, groups = asyncio.run(build.evaluation(settings, None))
+    said = [group.trajectories[0].turns[0].action.content for group in groups]
+    assert all("apis.docs.show(api=" in text for text in said), said
