@@ -49,7 +49,9 @@ def _text(rng: random.Random, items: int) -> str:
         lambda: f"{rng.choice(FIRST)} {rng.choice(LAST)}",
         lambda: str(rng.randrange(10**5)),
         lambda: f"'{' '.join(rng.choices(WORDS, k=3))}'",
-        lambda: f"2026-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02} {rng.randrange(8, 20):02}:{rng.randrange(60):02}",
+        lambda: (
+            f"2026-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02} {rng.randrange(8, 20):02}:{rng.randrange(60):02}"
+        ),
         lambda: f'"{rng.choice(FIRST)} {rng.choice(LAST)}"',
     )
     return ", ".join(rng.choice(kinds)() for _ in range(items))
