@@ -24,6 +24,7 @@ TASK = Task("task", "train")
 
 # Every algorithm, LOOP with each of its ratios. PPO without warm-up, so that its policy loss takes part.
 VARIANTS: dict[str, dict[str, Any]] = {name: {} for name in ALGOS} | {
+    "sft": {"least_reward": -1.0},
     "ppo": {"warmup": 0},
     "loop turn": {"ratio": "turn"},
     "loop trajectory": {"ratio": "trajectory"},

@@ -184,7 +184,7 @@ def estimates(
     drawn again. The last `failed` attempts of each group are spoilt by the environment. `prepare` may tamper.
     """
     chance = np.random.default_rng(seed)
-    config: Any = SimpleNamespace(seed=seed)
+    config: Any = SimpleNamespace(seed=seed, steps=1)
     rows = []
     for _ in range(batches):
         objectives: list[torch.Tensor] = []

@@ -86,7 +86,7 @@ def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
     from longloop.build import exported
 
     exported(config, checkpoint, folder, dtype)
-    console.print(f"{checkpoint} is now in {folder}, in {dtype}.")
+    console.print(f"{checkpoint} is now in {folder}, in {dtype}.", soft_wrap=True)
 
 
 def new_model(
@@ -99,7 +99,7 @@ def new_model(
     from longloop.build import fresh_model
 
     size = asyncio.run(fresh_model(Config.model_validate(tree), folder, vocabulary, hidden, layers, heads, seed))
-    console.print(f"{folder}: {size:,} weights. Train it with model.path={folder}.")
+    console.print(f"{folder}: {size:,} weights. Train it with model.path={folder}.", soft_wrap=True)
 
 
 def _must_be_new(folder: Path) -> None:

@@ -26,7 +26,7 @@ VARIANTS = {
     "loop normalised": ["algo.normalise=true", "algo.lr=1.5e-3"],
     "reinforce": ONE_UPDATE,
     "rloo": ONE_UPDATE,
-    "grpo": [*ONE_UPDATE, "algo.kl=0.001"],
+    "grpo": [*ONE_UPDATE, "algo.kl=0.001", "algo.lr=2e-3"],
     "grpo no kl": [*ONE_UPDATE, "algo.kl=0.0"],
     "dr_grpo": [*ONE_UPDATE, "algo.divisor=4.0"],
     "dapo": ONE_UPDATE,
