@@ -46,11 +46,12 @@ class Environment(Protocol):
         """Called once, also after a truncated attempt: scores the state that was reached, and cleans up."""
         ...
 
-    # Optional: `fork() -> Environment`, an independent copy at this turn; `expert(task) -> Expert`.
+    # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
+    # do it; `baselines(task)`, Players by name who must not succeed; `splits`, the names of its splits.
 
 
-class Expert(Protocol):
-    """Someone who can do a task. Plays one attempt, from the same messages that an agent gets."""
+class Player(Protocol):
+    """Someone who speaks text: an expert, a baseline, a person. Plays one attempt, seeing what an agent sees."""
 
     def act(self, messages: Sequence[Message]) -> str:
         """What to say to what just arrived; nothing when there is nothing more to do."""

@@ -131,12 +131,16 @@ def _tasks(world: World, split: str) -> list[Task]:
 
 def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -> Table:
     names = list(dict.fromkeys(name for by_player in results.values() for name in by_player))
-    table = Table(box=None, pad_edge=False, title="mean reward (share of tasks done)", title_justify="left")
+    table = Table(box=None, pad_edge=False, title="mean reward (share of tasks done, if any)", title_justify="left")
     table.add_column("split", style="bold")
     table.add_column("tasks", justify="right")
     for name in names:
         table.add_column(name, justify="right")
     for split, by_player in results.items():
-        cells = [f"{by_player[name].reward:.3f} ({by_player[name].success:.0%})" for name in names]
-        table.add_row(split, str(sizes[split]), *cells)
+        table.add_row(split, str(sizes[split]), *(_cell(by_player[name]) for name in names))
     return table
+
+
+def _cell(score: Score) -> str:
+    done = f" ({score.success:.0%})" if 0 < score.success < 1 else " (all)" if score.success else ""
+    return f"{score.reward:.3f}{done}"

@@ -3,15 +3,10 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from longloop.interfaces import Player
 from longloop.types import Message, Outcome, Task
-
-
-class Player(Protocol):
-    """Anyone who answers messages; no answer ends the attempt."""
-
-    def act(self, messages: Sequence[Message]) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from longloop.envs.play import Played, Player, Script, Silent, play
+from longloop.envs.play import Played, Script, Silent, play
+from longloop.interfaces import Player
 from longloop.types import Task
 
 

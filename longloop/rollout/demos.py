@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from longloop.interfaces import Environment
+from longloop.interfaces import Environment, Player
 from longloop.rollout.episode import Setting, run_episode
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
@@ -47,7 +47,7 @@ def _said(chat: Chat, text: str) -> Sampled:
 class _Seat:
     """Where the expert sits: it watches as the environment and speaks as the engine."""
 
-    def __init__(self, env: Environment, expert: Any, setting: Setting) -> None:
+    def __init__(self, env: Environment, expert: Player, setting: Setting) -> None:
         self._env, self._expert, self._chat = env, expert, setting.chat
         self._seen: Sequence[Message] = ()
 

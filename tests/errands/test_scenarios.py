@@ -21,7 +21,8 @@ from longloop.envs.errands.judge import judge
 from longloop.envs.errands.scenario import Scenario, by_name, setting
 from longloop.envs.errands.scenarios import SCENARIOS
 from longloop.envs.errands.world import World
-from longloop.envs.play import Played, Player, play
+from longloop.envs.play import Played, play
+from longloop.interfaces import Player
 from longloop.types import Task
 
 NAMES = sorted(kind.name() for kind in SCENARIOS)

@@ -14,7 +14,7 @@ ALLOWED = {
     "types": set(),
     "config": {"types"},
     "interfaces": {"types"},
-    "envs": {"types"},
+    "envs": {"types", "interfaces"},
     "tokens": {"types"},
     "store": {"types", "config"},
     "algos": {"types", "interfaces"},

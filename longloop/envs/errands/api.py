@@ -130,7 +130,7 @@ class Api:
 
     def __call__(self, world: "World", arguments: Mapping[str, Any]) -> Any:
         """Call it as the agent does: check the token and every argument, and undo everything when it fails."""
-        values = self._checked(arguments)
+        values = self.checked(arguments)
         if self.logged_in:
             values = {"me": world.bearer(self.app, values.pop("access_token"))} | values
         return self.run(world, values)
@@ -147,7 +147,8 @@ class Api:
             lines.append("Errors: " + " ".join(f"{problem.code} {problem.text}" for problem in problems))
         return "\n".join(lines)
 
-    def _checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, defaults filled in; ApiError when one is missing, unknown or not of its type."""
         where = f"{self.app}.{self.name}"
         for name in arguments:
             if name not in self.parameters:

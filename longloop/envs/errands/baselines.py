@@ -5,8 +5,9 @@ import random
 from longloop.envs.errands.apps import APPS
 from longloop.envs.errands.people import FIRST, LAST
 from longloop.envs.errands.scenario import log_in
-from longloop.envs.play import Player, Script, Silent
+from longloop.envs.play import Script, Silent
 from longloop.envs.react import react
+from longloop.interfaces import Player
 from longloop.types import Task
 
 _DESTROYS = ("delete", "clear", "remove", "cancel", "empty", "decline", "leave", "withdraw")

@@ -12,8 +12,8 @@ from longloop.envs.errands.careless import careless
 from longloop.envs.errands.judge import judge
 from longloop.envs.errands.scenario import Turns, by_name, expert, of_split, setting
 from longloop.envs.errands.session import Session
-from longloop.envs.play import Player
 from longloop.envs.react import code_of, react
+from longloop.interfaces import Player
 from longloop.types import Message, Outcome, Step, Task
 
 SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:

@@ -85,7 +85,7 @@ def act(world: World, api: str, arguments: Mapping[str, Any]) -> Any:
     found = find(api)
     assert found is not None, api
     token = {"access_token": ""} if found.logged_in else {}
-    values = found._checked({**arguments, **token})
+    values = found.checked({**arguments, **token})
     if found.logged_in:
         values["me"] = world.owner.id
         del values["access_token"]

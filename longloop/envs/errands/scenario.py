@@ -3,6 +3,7 @@
 import functools
 import random
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ _AT_ONCE = 5
 """APIs whose documentation is read in one turn: more would be cut."""
 
 
-class Scenario:
+class Scenario(ABC):
     """Subclass it, and list the subclass in its module's SCENARIOS."""
 
     split: ClassVar[str]
@@ -40,9 +41,9 @@ class Scenario:
         """The apps it needs, without those that every task needs."""
         return sorted({api.partition(".")[0] for api in cls.apis} - {"owner", "docs"})
 
+    @abstractmethod
     def prepare(self, w: World) -> Goal:
         """Put into the world what the task is about, and say what should come of it."""
-        raise NotImplementedError
 
     solve: Callable[..., Turns]
     """Do the task as a careful person would, knowing the slots (they stand in the instruction) and what comes back, and

@@ -105,6 +105,12 @@ class World:
         """Run a statement; how many rows it changed."""
         return self.db.execute(sql, values).rowcount
 
+    def change(self, table: str, id: int, **given: Any) -> None:
+        """Set the columns of a row for which something was given; None leaves one as it is."""
+        for column, value in given.items():
+            if value is not None:
+                self.run(f"UPDATE {table} SET {column} = ? WHERE id = ?", value, id)
+
     def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
         return [dict(row) for row in self.db.execute(sql, values)]
 

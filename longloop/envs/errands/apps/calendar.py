@@ -160,10 +160,7 @@ def update(
 ) -> Success:
     """Change or move an event; what is not given stays as it is."""
     _organised(w, me, event_id)
-    given = {"title": title, "start": start, "minutes": minutes, "place": place, "note": note}
-    for column, value in given.items():
-        if value is not None:
-            w.run(f"UPDATE calendar_events SET {column} = ? WHERE id = ?", value, event_id)
+    w.change("calendar_events", event_id, title=title, start=start, minutes=minutes, place=place, note=note)
     event = w.rows(Brief, "FROM calendar_shown WHERE id = ?", event_id)[0]
     _check_end(event["start"], event["minutes"])
     return {"message": "Event changed."}

@@ -124,9 +124,7 @@ def update(
     """Change a contact; what is not given stays as it is."""
     _find(w, me, contact_id)
     given = {"name": name, "email": email, "phone": phone, "relation": relation, "birthday": birthday}
-    for column, value in (given | {"address": address}).items():
-        if value is not None:
-            w.run(f"UPDATE contacts SET {column} = ? WHERE id = ?", value, contact_id)
+    w.change("contacts", contact_id, **given, address=address)
     return {"message": "Contact changed."}
 
 

@@ -184,10 +184,8 @@ def update_draft(
 ) -> Success:
     """Change a draft. What is not given stays as it is."""
     _find_draft(w, me, draft_id)
-    given = {"recipients": None if to is None else _join(to), "subject": subject, "body": body}
-    for column, value in given.items():
-        if value is not None:
-            w.run(f"UPDATE mail_messages SET {column} = ? WHERE id = ?", value, draft_id)
+    recipients = None if to is None else _join(to)
+    w.change("mail_messages", draft_id, recipients=recipients, subject=subject, body=body)
     return {"message": "Draft changed."}
 
 

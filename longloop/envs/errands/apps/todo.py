@@ -150,9 +150,7 @@ def update(
 ) -> Success:
     """Change an item; what is not given stays as it is."""
     _done(w, me, item_id)
-    for column, value in {"text": text, "due": due, "priority": priority, "note": note}.items():
-        if value is not None:
-            w.run(f"UPDATE todo_items SET {column} = ? WHERE id = ?", value, item_id)
+    w.change("todo_items", item_id, text=text, due=due, priority=priority, note=note)
     return {"message": "Item changed."}
 
 
