@@ -64,7 +64,7 @@ class Progress:
             return [str(metrics["step"]), "", "", evaluation, "", "", "", ""]
         self._done += 1
         seconds = metrics["time"]
-        rate = metrics["action_tokens"] / max(seconds["collect"], 1e-9)
+        rate = metrics["action_tokens"] / (seconds["collect"] + seconds["update"])
         return [
             f"{metrics['step']}/{self._steps}",
             f"{metrics['success']:.1%}",
