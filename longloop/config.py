@@ -37,7 +37,7 @@ class ModelConfig(Section):
     """Rank of the LoRA adapters on all attention and MLP projections; 0 trains every weight."""
     lora_alpha: Count = 32
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Computing precision: `auto` is float32 on CPU, bfloat16 (with float32 trained weights) on a GPU."""
+    """Precision of the model: `auto` is float32 on CPU and bfloat16 on a GPU. What the optimiser changes is float32."""
     device: str = ""
     """`cpu`, `cuda`, ...; empty takes a GPU when there is one."""
     threads: CountOrNone = 0

@@ -123,6 +123,10 @@ class Algorithm(Protocol):
 class Learner(Protocol):
     """The only object that knows devices: scores samples, updates the weights, saves and loads."""
 
+    def with_old(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
+        """The samples with the log-probs that ratios are taken against: the sampler's, or the learner's own."""
+        ...
+
     def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with the reference policy's log-probs filled in."""
         ...

@@ -29,6 +29,8 @@ class Report(Protocol):
 
     def step(self, metrics: dict[str, Any]) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
 
 class TaskStream:
     """Tasks in an endless sequence of shuffled epochs."""
@@ -75,6 +77,8 @@ async def train(
         with clock("credit"):
             samples = algo.credit(groups, learner)
             run.trajectories.write(step, groups, samples)
+            if not algo.imitates:
+                samples = learner.with_old(samples, report.note)
         updates: list[Update] = []
         with clock("update"):
             for minibatch in schedule(config, algo, groups, samples, step):

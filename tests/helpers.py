@@ -39,6 +39,8 @@ class Silent:
 
     def phase(self, step: int, name: str) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
     def step(self, metrics: dict[str, Any]) -> None:
         self.steps.append(metrics)
 

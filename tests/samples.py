@@ -110,9 +110,11 @@ def loss_and_slopes(
     return total.item(), (torch.zeros(len(logp)) if slopes is None else slopes).tolist()
 
 
-def learner(algo: Any, *, lora: int = 0, seed: int = 0, temperature: float = 1.0, **options: Any) -> LocalLearner:
+def learner(
+    algo: Any, *, lora: int = 0, seed: int = 0, temperature: float = 1.0, dtype: Any = "float32", **options: Any
+) -> LocalLearner:
     """The tiny model and its learner. The value head's last layer, which starts at zero, is given numbers."""
-    policy = load(ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu"), seed)
+    policy = load(ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu", dtype=dtype), seed)
     made = LocalLearner(policy, algo, LearnerConfig(**options), temperature, seed)
     if made.value_head is not None:
         torch.manual_seed(seed)

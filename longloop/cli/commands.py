@@ -32,9 +32,11 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
     book = asyncio.run(parts.preflight())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interruption
     with Run.reopen(resume) if resume is not None else Run.create(config, machine_facts()) as run:
-        console.print(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
+        console.print(
+            f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}", soft_wrap=True
+        )
         if book is not None:
-            console.print(f"memory: {book}")
+            console.print(f"memory: {book}", soft_wrap=True)
         try:
             with Progress(config.steps, run.folder / "logs" / "train.log", console) as progress:
                 parts.rollouts.progress = parts.evaluation.progress = progress.attempts
@@ -74,7 +76,8 @@ def demos(config_path: Path, overrides: list[str]) -> None:
         line = bar.add_task("demonstrating", total=None)
         done = asyncio.run(demonstrations(config, run, lambda now, all: bar.update(line, completed=now, total=all)))
     console.print(
-        f"{run.folder}: {done} successful demonstrations. Imitate them with algo.name=sft demos={run.folder}."
+        f"{run.folder}: {done} successful demonstrations. Imitate them with algo.name=sft demos={run.folder}.",
+        soft_wrap=True,
     )
 
 

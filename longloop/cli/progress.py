@@ -54,6 +54,11 @@ class Progress:
         if self._live is None:
             self._console.print(line, soft_wrap=True)
 
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""
+        self._log.write(text + "\n")
+        self._console.print(text, soft_wrap=True)
+
     def _row(self, metrics: dict[str, Any]) -> list[str]:
         measured = metrics.get("eval")
         evaluation = ""

@@ -4,10 +4,10 @@ A slot keeps the keys, values and token ids of one sequence. Its ids say exactly
 reuse is a comparison of ids and can never be wrong: a session finds its own past, a group's second attempt finds the
 opening that the first has read.
 
-Shapes: S slots, C capacity in tokens, B decoding sequences, K key/value heads, G query heads per key head, D head size.
+Shapes: S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single tokens, H query heads, K
+key/value heads, G query heads per key head, D head size.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,20 +19,28 @@ from longloop.engines.attention import causal
 
 
 class Slots:
-    """Keys and values of up to S sequences, in tensors that grow to the longest.
+    """Up to S sequences: what is known of them, and the keys and values of what was read, in tensors that grow.
 
-    Unwritten memory is zero, never garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
+    One slot more than asked for takes what is written by the idle part of a padded row. Unwritten memory is zero, never
+    garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
+        self.generation = 0
+        """Changes whenever keys and values move to other memory."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything and give the memory back."""
         self.capacity = 0
+        self.generation += 1
         self.length = np.zeros(self.count, dtype=np.int64)
-        self._ids = np.zeros((self.count, 0), dtype=np.int64)
+        """Tokens whose keys and values are held."""
+        self.known = np.zeros(self.count, dtype=np.int64)
+        """Tokens that are known; those beyond `length` are still to be read."""
+        self.ids = np.zeros((self.count, 0), dtype=np.int64)
+        self.logp = np.zeros((self.count, 0), dtype=np.float64)
         self._k: dict[int, Tensor] = {}
         self._v: dict[int, Tensor] = {}
 
@@ -44,71 +52,80 @@ class Slots:
         """Make room for sequences of this many tokens."""
         if tokens <= self.capacity:
             return
-        grown = max(tokens, min(2 * self.capacity, tokens + 256))
-        self._ids = np.pad(self._ids, ((0, 0), (0, grown - self.capacity)))
+        grown = max(tokens + 256, self.capacity * 3 // 2)
+        more = ((0, 0), (0, grown - self.capacity))
+        self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
         for side in (self._k, self._v):
             for layer, old in side.items():
                 new = old.new_zeros(old.shape[0], old.shape[1], grown, old.shape[3])
                 new[:, :, : self.capacity] = old
                 side[layer] = new
         self.capacity = grown
+        self.generation += 1
 
     def layer(self, layer: int, like_KTD: Tensor) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values, [S, K, C, D]."""
+        """A layer's keys and values, [S + 1, K, C, D]."""
         if layer not in self._k:
-            shape = (self.count, like_KTD.shape[0], self.capacity, like_KTD.shape[2])
+            shape = (self.count + 1, like_KTD.shape[0], self.capacity, like_KTD.shape[2])
             self._k[layer] = like_KTD.new_zeros(shape)
             self._v[layer] = like_KTD.new_zeros(shape)
         return self._k[layer], self._v[layer]
 
-    def shared(self, ids: np.ndarray) -> np.ndarray:
-        """For every slot, how many of these ids its sequence begins with."""
+    def common(self, ids: np.ndarray) -> np.ndarray:
+        """For every slot, with how many of these ids its sequence begins, as far as it is known."""
         width = min(len(ids), self.capacity)
-        same = self._ids[:, :width] == ids[:width]
+        same = self.ids[:, :width] == ids[:width]
         first_difference = np.where(same.all(axis=1), width, same.argmin(axis=1) if width else 0)
-        return np.minimum(first_difference, self.length)
+        return np.minimum(first_difference, self.known)
 
-    def copy(self, source: int, target: int, tokens: int) -> None:
-        """Begin `target` with the first tokens of `source`."""
-        if source != target:
-            self._ids[target, :tokens] = self._ids[source, :tokens]
+    def begin(self, slot: int, ids: np.ndarray, source: int, tokens: int) -> None:
+        """Put a sequence into a slot, whose first tokens were read in another (or in this one)."""
+        if source != slot:
             for side in (self._k, self._v):
                 for x in side.values():
-                    x[target, :, :tokens] = x[source, :, :tokens]
-        self.length[target] = tokens
-
-    def append(self, slot: int, ids: Sequence[int]) -> None:
-        """Note the ids whose keys and values a plan has written."""
-        start = self.length[slot]
-        self._ids[slot, start : start + len(ids)] = ids
-        self.length[slot] += len(ids)
+                    x[slot, :, :tokens] = x[source, :, :tokens]
+        self.ids[slot, : len(ids)] = ids
+        self.length[slot] = tokens
+        self.known[slot] = len(ids)
 
 
 @dataclass(frozen=True)
-class Span:
-    """Consecutive new tokens of one slot."""
+class Row:
+    """What one forward pass reads: a span of new tokens from each of some slots, end to end, single tokens first."""
 
-    slot: int
-    start: int
-    count: int
+    slot_R: np.ndarray
+    start_R: np.ndarray
+    count_R: np.ndarray
+    singles: int
+
+    @property
+    def last_R(self) -> np.ndarray:
+        """Where in the row each span ends."""
+        return np.cumsum(self.count_R) - 1
+
+    def tokens(self) -> tuple[np.ndarray, np.ndarray]:
+        """The slot of every token of the row, and its position there."""
+        before = np.repeat(np.cumsum(self.count_R) - self.count_R - self.start_R, self.count_R)
+        return np.repeat(self.slot_R, self.count_R), np.arange(int(self.count_R.sum())) - before
 
 
-class Decode:
-    """The plan of one engine step: some slots add one token, others a span. Single tokens come first in the row."""
+class Reading:
+    """The plan of one pass in plain torch: the single tokens by one call of attention, every longer span by its own."""
 
-    def __init__(self, slots: Slots, singles: Sequence[Span], spans: Sequence[Span], device: torch.device) -> None:
-        self._slots, self._spans = slots, spans
-        self._count = len(singles)
-        if not singles:
+    def __init__(self, slots: Slots, row: Row, device: torch.device) -> None:
+        self._slots = slots
+        self._count = B = row.singles
+        self._spans = list(
+            zip(row.slot_R[B:].tolist(), row.start_R[B:].tolist(), row.count_R[B:].tolist(), strict=True)
+        )
+        if not B:
             return
-        at = [span.slot for span in singles]
-        start = [span.start for span in singles]
-        self._slot_B = torch.tensor(at, device=device)
-        self._start_B = torch.tensor(start, device=device)
-        self._keys = max(start) + 1
+        at, start = row.slot_R[:B], row.start_R[:B]
+        self._slot_B, self._start_B = torch.from_numpy(at).to(device), torch.from_numpy(start).to(device)
+        self._keys = int(start.max()) + 1
         # Slots that lie together are read in place; scattered ones are gathered first.
-        together = at == list(range(at[0], at[0] + len(at)))
-        self._rows: slice | Tensor = slice(at[0], at[0] + len(at)) if together else self._slot_B
+        together = at[-1] - at[0] == B - 1
+        self._rows: slice | Tensor = slice(int(at[0]), int(at[-1]) + 1) if together else self._slot_B
         self._masks: dict[int, Tensor] = {}
 
     def _mask(self, window: int) -> Tensor:
@@ -121,8 +138,6 @@ class Decode:
         return self._masks[window]
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
-        # Under autocast, rotated keys and queries come in float32; the cache holds the computing precision.
-        q_HTD, k_KTD = q_HTD.to(v_KTD.dtype), k_KTD.to(v_KTD.dtype)
         k_SKCD, v_SKCD = self._slots.layer(layer, k_KTD)
         outputs = []
         if self._count:
@@ -135,12 +150,11 @@ class Decode:
             out = scaled_dot_product_attention(q_BKGD, keys, values, attn_mask=self._mask(window), scale=scale)
             outputs.append(out.flatten(1, 2))
         at = self._count
-        for span in self._spans:
-            end = span.start + span.count
-            row = slice(at, at + span.count)
-            k_SKCD[span.slot, :, span.start : end] = k_KTD[:, row]
-            v_SKCD[span.slot, :, span.start : end] = v_KTD[:, row]
-            keys, values = (x[None, span.slot, :, :end] for x in (k_SKCD, v_SKCD))
+        for slot, start, count in self._spans:
+            row, end = slice(at, at + count), start + count
+            k_SKCD[slot, :, start:end] = k_KTD[:, row]
+            v_SKCD[slot, :, start:end] = v_KTD[:, row]
+            keys, values = (x[None, slot, :, :end] for x in (k_SKCD, v_SKCD))
             outputs.append(causal(q_HTD[None, :, row], keys, values, scale, window)[0].transpose(0, 1))
-            at += span.count
+            at += count
         return torch.cat(outputs)

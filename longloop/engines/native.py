@@ -2,51 +2,34 @@
 
 Every step runs one forward pass over whatever the live requests need next: one token for those that are decoding, the
 unread part of the prompt for those that just joined. So requests join and leave at every step, an episode's next turn
-reads only what is new, and a group's opening is read once.
+reads only what is new, and a group's opening is read once. While a GPU works on a step, the episodes whose turn has
+ended go on.
 
-Each request has its own stream of random numbers, and a token is the point where that number falls in the
-distribution; what else is being sampled has no part in it.
+Each request has its own stream of random numbers; what else is being sampled has no part in what it gets.
 """
 
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from longloop.engines.attention import Plan
-from longloop.engines.cache import Decode, Slots, Span
+from longloop.engines.cache import Row, Slots
+from longloop.engines.passes import Drawn, Eager, Model, Pass
 from longloop.tokens.chat import Chat
-from longloop.types import Sampled
+from longloop.types import Sampled, UserError
 
 # A request waits for another that is reading the same opening when that saves at least this many tokens.
 _WORTH_WAITING = 16
 
 
-class Model(Protocol):
-    """The part of a policy that sampling needs."""
-
-    version: int
-    """Changes with the weights; what was read with other weights is forgotten."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Plan) -> Tensor: ...
-
-    def logits(self, hidden_ND: Tensor) -> Tensor: ...
-
-
 @dataclass(eq=False)
 class _Request:
     session: str
-    ids: list[int]
-    """Everything to be read: the prompt, then what was sampled."""
-    prompt: int
+    ids: np.ndarray
+    """The prompt. What is sampled is kept in the slot."""
     max_tokens: int
     temperature: float
     stop_ids: frozenset[int]
@@ -54,7 +37,6 @@ class _Request:
     random: random.Random
     future: asyncio.Future[Sampled]
     slot: int = -1
-    logprobs: list[float] = field(default_factory=list)
 
 
 class NativeEngine:
@@ -62,14 +44,18 @@ class NativeEngine:
 
     slots: how many sessions keep their keys and values; more sessions work too, and re-read their past.
     step_tokens: at most this many tokens are read in one forward pass; longer prompts are read in pieces.
+    graphs: on a CUDA device, record the pass and replay it (graphs.py; needs Triton).
     """
 
-    def __init__(self, policy: Model, chat: Chat, slots: int = 64, step_tokens: int = 4096) -> None:
+    def __init__(
+        self, policy: Model, chat: Chat, slots: int = 64, step_tokens: int = 4096, graphs: bool = False
+    ) -> None:
         self.model = policy
         self.slots = Slots(slots)
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode
+        self._pass = self._recorded() if graphs else Eager(policy, self.slots)
         self._step_tokens = step_tokens
         self._version = policy.version
         self._owner: dict[str, int] = {}
@@ -89,9 +75,7 @@ class NativeEngine:
         stop: Sequence[str] = (),
     ) -> Sampled:
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
-        request = _Request(
-            session, list(ids), len(ids), max_tokens, temperature, stop_ids, stop, random.Random(seed), future
-        )
+        request = _Request(session, np.array(ids), max_tokens, temperature, stop_ids, stop, random.Random(seed), future)
         self._waiting.append(request)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -102,73 +86,70 @@ class NativeEngine:
 
     def release(self) -> None:
         self.slots.clear()
+        self._pass.release()
         self._owner.clear()
 
     async def _run(self) -> None:
         try:
             while self._waiting or self._running:
-                self._step()
-                await asyncio.sleep(0)  # let the episodes whose turn just ended come back with the next one
+                await self._step()
         except Exception as error:
             for request in self._waiting + self._running:
                 if not request.future.done():
                     request.future.set_exception(error)
             self._waiting, self._running = [], []
 
-    @torch.inference_mode()
-    def _step(self) -> None:
-        if self._version != self.model.version:
-            self.release()
-            self._version = self.model.version
-            self._waiting, self._running = self._running + self._waiting, []
+    async def _step(self) -> None:
         for queue in (self._waiting, self._running):
             queue[:] = [request for request in queue if not request.future.done()]
-        self._admit()
-        singles, spans = self._next_tokens()
-        if not singles and not spans:
+        begun = self._begin()
+        await asyncio.sleep(0)  # let the episodes whose turn has ended come back with the next one
+        if begun is None:
             return
-        requests = singles + spans
-        row = [(request, Span(request.slot, int(start), count)) for request, start, count in requests]
-        plan = Decode(
-            self.slots,
-            [span for _, span in row[: len(singles)]],
-            [span for _, span in row[len(singles) :]],
-            self.model.device,
-        )
-        ids = [id for request, span in row for id in request.ids[span.start : span.start + span.count]]
-        positions = [span.start + i for _, span in row for i in range(span.count)]
-        device = self.model.device
-        hidden_TD = self.model.hidden(torch.tensor(ids, device=device), torch.tensor(positions, device=device), plan)
-        self.forwarded += len(ids)
-        for request, span in row:
-            self.slots.append(span.slot, request.ids[span.start : span.start + span.count])
-        ends = np.cumsum([span.count for _, span in row]) - 1
-        ready = [(request, int(end)) for (request, _), end in zip(row, ends, strict=True) if self._unread(request) == 0]
-        if ready:
-            logits = self.model.logits(hidden_TD[[end for _, end in ready]])
-            self._draw([request for request, _ in ready], logits)
+        requests, row, ends_R, drawn = begun
+        token_R, logp_R = drawn.wait()
+        slots = self.slots
+        slots.length[row.slot_R] += row.count_R
+        said_R, at_R = row.slot_R[ends_R], slots.known[row.slot_R[ends_R]]
+        slots.ids[said_R, at_R], slots.logp[said_R, at_R] = token_R[ends_R], logp_R[ends_R]
+        slots.known[said_R] += 1
+        for request, ends, token in zip(requests, ends_R, token_R.tolist(), strict=True):
+            if ends:
+                self._maybe_finish(request, token)
 
-    def _unread(self, request: _Request) -> int:
-        return len(request.ids) - int(self.slots.length[request.slot])
+    @torch.inference_mode()
+    def _begin(self) -> tuple[list[_Request], Row, np.ndarray, Drawn] | None:
+        """Begin a pass over what is to be read next; a span that ends its request's prompt gets a token."""
+        if self._version != self.model.version:  # what was read was read with other weights
+            self._version = self.model.version
+            self.slots.length[:] = 0
+        self._admit()
+        if not self._running:
+            return None
+        requests, row = self._next_row()
+        ends_R = row.start_R + row.count_R == self.slots.known[row.slot_R]
+        temperature_R = np.array([request.temperature for request in requests])
+        uniform_R = np.array([r.random.random() if ends else 0.0 for r, ends in zip(requests, ends_R, strict=True)])
+        self.forwarded += int(row.count_R.sum())
+        return requests, row, ends_R, self._pass(row, temperature_R, uniform_R)
 
     def _admit(self) -> None:
         """Give waiting requests a slot that already holds as much of their prompt as can be found."""
         busy = {request.slot for request in self._running}
-        reading = [np.array(request.ids) for request in self._running if self._unread(request) > 1]
         for request in list(self._waiting):
             own = self._owner.get(request.session, -1)
             slot = own if own >= 0 and own not in busy else self._free_slot(busy)
             if slot < 0:
                 continue
-            ids = np.array(request.ids)
-            self.slots.reserve(request.prompt + request.max_tokens)
-            shared = self.slots.shared(ids)
-            donor = own if own >= 0 and shared[own] == shared.max() else int(shared.argmax())
-            reuse = min(int(shared[donor]), len(ids) - 1)
-            if any(_common(ids, other) >= reuse + _WORTH_WAITING for other in reading):
-                continue
-            self.slots.copy(donor, slot, reuse)
-            reading.append(ids)
+            ids = request.ids
+            self.slots.reserve(len(ids) + request.max_tokens)
+            common = self.slots.common(ids)
+            read = np.minimum(common, self.slots.length)
+            donor = own if own >= 0 and read[own] == read.max() else int(read.argmax())
+            reuse = min(int(read[donor]), len(ids) - 1)
+            if any(common[other] >= reuse + _WORTH_WAITING for other in busy):
+                continue  # someone is reading more of it just now
+            self.slots.begin(slot, ids, donor, reuse)
             busy.add(slot)
             for session in [s for s, owned in self._owner.items() if owned == slot]:
                 del self._owner[session]
@@ -184,57 +165,39 @@ class NativeEngine:
                 return slot
         return next((slot for slot in self._owner.values() if slot not in busy), -1)
 
-    def _next_tokens(self) -> tuple[list[tuple[_Request, int, int]], list[tuple[_Request, int, int]]]:
-        """What to read now, as (request, start, count): the single tokens first, then spans within the budget."""
-        self._running.sort(key=lambda request: request.slot)
-        singles, spans = [], []
-        budget = self._step_tokens
-        for request in self._running:
-            unread = self._unread(request)
-            start = len(request.ids) - unread
-            if unread == 1:
-                singles.append((request, start, 1))
-            elif budget > 0:
-                spans.append((request, start, min(unread, budget)))
-                budget -= unread
-        return singles, spans
-
-    def _draw(self, requests: list[_Request], logits_RV: Tensor) -> None:
-        """One token for each request, from its own random stream."""
-        temperature = torch.tensor([r.temperature or 1.0 for r in requests], device=logits_RV.device)
-        logp_RV = (logits_RV / temperature[:, None]).log_softmax(-1)
-        cumulative = logp_RV.double().exp_().cumsum_(-1)  # in place: fresh memory costs more than the arithmetic
-        uniform = torch.tensor([r.random.random() for r in requests], dtype=torch.float64, device=logits_RV.device)
-        drawn = torch.searchsorted(cumulative, (uniform * cumulative[:, -1])[:, None], right=True)[:, 0]
-        token_R = drawn.clamp(max=logits_RV.shape[1] - 1)
-        greedy = [r.temperature == 0 for r in requests]
-        if any(greedy):
-            token_R = torch.where(torch.tensor(greedy, device=token_R.device), logits_RV.argmax(-1), token_R)
-        logp_R = logp_RV.gather(1, token_R[:, None])[:, 0]
-        for request, token, logp in zip(requests, token_R.tolist(), logp_R.tolist(), strict=True):
-            request.ids.append(token)
-            request.logprobs.append(logp)
-            self._maybe_finish(request, token)
+    def _next_row(self) -> tuple[list[_Request], Row]:
+        """What to read now: the single tokens first, then spans within the budget."""
+        slot_R = np.array([request.slot for request in self._running])
+        start_R = self.slots.length[slot_R]
+        unread_R = self.slots.known[slot_R] - start_R
+        order = np.lexsort((slot_R, unread_R > 1))
+        slot_R, start_R, unread_R = slot_R[order], start_R[order], unread_R[order]
+        span_R = np.where(unread_R > 1, unread_R, 0)
+        room_R = self._step_tokens - (np.cumsum(span_R) - span_R)
+        count_R = np.where(unread_R > 1, np.clip(room_R, 0, unread_R), 1)
+        now = count_R > 0
+        requests = [self._running[n] for n in order[now]]
+        return requests, Row(slot_R[now], start_R[now], count_R[now], singles=int((unread_R == 1).sum()))
 
     def _maybe_finish(self, request: _Request, token: int) -> None:
-        sampled = request.ids[request.prompt :]
-        stopped = token in request.stop_ids or self._hit_stop_string(request, sampled)
-        if stopped or len(sampled) >= request.max_tokens:
-            result = Sampled(tuple(sampled), tuple(request.logprobs), "stop" if stopped else "length")
-            self._running.remove(request)
-            if not request.future.done():
-                request.future.set_result(result)
+        prompt, known = len(request.ids), int(self.slots.known[request.slot])
+        stopped = token in request.stop_ids or (bool(request.stop) and self._hit_stop_string(request, known))
+        if not stopped and known - prompt < request.max_tokens:
+            return
+        self._running.remove(request)
+        if not request.future.done():
+            ids, logp = (x[request.slot, prompt:known].tolist() for x in (self.slots.ids, self.slots.logp))
+            request.future.set_result(Sampled(tuple(ids), tuple(logp), "stop" if stopped else "length"))
 
-    def _hit_stop_string(self, request: _Request, sampled: list[int]) -> bool:
-        if not request.stop:
-            return False
+    def _hit_stop_string(self, request: _Request, known: int) -> bool:
         # A character is at most four bytes and a token at least one, so the stop string lies within these tokens.
-        tail = self._decode(sampled[-4 * max(map(len, request.stop)) - 4 :])
+        begin = max(len(request.ids), known - 4 * max(map(len, request.stop)) - 4)
+        tail = self._decode(self.slots.ids[request.slot, begin:known].tolist())
         return any(stop in tail for stop in request.stop)
 
+    def _recorded(self) -> Pass:
+        from longloop.engines.graphs import Graphs
 
-def _common(a: np.ndarray, b: np.ndarray) -> int:
-    """The length of the common beginning."""
-    width = min(len(a), len(b))
-    different = np.flatnonzero(a[:width] != b[:width])
-    return int(different[0]) if len(different) else width
+        if self.model.device.type != "cuda":
+            raise UserError("engine.graphs=true needs a CUDA device; without one, leave it out.")
+        return Graphs(self.model, self.slots)

@@ -80,16 +80,6 @@ class Packed:
     at_N: Tensor
     target_N: Tensor
     batch: Batch
-    samples: Sequence[Sample]
-
-    def locate(self, n: int) -> tuple[Sample, int]:
-        """The sample and the place in it of the n-th action token."""
-        token = int(self.at_N[n]) + 1
-        for sample in self.samples:
-            if token < len(sample.ids):
-                return sample, token
-            token -= len(sample.ids)
-        raise IndexError(n)
 
 
 def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
@@ -142,5 +132,4 @@ def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
         at_N,
         ids_T[at_N + 1],
         batch,
-        samples,
     )

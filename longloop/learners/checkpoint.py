@@ -2,7 +2,7 @@
 
 model/       a model folder, or the adapter alone with LoRA; transformers and peft load it as it is
 value_head.safetensors                  where there is one
-optimiser.safetensors                   both moments and the step count of every trained tensor
+optimiser.safetensors                   both moments and the step count of every trained tensor, and its float32 master
 """
 
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from longloop.learners.masters import Masters
 from longloop.learners.model import Policy
 from longloop.types import UserError
 
@@ -19,6 +20,7 @@ def save(
     folder: Path,
     policy: Policy,
     value_head: torch.nn.Module | None,
+    masters: Masters,
     parameters: dict[str, torch.nn.Parameter],
     optimiser: torch.optim.Optimizer,
 ) -> None:
@@ -34,6 +36,7 @@ def save(
         for name, parameter in parameters.items()
         for kind, value in optimiser.state[parameter].items()
     }
+    state |= {f"master/{name}": master.detach() for name, master in masters.apart.items()}
     save_file(state, folder / "optimiser.safetensors")
 
 
@@ -62,6 +65,7 @@ def load(
     folder: Path,
     policy: Policy,
     value_head: torch.nn.Module | None,
+    masters: Masters,
     parameters: dict[str, torch.nn.Parameter],
     optimiser: torch.optim.Optimizer,
 ) -> None:
@@ -69,6 +73,8 @@ def load(
     if value_head is not None:
         value_head.load_state_dict(load_file(folder / "value_head.safetensors"))
     state = load_file(folder / "optimiser.safetensors")
+    for name, master in masters.apart.items():
+        master.data.copy_(state.pop(f"master/{name}"))
     for name, parameter in parameters.items():
         mine: dict[str, Any] = {key.split("/", 1)[0]: v for key, v in state.items() if key.split("/", 1)[1] == name}
         if mine:  # a tensor that never had a gradient has no state yet

@@ -6,9 +6,9 @@ the guards; then one optimiser step. A guard that fires leaves the weights untou
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,16 @@ from longloop.config import LearnerConfig
 from longloop.engines import attention
 from longloop.interfaces import Loss
 from longloop.learners import checkpoint
+from longloop.learners.agreement import Agreement, check, compare
 from longloop.learners.batching import Packed, microbatches, pack
+from longloop.learners.masters import Masters
 from longloop.learners.model import Policy
 from longloop.types import Metrics, Minibatch, Sample, Scored, Update, UserError
 
 _MOST_NAN = 20
 """Updates in a row that were not finite before the run is given up."""
+_MEASURED = 32
+"""Samples on which sampler and learner are compared when a run starts."""
 
 
 class LocalLearner:
@@ -38,7 +42,8 @@ class LocalLearner:
         self.second_copy: Any = None
         if algo.needs_reference and policy.adapters is None:
             self.second_copy = copy.deepcopy(policy.module).requires_grad_(False)
-        self.parameters = policy.trainable()
+        self.masters = Masters(policy.trainable())
+        self.parameters = dict(self.masters.parameters)
         if self.value_head is not None:
             self.parameters |= {f"value_head.{name}": p for name, p in self.value_head.named_parameters()}
         self.optimiser = torch.optim.AdamW(
@@ -49,6 +54,7 @@ class LocalLearner:
         )
         if config.checkpointing:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.agreement: Agreement | None = None
         self._not_finite = 0
 
     def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -59,6 +65,22 @@ class LocalLearner:
 
     def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         return self._scores(samples, "value_N")
+
+    def with_old(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
+        """The samples with the log-probs that ratios are taken against.
+
+        How well the sampler's agree with the learner's is measured once, on some of the run's first samples.
+        """
+        if self.agreement is None:
+            if not samples:
+                return []
+            some = samples[:_MEASURED]
+            self.agreement = compare(some, self.logprobs(some))
+            check(self.agreement, self.policy.bf16)
+            tell(str(self.agreement))
+        if self.agreement.old == "sampler":
+            return list(samples)
+        return [replace(sample, logprobs=row) for sample, row in zip(samples, self.logprobs(samples), strict=True)]
 
     def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         """What the policy says now, aligned with each sample's ids (0 where the mask is 0)."""
@@ -75,6 +97,7 @@ class LocalLearner:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.algo.lr * minibatch.pace
             self.optimiser.step()
+            self.masters.publish()
             self.policy.version += 1
             self._not_finite = 0
         self.optimiser.zero_grad()  # gradients are not held while the engine samples
@@ -83,14 +106,14 @@ class LocalLearner:
     def gradient(self, minibatch: Minibatch, loss: Loss) -> dict[str, float]:
         """Add the mini-batch's gradient to what the parameters hold, and return its metrics."""
         sums: Metrics = {}
-        agreement = _Agreement()
+        scores: list[tuple[Sample, tuple[float, ...]]] = []
         # Training mode only where activation checkpointing asks for it; there is no dropout in either.
         with self.policy.recomputing() if self.config.checkpointing else nullcontext():
             for samples in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_trajectories):
                 packed = pack(samples, minibatch.step, self.policy.device)
                 scored = self._score(packed)
                 if minibatch.on_policy:
-                    agreement.add(packed, scored)
+                    scores += zip(samples, _rows(samples, scored.logp_N), strict=True)
                 total, metrics = loss(scored, packed.batch)
                 (total / minibatch.norm).backward()
                 _add(sums, metrics | _standard_metrics(scored, packed, total))
@@ -101,15 +124,17 @@ class LocalLearner:
         if self.algo.imitates:
             del values["kl"]  # the policy did not choose these actions
         if minibatch.on_policy:
-            agreement.check(self.policy.bf16)
+            # The policy is still the one that sampled: every ratio must be 1.
+            agreement = compare([sample for sample, _ in scores], [row for _, row in scores])
+            check(agreement, self.policy.bf16)
             values["ratio_gap"] = agreement.worst
         return values
 
     def save(self, folder: Path) -> None:
-        checkpoint.save(folder, self.policy, self.value_head, self.parameters, self.optimiser)
+        checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)
 
     def load(self, folder: Path) -> None:
-        checkpoint.load(folder, self.policy, self.value_head, self.parameters, self.optimiser)
+        checkpoint.load(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)
         self.policy.version += 1
 
     def _score(self, packed: Packed) -> Scored:
@@ -127,9 +152,8 @@ class LocalLearner:
         """One of the columns of `Scored` for each sample, aligned with its ids."""
         rows: dict[int, tuple[float, ...]] = {}
         for piece in microbatches(samples, self.config.micro_tokens, whole_trajectories=False):
-            values = iter(getattr(self._score(pack(piece, 0, self.policy.device)), what).tolist())
-            for sample in piece:
-                rows[id(sample)] = tuple(next(values) if chosen else 0.0 for chosen in sample.mask)
+            column_N = getattr(self._score(pack(piece, 0, self.policy.device)), what)
+            rows |= zip(map(id, piece), _rows(piece, column_N), strict=True)
         return [rows[id(sample)] for sample in samples]
 
     def _clip(self) -> float:
@@ -137,7 +161,7 @@ class LocalLearner:
         limit = self.algo.max_grad_norm
         if self.value_head is not None:
             torch.nn.utils.clip_grad_norm_(self.value_head.parameters(), limit)
-        return torch.nn.utils.clip_grad_norm_(self.policy.trainable().values(), limit).item()
+        return torch.nn.utils.clip_grad_norm_(self.masters.parameters.values(), limit).item()
 
     def _guard(self, values: dict[str, float]) -> str:
         if abs(values.get("kl", 0.0)) > self.algo.kl_guard:
@@ -165,38 +189,10 @@ class LocalLearner:
             yield
 
 
-@dataclass
-class _Agreement:
-    """At the first update of a step the policy is the one that sampled: every ratio must be 1."""
-
-    total: float = 0.0
-    count: int = 0
-    worst: float = 0.0
-    where: str = ""
-
-    def add(self, packed: Packed, scored: Scored) -> None:
-        gap_N = (torch.exp(scored.logp_N.detach() - packed.batch.old_N) - 1).abs().nan_to_num(nan=math.inf)
-        n = int(gap_N.argmax())
-        self.total += gap_N.sum().item()
-        self.count += len(gap_N)
-        if gap_N[n] > self.worst:
-            sample, token = packed.locate(n)
-            self.worst = gap_N[n].item()
-            self.where = (
-                f"group {sample.trajectory[0]}, attempt {sample.trajectory[1]}, turn {sample.turns[token]}, "
-                f"token {token} (id {sample.ids[token]}): log-prob {packed.batch.old_N[n]:.5f} when sampled, "
-                f"{scored.logp_N[n]:.5f} in the learner"
-            )
-
-    def check(self, bf16: bool) -> None:
-        """float32 agrees to rounding at every token; bfloat16 only on average."""
-        measured, bound = (self.total / self.count, 0.05) if bf16 else (self.worst, 1e-4)
-        if measured > bound:
-            raise UserError(
-                f"Engine and learner disagree, so this run cannot be trained. Worst at {self.where} (abs(ratio - 1) = "
-                f"{self.worst:.2g}; the {'mean' if bf16 else 'largest'} may be {bound:g}). The ids or the weights that "
-                "were sampled with are not the ones being trained."
-            )
+def _rows(samples: Sequence[Sample], column_N: Tensor) -> list[tuple[float, ...]]:
+    """A column of `Scored` for each sample, aligned with its ids (0 where the mask is 0)."""
+    values = iter(column_N.detach().tolist())
+    return [tuple(next(values) if chosen else 0.0 for chosen in sample.mask) for sample in samples]
 
 
 def _standard_metrics(scored: Scored, packed: Packed, total: Tensor) -> Metrics:

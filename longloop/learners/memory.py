@@ -53,7 +53,7 @@ def ledger(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
     """What a run will need when its longest trajectory has this many tokens and so many sessions are open."""
     trained = sum(p.nbytes for p in learner.parameters.values())
     everything = sum(p.nbytes for p in learner.policy.module.parameters())
-    adapters = trained if learner.policy.adapters is not None else 0
+    adapters = sum(p.nbytes for p in learner.policy.trainable().values()) if learner.policy.adapters else 0
     copy = learner.second_copy
     a, b = _activation_bytes(learner, _SHORT), _activation_bytes(learner, _LONG)
     per_token = (b - a) / (_LONG - _SHORT)
@@ -62,7 +62,7 @@ def ledger(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
         weights=everything - adapters,
         adapters=adapters,
         gradients=trained,
-        optimiser=2 * trained,
+        optimiser=2 * trained + sum(master.nbytes for master in learner.masters.apart.values()),
         second_copy=0 if copy is None else sum(p.nbytes for p in copy.parameters()),
         activations=int(a + per_token * (tokens - _SHORT)),
         kv=kv_bytes_per_token(learner) * longest * sessions,

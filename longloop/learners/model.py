@@ -7,7 +7,7 @@ Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +41,13 @@ class Policy:
         self.config = config
         self.version = 0
         self.adapters: Any = None
-        device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.bf16 = config.dtype == "bfloat16" or (config.dtype == "auto" and device.type == "cuda")
+        device, dtype = placed(config)
+        self.bf16 = dtype == torch.bfloat16
         module.config.use_cache = False
         module.set_attn_implementation(NAME)
+        module.to(dtype)
         if config.lora_rank:
-            # The frozen base may be stored in the computing precision; what is trained stays in float32.
-            module.to(torch.bfloat16 if self.bf16 else torch.float32)
             module = self._add_adapters(module)
-        else:
-            module.to(torch.float32)
         for part in module.modules():
             if isinstance(part, torch.nn.Dropout):
                 part.p = 0.0  # sampler and learner must compute the same function
@@ -74,14 +71,12 @@ class Policy:
 
     def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Plan) -> Tensor:
         """The last hidden state of every token, [T, D]."""
-        with self._precision():
-            out = self._backbone(input_ids=ids_T[None], position_ids=position_T[None], use_cache=False, plan=plan)
+        out = self._backbone(input_ids=ids_T[None], position_ids=position_T[None], use_cache=False, plan=plan)
         return out.last_hidden_state[0]
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """[N, V] in float32, as the model defines them."""
-        with self._precision():
-            logits = self._head(hidden_ND).float()
+        logits = self._head(hidden_ND).float()
         config = self.module.config
         scale = getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
         if scale != 1:  # a factor of 1 would still cost a pass over [N, V]
@@ -130,9 +125,6 @@ class Policy:
         finally:
             self.module.eval()
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else nullcontext()
-
     def _add_adapters(self, module: Any) -> Any:
         from peft import LoraConfig, get_peft_model
 
@@ -141,7 +133,7 @@ class Policy:
         lora = LoraConfig(
             r=self.config.lora_rank, lora_alpha=self.config.lora_alpha, lora_dropout=0.0, target_modules=targets
         )
-        self.adapters = get_peft_model(module, lora, autocast_adapter_dtype=True)
+        self.adapters = get_peft_model(module, lora, autocast_adapter_dtype=False)
         return self.adapters.get_base_model()
 
     @torch.no_grad()
@@ -150,14 +142,21 @@ class Policy:
         ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
         positions = torch.arange(len(ids), device=self.device)
         ours = self.logits(self.hidden(ids, positions, Packed([len(ids)])))
-        with self._precision():
-            theirs = self.module(
-                input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=Packed([len(ids)])
-            ).logits[0]
+        theirs = self.module(
+            input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=Packed([len(ids)])
+        ).logits[0]
         if not torch.allclose(ours, theirs.float(), rtol=1e-3, atol=1e-3):
             raise UserError(
                 f"{type(self.module).__name__} computes its logits in a way longloop does not know; it cannot be used."
             )
+
+
+def placed(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
+    """Where a model is held, and in which precision."""
+    device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if config.dtype == "auto":
+        return device, torch.bfloat16 if device.type == "cuda" else torch.float32
+    return device, getattr(torch, config.dtype)
 
 
 def load(config: ModelConfig, seed: int) -> Policy:
@@ -170,7 +169,7 @@ def load(config: ModelConfig, seed: int) -> Policy:
     else:
         path = NOVICE if config.path == "novice" else config.path
         try:
-            module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+            module = AutoModelForCausalLM.from_pretrained(path, dtype=placed(config)[1])
             tokenizer = AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError, ImportError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,146 @@
+"""The forward pass on a CUDA device: recorded once for each size of row, then replayed with other numbers.
+
+A graph holds the whole pass, from ids to drawn tokens and their log-probs; replaying it costs one call where the pass
+itself would cost a thousand. A row is padded to the next recorded size; the padding reads and writes the spare slot.
+What varies lies in two buffers that are filled before a replay: no graph knows how long a sequence is.
+
+Graphs point at the weights, which are trained in place, and at the slots' memory; when that moves, they are recorded
+again, which takes about as long as one pass does without them.
+
+Shapes: T tokens in the row, R spans, N blocks of queries, each padded.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longloop.engines import kernels
+from longloop.engines.cache import Row, Slots
+from longloop.engines.passes import Drawn, Model, draw
+
+
+class Recording:
+    """A function whose work on the device is recorded at once and can be done again."""
+
+    def __init__(self, work: Callable[[], Tensor], pool: Any) -> None:
+        work()  # first outside the recording: kernels are compiled and memory is taken at first use
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self._result = work()
+        self._done = torch.cuda.Event()
+        self.result = torch.empty_like(self._result, device="cpu", pin_memory=True)
+
+    def replay(self) -> None:
+        self._graph.replay()
+        self.result.copy_(self._result, non_blocking=True)
+        self._done.record()
+
+    def wait(self) -> None:
+        self._done.synchronize()
+
+
+class Graphs:
+    def __init__(self, model: Model, slots: Slots, recording: type[Recording] = Recording) -> None:
+        self._model, self._slots, self._recording = model, slots, recording
+        self._graphs: dict[tuple[int, int], _Graph] = {}
+        self._generation = -1
+        self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
+
+    def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
+        if self._generation != self._slots.generation:
+            self._graphs.clear()
+            self._generation = self._slots.generation
+        spans = _padded(len(row.slot_R))
+        single = row.singles == len(row.slot_R)
+        size = (spans if single else max(_padded(int(row.count_R.sum())), spans + 1), spans)
+        if size not in self._graphs:
+            self._graphs[size] = _Graph(self._model, self._slots, *size, self._recording, self._pool)
+        return self._graphs[size].replay(row, temperature_R, uniform_R)
+
+    def release(self) -> None:
+        """Give back what the recordings hold."""
+        self._graphs.clear()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+class _Graph:
+    """The pass for rows of up to so many tokens in up to so many spans; as many of each when they are single tokens."""
+
+    def __init__(
+        self, model: Model, slots: Slots, tokens: int, spans: int, recording: type[Recording], pool: Any
+    ) -> None:
+        single = tokens == spans
+        parts = [tokens, tokens, tokens, spans, 0 if single else 4 * (spans + tokens // kernels.BLOCK)]
+        self._slots = slots
+        self._cuts = np.cumsum(parts)[:-1]
+        self._whole = torch.zeros(sum(parts), dtype=torch.int32, device=model.device)
+        """All whole numbers of a row: ids, positions and slots of its tokens, ends of its spans, blocks of queries."""
+        self._reals = torch.zeros(2, spans, dtype=torch.float64, device=model.device)
+        """Temperature and random number of each span."""
+        pinned = model.device.type == "cuda"
+        self._given = [torch.zeros_like(x, device="cpu", pin_memory=pinned) for x in (self._whole, self._reals)]
+        ids_T, position_T, slot_T, last_R, block_4N = self._whole.split(parts)
+        slot_T.fill_(slots.count)
+        plan = _InPlace(slots, slot_T, position_T, block_4N.view(-1, 4))
+
+        def work() -> Tensor:
+            hidden_TD = model.hidden(ids_T, position_T, plan)
+            token_R, logp_R = draw(model.logits(hidden_TD if single else hidden_TD[last_R]), *self._reals)
+            return torch.stack([token_R.double(), logp_R.double()])
+
+        self._recording = recording(work, pool)
+
+    def replay(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
+        slots = self._slots
+        whole, reals = (x.numpy() for x in self._given)
+        ids, position, slot, last, blocks = np.split(whole, self._cuts)
+        slot_T, position_T = row.tokens()
+        t, r = len(slot_T), len(row.slot_R)
+        whole[:], slot[:] = 0, slots.count
+        ids[:t], position[:t], slot[:t], last[:r] = slots.ids[slot_T, position_T], position_T, slot_T, row.last_R
+        if len(blocks):
+            made = _blocks(row)
+            blocks[: made.size] = made.ravel()
+        reals[0, :r], reals[1, :r] = temperature_R, uniform_R
+        for there, here in zip((self._whole, self._reals), self._given, strict=True):
+            there.copy_(here, non_blocking=True)
+        self._recording.replay()
+        token_R, logp_R = self._recording.result[:, :r]
+        return Drawn(token_R, logp_R, self._recording.wait)
+
+
+class _InPlace:
+    """The plan of a recorded pass: new keys and values go into their slots, and attention reads them there."""
+
+    def __init__(self, slots: Slots, slot_T: Tensor, position_T: Tensor, block_N4: Tensor) -> None:
+        self._slots, self._slot_T, self._position_T, self._block_N4 = slots, slot_T, position_T, block_N4
+
+    def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
+        k_SKCD, v_SKCD = self._slots.layer(layer, k_KTD)
+        kernels.write(k_KTD.transpose(0, 1), v_KTD.transpose(0, 1), k_SKCD, v_SKCD, self._slot_T, self._position_T)
+        q_THD = q_HTD.transpose(0, 1)
+        if len(self._block_N4):
+            return kernels.extend(q_THD, k_SKCD, v_SKCD, self._block_N4, scale, window)
+        return kernels.decode(q_THD, k_SKCD, v_SKCD, self._slot_T, self._position_T, scale, window)
+
+
+def _padded(count: int) -> int:
+    """The size that is recorded: 8, then powers of two and half-way between them."""
+    size = 8
+    while size < count:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return size
+
+
+def _blocks(row: Row) -> np.ndarray:
+    """Every span in blocks of queries: (first in the row, how many, slot, position of the first)."""
+    many_R = -(-row.count_R // kernels.BLOCK)
+    span_N = np.repeat(np.arange(len(many_R)), many_R)
+    offset_N = (np.arange(len(span_N)) - np.repeat(np.cumsum(many_R) - many_R, many_R)) * kernels.BLOCK
+    first_R = np.cumsum(row.count_R) - row.count_R
+    left_N = np.minimum(row.count_R[span_N] - offset_N, kernels.BLOCK)
+    return np.stack([first_R[span_N] + offset_N, left_N, row.slot_R[span_N], row.start_R[span_N] + offset_N], axis=1)

@@ -1,0 +1,188 @@
+"""Attention over the engine's slots, in Triton: the keys and values stay where they are, whatever their lengths.
+
+`decode` is for sequences that add one token: the query heads that share a key head are the rows of one matrix product,
+and a long sequence is divided among several programs whose partial results are merged. `extend` is for spans of new
+tokens, in blocks of queries. Both take all that varies from device tensors, so that a CUDA graph can replay them.
+
+Shapes: S slots, C capacity in tokens, B sequences, T tokens in the row, H query heads, K key/value heads, D head size.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 64
+"""Queries of one block of `extend`."""
+
+_PROGRAMS = 512
+"""Enough programs to keep every processor of a large card busy."""
+
+
+def write(k_TKD: Tensor, v_TKD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_T: Tensor, position_T: Tensor) -> None:
+    """Put each token's key and value where its slot has it."""
+    T, K, D = k_TKD.shape
+    _write[(T, K)](
+        *(k_TKD, v_TKD, k_SKCD, v_SKCD, slot_T, position_T),
+        *(k_TKD.stride(0), k_TKD.stride(1), v_TKD.stride(0), v_TKD.stride(1)),
+        *(k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2), D),
+        WIDTH=triton.next_power_of_2(D),
+        num_warps=1,
+    )
+
+
+def decode(
+    q_BHD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_B: Tensor, start_B: Tensor, scale: float, window: int
+) -> Tensor:
+    """One query for each sequence, at position `start` of its slot; it sees that position and all before it."""
+    B, H, D = q_BHD.shape
+    K = k_SKCD.shape[1]
+    parts = max(1, min(16, _PROGRAMS // (B * K)))
+    out_BHD = torch.empty_like(q_BHD, memory_format=torch.contiguous_format)
+    part_BHPD = out_BHD if parts == 1 else q_BHD.new_empty((B, H, parts, D), dtype=torch.float32)
+    weight_BHP = q_BHD.new_empty((B, H, parts), dtype=torch.float32)
+    _decode[(B, K, parts)](
+        *(q_BHD, k_SKCD, v_SKCD, part_BHPD, weight_BHP, slot_B, start_B),
+        *(q_BHD.stride(0), q_BHD.stride(1), k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
+        *(scale, window, H // K, D, parts),
+        ROWS=max(16, triton.next_power_of_2(H // K)),
+        WIDTH=triton.next_power_of_2(D),
+        KEYS=64 if D <= 128 else 32,
+        EXACT=q_BHD.dtype == torch.float32,
+        num_warps=4,
+    )
+    if parts > 1:
+        _merge[(B * H,)](part_BHPD, weight_BHP, out_BHD, D, PARTS=parts, WIDTH=triton.next_power_of_2(D), num_warps=1)
+    return out_BHD
+
+
+def extend(q_THD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, block_N4: Tensor, scale: float, window: int) -> Tensor:
+    """Blocks of queries, each from one span: (first in the row, how many, slot, position of the first); 0 idle."""
+    H, D = q_THD.shape[1:]
+    K = k_SKCD.shape[1]
+    out_THD = torch.zeros_like(q_THD)
+    _extend[(block_N4.shape[0], H)](
+        *(q_THD, k_SKCD, v_SKCD, out_THD, block_N4),
+        *(q_THD.stride(0), q_THD.stride(1), k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
+        *(out_THD.stride(0), out_THD.stride(1)),
+        *(scale, window, H // K, D),
+        ROWS=BLOCK,
+        WIDTH=triton.next_power_of_2(D),
+        KEYS=64 if D <= 128 else 32,
+        EXACT=q_THD.dtype == torch.float32,
+        num_warps=4,
+    )
+    return out_THD
+
+
+@triton.jit
+def _write(
+    K_NEW, V_NEW, KEY, VALUE, SLOT, POSITION,
+    kn_t, kn_k, vn_t, vn_k, k_s, k_k, k_c, D, WIDTH: tl.constexpr,
+):  # fmt: skip
+    t, h = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, WIDTH)
+    to = tl.load(SLOT + t).to(tl.int64) * k_s + h * k_k + tl.load(POSITION + t) * k_c + d
+    tl.store(KEY + to, tl.load(K_NEW + t * kn_t + h * kn_k + d, mask=d < D), mask=d < D)
+    tl.store(VALUE + to, tl.load(V_NEW + t * vn_t + h * vn_k + d, mask=d < D), mask=d < D)
+
+
+@triton.jit
+def _attend(q, m, total, acc, k_at, v_at, key, first, last, D, scale, stride, WIDTH: tl.constexpr, EXACT: tl.constexpr):
+    """Add one tile of keys, of which a row sees those from `first` to `last`, to the running softmax."""
+    d = tl.arange(0, WIDTH)
+    there = (key < tl.max(last) + 1)[:, None] & (d < D)[None, :]
+    k = tl.load(k_at + key[:, None] * stride + d[None, :], mask=there, other=0.0)
+    v = tl.load(v_at + key[:, None] * stride + d[None, :], mask=there, other=0.0)
+    precision: tl.constexpr = "ieee" if EXACT else "tf32"
+    w = tl.dot(q, tl.trans(k), input_precision=precision) * scale
+    seen = (key[None, :] <= last[:, None]) & (key[None, :] >= first[:, None])
+    w = tl.where(seen, w, float("-inf"))
+    new = tl.maximum(m, tl.max(w, 1))
+    safe = tl.where(new == float("-inf"), 0.0, new)
+    p = tl.exp(w - safe[:, None])
+    shrink = tl.exp(m - safe)
+    acc = acc * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision=precision)
+    return new, total * shrink + tl.sum(p, 1), acc
+
+
+@triton.jit
+def _decode(
+    Q, KEY, VALUE, PART, WEIGHT, SLOT, START,
+    q_b, q_h, k_s, k_k, k_c, scale, window, G, D, parts,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    b, h, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    place = tl.load(START + b)
+    base = tl.load(SLOT + b).to(tl.int64) * k_s + h * k_k
+    begin = tl.maximum(place + 1 - window, 0) if window > 0 else 0
+    each = tl.cdiv(tl.cdiv(place + 1 - begin, parts), KEYS) * KEYS
+    low = begin + part * each
+    high = tl.minimum(low + each, place + 1)
+    g, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    mine = (g < G)[:, None] & (d < D)[None, :]
+    q = tl.load(Q + b * q_b + (h * G + g)[:, None] * q_h + d[None, :], mask=mine, other=0.0)
+    m = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, WIDTH), tl.float32)
+    first = tl.zeros((ROWS,), tl.int32) + low
+    last = tl.zeros((ROWS,), tl.int32) + high - 1
+    for at in range(low, high, KEYS):
+        key = at + tl.arange(0, KEYS)
+        m, total, acc = _attend(
+            q, m, total, acc, KEY + base, VALUE + base, key, first, last, D, scale, k_c, WIDTH, EXACT
+        )
+    at_part = ((b * tl.num_programs(1) + h) * G + g) * parts + part
+    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    tl.store(PART + at_part[:, None] * D + d[None, :], acc.to(PART.dtype.element_ty), mask=mine)
+    tl.store(
+        WEIGHT + at_part, tl.where(total > 0, m + tl.log(tl.where(total > 0, total, 1.0)), float("-inf")), mask=g < G
+    )
+
+
+@triton.jit
+def _merge(PART, WEIGHT, OUT, D, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0)
+    d = tl.arange(0, WIDTH)
+    top = float("-inf")
+    for part in range(PARTS):
+        top = tl.maximum(top, tl.load(WEIGHT + row * PARTS + part))
+    total = 0.0
+    acc = tl.zeros((WIDTH,), tl.float32)
+    for part in range(PARTS):
+        share = tl.exp(tl.load(WEIGHT + row * PARTS + part) - top)
+        acc += share * tl.load(PART + (row * PARTS + part) * D + d, mask=d < D, other=0.0)
+        total += share
+    tl.store(OUT + row * D + d, (acc / total).to(OUT.dtype.element_ty), mask=d < D)
+
+
+@triton.jit
+def _extend(
+    Q, KEY, VALUE, OUT, BLOCKS,
+    q_t, q_h, k_s, k_k, k_c, o_t, o_h, scale, window, G, D,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    block, h = tl.program_id(0), tl.program_id(1)
+    row = tl.load(BLOCKS + block * 4)
+    rows = tl.load(BLOCKS + block * 4 + 1)
+    if rows > 0:
+        slot = tl.load(BLOCKS + block * 4 + 2).to(tl.int64)
+        place = tl.load(BLOCKS + block * 4 + 3)
+        base = slot * k_s + (h // G) * k_k
+        i, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+        mine = (i < rows)[:, None] & (d < D)[None, :]
+        q = tl.load(Q + (row + i)[:, None] * q_t + h * q_h + d[None, :], mask=mine, other=0.0)
+        m = tl.full((ROWS,), float("-inf"), tl.float32)
+        total = tl.zeros((ROWS,), tl.float32)
+        acc = tl.zeros((ROWS, WIDTH), tl.float32)
+        last = place + tl.minimum(i, rows - 1)
+        first = tl.maximum(last + 1 - window, 0) if window > 0 else tl.zeros((ROWS,), tl.int32)
+        low = tl.min(first) // KEYS * KEYS
+        for at in range(low, place + rows, KEYS):
+            key = at + tl.arange(0, KEYS)
+            m, total, acc = _attend(
+                q, m, total, acc, KEY + base, VALUE + base, key, first, last, D, scale, k_c, WIDTH, EXACT
+            )
+        out = (acc / total[:, None]).to(OUT.dtype.element_ty)
+        tl.store(OUT + (row + i)[:, None] * o_t + h * o_h + d[None, :], out, mask=mine)

@@ -1,0 +1,84 @@
+"""One forward pass over a row, and one token drawn for each of its spans.
+
+A token is the point where a random number falls in the distribution: a request that brings its own random numbers gets
+the same tokens whatever else is sampled beside it.
+
+Shapes: R spans in the row, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longloop.engines.attention import Plan
+from longloop.engines.cache import Reading, Row, Slots
+
+
+class Model(Protocol):
+    """The part of a policy that sampling needs."""
+
+    version: int
+    """Changes with the weights; what was read with other weights is forgotten."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Plan) -> Tensor: ...
+
+    def logits(self, hidden_ND: Tensor) -> Tensor: ...
+
+
+class Pass(Protocol):
+    def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> "Drawn": ...
+
+    def release(self) -> None:
+        """Give working memory back."""
+        ...
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Tokens and their log-probs, perhaps still being computed."""
+
+    token_R: Tensor
+    logp_R: Tensor
+    ready: Callable[[], None] = lambda: None
+    """Returns when they have been."""
+
+    def wait(self) -> tuple[np.ndarray, np.ndarray]:
+        self.ready()
+        return self.token_R.cpu().long().numpy(), self.logp_R.cpu().numpy()
+
+
+class Eager:
+    """The pass in plain torch, on any device."""
+
+    def __init__(self, model: Model, slots: Slots) -> None:
+        self._model, self._slots = model, slots
+
+    def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
+        device = self._model.device
+        slot_T, position_T = row.tokens()
+        ids_T = torch.from_numpy(self._slots.ids[slot_T, position_T]).to(device)
+        plan = Reading(self._slots, row, device)
+        hidden_TD = self._model.hidden(ids_T, torch.from_numpy(position_T).to(device), plan)
+        logits_RV = self._model.logits(hidden_TD[torch.from_numpy(row.last_R).to(device)])
+        given = (torch.from_numpy(x).to(device) for x in (temperature_R, uniform_R))
+        return Drawn(*draw(logits_RV, *given))
+
+    def release(self) -> None: ...
+
+
+def draw(logits_RV: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
+    """A token of each row, where its number between 0 and 1 falls; at temperature 0 the likeliest."""
+    greedy_R = temperature_R == 0
+    logp_RV = (logits_RV / torch.where(greedy_R, 1.0, temperature_R).float()[:, None]).log_softmax(-1)
+    cumulative_RV = logp_RV.double().exp_().cumsum_(-1)  # in place: fresh memory costs more than the arithmetic
+    place_R1 = (uniform_R * cumulative_RV[:, -1])[:, None]
+    drawn_R = torch.searchsorted(cumulative_RV, place_R1, right=True)[:, 0].clamp(max=logits_RV.shape[1] - 1)
+    token_R = torch.where(greedy_R, logits_RV.argmax(-1), drawn_R)
+    return token_R, logp_RV.gather(1, token_R[:, None])[:, 0]

@@ -1,0 +1,133 @@
+"""The CUDA path of the engine: its Triton kernels, and rows padded and replayed.
+
+Without a GPU, Triton's interpreter runs the kernels and a recording is simply done again: the same numbers, slowly.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
+
+from longloop.engines import graphs, kernels
+from longloop.types import Sampled
+from tests.families import assert_same, engine_of, plain_module, talk
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHAPES = [(9, 3, 64), (4, 4, 80), (8, 1, 16), (2, 1, 256)]
+"""Query heads, key heads, head size."""
+
+
+class Again:
+    """Stands for a recording where there is no GPU."""
+
+    def __init__(self, work: Any, pool: Any) -> None:
+        self._work, self.result = work, work()
+
+    def replay(self) -> None:
+        self.result.copy_(self._work())
+
+    def wait(self) -> None: ...
+
+
+def memory(shape: tuple[int, int, int], slots: int, capacity: int) -> tuple[Tensor, Tensor]:
+    """Random keys and values in the slots; those that nobody may look at are not numbers."""
+    _, K, D = shape
+    return tuple(torch.randn(slots, K, capacity, D, device=DEVICE) for _ in range(2))
+
+
+def plain(q_HTD: Tensor, k_KCD: Tensor, v_KCD: Tensor, start: int, scale: float, window: int) -> Tensor:
+    """The attention of a span by torch, [T, H, D]."""
+    end = start + q_HTD.shape[1]
+    query, key = torch.arange(start, end)[:, None], torch.arange(end)[None, :]
+    seen = (key <= query) & (key > query - window) if window else key <= query
+    keys, values = k_KCD[None, :, :end], v_KCD[None, :, :end]
+    out = scaled_dot_product_attention(
+        q_HTD[None], keys, values, attn_mask=seen.to(DEVICE), scale=scale, enable_gqa=True
+    )
+    return out[0].transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "parts"), [(s, w, p) for s, w, p in zip(SHAPES, (0, 37, 37, 0), (1, 3, 1, 4), strict=True)]
+)
+def test_decode_attention_is_attention(
+    shape: tuple[int, int, int], window: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For sequences of many lengths, in slots in any order; whatever lies behind the end of a sequence is not seen."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(kernels, "_PROGRAMS", parts * 5 * shape[1])
+    H, _, D = shape
+    k, v = memory(shape, slots=6, capacity=300)
+    slots, starts = [3, 0, 5, 1, 2], [0, 63, 64, 280, 299]
+    for slot, start in zip(slots, starts, strict=True):
+        k[slot, :, start + 1 :], v[slot, :, start + 1 :] = torch.nan, torch.nan
+    q_BHD = torch.randn(len(slots), H, D, device=DEVICE)
+    slot_B, start_B = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (slots, starts))
+    out = kernels.decode(q_BHD, k, v, slot_B, start_B, 0.3, window)
+    for b, (slot, start) in enumerate(zip(slots, starts, strict=True)):
+        wanted = plain(q_BHD[b][:, None], k[slot], v[slot], start, 0.3, window)[0]
+        assert torch.allclose(out[b], wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize(("shape", "window"), [(SHAPES[0], 0), (SHAPES[1], 37)])
+def test_extend_attention_is_attention(shape: tuple[int, int, int], window: int) -> None:
+    """Spans that begin anywhere, of one block or several or a single token, and padding at the end."""
+    torch.manual_seed(1)
+    H, _, D = shape
+    k, v = memory(shape, slots=5, capacity=200)
+    spans = [(2, 0, 100), (0, 50, 70), (4, 199, 1), (1, 3, 64)]
+    counts = [count for *_, count in spans]
+    row = graphs.Row(*(torch.tensor(x).numpy() for x in zip(*spans, strict=True)), singles=0)
+    blocks = torch.from_numpy(graphs._blocks(row)).int().to(DEVICE)
+    q_THD = torch.randn(sum(counts) + 9, H, D, device=DEVICE)
+    idle = torch.zeros(3, 4, dtype=torch.int32, device=DEVICE)
+    out = kernels.extend(q_THD, k, v, torch.cat([blocks, idle]), 0.3, window)
+    for (slot, start, _), q, got in zip(spans, q_THD.split([*counts, 9]), out.split([*counts, 9]), strict=False):
+        assert torch.allclose(got, plain(q.transpose(0, 1), k[slot], v[slot], start, 0.3, window), atol=2e-5)
+    assert not out[sum(counts) :].any()
+
+
+def test_keys_and_values_are_written_where_they_belong() -> None:
+    k, v = (torch.zeros(4, 2, 10, 24, device=DEVICE) for _ in range(2))
+    new = torch.randn(2, 2, 3, 24, device=DEVICE).transpose(1, 2)  # as attention gives them: heads before tokens
+    slot, position = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([3, 0, 0], [9, 4, 5]))
+    kernels.write(new[0], new[1], k, v, slot, position)
+    for n, (s, p) in enumerate([(3, 9), (0, 4), (0, 5)]):
+        assert torch.equal(k[s, :, p], new[0, n]) and torch.equal(v[s, :, p], new[1, n])
+    assert k.count_nonzero() == v.count_nonzero() == new[0].numel()
+
+
+@pytest.mark.parametrize(("family", "options"), [("llama", {}), ("gemma3", {"slots": 2, "step_tokens": 9})])
+def test_replayed_passes_sample_what_plain_ones_do(
+    family: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces."""
+    monkeypatch.setattr(kernels, "_PROGRAMS", 1)
+    module = plain_module(family)
+    lengths = {"a": (9, 7), "b": (3, 12), "c": (11,)}
+
+    async def talks(engine: Any) -> list[list[Sampled]]:
+        return await asyncio.gather(
+            *(talk(engine, s, n, lengths[s], max_tokens=2 + n, temperature=0.8) for n, s in enumerate(lengths))
+        )
+
+    wanted = asyncio.run(talks(engine_of(module)))
+    engine = engine_of(module, **options)
+    engine._pass = graphs.Graphs(engine.model, engine.slots, Again)
+    for one, other in zip(asyncio.run(talks(engine)), wanted, strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same, 1e-4)
+    engine.release()
+    assert engine.slots.bytes == 0
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 12, 13, 100, 129, 4000])
+def test_a_row_is_padded_by_less_than_half(count: int) -> None:
+    padded = graphs._padded(count)
+    assert count <= padded <= max(8, 1.5 * count)
+    assert graphs._padded(padded) == padded
