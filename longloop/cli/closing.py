@@ -101,7 +101,9 @@ def _side_by_side(before: Trajectory, after: Trajectory) -> Table:
         title=f"One task, before and after: {before.task.id}", title_justify="left", expand=True, pad_edge=False
     )
     for name, one in (("before", before), ("after", after)):
-        grid.add_column(f"{name}: reward {one.reward:.2f}, {'done' if one.success else 'not done'}", ratio=1)
+        grid.add_column(
+            f"{name}: reward {one.reward:.2f}, {'done' if one.success else 'not done'}", ratio=1, overflow="fold"
+        )
     grid.add_row(_conversation(before), _conversation(after))
     return grid
 

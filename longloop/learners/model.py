@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from longloop.config import ModelConfig
 from longloop.engines.attention import NAME, Packed, Plan
-from longloop.learners import tiny
+from longloop.learners import fetch, tiny
 from longloop.types import UserError
 
 transformers_logging.disable_progress_bar()
@@ -167,7 +167,13 @@ def load(config: ModelConfig, seed: int) -> Policy:
         module: Any = tiny.model(seed, config.hidden, config.layers)
         tokenizer: Any = tiny.tokenizer()
     else:
-        path = NOVICE if config.path == "novice" else config.path
+        path = (
+            NOVICE
+            if config.path == "novice"
+            else fetch.found(config.path)
+            if config.path in fetch.KNOWN
+            else config.path
+        )
         try:
             module = AutoModelForCausalLM.from_pretrained(path, dtype=placed(config)[1])
             tokenizer = AutoTokenizer.from_pretrained(path)
