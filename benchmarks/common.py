@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,8 +35,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 3,
         "tie_word_embeddings": True,
     },
+    "7b": {
+        "vocab_size": 152064,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+    },
 }
-"""Llama shapes: one of 6M weights for quick runs, and that of SmolLM2-135M."""
+"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M and of Qwen2.5-7B."""
 
 _ROLES = ["<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
 _TEMPLATE = (
@@ -48,10 +56,13 @@ FRAMING = 3
 """Ids the template adds to a message that the agent then answers: role, end, assistant."""
 
 
-def random_model(shape: str, seed: int = 0) -> LlamaForCausalLM:
-    """Random weights, made from the seed. Nothing is read from disk or fetched."""
+def random_model(shape: str, seed: int = 0, device: str = "cpu") -> Any:
+    """Random weights, made from the seed: float32 on a CPU, bfloat16 elsewhere. Nothing is read or fetched."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(max_position_embeddings=8192, **SHAPES[shape])).eval()
+    config = (Qwen2Config if shape == "7b" else LlamaConfig)(max_position_embeddings=8192, **SHAPES[shape])
+    with torch.device(device):
+        dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
 def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
@@ -66,22 +77,26 @@ def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 
 
 def policy(module: Any, tokenizer: Any = None, lora_rank: int = 0) -> Any:
-    """longloop's policy around a module, in float32 on the CPU."""
+    """longloop's policy around a module, where it is and as it is."""
     from longloop.config import ModelConfig
     from longloop.learners.model import Policy
 
     tokenizer = tokenizer or word_tokenizer(module.config.vocab_size)
-    return Policy(module, tokenizer, ModelConfig(device="cpu", dtype="float32", lora_rank=lora_rank))
+    dtype: Any = str(module.dtype).removeprefix("torch.")
+    return Policy(module, tokenizer, ModelConfig(device=module.device.type, dtype=dtype, lora_rank=lora_rank))
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had resident. (VmHWM: ru_maxrss would count the parent's before the exec.)"""
-    return _status("VmHWM")
+    """The most memory this process has had: on the card if it uses one, else resident.
+
+    (VmHWM: ru_maxrss would count the parent's before the exec.)
+    """
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else _status("VmHWM")
 
 
 def resident_bytes() -> int:
-    """What this process has resident now."""
-    return _status("VmRSS")
+    """What it has now."""
+    return torch.cuda.memory_allocated() if torch.cuda.is_initialized() else _status("VmRSS")
 
 
 def _status(key: str) -> int:
@@ -136,7 +151,8 @@ def machine() -> str:
     """The machine, in a line: without it no number means anything."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     cpu = names[0].split(":")[1].strip() if names else "unnamed CPU"
+    card = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     return (
-        f"{platform.machine()}, {cpu}, {os.cpu_count()} cores, torch {torch.__version__} with "
+        f"{card}{platform.machine()}, {cpu}, {os.cpu_count()} cores, torch {torch.__version__} with "
         f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f} at the start"
     )

@@ -48,6 +48,7 @@ def table(evaluations: Sequence[dict[str, Any]], headings: Sequence[str] = ()) -
 def draw(lines: Sequence[dict[str, Any]], picture: Path) -> None:
     """Success over steps, in training and in evaluation with its interval, as a picture."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.subplots()
@@ -60,6 +61,7 @@ def draw(lines: Sequence[dict[str, Any]], picture: Path) -> None:
     axes.plot(steps, shares, "o-", color="C0", label="evaluation, 95% interval")
     axes.axhline(measured[-1]["eval"]["floor_success"], color="0.5", linestyle=":", label="doing nothing")
     axes.set(xlabel="step", ylabel="success", ylim=(0, 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     figure.savefig(picture, dpi=150)
 

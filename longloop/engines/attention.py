@@ -8,7 +8,7 @@ Shapes: H query heads, K key/value heads, G = H/K, T tokens in the row, L keys, 
 """
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Protocol
 
 import torch
@@ -28,19 +28,41 @@ class Plan(Protocol):
 
 
 class Packed:
-    """Whole sequences end to end, each causal within itself. Neighbours of one length share a kernel call."""
+    """Whole sequences end to end, each causal within itself.
+
+    On a GPU one kernel takes them all; elsewhere neighbours of one length share a call.
+    """
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        self._runs = [(length, len(list(same))) for length, same in groupby(lengths)]
+        self._lengths = lengths
+        self._ends: Tensor | None = None
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
+        if q_HTD.is_cuda and q_HTD.dtype in (torch.bfloat16, torch.float16):
+            return self._flash(q_HTD.transpose(0, 1), k_KTD.transpose(0, 1), v_KTD.transpose(0, 1), scale, window)
         outputs, start = [], 0
-        for length, count in self._runs:
+        for length, same in groupby(self._lengths):
+            count = len(list(same))
             stop = start + length * count
             q, k, v = (x[:, start:stop].unflatten(1, (count, length)).transpose(0, 1) for x in (q_HTD, k_KTD, v_KTD))
             outputs.append(causal(q, k, v, scale, window).transpose(1, 2).flatten(0, 1))
             start = stop
         return torch.cat(outputs)
+
+    def _flash(self, q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, scale: float, window: int) -> Tensor:
+        """Flash attention over sequences of any length, by the operation that torch's own attention ends in."""
+        if self._ends is None:
+            ends = [0, *accumulate(self._lengths)]
+            self._ends = torch.tensor(ends, dtype=torch.int32, device=q_THD.device)
+        longest = max(self._lengths)
+        return torch.ops.aten._flash_attention_forward(
+            *(q_THD, k_TKD, v_TKD, self._ends, self._ends, longest, longest, 0.0),
+            is_causal=window == 0,
+            return_debug_mask=False,
+            scale=scale,
+            window_size_left=window - 1 if window else -1,
+            window_size_right=0 if window else -1,
+        )[0]
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int = 0) -> Tensor:

@@ -25,8 +25,8 @@ class Slots:
     garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, layers: int) -> None:
+        self.count, self.layers = count, layers
         self.generation = 0
         """Changes whenever keys and values move to other memory."""
         self.clear()
@@ -41,12 +41,11 @@ class Slots:
         """Tokens that are known; those beyond `length` are still to be read."""
         self.ids = np.zeros((self.count, 0), dtype=np.int64)
         self.logp = np.zeros((self.count, 0), dtype=np.float64)
-        self._k: dict[int, Tensor] = {}
-        self._v: dict[int, Tensor] = {}
+        self._kv: Tensor | None = None
 
     @property
     def bytes(self) -> int:
-        return sum(x.nbytes for side in (self._k, self._v) for x in side.values())
+        return 0 if self._kv is None else self._kv.nbytes
 
     def reserve(self, tokens: int) -> None:
         """Make room for sequences of this many tokens."""
@@ -55,21 +54,19 @@ class Slots:
         grown = max(tokens + 256, self.capacity * 3 // 2)
         more = ((0, 0), (0, grown - self.capacity))
         self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
-        for side in (self._k, self._v):
-            for layer, old in side.items():
-                new = old.new_zeros(old.shape[0], old.shape[1], grown, old.shape[3])
-                new[:, :, : self.capacity] = old
-                side[layer] = new
+        if self._kv is not None:
+            old = self._kv
+            self._kv = old.new_zeros(*old.shape[:4], grown, old.shape[5])
+            self._kv[..., : self.capacity, :] = old
         self.capacity = grown
         self.generation += 1
 
     def layer(self, layer: int, like_KTD: Tensor) -> tuple[Tensor, Tensor]:
         """A layer's keys and values, [S + 1, K, C, D]."""
-        if layer not in self._k:
-            shape = (self.count + 1, like_KTD.shape[0], self.capacity, like_KTD.shape[2])
-            self._k[layer] = like_KTD.new_zeros(shape)
-            self._v[layer] = like_KTD.new_zeros(shape)
-        return self._k[layer], self._v[layer]
+        if self._kv is None:
+            K, _, D = like_KTD.shape
+            self._kv = like_KTD.new_zeros(self.layers, 2, self.count + 1, K, self.capacity, D)
+        return self._kv[layer, 0], self._kv[layer, 1]
 
     def common(self, ids: np.ndarray) -> np.ndarray:
         """For every slot, with how many of these ids its sequence begins, as far as it is known."""
@@ -80,10 +77,8 @@ class Slots:
 
     def begin(self, slot: int, ids: np.ndarray, source: int, tokens: int) -> None:
         """Put a sequence into a slot, whose first tokens were read in another (or in this one)."""
-        if source != slot:
-            for side in (self._k, self._v):
-                for x in side.values():
-                    x[slot, :, :tokens] = x[source, :, :tokens]
+        if source != slot and self._kv is not None:
+            self._kv[:, :, slot, :, :tokens] = self._kv[:, :, source, :, :tokens]
         self.ids[slot, : len(ids)] = ids
         self.length[slot] = tokens
         self.known[slot] = len(ids)

@@ -51,7 +51,7 @@ class NativeEngine:
         self, policy: Model, chat: Chat, slots: int = 64, step_tokens: int = 4096, graphs: bool = False
     ) -> None:
         self.model = policy
-        self.slots = Slots(slots)
+        self.slots = Slots(slots, policy.layers)
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode

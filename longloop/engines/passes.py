@@ -23,6 +23,7 @@ class Model(Protocol):
 
     version: int
     """Changes with the weights; what was read with other weights is forgotten."""
+    layers: int
 
     @property
     def device(self) -> torch.device: ...

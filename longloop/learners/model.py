@@ -40,6 +40,7 @@ class Policy:
         self.tokenizer = tokenizer
         self.config = config
         self.version = 0
+        self.layers: int = module.config.get_text_config().num_hidden_layers
         self.adapters: Any = None
         device, dtype = placed(config)
         self.bf16 = dtype == torch.bfloat16

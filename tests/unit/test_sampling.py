@@ -84,6 +84,7 @@ class Parrot:
     """A model that says a given sequence of ids."""
 
     version = 0
+    layers = 1
     device = torch.device("cpu")
 
     def __init__(self, ids: Sequence[int]) -> None:
