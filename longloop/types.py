@@ -301,8 +301,11 @@ class Scored:
     """From the value head, where there is one, with gradient into the head alone."""
 
 
-Metrics = dict[str, tuple[float, float]]
-"""Name -> (sum, count), so that micro-batches can be added up before dividing."""
+Metrics = dict[str, tuple["Tensor | float", int]]
+"""Name -> (sum, count), so that micro-batches can be added up before dividing.
+
+A sum may stay a tensor: asking for its value would make the GPU wait for us at every micro-batch.
+"""
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,13 @@ def plain_module(family: str, seed: int = 0, window: int = WINDOW, attention: st
     return module
 
 
-def policy_of(module: Any, lora_rank: int = 0) -> Policy:
+def policy_of(module: Any, lora_rank: int = 0, device: str = "cpu", dtype: Any = "float32") -> Policy:
     """A policy around a copy, so that the plain module stays what it is."""
-    return Policy(copy.deepcopy(module), TOKENIZER, ModelConfig(device="cpu", lora_rank=lora_rank))
+    settings = ModelConfig(device=device, dtype=dtype, lora_rank=lora_rank)
+    return Policy(copy.deepcopy(module), TOKENIZER, settings)
 
 
-def engine_of(module: Any, **options: int) -> NativeEngine:
+def engine_of(module: Any, **options: Any) -> NativeEngine:
     return NativeEngine(policy_of(module), CHAT, **options)
 
 

@@ -47,5 +47,5 @@ class Grpo(Algorithm):
             difference_N = (batch.reference_N - scored.logp_N).clamp(-10, 10)
             penalty_N = torch.exp(difference_N) - difference_N - 1
             objective_N = objective_N - self.kl * penalty_N
-            metrics["reference_kl"] = (penalty_N.sum().item(), penalty_N.numel())
+            metrics["reference_kl"] = (penalty_N.detach().sum(), penalty_N.numel())
         return -(batch.weight_N * objective_N).sum(), metrics

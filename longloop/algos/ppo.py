@@ -64,7 +64,7 @@ class Ppo(Algorithm):
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         assert scored.value_N is not None and batch.returns_N is not None
         error_N = (scored.value_N - batch.returns_N) ** 2
-        metrics: Metrics = {"value_error": (error_N.sum().item(), error_N.numel())}
+        metrics: Metrics = {"value_error": (error_N.detach().sum(), error_N.numel())}
         done = min(1.0, (batch.step - 1) / self.value_steps)
         value_weight = self.value_weight + done * (self.value_weight_end - self.value_weight)
         loss = (batch.weight_N * value_weight * error_N / 2).sum()

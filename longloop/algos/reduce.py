@@ -75,4 +75,4 @@ def mean_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:
 def clip_metrics(ratio_U: Tensor, adv_U: Tensor, low: float, high: float) -> Metrics:
     """The share of ratios outside the clip range whose gradient is therefore zero."""
     clipped = ((adv_U > 0) & (ratio_U > high)) | ((adv_U < 0) & (ratio_U < low))
-    return {"clipped": (clipped.float().sum().item(), ratio_U.numel())}
+    return {"clipped": (clipped.sum(), ratio_U.numel())}

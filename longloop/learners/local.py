@@ -117,10 +117,10 @@ class LocalLearner:
                 total, metrics = loss(scored, packed.batch)
                 (total / minibatch.norm).backward()
                 _add(sums, metrics | _standard_metrics(scored, packed, total))
-        values = {name: total / count for name, (total, count) in sums.items()}
-        values["loss"] = sums["loss"][0] / minibatch.norm
+        values = {name: float(total) / count for name, (total, count) in sums.items()}
+        values["loss"] = float(sums["loss"][0]) / minibatch.norm
         # Per trajectory of the mini-batch, not of its pieces: these may share one.
-        values["kl"] = sums["kl"][0] / len({sample.trajectory for sample in minibatch.samples})
+        values["kl"] = float(sums["kl"][0]) / len({sample.trajectory for sample in minibatch.samples})
         if self.algo.imitates:
             del values["kl"]  # the policy did not choose these actions
         if minibatch.on_policy:
@@ -197,18 +197,18 @@ def _rows(samples: Sequence[Sample], column_N: Tensor) -> list[tuple[float, ...]
 
 def _standard_metrics(scored: Scored, packed: Packed, total: Tensor) -> Metrics:
     with torch.no_grad():
-        moved = (packed.batch.old_N - scored.logp_N).sum().item()
+        moved = (packed.batch.old_N - scored.logp_N).sum()
         return {
-            "loss": (total.item(), 1),
+            "loss": (total.detach(), 1),
             "kl": (moved, 1),
-            "entropy": (scored.entropy_N.sum().item(), scored.entropy_N.numel()),
+            "entropy": (scored.entropy_N.sum(), scored.entropy_N.numel()),
         }
 
 
 def _add(sums: Metrics, more: Metrics) -> None:
     for name, (total, count) in more.items():
-        before = sums.get(name, (0.0, 0.0))
-        sums[name] = (before[0] + total, before[1] + count)
+        before, counted = sums.get(name, (0.0, 0))
+        sums[name] = (before + torch.as_tensor(total).double(), counted + count)
 
 
 def _value_head(policy: Policy, seed: int) -> torch.nn.Module:

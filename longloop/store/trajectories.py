@@ -21,10 +21,10 @@ from longloop.types import Group, Message, Sample, StopReason, Task, Trajectory,
 class Trajectories:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample] = ()) -> None:
         """Store a step's groups, with the advantages their samples were given."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         advantages = {(sample.trajectory, sample.stretch): sample.advantages for sample in samples}
         lines: list[bytes] = []
         index: list[dict[str, Any]] = []

@@ -22,12 +22,13 @@ ALLOWED = {
     "learners": {"types", "interfaces", "config", "algos", "engines"},
     "rollout": {"types", "interfaces", "config", "tokens", "envs"},
     "evaluate": {"types", "interfaces", "envs"},
+    "analyze": {"types", "envs", "store"},
     "train": {"types", "interfaces", "config", "algos", "learners", "store", "evaluate"},
     "build": {
         *("types", "interfaces", "config", "envs", "tokens", "store"),
         *("algos", "engines", "learners", "rollout", "evaluate", "train"),
     },
-    "cli": {"types", "config", "envs", "algos", "store", "build"},
+    "cli": {"types", "config", "envs", "algos", "store", "analyze", "build"},
 }
 
 

@@ -1,0 +1,131 @@
+"""The engine with recorded passes and the learner's packed attention, on a CUDA device, against plain float32."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longloop.algos.loop import Loop
+from longloop.config import LearnerConfig
+from longloop.engines.attention import Packed, causal
+from longloop.engines.native import NativeEngine
+from longloop.learners.local import LocalLearner
+from longloop.types import Sample, Sampled
+from tests.families import CHAT, FAMILIES, assert_same, engine_of, plain_logprobs, plain_module, policy_of, prompt, talk
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+LENGTHS = {"a": (200, 7, 1), "b": (3, 90, 5), "c": (11, 2, 2), "d": (70, 70)}
+
+
+def recorded(module: Any, **options: Any) -> NativeEngine:
+    """An engine on the card; options of the policy are dtype and lora_rank."""
+    of_policy = {name: options.pop(name) for name in ("dtype", "lora_rank") if name in options}
+    return NativeEngine(policy_of(module, device="cuda", **of_policy), CHAT, graphs=True, **options)
+
+
+async def talks(engine: NativeEngine) -> list[list[Sampled]]:
+    return await asyncio.gather(
+        *(talk(engine, s, n, LENGTHS[s], temperature=0.8, max_tokens=6 + n) for n, s in enumerate(LENGTHS))
+    )
+
+
+def conversation(number: int, session: str, turns: list[Sampled]) -> list[tuple[list[int], Sampled]]:
+    """The ids up to the end of each turn."""
+    ids: list[int] = []
+    so_far = []
+    for turn, said in enumerate(turns):
+        ids += [*prompt(100 * number + turn, LENGTHS[session][turn]), *said.ids]
+        so_far.append((list(ids), said))
+    return so_far
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recorded_passes_are_the_models_own(family: str) -> None:
+    """float32, several sessions at once that join and leave: Hugging Face's forward over each whole sequence agrees."""
+    module = plain_module(family)
+    for options in ({}, {"slots": 2, "step_tokens": 50}):
+        for number, (session, turns) in enumerate(
+            zip(LENGTHS, asyncio.run(talks(recorded(module, **options))), strict=True)
+        ):
+            for ids, said in conversation(number, session, turns):
+                assert said.logprobs == pytest.approx(plain_logprobs(module, ids, len(said.ids), 0.8), abs=2e-3)
+
+
+def test_tokens_are_those_of_the_plain_pass() -> None:
+    module = plain_module("llama")
+    for one, other in zip(asyncio.run(talks(recorded(module))), asyncio.run(talks(engine_of(module))), strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same, 2e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_sampler_and_learner_agree_in_bfloat16(family: str, lora_rank: int) -> None:
+    """With weights large enough to show every mistake; rounding costs a few percent of a token's probability."""
+    engine = recorded(plain_module(family), dtype="bfloat16", lora_rank=lora_rank)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        for name, parameter in engine.model.trainable().items():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.05)
+    learner = LocalLearner(engine.model, Loop(), LearnerConfig(), temperature=0.8, seed=0)
+    gaps = []
+    for number, (session, turns) in enumerate(zip(LENGTHS, asyncio.run(talks(engine)), strict=True)):
+        for ids, said in conversation(number, session, turns):
+            n, new = len(ids), len(said.ids)
+            one = Sample(tuple(ids), (0,) * (n - new) + (1,) * new, (0.0,) * n, (0,) * n, (1.0,) * n, (1.0,) * n)
+            gaps.append(np.abs(np.exp(np.subtract(learner.logprobs([one])[0][-new:], said.logprobs)) - 1))
+    assert np.concatenate(gaps).mean() < 0.08
+
+
+def test_new_weights_are_used_by_old_recordings() -> None:
+    """Weights change in place; nothing is recorded again, and what was read with the old ones is read again."""
+    module, other = plain_module("llama"), plain_module("llama", seed=9)
+    engine = recorded(module)
+    asyncio.run(talks(engine))
+    before = len(engine._pass._graphs)
+    engine.model.module.load_state_dict(other.state_dict())
+    engine.model.version += 1
+    for number, (session, turns) in enumerate(zip(LENGTHS, asyncio.run(talks(engine)), strict=True)):
+        for ids, said in conversation(number, session, turns):
+            assert said.logprobs == pytest.approx(plain_logprobs(other, ids, len(said.ids), 0.8), abs=2e-3)
+    assert len(engine._pass._graphs) <= before + 2
+
+
+def test_release_gives_all_memory_back() -> None:
+    engine = recorded(plain_module("llama"), slots=512)
+    asyncio.run(talks(engine))
+    engine.release()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    asyncio.run(talks(engine))
+    assert torch.cuda.memory_allocated() > before + engine.slots.bytes // 2
+    engine.release()
+    assert torch.cuda.memory_allocated() <= before + 2**20
+
+
+@pytest.mark.parametrize("window", [0, 37])
+@pytest.mark.parametrize(("heads", "of_keys", "size"), [(9, 3, 64), (8, 8, 128), (4, 1, 256), (6, 2, 80)])
+def test_packed_attention_and_its_gradient(heads: int, of_keys: int, size: int, window: int) -> None:
+    """Ragged sequences through flash attention, against each alone in float32."""
+    torch.manual_seed(0)
+    lengths = [5, 200, 1, 64, 64, 131]
+    shapes = [(heads, sum(lengths), size), *[(of_keys, sum(lengths), size)] * 2]
+    rough = [torch.randn(shape, device="cuda").bfloat16().requires_grad_() for shape in shapes]
+    exact = [x.detach().float().requires_grad_() for x in rough]
+    out = Packed(lengths).attend(0, *rough, size**-0.5, window)
+    parts = [x.split(lengths, dim=1) for x in exact]
+    wanted = torch.cat(
+        [causal(*(x[None] for x in qkv), size**-0.5, window)[0].transpose(0, 1) for qkv in zip(*parts, strict=True)]
+    )
+    assert (out - wanted).abs().max() < 0.03
+    weight = torch.randn_like(wanted)
+    (out * weight).sum().backward()
+    (wanted * weight).sum().backward()
+    for mine, theirs in zip(rough, exact, strict=True):
+        assert (mine.grad - theirs.grad).abs().max() < 0.02 * theirs.grad.abs().max()
