@@ -235,6 +235,22 @@ def get_model(name: str, tell: Callable[[str], None]) -> Path:
     return fetch.get(name, tell)
 
 
+def forecast(config: Config) -> "Ledger":
+    """Where the memory of a run would go. No weight is read."""
+    from longloop.learners import memory, shapes
+
+    rollout, shape = config.rollout, shapes.shape_of(config.model)
+    return memory.forecast(shape, config.model, config.learner, algorithm(config), rollout.context, rollout.concurrency)
+
+
+def free_memory(config: Config) -> int:
+    """Bytes that are free on the device that a config would train on."""
+    from longloop.learners import memory
+    from longloop.learners.model import placed
+
+    return memory.available(placed(config.model)[0])
+
+
 async def fresh_model(
     config: Config, folder: Path, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
 ) -> int:

@@ -37,6 +37,7 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
         )
         if book is not None:
             console.print(f"memory: {book}", soft_wrap=True)
+            run.note(memory=book.to_json())
         try:
             with Progress(config.steps, run.folder / "logs" / "train.log", console) as progress:
                 parts.rollouts.progress = parts.evaluation.progress = progress.attempts

@@ -119,6 +119,25 @@ def algos(name: Annotated[str | None, typer.Argument(help="Show one in full.")] 
 
 
 @app.command()
+def doctor(
+    config: Annotated[
+        Path, typer.Argument(help="A TOML file; `model.path=shape:NAME` asks for a model not fetched yet.")
+    ],
+    overrides: Overrides = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Foresee where memory will go.")] = False,
+    gpu_gib: Annotated[float | None, typer.Option(min=0.1, help="Ask for a GPU with so much free memory.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, in bytes.")] = False,
+) -> None:
+    """Look for what would go wrong before a run is started; so far, whether it fits into memory.
+
+    `longloop doctor configs/quickstart.toml --memory --gpu-gib 80 model.path=shape:qwen2.5-7b`
+    """
+    from longloop.cli import doctor as checks
+
+    checks.doctor(config, overrides or [], memory, gpu_gib, json)
+
+
+@app.command()
 def check(
     env: Annotated[str, typer.Argument(help="An environment's name, or `module:Class`.")],
     options: Annotated[list[str] | None, typer.Argument(help="Its options, as `key=value`.")] = None,

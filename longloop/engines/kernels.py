@@ -18,6 +18,8 @@ BLOCK = 64
 
 _PROGRAMS = 512
 """Enough programs to keep every processor of a large card busy."""
+_ALL = 2**30
+"""A window that nothing falls out of."""
 
 
 def write(k_TKD: Tensor, v_TKD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_T: Tensor, position_T: Tensor) -> None:
@@ -26,7 +28,8 @@ def write(k_TKD: Tensor, v_TKD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_T: 
     _write[(T, K)](
         *(k_TKD, v_TKD, k_SKCD, v_SKCD, slot_T, position_T),
         *(k_TKD.stride(0), k_TKD.stride(1), v_TKD.stride(0), v_TKD.stride(1)),
-        *(k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2), D),
+        *(k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
+        D=D,
         WIDTH=triton.next_power_of_2(D),
         num_warps=1,
     )
@@ -45,15 +48,15 @@ def decode(
     _decode[(B, K, parts)](
         *(q_BHD, k_SKCD, v_SKCD, part_BHPD, weight_BHP, slot_B, start_B),
         *(q_BHD.stride(0), q_BHD.stride(1), k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
-        *(scale, window, H // K, D, parts),
+        *(scale, window or _ALL, parts),
+        G=H // K,
+        D=D,
         ROWS=max(16, triton.next_power_of_2(H // K)),
-        WIDTH=triton.next_power_of_2(D),
-        KEYS=64 if D <= 128 else 32,
-        EXACT=q_BHD.dtype == torch.float32,
-        num_warps=4,
+        **_tile(q_BHD),
     )
     if parts > 1:
-        _merge[(B * H,)](part_BHPD, weight_BHP, out_BHD, D, PARTS=parts, WIDTH=triton.next_power_of_2(D), num_warps=1)
+        many, width = triton.next_power_of_2(parts), triton.next_power_of_2(D)
+        _merge[(B * H,)](part_BHPD, weight_BHP, out_BHD, D=D, PARTS=parts, MANY=many, WIDTH=width, num_warps=1)
     return out_BHD
 
 
@@ -66,20 +69,29 @@ def extend(q_THD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, block_N4: Tensor, scal
         *(q_THD, k_SKCD, v_SKCD, out_THD, block_N4),
         *(q_THD.stride(0), q_THD.stride(1), k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
         *(out_THD.stride(0), out_THD.stride(1)),
-        *(scale, window, H // K, D),
+        *(scale, window or _ALL),
+        G=H // K,
+        D=D,
         ROWS=BLOCK,
-        WIDTH=triton.next_power_of_2(D),
-        KEYS=64 if D <= 128 else 32,
-        EXACT=q_THD.dtype == torch.float32,
-        num_warps=4,
+        **_tile(q_THD),
     )
     return out_THD
+
+
+def _tile(q: Tensor) -> dict[str, int]:
+    """How many keys are taken at once, and how far ahead they are fetched: what fits into any card's shared memory."""
+    width = triton.next_power_of_2(q.shape[-1])
+    size = width * q.element_size()
+    keys = max(16, min(64, 16384 // size))
+    exact = q.dtype == torch.float32
+    ahead = 3 if size <= 128 else 2 if size < 1024 else 1
+    return {"WIDTH": width, "KEYS": keys, "EXACT": exact, "num_warps": 4, "num_stages": ahead}
 
 
 @triton.jit
 def _write(
     K_NEW, V_NEW, KEY, VALUE, SLOT, POSITION,
-    kn_t, kn_k, vn_t, vn_k, k_s, k_k, k_c, D, WIDTH: tl.constexpr,
+    kn_t, kn_k, vn_t, vn_k, k_s, k_k, k_c, D: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     t, h = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, WIDTH)
@@ -89,7 +101,10 @@ def _write(
 
 
 @triton.jit
-def _attend(q, m, total, acc, k_at, v_at, key, first, last, D, scale, stride, WIDTH: tl.constexpr, EXACT: tl.constexpr):
+def _attend(
+    q, m, total, acc, k_at, v_at, key, first, last, scale, stride,
+    D: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
     """Add one tile of keys, of which a row sees those from `first` to `last`, to the running softmax."""
     d = tl.arange(0, WIDTH)
     there = (key < tl.max(last) + 1)[:, None] & (d < D)[None, :]
@@ -110,13 +125,13 @@ def _attend(q, m, total, acc, k_at, v_at, key, first, last, D, scale, stride, WI
 @triton.jit
 def _decode(
     Q, KEY, VALUE, PART, WEIGHT, SLOT, START,
-    q_b, q_h, k_s, k_k, k_c, scale, window, G, D, parts,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
+    q_b, q_h, k_s, k_k, k_c, scale, window, parts,
+    G: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     b, h, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     place = tl.load(START + b)
     base = tl.load(SLOT + b).to(tl.int64) * k_s + h * k_k
-    begin = tl.maximum(place + 1 - window, 0) if window > 0 else 0
+    begin = tl.maximum(place + 1 - window, 0)
     each = tl.cdiv(tl.cdiv(place + 1 - begin, parts), KEYS) * KEYS
     low = begin + part * each
     high = tl.minimum(low + each, place + 1)
@@ -131,7 +146,7 @@ def _decode(
     for at in range(low, high, KEYS):
         key = at + tl.arange(0, KEYS)
         m, total, acc = _attend(
-            q, m, total, acc, KEY + base, VALUE + base, key, first, last, D, scale, k_c, WIDTH, EXACT
+            q, m, total, acc, KEY + base, VALUE + base, key, first, last, scale, k_c, D, WIDTH, EXACT
         )
     at_part = ((b * tl.num_programs(1) + h) * G + g) * parts + part
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
@@ -142,26 +157,22 @@ def _decode(
 
 
 @triton.jit
-def _merge(PART, WEIGHT, OUT, D, PARTS: tl.constexpr, WIDTH: tl.constexpr):
+def _merge(PART, WEIGHT, OUT, D: tl.constexpr, PARTS: tl.constexpr, MANY: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0)
-    d = tl.arange(0, WIDTH)
-    top = float("-inf")
-    for part in range(PARTS):
-        top = tl.maximum(top, tl.load(WEIGHT + row * PARTS + part))
-    total = 0.0
-    acc = tl.zeros((WIDTH,), tl.float32)
-    for part in range(PARTS):
-        share = tl.exp(tl.load(WEIGHT + row * PARTS + part) - top)
-        acc += share * tl.load(PART + (row * PARTS + part) * D + d, mask=d < D, other=0.0)
-        total += share
-    tl.store(OUT + row * D + d, (acc / total).to(OUT.dtype.element_ty), mask=d < D)
+    p, d = tl.arange(0, MANY), tl.arange(0, WIDTH)
+    weight = tl.load(WEIGHT + row * PARTS + p, mask=p < PARTS, other=float("-inf"))
+    share = tl.exp(weight - tl.max(weight, 0))
+    there = (p < PARTS)[:, None] & (d < D)[None, :]
+    part = tl.load(PART + (row * PARTS + p)[:, None] * D + d[None, :], mask=there, other=0.0)
+    out = tl.sum(share[:, None] * part, 0) / tl.sum(share, 0)
+    tl.store(OUT + row * D + d, out.to(OUT.dtype.element_ty), mask=d < D)
 
 
 @triton.jit
 def _extend(
     Q, KEY, VALUE, OUT, BLOCKS,
-    q_t, q_h, k_s, k_k, k_c, o_t, o_h, scale, window, G, D,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
+    q_t, q_h, k_s, k_k, k_c, o_t, o_h, scale, window,
+    G: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     block, h = tl.program_id(0), tl.program_id(1)
     row = tl.load(BLOCKS + block * 4)
@@ -177,12 +188,12 @@ def _extend(
         total = tl.zeros((ROWS,), tl.float32)
         acc = tl.zeros((ROWS, WIDTH), tl.float32)
         last = place + tl.minimum(i, rows - 1)
-        first = tl.maximum(last + 1 - window, 0) if window > 0 else tl.zeros((ROWS,), tl.int32)
+        first = tl.maximum(last + 1 - window, 0)
         low = tl.min(first) // KEYS * KEYS
         for at in range(low, place + rows, KEYS):
             key = at + tl.arange(0, KEYS)
             m, total, acc = _attend(
-                q, m, total, acc, KEY + base, VALUE + base, key, first, last, D, scale, k_c, WIDTH, EXACT
+                q, m, total, acc, KEY + base, VALUE + base, key, first, last, scale, k_c, D, WIDTH, EXACT
             )
         out = (acc / total[:, None]).to(OUT.dtype.element_ty)
         tl.store(OUT + (row + i)[:, None] * o_t + h * o_h + d[None, :], out, mask=mine)

@@ -106,7 +106,11 @@ class Run:
 
     def set_status(self, status: str) -> None:
         """running, finished, interrupted or failed."""
-        self._write_facts(read_facts(self.folder) | {"status": status})
+        self.note(status=status)
+
+    def note(self, **facts: Any) -> None:
+        """Add to run.json, or change what it says."""
+        self._write_facts(read_facts(self.folder) | facts)
 
     def __enter__(self) -> "Run":
         return self

@@ -1,0 +1,87 @@
+"""The Triton kernels compile for real cards, without one: types, and memory that every card has."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
+
+SHARED = {80: 99 * 1024, 90: 99 * 1024}
+"""Compute capability -> bytes of shared memory: a data-centre card has more, the smallest of the family has this."""
+
+_COMPILE = """
+import json, sys
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from longloop.engines import kernels
+
+def compiled(kernel, pointers, numbers, constants, card):
+    names = kernel.arg_names
+    types = pointers | {name: "fp32" if name == "scale" else "i32" for name in numbers}
+    hint = [["tt.divisibility", 16]]
+    aligned = {*pointers, *numbers} - {"scale", "window", "parts"}
+    attributes = {(names.index(name),): hint for name in aligned}
+    options = {name: constants.pop(name) for name in ("num_warps", "num_stages") if name in constants}
+    source = ASTSource(
+        fn=kernel,
+        signature={name: types.get(name, "constexpr") for name in names},
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs=attributes,
+    )
+    return triton.compile(source, target=GPUTarget("cuda", card, 32), options=options).metadata.shared
+
+found = []
+for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), (80, "bf16", 256), (80, "fp32", 256)):
+    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
+    tile = kernels._tile(torch.empty(1, size, dtype=dtype))
+    data = "*" + kind
+    shared = {
+        "decode": compiled(
+            kernels._decode,
+            dict.fromkeys(("Q", "KEY", "VALUE"), data)
+            | {"PART": "*fp32", "WEIGHT": "*fp32", "SLOT": "*i32", "START": "*i32"},
+            ("q_b", "q_h", "k_s", "k_k", "k_c", "scale", "window", "parts"),
+            {"G": 3, "D": size, "ROWS": 16} | tile,
+            card,
+        ),
+        "extend": compiled(
+            kernels._extend,
+            {"Q": data, "KEY": data, "VALUE": data, "OUT": data, "BLOCKS": "*i32"},
+            ("q_t", "q_h", "k_s", "k_k", "k_c", "o_t", "o_h", "scale", "window"),
+            {"G": 3, "D": size, "ROWS": kernels.BLOCK} | tile,
+            card,
+        ),
+        "merge": compiled(
+            kernels._merge,
+            {"PART": "*fp32", "WEIGHT": "*fp32", "OUT": data},
+            (),
+            {"D": size, "PARTS": 3, "MANY": 4, "WIDTH": tile["WIDTH"]},
+            card,
+        ),
+        "write": compiled(
+            kernels._write,
+            {"K_NEW": data, "V_NEW": data, "KEY": data, "VALUE": data, "SLOT": "*i32", "POSITION": "*i32"},
+            ("kn_t", "kn_k", "vn_t", "vn_k", "k_s", "k_k", "k_c"),
+            {"D": size, "WIDTH": tile["WIDTH"]},
+            card,
+        ),
+    }
+    found += [(card, kind, size, name, bytes) for name, bytes in shared.items()]
+print(json.dumps(found))
+"""
+
+
+def test_kernels_compile_and_fit() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILE], capture_output=True, text=True, env=environment, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 5 * 4
+    for card, kind, size, name, bytes in found:
+        assert bytes <= SHARED[card], f"{name} of {kind} with head size {size} takes {bytes} bytes on sm_{card}"
