@@ -168,6 +168,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--lora", type=int, default=0, help="also with adapters of this rank on all projections")
+    parser.add_argument("--compile", action="store_true", help="let torch.compile fuse the recorded pass")
     parser.add_argument("--no-generate", action="store_true")
     parser.add_argument("--vllm", action="store_true", help="also vLLM, where it is installed")
     options = parser.parse_args()
@@ -185,7 +186,9 @@ def main() -> None:
             module = common.random_model(shape, device=device)
             best = limit(module, batch, options.prompt + options.new / 2, speed)
             policy = common.policy(module, lora_rank=rank)
-            engine = NativeEngine(policy, _Silent(), slots=batch, step_tokens=16384, graphs=device == "cuda")
+            engine = NativeEngine(
+                policy, _Silent(), slots=batch, step_tokens=16384, graphs=device == "cuda", compile=options.compile
+            )
             engine_rate(engine, rows, 4)
             rates[f"engine, LoRA r={rank}" if rank else "engine"] = engine_rate(engine, rows, options.new)
             engine.release()

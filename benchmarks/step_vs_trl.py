@@ -177,7 +177,9 @@ def run_trl(steps: int, how: str, split: int) -> Report:
             task = opening.index(prompt[0]["content"])
             later = [tokenizer(words(task, turn, OBSERVED))["input_ids"] for turn in range(1, TURNS)]
             seen.append([tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False), *later])
-        episodes = run_generate(trainer.accelerator.unwrap_model(trainer.model), NEW, seen, keep_cache=how == "trl-cache")
+        episodes = run_generate(
+            trainer.accelerator.unwrap_model(trainer.model), NEW, seen, keep_cache=how == "trl-cache"
+        )
         mask = ([1] * NEW + [0] * OBSERVED) * (TURNS - 1) + [1] * NEW
         return {
             "prompt_ids": [ids[:OBSERVED] for ids, _ in episodes],

@@ -4,8 +4,8 @@ A slot keeps the keys, values and token ids of one sequence. Its ids say exactly
 reuse is a comparison of ids and can never be wrong: a session finds its own past, a group's second attempt finds the
 opening that the first has read.
 
-Shapes: S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single tokens, H query heads, K
-key/value heads, G query heads per key head, D head size.
+Shapes: L layers, S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single tokens, H query
+heads, K key/value heads, G query heads per key head, D head size.
 """
 
 from dataclasses import dataclass
@@ -61,12 +61,12 @@ class Slots:
         self.capacity = grown
         self.generation += 1
 
-    def layer(self, layer: int, like_KTD: Tensor) -> tuple[Tensor, Tensor]:
-        """A layer's keys and values, [S + 1, K, C, D]."""
+    def memory(self, like_KTD: Tensor) -> Tensor:
+        """The keys and values of all layers, [L, 2, S + 1, K, C, D]."""
         if self._kv is None:
             K, _, D = like_KTD.shape
             self._kv = like_KTD.new_zeros(self.layers, 2, self.count + 1, K, self.capacity, D)
-        return self._kv[layer, 0], self._kv[layer, 1]
+        return self._kv
 
     def common(self, ids: np.ndarray) -> np.ndarray:
         """For every slot, with how many of these ids its sequence begins, as far as it is known."""
@@ -133,7 +133,7 @@ class Reading:
         return self._masks[window]
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
-        k_SKCD, v_SKCD = self._slots.layer(layer, k_KTD)
+        k_SKCD, v_SKCD = self._slots.memory(k_KTD)[layer]
         outputs = []
         if self._count:
             B = self._count

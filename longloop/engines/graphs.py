@@ -11,6 +11,7 @@ Shapes: T tokens in the row, R spans, N blocks of queries, each padded.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Recording:
     """A function whose work on the device is recorded at once and can be done again."""
 
     def __init__(self, work: Callable[[], Tensor], pool: Any) -> None:
-        work()  # first outside the recording: kernels are compiled and memory is taken at first use
+        work()  # once outside the recording: kernels are compiled at first use
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool):
             self._result = work()
@@ -43,8 +44,10 @@ class Recording:
 
 
 class Graphs:
-    def __init__(self, model: Model, slots: Slots, recording: type[Recording] = Recording) -> None:
-        self._model, self._slots, self._recording = model, slots, recording
+    def __init__(
+        self, model: Model, slots: Slots, recording: type[Recording] = Recording, compile: bool = False
+    ) -> None:
+        self._model, self._slots, self._recording, self._compile = model, slots, recording, compile
         self._graphs: dict[tuple[int, int], _Graph] = {}
         self._generation = -1
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
@@ -57,7 +60,7 @@ class Graphs:
         single = row.singles == len(row.slot_R)
         size = (spans if single else max(_padded(int(row.count_R.sum())), spans + 1), spans)
         if size not in self._graphs:
-            self._graphs[size] = _Graph(self._model, self._slots, *size, self._recording, self._pool)
+            self._graphs[size] = _Graph(self._model, self._slots, *size, self._recording, self._pool, self._compile)
         return self._graphs[size].replay(row, temperature_R, uniform_R)
 
     def release(self) -> None:
@@ -71,7 +74,14 @@ class _Graph:
     """The pass for rows of up to so many tokens in up to so many spans; as many of each when they are single tokens."""
 
     def __init__(
-        self, model: Model, slots: Slots, tokens: int, spans: int, recording: type[Recording], pool: Any
+        self,
+        model: Model,
+        slots: Slots,
+        tokens: int,
+        spans: int,
+        recording: type[Recording],
+        pool: Any,
+        compile: bool,
     ) -> None:
         single = tokens == spans
         parts = [tokens, tokens, tokens, spans, 0 if single else 4 * (spans + tokens // kernels.BLOCK)]
@@ -92,7 +102,9 @@ class _Graph:
             token_R, logp_R = draw(model.logits(hidden_TD if single else hidden_TD[last_R]), *self._reals)
             return torch.stack([token_R.double(), logp_R.double()])
 
-        self._recording = recording(work, pool)
+        work()  # takes the slots' memory at first use
+        with model.compiled() if compile else nullcontext():
+            self._recording = recording(work, pool)
 
     def replay(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
         slots = self._slots
@@ -120,12 +132,10 @@ class _InPlace:
         self._slots, self._slot_T, self._position_T, self._block_N4 = slots, slot_T, position_T, block_N4
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
-        k_SKCD, v_SKCD = self._slots.layer(layer, k_KTD)
-        kernels.write(k_KTD.transpose(0, 1), v_KTD.transpose(0, 1), k_SKCD, v_SKCD, self._slot_T, self._position_T)
-        q_THD = q_HTD.transpose(0, 1)
-        if len(self._block_N4):
-            return kernels.extend(q_THD, k_SKCD, v_SKCD, self._block_N4, scale, window)
-        return kernels.decode(q_THD, k_SKCD, v_SKCD, self._slot_T, self._position_T, scale, window)
+        q_THD, k_TKD, v_TKD = (x.transpose(0, 1) for x in (q_HTD, k_KTD, v_KTD))
+        memory = self._slots.memory(k_KTD)
+        where = self._slot_T, self._position_T, self._block_N4
+        return kernels.attend(q_THD, k_TKD, v_TKD, memory, layer, *where, scale, window)
 
 
 def _padded(count: int) -> int:

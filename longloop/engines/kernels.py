@@ -4,7 +4,8 @@
 and a long sequence is divided among several programs whose partial results are merged. `extend` is for spans of new
 tokens, in blocks of queries. Both take all that varies from device tensors, so that a CUDA graph can replay them.
 
-Shapes: S slots, C capacity in tokens, B sequences, T tokens in the row, H query heads, K key/value heads, D head size.
+Shapes: L layers, S slots, C capacity in tokens, B sequences, T tokens in the row, N blocks, H query heads, K key/value
+heads, D head size.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,6 +21,35 @@ _PROGRAMS = 512
 """Enough programs to keep every processor of a large card busy."""
 _ALL = 2**30
 """A window that nothing falls out of."""
+
+
+@torch.library.custom_op("longloop::attend", mutates_args=("kv_L2SKCD",))
+def attend(
+    q_THD: Tensor,
+    k_TKD: Tensor,
+    v_TKD: Tensor,
+    kv_L2SKCD: Tensor,
+    layer: int,
+    slot_T: Tensor,
+    position_T: Tensor,
+    block_N4: Tensor,
+    scale: float,
+    window: int,
+) -> Tensor:
+    """Put new keys and values into their slots, then attend to what is there; without blocks, all are single tokens.
+
+    One operation, of which torch.compile need not know the inside, and the same for every layer.
+    """
+    k_SKCD, v_SKCD = kv_L2SKCD[layer, 0], kv_L2SKCD[layer, 1]
+    write(k_TKD, v_TKD, k_SKCD, v_SKCD, slot_T, position_T)
+    if len(block_N4):
+        return extend(q_THD, k_SKCD, v_SKCD, block_N4, scale, window)
+    return decode(q_THD, k_SKCD, v_SKCD, slot_T, position_T, scale, window)
+
+
+@attend.register_fake
+def _(q_THD: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(q_THD, memory_format=torch.contiguous_format)
 
 
 def write(k_TKD: Tensor, v_TKD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_T: Tensor, position_T: Tensor) -> None:
@@ -64,7 +94,7 @@ def extend(q_THD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, block_N4: Tensor, scal
     """Blocks of queries, each from one span: (first in the row, how many, slot, position of the first); 0 idle."""
     H, D = q_THD.shape[1:]
     K = k_SKCD.shape[1]
-    out_THD = torch.zeros_like(q_THD)
+    out_THD = torch.zeros_like(q_THD, memory_format=torch.contiguous_format)
     _extend[(block_N4.shape[0], H)](
         *(q_THD, k_SKCD, v_SKCD, out_THD, block_N4),
         *(q_THD.stride(0), q_THD.stride(1), k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),

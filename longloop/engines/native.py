@@ -45,17 +45,24 @@ class NativeEngine:
     slots: how many sessions keep their keys and values; more sessions work too, and re-read their past.
     step_tokens: at most this many tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: on a CUDA device, record the pass and replay it (graphs.py; needs Triton).
+    compile: let torch.compile fuse the recorded pass; takes a minute when a run starts.
     """
 
     def __init__(
-        self, policy: Model, chat: Chat, slots: int = 64, step_tokens: int = 4096, graphs: bool = False
+        self,
+        policy: Model,
+        chat: Chat,
+        slots: int = 64,
+        step_tokens: int = 4096,
+        graphs: bool = False,
+        compile: bool = False,
     ) -> None:
         self.model = policy
         self.slots = Slots(slots, policy.layers)
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode
-        self._pass = self._recorded() if graphs else Eager(policy, self.slots)
+        self._pass = self._recorded(compile) if graphs else Eager(policy, self.slots)
         self._step_tokens = step_tokens
         self._version = policy.version
         self._owner: dict[str, int] = {}
@@ -195,9 +202,9 @@ class NativeEngine:
         tail = self._decode(self.slots.ids[request.slot, begin:known].tolist())
         return any(stop in tail for stop in request.stop)
 
-    def _recorded(self) -> Pass:
+    def _recorded(self, compile: bool) -> Pass:
         from longloop.engines.graphs import Graphs
 
         if self.model.device.type != "cuda":
             raise UserError("engine.graphs=true needs a CUDA device; without one, leave it out.")
-        return Graphs(self.model, self.slots)
+        return Graphs(self.model, self.slots, compile=compile)

@@ -7,6 +7,7 @@ Shapes: R spans in the row, V vocabulary.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +32,10 @@ class Model(Protocol):
     def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Plan) -> Tensor: ...
 
     def logits(self, hidden_ND: Tensor) -> Tensor: ...
+
+    def compiled(self) -> AbstractContextManager[None]:
+        """Within it, `hidden` runs through torch.compile."""
+        ...
 
 
 class Pass(Protocol):

@@ -42,6 +42,7 @@ class Policy:
         self.version = 0
         self.layers: int = module.config.get_text_config().num_hidden_layers
         self.adapters: Any = None
+        self._compiled: list[Any] | None = None
         device, dtype = placed(config)
         self.bf16 = dtype == torch.bfloat16
         module.config.use_cache = False
@@ -116,6 +117,24 @@ class Policy:
             yield
         finally:
             self._backbone, self._head = mine
+
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Run the layers through torch.compile, which fuses what lies between their matrix products.
+
+        All layers are alike, so it is done once: a layer's number is no reason to do it again.
+        """
+        layers = self._backbone.layers
+        if self._compiled is None:
+            self._compiled = [torch.compile(layer._call_impl, fullgraph=True, dynamic=True) for layer in layers]
+        with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+            for layer, call in zip(layers, self._compiled, strict=True):
+                layer._compiled_call_impl = call
+            try:
+                yield
+            finally:
+                for layer in layers:
+                    layer._compiled_call_impl = None
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:

@@ -14,8 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
 
 from longloop.engines import graphs, kernels
+from longloop.engines.native import NativeEngine
 from longloop.types import Sampled
-from tests.families import assert_same, engine_of, plain_module, talk
+from tests.families import CHAT, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(9, 3, 64), (4, 4, 80), (8, 1, 16), (2, 1, 256)]
@@ -124,6 +125,28 @@ def test_replayed_passes_sample_what_plain_ones_do(
             assert_same(turn, same, 1e-4)
     engine.release()
     assert engine.slots.bytes == 0
+
+
+def test_a_compiled_pass_is_compiled_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for single tokens and once for spans, adapters and all; and it samples what the plain one does."""
+    monkeypatch.setattr(kernels, "_PROGRAMS", 1)
+    module = plain_module("llama")
+    engine = NativeEngine(policy_of(module, lora_rank=4), CHAT)
+    engine._pass = graphs.Graphs(engine.model, engine.slots, Again, compile=True)
+    compiled = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    plain = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda call, **options: plain(call, backend=backend, **options))
+    try:
+        said = sample(engine, prompt(0, 5), max_tokens=4)
+    finally:
+        torch._dynamo.reset()
+    assert_same(said, sample(engine_of(module), prompt(0, 5), max_tokens=4), 1e-4)
+    assert len(compiled) == 2 and engine.model.layers == 3
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 12, 13, 100, 129, 4000])
