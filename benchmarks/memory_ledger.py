@@ -2,22 +2,28 @@
 
     .venv/bin/python benchmarks/memory_ledger.py [--model 135m|small] [--trajectories 4] [--tokens 256]
 
-Prints two Markdown tables for docs/memory.md. The ledger is what `longloop.learners.memory` says beforehand. The peaks
-are the process's own (VmHWM, less what the imports took), each in a process of its own, for two updates in a row, so
-that the optimiser's state is there when the second one's activations are. Each is taken twice: as it is, and with every
-large block returned to the system as soon as it is freed (slow, but then the peak is memory in use, and the difference
-is what glibc's malloc keeps). The steps:
+Prints three Markdown tables for docs/memory.md. The ledger is what `longloop.learners.memory` foresees.
+
+The peaks of the second table are the process's own (VmHWM, less what the imports took), each in a process of its own,
+for two updates in a row, so that the optimiser's state is there when the second one's activations are. Each is taken
+twice: as it is, and with every large block returned to the system as soon as it is freed (slow, but then the peak is
+memory in use, and the difference is what glibc's malloc keeps). The steps:
 
     loop                a LOOP update, by the learner
     supervised          the negative log-likelihood of the same action tokens, by the same learner
     transformers        the same without longloop: model(input_ids, labels=labels).loss, AdamW (and peft for LoRA)
+
+The third holds the forecast against small models of other shapes. There the real peak is what is held between updates
+(weights, adapters, moments) and, above it, the most that the second of two updates of three micro-batches had at once
+of what it allocated: torch's profiler notes every block that its allocator takes and gives back.
 """
 
 import argparse
 import asyncio
 import json
 import random
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import common
@@ -30,6 +36,16 @@ STEPS = {
 }
 RANKS = (0, 16)
 """Full fine-tuning, and LoRA."""
+SIZES = {
+    "Llama, tied": ("llama", 2048, 128, 384, 4, 8, 2, True),
+    "Llama, large vocabulary, untied": ("llama", 16000, 128, 384, 4, 8, 2, False),
+    "Qwen2.5, untied": ("qwen2", 3000, 192, 768, 3, 6, 2, False),
+    "Qwen3, tied": ("qwen3", 8000, 160, 480, 5, 5, 1, True),
+    "Gemma 3, tied": ("gemma3_text", 6000, 128, 512, 4, 4, 2, True),
+}
+"""Of the third table: type, vocabulary, hidden, MLP, layers, heads, key/value heads, whether head and embedding are one."""
+TOKENS, CHUNK = 512, 128
+"""Of a micro-batch there, and of the logits at once."""
 TURN = 32
 """Observed and sampled tokens of a turn, in turns: half of all tokens are trained on."""
 
@@ -95,11 +111,10 @@ def measure(options: argparse.Namespace) -> dict[str, int]:
         return {"peak": common.peak_bytes() - imports}
     learner = learner_for(options.model, options.lora, options.trajectories * options.tokens)
     if options.only == "ledger":
-        book = memory.ledger(learner, options.tokens, options.trajectories)
-        return asdict(book) | {
-            "update": book.update,
-            "kv_held": kv_bytes(learner, options.trajectories, options.tokens),
-        }
+        policy = learner.policy
+        asked = (policy.module.config, policy.config, learner.config, learner.algo)
+        book = memory.forecast(*asked, options.tokens, options.trajectories)
+        return book.to_json() | {"kv_held": kv_bytes(learner, options.trajectories, options.tokens)}
     for step in (1, 2):
         now = learner.logprobs(samples)
         batch = [replace(sample, logprobs=row) for sample, row in zip(samples, now, strict=True)]
@@ -164,6 +179,72 @@ def main() -> None:
         for exact in (False, True)
     }
     print_peaks(peaks, {rank: book["update"] for rank, book in books.items()})
+    print_forecasts()
+
+
+def print_forecasts() -> None:
+    print(f"| {TOKENS} tokens a micro-batch, chunks of {CHUNK}; MB | trained | activations | real | foreseen | ratio |")
+    print("|---|---|---|---:|---:|---:|")
+    for name in SIZES:
+        for rank in RANKS:
+            for checkpointing in (False, True):
+                real, foreseen = both(name, rank, checkpointing)
+                print(
+                    f"| {name} | {f'LoRA r={rank}' if rank else 'full'} | {'recomputed' if checkpointing else 'kept'} "
+                    f"| {real / 1e6:.1f} | {foreseen / 1e6:.1f} | {foreseen / real:.3f} |"
+                )
+
+
+def both(name: str, rank: int, checkpointing: bool) -> tuple[int, int]:
+    """The real peak of an update of a small random model, and the one that was foreseen."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from longloop.algos.loop import Loop
+    from longloop.config import LearnerConfig, ModelConfig
+    from longloop.learners import memory
+    from longloop.learners.local import LocalLearner
+    from longloop.learners.model import Policy
+    from longloop.types import Minibatch
+
+    family, vocabulary, hidden, mlp, layers, heads, kv_heads, tied = SIZES[name]
+    shape = AutoConfig.for_model(
+        family,
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        tie_word_embeddings=tied,
+        **({"head_dim": 32} if family != "llama" else {}),
+        **({"sliding_window": 100} if family == "gemma3_text" else {}),
+        **{"bos_token_id": None, "eos_token_id": None, "pad_token_id": None},
+    )
+    torch.manual_seed(0)
+    algo, model = Loop(kl_guard=1e9), ModelConfig(device="cpu", dtype="float32", lora_rank=rank)
+    config = LearnerConfig(micro_tokens=TOKENS, chunk=CHUNK, checkpointing=checkpointing)
+    policy = Policy(AutoModelForCausalLM.from_config(shape), None, model)
+    learner = LocalLearner(policy, algo, config, temperature=1.0, seed=0)
+    minibatch = Minibatch(made_up(3, TOKENS, vocabulary), 3.0, step=1, on_policy=False)
+    assert not learner.update(minibatch, algo.loss).stop
+    moments = [x for state in learner.optimiser.state.values() for x in state.values()]
+    held = sum(x.nbytes for x in [*policy.module.parameters(), *moments])
+    real = held + allocated(lambda: learner.update(minibatch, algo.loss))
+    return real, memory.forecast(shape, model, config, algo, TOKENS, sessions=1).update
+
+
+def allocated(work: Callable[[], object]) -> int:
+    """The most bytes that work had at once of what it allocated, by torch's own record."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        work()
+    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
 
 
 def print_ledger(books: dict[int, dict[str, int]]) -> None:
@@ -171,10 +252,12 @@ def print_ledger(books: dict[int, dict[str, int]]) -> None:
     rows = {
         "weights": "weights",
         "adapters": "adapters",
+        "masters": "float32 masters (none in float32)",
         "gradients": "gradients",
         "optimiser": "optimiser (two moments)",
         "second_copy": "second copy for a reference policy (LOOP has none)",
         "activations": "activations",
+        "working": "working memory",
         "update": "**update, in all**",
         "kv": "KV cache while sampling",
         "kv_held": "KV cache, as the engine held it",
@@ -197,6 +280,7 @@ def print_peaks(peaks: dict[tuple[str, int, bool], int], ledger: dict[int, int])
     for step in list(STEPS)[1:]:
         row(f"LOOP / {STEPS[step]}", [f"{peaks['loop', *at] / peaks[step, *at]:.2f}" for at in columns])
     row("LOOP / its ledger", [f"{peaks['loop', *at] / ledger[at[0]]:.2f}" for at in columns])
+    print()
 
 
 if __name__ == "__main__":

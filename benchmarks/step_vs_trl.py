@@ -2,9 +2,13 @@
 
     python3 -m venv .bench/trl && .bench/trl/bin/pip install -c constraints.txt -r benchmarks/requirements-trl.txt
     .bench/trl/bin/python benchmarks/step_vs_trl.py [--repeats 3] [--steps 3] [--threads 1] [--split 1]
+    python benchmarks/step_vs_trl.py --errands --tasks 16 --attempts 8 --new 60 --sides longloop trl-rollout trl-cache
 
-Both sides: the same random model in float32, 4 tasks x 6 attempts, 4 turns of exactly 32 sampled tokens, 40 observed
-tokens before each, one optimiser step on one pass over all trajectories, no KL term. The sides:
+Both sides: the same model, so many tasks x attempts, turns of exactly so many sampled tokens, one optimiser step on one
+pass over all trajectories, no KL term. Without `--errands` the model is random and what is observed are random words.
+With it the model is SmolLM2 (`longloop models get smollm2`) and the environment is Errands: before each turn the
+expert's own action is done, and what comes back is observed, whatever the model said. float32 on a CPU, bfloat16 on a
+GPU. The sides:
 
     longloop        LOOP with epochs=1, its own rollouts, engine and learner
     longloop-2      LOOP with epochs=2, the paper's setting: the same rollouts, twice the updates
@@ -26,15 +30,74 @@ import random
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import common
 import torch
 
-TASKS, ATTEMPTS, TURNS, NEW, OBSERVED = 4, 6, 4, 32, 40
-TOKENS = TASKS * ATTEMPTS * TURNS * (NEW + OBSERVED)
 SIDES = ("longloop", "trl", "trl-rollout", "trl-cache", "longloop-2")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What every side does in a step."""
+
+    tasks: int
+    attempts: int
+    turns: int
+    new: int
+    observed: int
+    """Tokens before each turn, where the environment is not Errands."""
+    errands: bool
+    split: int
+    """Micro-batches of an update."""
+
+    @property
+    def trajectories(self) -> int:
+        return self.tasks * self.attempts
+
+    def module(self) -> Any:
+        if not self.errands:
+            return common.random_model("small" if DEVICE == "cpu" else "135m", device=DEVICE)
+        from transformers import AutoModelForCausalLM
+
+        from longloop.learners.fetch import found
+
+        dtype = torch.float32 if DEVICE == "cpu" else torch.bfloat16
+        return AutoModelForCausalLM.from_pretrained(found("smollm2"), dtype=dtype).to(DEVICE)
+
+    def tokenizer(self) -> Any:
+        if not self.errands:
+            return common.word_tokenizer(self.module().config.vocab_size)
+        from transformers import AutoTokenizer
+
+        from longloop.learners.fetch import found
+
+        return AutoTokenizer.from_pretrained(found("smollm2"))
+
+    async def conversation(self, task: int) -> AsyncIterator[list[Any]]:
+        """What arrives before each turn, made as it is asked for."""
+        from longloop.types import Message
+
+        if not self.errands:
+            for turn in range(self.turns):
+                # One less after the first: an action that was cut is closed by an end token, which is observed, too.
+                yield [Message("user", words(task, turn, self.observed - common.FRAMING - (turn > 0)))]
+            return
+        from longloop.envs.errands.env import Errands
+
+        env = Errands()
+        short = ("phone-number-of-someone", "next-meeting", "cost-of-last-order")  # done in three turns
+        chosen = [one for one in Errands.tasks("train") if one.scenario not in short][task]
+        expert = env.expert(chosen)
+        messages = list(env.start(chosen))
+        for _ in range(self.turns):
+            yield messages
+            messages = list(env.step(Message("assistant", expert.act(messages))).messages)
+        env.finish()
 
 
 def words(task: int, turn: int, count: int) -> str:
@@ -68,7 +131,7 @@ class Report:
         self._start()
 
 
-def run_longloop(steps: int, epochs: int, split: int) -> Report:
+def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     from longloop.algos.loop import Loop
     from longloop.config import Config, LearnerConfig, RolloutConfig
     from longloop.engines.native import NativeEngine
@@ -80,42 +143,41 @@ def run_longloop(steps: int, epochs: int, split: int) -> Report:
     from longloop.types import Message, Outcome, Sampled, Step, Task
 
     class Fixed:
-        """Says what was fixed beforehand, whatever the agent does."""
+        """Says what it would have said anyway, whatever the agent does."""
 
         async def start(self, task: Task) -> Sequence[Message]:
-            self._task, self._turn, self._said = task.data["number"], 0, ""
-            return [Message("user", words(self._task, 0, OBSERVED - common.FRAMING))]
+            self._turn, self._said = 0, ""
+            self._conversation = load.conversation(task.data["number"])
+            return await anext(self._conversation)
 
         async def step(self, action: Message) -> Step:
             self._turn += 1
             self._said += action.content
-            if self._turn == TURNS:
-                return Step(done=True)
-            # One less: an action that was cut is closed by an end token, which is observed, too.
-            return Step([Message("user", words(self._task, self._turn, OBSERVED - common.FRAMING - 1))])
+            return Step(done=True) if self._turn == load.turns else Step(await anext(self._conversation))
 
         async def finish(self) -> Outcome:
             return Outcome(reward_of(self._said), success=False)
 
     class Exactly(NativeEngine):
-        """Never stops before its limit, so that every turn has NEW tokens."""
+        """Never stops before its limit, so that every turn has as many tokens."""
 
         async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
             return await super().sample(ids, **options | {"stop_ids": frozenset()})
 
-    policy = common.policy(common.random_model("small"))
-    algo = Loop(k=ATTEMPTS, epochs=epochs, drop_below=0.0)
-    learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=TOKENS // split), temperature=1.0, seed=0)
+    policy = common.policy(load.module(), load.tokenizer())
+    algo = Loop(k=load.attempts, epochs=epochs, drop_below=0.0)
+    micro = load.trajectories * load.turns * (load.new + load.observed) // load.split
+    learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=micro), temperature=1.0, seed=0)
     chat = Chat(policy.tokenizer)
-    limits = RolloutConfig(max_turns=TURNS, turn_tokens=NEW, concurrency=TASKS * ATTEMPTS, enough=1.0)
-    engine = Exactly(policy, chat, slots=TASKS * ATTEMPTS)
+    limits = RolloutConfig(max_turns=load.turns, turn_tokens=load.new, concurrency=load.trajectories, enough=1.0)
+    engine = Exactly(policy, chat, slots=load.trajectories, graphs=DEVICE != "cpu")
     rollouts = GroupRollouts(Setting(Fixed, chat, engine, limits, 1.0), "benchmark")
     config = Config(env={"name": "fixed"})
-    tasks = TaskStream([Task(str(n), "train", {"number": n}) for n in range(TASKS)], seed=0)
+    tasks = TaskStream([Task(str(n), "train", {"number": n}) for n in range(load.tasks)], seed=0)
 
     async def train(report: Report) -> None:
         for step in range(1, steps + 1):  # as in longloop/train.py, less the store
-            groups = await algo.collect(rollouts, tasks, TASKS)
+            groups = await algo.collect(rollouts, tasks, load.tasks)
             report.collected()
             samples = algo.credit(groups, learner)
             updates = [learner.update(part, algo.loss) for part in schedule(config, algo, groups, samples, step)]
@@ -128,7 +190,7 @@ def run_longloop(steps: int, epochs: int, split: int) -> Report:
     return report
 
 
-def run_trl(steps: int, how: str, split: int) -> Report:
+def run_trl(steps: int, how: str, load: Load) -> Report:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -136,6 +198,10 @@ def run_trl(steps: int, how: str, split: int) -> Report:
     from engine_vs_generate import run_generate
     from transformers import PreTrainedTokenizerFast, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
+
+    from longloop.tokens.chat import Chat
+    from longloop.tokens.transcript import Transcript
+    from longloop.types import Sampled
 
     class EveryTurnIsACall(PreTrainedTokenizerFast):
         """A random model calls no tool; so whatever it says is read as a call of the one there is."""
@@ -159,34 +225,44 @@ def run_trl(steps: int, how: str, split: int) -> Report:
             """
             self._turn += 1
             self._said += text
-            return words(self._task, self._turn, OBSERVED - common.FRAMING)
+            return words(self._task, self._turn, load.observed - common.FRAMING)
 
         def get_reward(self) -> float:
             return reward_of(self._said)
 
-    plain = common.word_tokenizer(common.SHAPES["small"]["vocab_size"])
-    tokenizer = EveryTurnIsACall(tokenizer_object=plain.backend_tokenizer, eos_token="<|end|>", pad_token="<|end|>")
-    tokenizer.chat_template = plain.chat_template
-    tokenizer.response_template = {}  # there is one, TRL wants to see; `parse_response` above is what reads
-    opening = [words(task, 0, OBSERVED - common.FRAMING) for task in range(TASKS)]
-    data = {"prompt": [[{"role": "user", "content": text}] for text in opening], "task": list(range(TASKS))}
+    tokenizer = load.tokenizer()
+    if how == "trl":
+        template, backend = tokenizer.chat_template, tokenizer.backend_tokenizer
+        tokenizer = EveryTurnIsACall(tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>")
+        tokenizer.chat_template = template
+        tokenizer.response_template = {}  # there is one, TRL wants to see; `parse_response` above is what reads
+    chat = Chat(tokenizer)
+    numbers = [f"{task}" for task in range(load.tasks)]
+    opening = [words(task, 0, load.observed - common.FRAMING) for task in range(load.tasks)]
+    asked = opening if how == "trl" else numbers  # a rollout_func makes its own prompts
+    data = {"prompt": [[{"role": "user", "content": text}] for text in asked], "task": list(range(load.tasks))}
+
+    async def observations(task: int) -> list[list[int]]:
+        """The ids before each turn, as a rollout that keeps to the sampled tokens must make them."""
+        transcript, seen = Transcript(chat), []
+        async for messages in load.conversation(task):
+            seen.append(list(transcript.receive(messages)[0]))
+            transcript.act(Sampled((chat.encode("w1")[0],) * load.new, (0.0,) * load.new, "length"))
+        return seen
 
     def rollout(prompts: list[list[dict[str, str]]], trainer: Any) -> dict[str, Any]:
-        seen = []
-        for prompt in prompts:
-            task = opening.index(prompt[0]["content"])
-            later = [tokenizer(words(task, turn, OBSERVED))["input_ids"] for turn in range(1, TURNS)]
-            seen.append([tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False), *later])
-        episodes = run_generate(
-            trainer.accelerator.unwrap_model(trainer.model), NEW, seen, keep_cache=how == "trl-cache"
-        )
-        mask = ([1] * NEW + [0] * OBSERVED) * (TURNS - 1) + [1] * NEW
-        return {
-            "prompt_ids": [ids[:OBSERVED] for ids, _ in episodes],
-            "completion_ids": [ids[OBSERVED:] for ids, _ in episodes],
-            "logprobs": [[next(logp) if m else 0.0 for m in mask] for logp in (iter(lp) for _, lp in episodes)],
-            "env_mask": [mask for _ in episodes],
-        }
+        seen = [asyncio.run(observations(numbers.index(prompt[0]["content"]))) for prompt in prompts]
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        episodes = run_generate(model, load.new, seen, keep_cache=how == "trl-cache")
+        made: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": []}
+        for (ids, logprobs), turns in zip(episodes, seen, strict=True):
+            mask = [m for more in turns for m in [0] * len(more) + [1] * load.new][len(turns[0]) :]
+            values = iter(logprobs)
+            made["prompt_ids"].append(ids[: len(turns[0])])
+            made["completion_ids"].append(ids[len(turns[0]) :])
+            made["logprobs"].append([next(values) if m else 0.0 for m in mask])
+            made["env_mask"].append(mask)
+        return made
 
     def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [reward_of(str(ids)) for ids in completion_ids]
@@ -207,20 +283,20 @@ def run_trl(steps: int, how: str, split: int) -> Report:
     options = GRPOConfig(
         output_dir=".bench/trl-out",
         max_steps=steps,
-        per_device_train_batch_size=TASKS * ATTEMPTS // split,
-        gradient_accumulation_steps=split,
-        num_generations=ATTEMPTS,
-        max_completion_length=TURNS * NEW + (TURNS - 1) * OBSERVED,
-        max_tool_calling_iterations=TURNS - 1,
-        generation_kwargs={"min_new_tokens": NEW, "max_new_tokens": NEW},
+        per_device_train_batch_size=load.trajectories // load.split,
+        gradient_accumulation_steps=load.split,
+        num_generations=load.attempts,
+        max_completion_length=4096 if load.errands else load.turns * load.new + (load.turns - 1) * load.observed,
+        max_tool_calling_iterations=load.turns - 1,
+        generation_kwargs={"min_new_tokens": load.new, "max_new_tokens": load.new},
         loss_type="grpo",
         scale_rewards="none",
         beta=0.0,
         learning_rate=5e-5,
         weight_decay=0.01,
         gradient_checkpointing=False,
-        bf16=False,
-        use_cpu=True,
+        bf16=DEVICE != "cpu",
+        use_cpu=DEVICE == "cpu",
         report_to="none",
         logging_strategy="no",
         save_strategy="no",
@@ -228,9 +304,7 @@ def run_trl(steps: int, how: str, split: int) -> Report:
     )
     way = {"environment_factory": Fixed} if how == "trl" else {"rollout_func": rollout, "reward_funcs": reward}
     dataset = Dataset.from_dict(data)
-    trainer = Timed(
-        common.random_model("small"), args=options, train_dataset=dataset, processing_class=tokenizer, **way
-    )
+    trainer = Timed(load.module(), args=options, train_dataset=dataset, processing_class=tokenizer, **way)
     trainer.add_callback(OnStep())
     report = Report()
     trainer.train()
@@ -242,22 +316,31 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="processes of each side, A B A B")
     parser.add_argument("--steps", type=int, default=3, help="measured steps in each process, after one to warm up")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--split", type=int, default=1, help="micro-batches of an update; divides 24")
+    parser.add_argument("--split", type=int, default=1, help="micro-batches of an update; divides the trajectories")
+    parser.add_argument("--tasks", type=int, default=4)
+    parser.add_argument("--attempts", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=4, help="with --errands at most 4")
+    parser.add_argument("--new", type=int, default=32, help="tokens sampled a turn")
+    parser.add_argument("--observed", type=int, default=40, help="tokens observed before a turn")
+    parser.add_argument("--errands", action="store_true", help="SmolLM2 in Errands; not for the side `trl`")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--only", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    numbers = (options.tasks, options.attempts, options.turns, options.new, options.observed)
+    load = Load(*numbers, errands=options.errands, split=options.split)
     if options.only:
         steps = options.steps + 1
         if options.only.startswith("longloop"):
-            report = run_longloop(steps, 2 if options.only == "longloop-2" else 1, options.split)
+            report = run_longloop(steps, 2 if options.only == "longloop-2" else 1, load)
         else:
-            report = run_trl(steps, options.only, options.split)
+            report = run_trl(steps, options.only, load)
         print(json.dumps({"steps": report.steps[1:], "peak": common.peak_bytes()}))
         return
     print(common.machine())
-    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    runs: dict[str, list[dict[str, Any]]] = {side: [] for side in options.sides}
     for _ in range(options.repeats):
-        for side in SIDES:
+        for side in options.sides:
             printed = common.run_alone(__file__, "--only", side, *sys.argv[1:])
             runs[side].append(json.loads(printed.splitlines()[-1]))
     print_table(runs)
