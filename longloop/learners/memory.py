@@ -1,20 +1,32 @@
-"""Where memory goes, measured; and whether the longest allowed trajectory will fit, before the first step.
+"""Where memory goes, foreseen; and whether the longest allowed trajectory will fit, before the first step.
 
-Activations are counted as what autograd keeps for the backward pass, on two short sequences; they grow linearly with
-the number of tokens, which gives the figure for the longest one. On a GPU that longest one is then run for real.
+The learner's own update is followed on tensors without content (shapes.py): every tensor that an operation returns is
+counted until it is given up, at the full length of the largest micro-batch. So what is kept for the backward pass and
+what an operation needs while it runs are those of the real update, and nothing is computed and no weight is read. Not
+seen is what a kernel allocates within itself and what an allocator keeps for later. On a GPU the longest trajectory is
+then also run for real.
 """
 
 import os
+import weakref
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedConfig
 
+from longloop.algos.base import Algorithm
+from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners.local import LocalLearner
-from longloop.types import Minibatch, Sample, UserError
+from longloop.learners.shapes import Blank, weightless
+from longloop.types import Batch, Metrics, Minibatch, Sample, Scored, UserError
 
-_SHORT, _LONG = 64, 192
-"""Tokens of the two measured sequences."""
+_FOLLOWED = 2**17
+"""Tokens of a micro-batch that are followed one and all; a larger one is extrapolated, for then all grows linearly."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +35,16 @@ class Ledger:
 
     weights: int
     adapters: int
+    masters: int
+    """The float32 copies of what is trained, where the model itself is in bfloat16."""
     gradients: int
     optimiser: int
     second_copy: int
+    """The reference policy of an algorithm that needs one, where there are no adapters to turn off."""
     activations: int
-    """Of the largest micro-batch."""
+    """What the largest micro-batch keeps for its backward pass."""
+    working: int
+    """What operations need beyond that while they run, at the worst moment of forward and backward."""
     kv: int
     """Of all sessions at full length; given back before the update."""
 
@@ -36,49 +53,73 @@ class Ledger:
         return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in parts.items())
 
     @property
+    def held(self) -> int:
+        """From the first update to the last, whatever is done."""
+        return self.weights + self.adapters + self.masters + self.optimiser + self.second_copy
+
+    @property
     def update(self) -> int:
-        return self.weights + self.adapters + self.gradients + self.optimiser + self.second_copy + self.activations
+        """At the worst moment of an update that has several micro-batches, so that gradients are held meanwhile."""
+        return self.held + self.gradients + self.activations + self.working
 
     @property
     def collect(self) -> int:
         """While sampling there are no gradients and no activations worth the name."""
-        return self.weights + self.adapters + self.optimiser + self.second_copy + self.kv
+        return self.held + self.kv
 
     @property
     def peak(self) -> int:
         return max(self.update, self.collect)
 
+    def to_json(self) -> dict[str, int]:
+        return asdict(self) | {"update": self.update, "collect": self.collect, "peak": self.peak}
 
-def ledger(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
-    """What a run will need when its longest trajectory has this many tokens and so many sessions are open."""
-    trained = sum(p.nbytes for p in learner.parameters.values())
-    everything = sum(p.nbytes for p in learner.policy.module.parameters())
-    adapters = sum(p.nbytes for p in learner.policy.trainable().values()) if learner.policy.adapters else 0
-    copy = learner.second_copy
-    a, b = _activation_bytes(learner, _SHORT), _activation_bytes(learner, _LONG)
-    per_token = (b - a) / (_LONG - _SHORT)
-    tokens = max(longest, learner.config.micro_tokens)
+
+def forecast(
+    shape: PreTrainedConfig,
+    model: ModelConfig,
+    config: LearnerConfig,
+    algo: Algorithm,
+    longest: int,
+    sessions: int,
+) -> Ledger:
+    """What training a model of this shape needs when its longest trajectory has so many tokens."""
+    try:
+        learner = weightless(shape, model, config, algo)
+        forward, peak = _followed(learner, longest)
+    except (NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"The memory of a model of type {shape.model_type!r} cannot be foreseen, for it does not run on tensors "
+            f"without content: {str(error).strip().splitlines()[0]} Set learner.memory_check=false to train it "
+            "without a forecast."
+        ) from error
+    policy, copy, head = learner.policy, learner.second_copy, learner.value_head
+    trained = _bytes(learner.parameters.values())
+    adapters = _bytes(policy.trainable().values()) if policy.adapters else 0
     return Ledger(
-        weights=everything - adapters,
+        weights=_bytes(policy.module.parameters()) - adapters + (_bytes(head.parameters()) if head else 0),
         adapters=adapters,
+        masters=_bytes(learner.masters.apart.values()),
         gradients=trained,
-        optimiser=2 * trained + sum(master.nbytes for master in learner.masters.apart.values()),
-        second_copy=0 if copy is None else sum(p.nbytes for p in copy.parameters()),
-        activations=int(a + per_token * (tokens - _SHORT)),
-        kv=kv_bytes_per_token(learner) * longest * sessions,
+        optimiser=2 * trained,
+        second_copy=_bytes(copy.parameters()) if copy else 0,
+        activations=forward - trained,
+        working=peak - forward,
+        kv=_kv_bytes_per_token(shape, policy.bf16) * longest * (sessions + 1),
     )
 
 
 def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
     """Refuse a run whose longest trajectory would not fit, and say what to lower."""
-    book = ledger(learner, longest, sessions)
-    room = _available(learner.policy.device)
-    needed = book.peak - book.weights - book.adapters - book.second_copy  # these are in memory already
+    policy = learner.policy
+    book = forecast(policy.module.config, policy.config, learner.config, learner.algo, longest, sessions)
+    room = available(policy.device)
+    needed = book.peak - book.weights - book.adapters - book.masters - book.second_copy  # these are in memory already
     if needed > room:
         raise UserError(_advice(book, needed, room, longest))
-    if learner.policy.device.type == "cuda":
+    if policy.device.type == "cuda":
         try:
-            _backward(learner, longest)
+            learner.gradient(_made_up(_lengths(longest, max(longest, learner.config.micro_tokens))), _loss)
         except torch.cuda.OutOfMemoryError:
             raise UserError(_advice(book, needed, room, longest)) from None
         finally:
@@ -87,44 +128,7 @@ def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
     return book
 
 
-def kv_bytes_per_token(learner: LocalLearner) -> int:
-    config = learner.policy.module.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * heads * size * (2 if learner.policy.bf16 else 4)
-
-
-def _activation_bytes(learner: LocalLearner, tokens: int) -> int:
-    """What autograd keeps between forward and backward, each storage once, the weights not counted."""
-    own = {p.untyped_storage().data_ptr() for p in learner.policy.module.parameters()}
-    kept: dict[int, int] = {}
-
-    def note(x: torch.Tensor) -> torch.Tensor:
-        storage = x.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
-        _backward(learner, tokens)
-    learner.optimiser.zero_grad()
-    return sum(kept.values())
-
-
-def _backward(learner: LocalLearner, tokens: int) -> None:
-    """Forward and backward over one made-up sequence of which every token but the first is an action."""
-    sample = Sample(
-        ids=(1,) * tokens,
-        mask=(0,) + (1,) * (tokens - 1),
-        logprobs=(0.0,) * tokens,
-        turns=(0,) * tokens,
-        advantages=(1.0,) * tokens,
-        weights=(1.0,) * tokens,
-    )
-    learner.gradient(Minibatch([sample], 1.0, step=1, on_policy=False), lambda s, b: (s.logp_N.sum(), {}))
-
-
-def _available(device: torch.device) -> int:
+def available(device: torch.device) -> int:
     """Free bytes: of the card, or of the machine within its control group's limit."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
@@ -136,6 +140,104 @@ def _available(device: torch.device) -> int:
     if limit.exists() and used.exists() and limit.read_text().strip() != "max":
         free = min(free, int(limit.read_text()) - int(used.read_text()))
     return free
+
+
+class _Live(TorchDispatchMode):
+    """Counts the bytes of every storage from the operation that returns it until nobody holds it."""
+
+    def __init__(self, known: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.bytes = self.peak = 0
+        # Storages are known by their addresses, which are used again; so each is forgotten as it goes.
+        self._seen: dict[int, Any] = {x.untyped_storage()._cdata: None for x in known}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for x in tree_leaves(out):
+            if isinstance(x, torch.Tensor):
+                self._count(x.untyped_storage())
+        return out
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage._cdata, storage.nbytes()
+        if address in self._seen:
+            return
+
+        def gone(_: object) -> None:
+            self.bytes -= size
+            del self._seen[address]
+
+        self._seen[address] = weakref.ref(storage, gone)
+        self.bytes += size
+        self.peak = max(self.peak, self.bytes)
+
+
+def _followed(learner: LocalLearner, longest: int) -> tuple[int, int]:
+    """Bytes beside the weights in the largest micro-batch: after its forward pass, and at the worst moment."""
+    tokens = max(longest, learner.config.micro_tokens)
+    if tokens <= _FOLLOWED:
+        return _follow(learner, _lengths(longest, tokens))
+    half, whole = (_follow(learner, _lengths(longest, part)) for part in (_FOLLOWED // 2, _FOLLOWED))
+    times = tokens / _FOLLOWED * 2 - 2
+    forward, peak = (int(b + (b - a) * times) for a, b in zip(half, whole, strict=True))
+    return forward, peak
+
+
+def _follow(learner: LocalLearner, lengths: list[int]) -> tuple[int, int]:
+    """One micro-batch, with the gradients of those before it beside it."""
+    forward = 0
+
+    def loss(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        nonlocal forward
+        forward = live.bytes
+        return _loss(scored, batch)
+
+    own = [*learner.policy.module.parameters(), *learner.policy.module.buffers(), *learner.parameters.values()]
+    with Blank(), _Live(own) as live:
+        for parameter in learner.parameters.values():
+            parameter.grad = torch.empty_like(parameter)
+        learner.gradient(_made_up(lengths), loss)
+    learner.optimiser.zero_grad()
+    return forward, live.peak
+
+
+def _lengths(longest: int, tokens: int) -> list[int]:
+    """Of the sequences in a micro-batch of so many tokens: as few and as equal as can be."""
+    count = -(-tokens // longest)
+    return [tokens // count] * count
+
+
+def _made_up(lengths: Sequence[int]) -> Minibatch:
+    """Sequences of which every token but the first is an action."""
+    samples = [
+        Sample(
+            ids=(1,) * tokens,
+            mask=(0,) + (1,) * (tokens - 1),
+            logprobs=(0.0,) * tokens,
+            turns=(0,) * tokens,
+            advantages=(1.0,) * tokens,
+            weights=(1.0,) * tokens,
+        )
+        for tokens in lengths
+    ]
+    return Minibatch(samples, 1.0, step=1, on_policy=False)
+
+
+def _loss(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+    """Whatever has a gradient."""
+    total = scored.logp_N.sum()
+    return total if scored.value_N is None else total + scored.value_N.sum(), {}
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _kv_bytes_per_token(shape: PreTrainedConfig, bf16: bool) -> int:
+    config = shape.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * size * (2 if bf16 else 4)
 
 
 def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
@@ -150,6 +252,6 @@ def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
     )
     return (
         f"A trajectory of {longest} tokens will not fit: it needs {gib(needed)} and {gib(room)} are free (gradients "
-        f"{gib(book.gradients)}, optimiser {gib(book.optimiser)}, activations {gib(book.activations)}, KV cache "
-        f"{gib(book.kv)}). Lower {lower}."
+        f"{gib(book.gradients)}, optimiser {gib(book.optimiser)}, activations {gib(book.activations + book.working)}, "
+        f"KV cache {gib(book.kv)}). Lower {lower}."
     )

@@ -1,0 +1,192 @@
+"""What `longloop doctor` says. So far it foresees memory, and nothing else."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from longloop import config as configs
+from longloop.config import Config
+from longloop.types import UserError
+
+if TYPE_CHECKING:
+    from longloop.build import Ledger
+
+console = Console(highlight=False)
+
+_PARTS = {
+    "weights": "weights",
+    "adapters": "adapters",
+    "masters": "float32 masters",
+    "gradients": "gradients",
+    "optimiser": "optimiser",
+    "second_copy": "second copy",
+    "activations": "activations",
+    "working": "working memory",
+    "kv": "KV cache",
+}
+_UPDATE_ALONE = ("gradients", "activations", "working")
+_PEAKS = {"update": "peak of an update", "collect": "peak while sampling", "peak": "peak"}
+_RANK = 16
+"""Of the adapters that are looked at, or advised, when the config has none."""
+_TIGHT = 0.9
+"""A forecast above this share of the free memory may fail on what it does not see; advice stays below it."""
+_SHORT = 2000
+"""Tokens to which conversations are cut at the most."""
+
+
+def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float | None, as_json: bool) -> None:
+    if not memory:
+        raise UserError(
+            f"Say what to look at: `longloop doctor {config_path} --memory` foresees where memory will go. There is no "
+            "other check so far."
+        )
+    config = configs.load(config_path, overrides)
+    if gpu_gib is not None:
+        config = changed(config, {"model.device": "cuda"})
+    from longloop.build import free_memory
+
+    room = free_memory(config) if gpu_gib is None else int(gpu_gib * 2**30)
+    with console.status("Following an update without weights"):
+        foresee = _remembering()
+        books = {name: foresee(variant) for name, variant in variants(config).items()}
+        settings, then = remedy(config, room, foresee)
+    if as_json:
+        print(json.dumps(to_json(config, books, room, settings, then)))
+        return
+    console.print(
+        f"{config.model.path}: {max(config.rollout.context, config.learner.micro_tokens):,} tokens in the largest "
+        f"micro-batch, {config.rollout.concurrency} sessions of {config.rollout.context:,} tokens",
+        soft_wrap=True,
+    )
+    console.print(table(books, _name(config)))
+    console.print()
+    console.print(verdict(books[_name(config)], room, settings, then), soft_wrap=True)
+
+
+def variants(config: Config) -> dict[str, Config]:
+    """All weights or adapters, activations kept or recomputed: the config itself, and what it could be."""
+    all_of_them = (
+        changed(config, {"model.lora_rank": rank, "learner.checkpointing": checkpointing})
+        for rank in (0, config.model.lora_rank or _RANK)
+        for checkpointing in (False, True)
+    )
+    return {_name(one): one for one in all_of_them}
+
+
+def remedy(config: Config, room: int, foresee: "Callable[[Config], Ledger]") -> "tuple[dict[str, Any], Ledger]":
+    """Settings to change when a run does not fit, one after another, as long as one is left; and what it needs then."""
+    settings: dict[str, Any] = {}
+    book = foresee(config)
+    if book.peak <= room:
+        return settings, book
+    while book.peak > _TIGHT * room and (setting := _lower(config, book, int(_TIGHT * room))):
+        settings |= setting
+        config = changed(config, setting)
+        book = foresee(config)
+    return settings, book
+
+
+def _lower(config: Config, book: "Ledger", room: int) -> dict[str, Any]:
+    """The next setting to change: first for the update, then for sampling, and what costs the least before the rest."""
+    rollout = config.rollout
+    if book.update > room:
+        if not config.learner.checkpointing:
+            return {"learner.checkpointing": True}
+        if config.learner.micro_tokens > rollout.context:
+            return {"learner.micro_tokens": rollout.context}
+    else:
+        sessions = (room - book.held) * (rollout.concurrency + 1) // book.kv - 1
+        if sessions > 0:
+            return {"rollout.concurrency": sessions}
+    if not config.model.lora_rank:
+        return {"model.lora_rank": _RANK}
+    return {"rollout.context": rollout.context // 2} if rollout.context >= 2 * _SHORT else {}
+
+
+def verdict(book: "Ledger", room: int, settings: dict[str, Any], then: "Ledger") -> str:
+    updating = book.update >= book.collect
+    there = [name for name in _PARTS if name not in (("kv",) if updating else _UPDATE_ALONE)]
+    largest = max(there, key=lambda name: getattr(book, name))
+    said = (
+        f"The peak is {'the update' if updating else 'sampling'}: {_gib(book.peak)}, the largest part of it "
+        f"{_PARTS[largest]}."
+    )
+    if book.peak <= _TIGHT * room:
+        return f"{said} It fits into the {_gib(room)} that are free."
+    if book.peak <= room:
+        return f"{said} It just fits into the {_gib(room)} that are free: what an allocator keeps may be too much."
+    words = " ".join(f"{key}={str(value).lower()}" for key, value in settings.items())
+    said += f" It does not fit into {_gib(room)}."
+    if then.peak <= room:
+        return f"{said} With {words} the peak would be {_gib(then.peak)}."
+    even = f" Even with {words} the peak would be {_gib(then.peak)}." if words else ""
+    return f"{said}{even} Take a smaller model or a larger card."
+
+
+def table(books: "dict[str, Ledger]", configured: str) -> Table:
+    """A column for each way to train, a row for each thing that memory is for."""
+    grid = Table(box=None, pad_edge=False)
+    large = any(book.peak >= 2**31 for book in books.values())
+    grid.add_column("GiB" if large else "MiB")
+    for name in books:
+        mark = name == configured
+        heading = name.replace(", ", "\n") + "\n(configured)" * mark
+        grid.add_column(heading, justify="right", style="bold" if mark else "")
+    sizes = [book.to_json() for book in books.values()]
+    for key, title in (_PARTS | _PEAKS).items():
+        grid.add_row(title, *(f"{size[key] / 2 ** (30 if large else 20):,.1f}" for size in sizes))
+        if key == "kv":
+            grid.add_row()
+    return grid
+
+
+def to_json(
+    config: Config, books: "dict[str, Ledger]", room: int, settings: dict[str, Any], then: "Ledger"
+) -> dict[str, Any]:
+    """In bytes. `advice` is there when the run would not fit."""
+    book = books[_name(config)]
+    return {
+        "model": config.model.path,
+        "configured": _name(config),
+        "room": room,
+        "fits": book.peak <= room,
+        "advice": {"settings": settings, "fits": then.peak <= room, "memory": then.to_json()} if settings else None,
+        "memory": {name: one.to_json() for name, one in books.items()},
+    }
+
+
+def _remembering() -> "Callable[[Config], Ledger]":
+    """Forecasts take seconds; each is made once."""
+    from longloop.build import forecast
+
+    made: dict[str, Ledger] = {}
+
+    def foresee(config: Config) -> "Ledger":
+        key = config.to_toml()
+        if key not in made:
+            made[key] = forecast(config)
+        return made[key]
+
+    return foresee
+
+
+def changed(config: Config, settings: dict[str, Any]) -> Config:
+    """A config with some `section.key` changed."""
+    for dotted, value in settings.items():
+        section, _, key = dotted.partition(".")
+        part = getattr(config, section).model_copy(update={key: value})
+        config = config.model_copy(update={section: part})
+    return config
+
+
+def _name(config: Config) -> str:
+    trained = f"LoRA r={config.model.lora_rank}" if config.model.lora_rank else "full"
+    return f"{trained}, checkpointing" if config.learner.checkpointing else trained
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"

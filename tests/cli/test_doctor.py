@@ -1,0 +1,197 @@
+"""`longloop doctor --memory`: what it shows, what it advises, that its advice holds; and what a run stores of it."""
+
+import json
+import re
+import sys
+
+import pytest
+from transformers import LlamaConfig
+
+from longloop import build
+from longloop import config as configs
+from longloop.cli import doctor
+from longloop.cli.main import main
+from longloop.config import Config
+from longloop.learners.memory import Ledger
+from tests.helpers import load_config, write_config
+
+GIB = 2**30
+
+
+@pytest.fixture
+def longloop(capsys, monkeypatch):
+    """Run a command in this process; returns how it ended and what it said."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["longloop", *arguments])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as exit:
+            main()
+        printed = capsys.readouterr()
+        return int(exit.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def shape_only(tmp_path):
+    """A model's folder with its config.json and nothing else: a few wide layers, 0.8 GiB of float32 weights."""
+    folder = tmp_path / "model"
+    LlamaConfig(
+        vocab_size=20000,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=2,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+    ).save_pretrained(folder)
+    assert [file.name for file in folder.iterdir()] == ["config.json"]
+    return f"model.path={folder}"
+
+
+def test_table_and_verdict(longloop, tmp_path, shape_only):
+    """Four ways to train, the configured one marked; no weights are there to be read."""
+    code, said, _ = longloop("doctor", str(write_config(tmp_path)), "--memory", shape_only, "model.lora_rank=8")
+    assert code == 0
+    for words in ("full", "LoRA r=8", "checkpointing", "(configured)", "float32 masters", "working memory", "KV cache"):
+        assert words in said
+    rows = {line[:20].strip(): re.findall(r"[\d,.]+", line[20:]) for line in said.splitlines()}
+    assert len(rows["weights"]) == len(rows["peak"]) == 4
+    assert float(rows["weights"][0]) == pytest.approx(
+        build.forecast(_config(tmp_path, shape_only)).weights / GIB, abs=0.1
+    )
+    assert "The peak is the update: " in said and "It fits into the " in said and "\x1b" not in said
+
+
+def test_numbers_for_machines(longloop, tmp_path, shape_only):
+    path = str(write_config(tmp_path))
+    _, said, _ = longloop("doctor", "--memory", path, shape_only, "--json", "learner.checkpointing=true")
+    found = json.loads(said)
+    assert found["configured"] == "full, checkpointing" and found["fits"] and found["advice"] is None
+    config = _config(tmp_path, shape_only, "learner.checkpointing=true")
+    assert found["memory"]["full, checkpointing"] == build.forecast(config).to_json()
+    assert len(found["memory"]) == 4 and found["room"] == pytest.approx(build.free_memory(config), rel=0.2)
+    one, other = found["memory"]["full"], found["memory"]["full, checkpointing"]
+    assert other["activations"] < one["activations"] and other["weights"] == one["weights"]
+
+
+def test_advice_holds(longloop, tmp_path, shape_only):
+    """What the advice promises for another card is what the doctor says of the config that takes the advice."""
+    arguments = ["doctor", str(write_config(tmp_path)), "--memory", shape_only, "rollout.context=8192"]
+    arguments += ["rollout.concurrency=64", "--gpu-gib", "4"]
+    _, said, _ = longloop(*arguments, "--json")
+    found = json.loads(said)
+    settings, then = found["advice"]["settings"], found["advice"]["memory"]
+    assert not found["fits"] and found["room"] == 4 * GIB and then["peak"] <= 0.9 * 4 * GIB
+    assert found["memory"]["full"]["masters"] > 0, "a GPU holds bfloat16"
+    words = [f"{key}={str(value).lower()}" for key, value in settings.items()]
+    _, said, _ = longloop(*arguments)
+    assert f"It does not fit into 4.0 GiB. With {' '.join(words)} the peak would be" in said
+    _, said, _ = longloop(*arguments, *words, "--json")
+    after = json.loads(said)
+    assert after["fits"] and after["memory"][after["configured"]] == then
+
+
+def test_nothing_helps(longloop, tmp_path, shape_only):
+    _, said, _ = longloop("doctor", str(write_config(tmp_path)), "--memory", shape_only, "--gpu-gib", "0.2")
+    assert "Even with " in said and "Take a smaller model or a larger card." in said
+
+
+def test_a_shape_by_its_name(longloop, tmp_path):
+    _, said, _ = longloop("doctor", str(write_config(tmp_path)), "--memory", "--json", "model.path=shape:smollm2-135m")
+    assert json.loads(said)["memory"]["full"]["weights"] == 4 * 134_515_008
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["--memory` foresees where memory will go", "no other check so far"]),
+        (["--memory", "model.path=shape:qwen2.5-8b"], ["Did you mean 'qwen2.5-7b'?", "llama-3.1-8b"]),
+        (["--memory", "model.path=./nowhere"], ["'./nowhere'", "shape:NAME", "smollm2-135m"]),
+        (["--memory", "learner.chunks=1"], ["Did you mean 'learner.chunk'?"]),
+    ],
+)
+def test_mistakes(longloop, tmp_path, arguments, words):
+    code, _, said = longloop("doctor", str(write_config(tmp_path)), *arguments)
+    assert code == 2 and said.startswith("longloop: ")
+    for word in words:
+        assert word in said
+
+
+# --- what is advised, with made-up forecasts ---
+
+
+def made_up(config: Config) -> Ledger:
+    """1,000 bytes of weights, a byte of activations per token (or a tenth), a byte of cache for 100 tokens."""
+    rollout = config.rollout
+    trained = 0 if config.model.lora_rank else 1000
+    tokens = max(rollout.context, config.learner.micro_tokens)
+    return Ledger(
+        weights=1000,
+        adapters=0,
+        masters=0,
+        gradients=trained,
+        optimiser=2 * trained,
+        second_copy=0,
+        activations=tokens // 10 if config.learner.checkpointing else tokens,
+        working=0,
+        kv=rollout.context * (rollout.concurrency + 1) // 100,
+    )
+
+
+LEAN = ["model.lora_rank=4", "learner.checkpointing=true", "rollout.concurrency=8"]
+
+
+@pytest.mark.parametrize(
+    ("room", "overrides", "settings", "peak"),
+    [
+        (13000, [], {}, 12000),
+        (10000, [], {"learner.checkpointing": True}, 8200),
+        (7000, [], {"learner.checkpointing": True, "rollout.concurrency": 40}, 6280),
+        (4500, [], {"learner.checkpointing": True, "model.lora_rank": 16, "rollout.concurrency": 37}, 4040),
+        (2300, [*LEAN, "learner.micro_tokens=40000"], {"learner.micro_tokens": 8000}, 1800),
+        (1700, LEAN, {"rollout.context": 4000, "learner.micro_tokens": 4000}, 1400),
+        (1100, LEAN, {"rollout.context": 2000, "learner.micro_tokens": 2000}, 1200),
+    ],
+)
+def test_remedies(tmp_path, room, overrides, settings, peak):
+    """The update comes first, then sampling; advice leaves a tenth free, and stops where nothing is left to lower."""
+    plain = ["rollout.context=8000", "rollout.concurrency=64", "learner.micro_tokens=8000"]
+    found, book = doctor.remedy(_config(tmp_path, *plain, *overrides), room, made_up)
+    assert found == settings and book.peak == peak
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["learner.micro_tokens=90000"], ["The peak is the update: ", "part of it activations."]),
+        (["rollout.context=9000", "rollout.concurrency=999"], ["The peak is sampling: ", "part of it KV cache."]),
+    ],
+)
+def test_which_part_is_the_peak(tmp_path, overrides, words):
+    book = made_up(_config(tmp_path, *overrides))
+    assert all(word in doctor.verdict(book, 10**9, {}, book) for word in words)
+
+
+def test_tight(tmp_path):
+    book = made_up(_config(tmp_path))
+    assert "It just fits" in doctor.verdict(book, int(book.peak * 1.05), {}, book)
+    assert "It fits" in doctor.verdict(book, int(book.peak * 1.2), {}, book)
+
+
+# --- what a run stores ---
+
+
+def test_a_run_stores_what_was_foreseen(longloop, tmp_path):
+    folder = tmp_path / "runs"
+    assert longloop("train", str(write_config(tmp_path)), f"folder={folder}", "steps=1")[0] == 0
+    facts = json.loads((folder / "test" / "run.json").read_text())
+    assert facts["memory"] == build.forecast(load_config(tmp_path)).to_json()
+    assert facts["memory"]["peak"] > facts["memory"]["weights"] > 0 and facts["status"] == "finished"
+    unchecked = [f"folder={folder}", "name=other", "steps=1", "learner.memory_check=false"]
+    assert longloop("train", str(write_config(tmp_path)), *unchecked)[0] == 0
+    assert "memory" not in json.loads((folder / "other" / "run.json").read_text())
+
+
+def _config(tmp_path, *overrides: str) -> Config:
+    return configs.load(write_config(tmp_path), overrides)

@@ -1,0 +1,47 @@
+"""What memory is foreseen is what an update takes on a card, in bfloat16, by the count of torch's own allocator."""
+
+import gc
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from longloop.algos.loop import Loop
+from longloop.config import LearnerConfig, ModelConfig
+from longloop.learners import memory, shapes
+from longloop.learners.local import LocalLearner
+from longloop.learners.model import Policy
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+TOKENS = 4096
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("rank", [0, 16], ids=["full", "lora"])
+def test_peak_of_an_update(rank, checkpointing):
+    shape = shapes.named("smollm2-135m")
+    model = ModelConfig(device="cuda", lora_rank=rank)
+    config = LearnerConfig(micro_tokens=TOKENS, checkpointing=checkpointing)
+    book = memory.forecast(shape, model, config, Loop(), TOKENS, sessions=1)
+
+    torch.ones(8, 8, device="cuda", dtype=torch.bfloat16) @ torch.ones(8, 8, device="cuda", dtype=torch.bfloat16)
+    before = torch.cuda.memory_allocated()  # what cuBLAS takes for itself
+    torch.manual_seed(0)
+    policy = Policy(AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16), None, model)
+    learner = LocalLearner(policy, Loop(kl_guard=1e9), config, 1.0, 0)
+    batch = memory._made_up([TOKENS] * 3)
+    assert not learner.update(batch, learner.algo.loss).stop
+    gc.collect()
+    held = torch.cuda.memory_allocated() - before
+    torch.cuda.reset_peak_memory_stats()
+    assert not learner.update(batch, learner.algo.loss).stop
+    peak = torch.cuda.max_memory_allocated() - before
+    print(
+        f"held {held / 2**20:.0f} of {book.held / 2**20:.0f} MiB, peak {peak / 2**20:.0f} of {book.update / 2**20:.0f}"
+    )
+    assert book.held == pytest.approx(held, rel=0.05)
+    assert book.update == pytest.approx(peak, rel=0.15)

@@ -1,0 +1,240 @@
+"""What memory is foreseen is what an update takes.
+
+The real peak is what torch's allocator says: its profiler notes every block that is taken and given back, those within
+kernels too. The forecast follows tensors without content and knows nothing of it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MixtralConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from longloop import build
+from longloop.algos.grpo import Grpo
+from longloop.algos.loop import Loop
+from longloop.algos.ppo import Ppo
+from longloop.config import LearnerConfig, ModelConfig
+from longloop.learners import memory, shapes
+from longloop.learners.local import LocalLearner
+from longloop.learners.memory import Ledger
+from longloop.learners.model import Policy
+from longloop.types import Minibatch, Sample, UserError
+from tests.families import engine_of, plain_module, sample
+from tests.helpers import load_config
+
+TOKENS, CHUNK = 256, 64
+_ENDS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+
+
+def sizes(vocabulary: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: int, tied: bool) -> dict:
+    return _ENDS | {
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "tie_word_embeddings": tied,
+    }
+
+
+SHAPES: dict[str, PreTrainedConfig] = {
+    "llama, untied, large vocabulary": LlamaConfig(**sizes(8000, 96, 256, 3, 6, 2, False)),
+    "llama, tied, narrow": LlamaConfig(**sizes(512, 128, 384, 4, 8, 8, True)),
+    "qwen2.5, untied, wide MLP": Qwen2Config(**sizes(1500, 128, 768, 2, 4, 2, False)),
+    "qwen3, tied": Qwen3Config(**sizes(4000, 96, 288, 4, 3, 1, True), head_dim=32),
+    "gemma3, tied, windows": Gemma3TextConfig(
+        **sizes(3000, 96, 384, 3, 4, 2, True),
+        head_dim=32,
+        query_pre_attn_scalar=32,
+        sliding_window=50,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    ),
+}
+
+
+def blocks(work: Callable[[], object]) -> int:
+    """The most bytes that work held at once of what it allocated."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        work()
+    events = [event for event in record.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+def learner_of(shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig) -> LocalLearner:
+    torch.manual_seed(0)
+    return LocalLearner(Policy(AutoModelForCausalLM.from_config(shape), None, model), algo, config, 1.0, 0)
+
+
+def minibatch(count: int, tokens: int) -> Minibatch:
+    """Trajectories of which every token but the first is an action."""
+    one = Sample(
+        ids=tuple(range(tokens)),
+        mask=(0,) + (1,) * (tokens - 1),
+        logprobs=(-5.0,) * tokens,
+        turns=(0,) * tokens,
+        advantages=(1.0,) * tokens,
+        weights=(1.0,) * tokens,
+        returns=(1.0,) * tokens,
+    )
+    return Minibatch([replace(one, trajectory=(0, n)) for n in range(count)], 1.0, step=1, on_policy=False)
+
+
+def real(learner: LocalLearner) -> tuple[int, int]:
+    """Bytes that are held between updates, and the peak of the second of two updates, by what was allocated."""
+    batch = minibatch(3, TOKENS)
+    assert not learner.update(batch, learner.algo.loss).stop
+    state = [x for moments in learner.optimiser.state.values() for x in moments.values() if x.ndim]
+    tensors = [*learner.policy.module.parameters(), *learner.masters.apart.values(), *state]
+    held = sum(x.nbytes for x in tensors)
+    return held, held + blocks(lambda: learner.update(batch, learner.algo.loss))
+
+
+def foreseen(shape: PreTrainedConfig, model: ModelConfig, tokens: int = TOKENS, algo=None, **learner) -> Ledger:
+    config = LearnerConfig(**({"micro_tokens": tokens, "chunk": CHUNK} | learner))
+    return memory.forecast(shape, model, config, algo or Loop(), tokens, sessions=4)
+
+
+def test_the_instrument_sees_blocks_come_and_go():
+    def work() -> None:
+        first = torch.ones(1000)
+        second = first * 2  # 8,000 bytes are held
+        del first
+        (second + 1).sum()  # 4,000, then 8,000 again, and a number
+
+    assert 8000 <= blocks(work) < 8200
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("rank", [0, 8], ids=["full", "lora"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_peak_of_an_update(name, rank, checkpointing):
+    model = ModelConfig(device="cpu", dtype="float32", lora_rank=rank)
+    config = LearnerConfig(micro_tokens=TOKENS, chunk=CHUNK, checkpointing=checkpointing)
+    held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config))
+    book = foreseen(SHAPES[name], model, checkpointing=checkpointing)
+    assert book.held == held
+    assert book.update == pytest.approx(peak, rel=0.05)
+    assert book.update - book.working < 0.97 * peak, "without working memory it would be too little"
+
+
+@pytest.mark.parametrize(("name", "rank"), [("llama, tied, narrow", 0), ("gemma3, tied, windows", 8)])
+def test_peak_of_an_update_in_bfloat16(name, rank):
+    model = ModelConfig(device="cpu", dtype="bfloat16", lora_rank=rank)
+    config = LearnerConfig(micro_tokens=TOKENS, chunk=CHUNK)
+    held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config))
+    book = foreseen(SHAPES[name], model)
+    assert book.held == held and book.masters == book.gradients == book.optimiser // 2
+    assert book.masters == 2 * (book.adapters if rank else book.weights)
+    assert book.update == pytest.approx(peak, rel=0.05)
+
+
+def test_peak_with_a_value_head():
+    model = ModelConfig(device="cpu", dtype="float32")
+    algo = Ppo(warmup=0, kl_guard=1e9)
+    learner = learner_of(SHAPES["llama, tied, narrow"], algo, model, LearnerConfig(micro_tokens=TOKENS, chunk=CHUNK))
+    held, peak = real(learner)
+    head = sum(p.nbytes for p in learner.value_head.parameters())
+    book = foreseen(SHAPES["llama, tied, narrow"], model, algo=algo)
+    assert book.held == held + head
+    assert book.update == pytest.approx(peak + head, rel=0.05)
+
+
+def test_several_short_sequences_in_a_micro_batch():
+    """As in the pack of a real update: attention's mask is that of a sequence, not of the whole row."""
+    shape, model = SHAPES["gemma3, tied, windows"], ModelConfig(device="cpu", dtype="float32")
+    config = LearnerConfig(micro_tokens=4 * TOKENS, chunk=CHUNK)
+    learner = learner_of(shape, Loop(kl_guard=1e9), model, config)
+    batch = minibatch(12, TOKENS)
+    learner.update(batch, learner.algo.loss)
+    peak = foreseen(shape, model).held + blocks(lambda: learner.update(batch, learner.algo.loss))
+    assert memory.forecast(shape, model, config, Loop(), TOKENS, 1).update == pytest.approx(peak, rel=0.05)
+
+
+def test_longer_than_is_followed(monkeypatch):
+    """Beyond a length memory is a straight line."""
+    shape, model = SHAPES["llama, untied, large vocabulary"], ModelConfig(device="cpu", dtype="float32")
+    whole = foreseen(shape, model, tokens=4096)
+    monkeypatch.setattr(memory, "_FOLLOWED", 1024)
+    line = foreseen(shape, model, tokens=4096)
+    assert line.activations == pytest.approx(whole.activations, rel=0.01)
+    assert line.update == pytest.approx(whole.update, rel=0.01)
+
+
+def test_gpus_keep_no_masks():
+    """There, one kernel knows about windows; a CPU keeps [tokens, tokens] for each layer that has one."""
+    shape = SHAPES["gemma3, tied, windows"]
+
+    def growth(device: str) -> float:
+        model = ModelConfig(device=device, dtype="bfloat16")
+        one, other = (foreseen(shape, model, tokens=tokens).activations for tokens in (1000, 2000))
+        return other / one
+
+    assert growth("cuda") == pytest.approx(2, rel=0.01)
+    assert growth("cpu") > 2.2
+
+
+def test_second_copy_where_there_are_no_adapters():
+    shape, model = SHAPES["qwen3, tied"], ModelConfig(device="cpu", dtype="float32")
+    full = foreseen(shape, model, algo=Grpo())
+    assert full.second_copy == full.weights
+    assert foreseen(shape, model).second_copy == 0
+    assert foreseen(shape, ModelConfig(device="cpu", dtype="float32", lora_rank=4), algo=Grpo()).second_copy == 0
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_kv_cache_is_what_the_engine_holds(family):
+    engine = engine_of(plain_module(family), slots=4)
+    sample(engine, [1, 2, 3])
+    book = foreseen(plain_module(family).config, ModelConfig(device="cpu"), tokens=100)
+    assert book.kv / 100 == engine.slots.bytes / engine.slots.capacity
+    assert book.collect == book.held + book.kv
+
+
+@pytest.mark.parametrize("settings", [[], ["model.lora_rank=4", "learner.checkpointing=true"], ["algo.name=grpo"]])
+def test_a_run_says_what_was_foreseen(tmp_path, settings):
+    config = load_config(tmp_path, *settings)
+    assert asyncio.run(build.training(config).preflight()) == build.forecast(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("smollm2-135m", 134_515_008),
+        ("qwen2.5-0.5b", 494_032_768),
+        ("qwen2.5-1.5b", 1_543_714_304),
+        ("qwen2.5-3b", 3_085_938_688),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-14b", 14_770_033_664),
+        ("qwen2.5-32b", 32_763_876_352),
+        ("llama-3.1-8b", 8_030_261_248),
+    ],
+)
+def test_named_shapes_have_the_published_number_of_weights(name, weights):
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(shapes.named(name))
+    assert sum(p.numel() for p in module.parameters()) == weights
+
+
+def test_a_model_that_cannot_be_followed():
+    """Mixtures of experts are followed in bfloat16; their kernel refuses float32 without content."""
+    shape = MixtralConfig(**sizes(200, 32, 48, 2, 4, 2, False))
+    assert foreseen(shape, ModelConfig(device="cuda"), tokens=64).activations > 0
+    with pytest.raises(UserError, match=r"'mixtral'.*learner\.memory_check=false"):
+        foreseen(shape, ModelConfig(device="cpu"), tokens=64)
