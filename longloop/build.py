@@ -84,7 +84,9 @@ def setting(config: Config, world: World, policy: "Policy", temperature: float) 
 
     chat = Chat(policy.tokenizer, policy.end_ids)
     engine = named(config.engine, ENGINES, "engine")
-    options = {"slots": config.rollout.concurrency} if config.engine.get("name") == "native" else {}
+    options: dict[str, Any] = {}
+    if config.engine.get("name") == "native":
+        options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine", given=("policy", "chat"))
     return Setting(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
 

@@ -25,8 +25,8 @@ class Slots:
     garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
     """
 
-    def __init__(self, count: int, layers: int) -> None:
-        self.count, self.layers = count, layers
+    def __init__(self, count: int, layers: int, most: int) -> None:
+        self.count, self.layers, self.most = count, layers, most
         self.generation = 0
         """Changes whenever keys and values move to other memory."""
         self.clear()
@@ -51,7 +51,7 @@ class Slots:
         """Make room for sequences of this many tokens."""
         if tokens <= self.capacity:
             return
-        grown = max(tokens + 256, self.capacity * 3 // 2)
+        grown = max(tokens, min(self.most, max(tokens + 256, self.capacity * 3 // 2)))
         more = ((0, 0), (0, grown - self.capacity))
         self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
         if self._kv is not None:

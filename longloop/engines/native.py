@@ -43,6 +43,7 @@ class NativeEngine:
     """Continuous batching over a slotted KV cache.
 
     slots: how many sessions keep their keys and values; more sessions work too, and re-read their past.
+    context: the most tokens a session is expected to have; no memory is taken for more.
     step_tokens: at most this many tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: on a CUDA device, record the pass and replay it (graphs.py; needs Triton).
     compile: let torch.compile fuse the recorded pass; takes a minute when a run starts.
@@ -53,12 +54,13 @@ class NativeEngine:
         policy: Model,
         chat: Chat,
         slots: int = 64,
+        context: int = 2**20,
         step_tokens: int = 4096,
         graphs: bool = False,
         compile: bool = False,
     ) -> None:
         self.model = policy
-        self.slots = Slots(slots, policy.layers)
+        self.slots = Slots(slots, policy.layers, context)
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode

@@ -117,6 +117,7 @@ class LocalLearner:
                 total, metrics = loss(scored, packed.batch)
                 (total / minibatch.norm).backward()
                 _add(sums, metrics | _standard_metrics(scored, packed, total))
+                del packed, scored, total  # or its hidden states would stay beside the next micro-batch
         values = {name: float(total) / count for name, (total, count) in sums.items()}
         values["loss"] = float(sums["loss"][0]) / minibatch.norm
         # Per trajectory of the mini-batch, not of its pieces: these may share one.

@@ -131,6 +131,8 @@ def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
 def available(device: torch.device) -> int:
     """Free bytes: of the card, or of the machine within its control group's limit."""
     if device.type == "cuda":
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise UserError(f"There is no device {str(device)!r} here. Name a card's memory by --gpu-gib.")
         return torch.cuda.mem_get_info(device)[0]
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else ():

@@ -123,7 +123,7 @@ def _fused(
 
 
 def _attention(cuda: bool, *args: Any, **options: Any) -> Any:
-    with _Kernels(cuda):
+    with _Kernels(cuda):  # here, and not around it all: in a backward pass that computes a layer again, modes are off
         return AttentionInterface()[attention.NAME](*args, **options)
 
 

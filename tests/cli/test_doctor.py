@@ -109,6 +109,7 @@ def test_a_shape_by_its_name(longloop, tmp_path):
         (["--memory", "model.path=shape:qwen2.5-8b"], ["Did you mean 'qwen2.5-7b'?", "llama-3.1-8b"]),
         (["--memory", "model.path=./nowhere"], ["'./nowhere'", "shape:NAME", "smollm2-135m"]),
         (["--memory", "learner.chunks=1"], ["Did you mean 'learner.chunk'?"]),
+        (["--memory", "model.device=cuda:77"], ["no device 'cuda:77'", "--gpu-gib"]),
     ],
 )
 def test_mistakes(longloop, tmp_path, arguments, words):
