@@ -56,6 +56,23 @@ FRAMING = 3
 """Ids the template adds to a message that the agent then answers: role, end, assistant."""
 
 
+def generate_options(new: int) -> dict[str, Any]:
+    """For transformers' `generate()`: exactly so many tokens at temperature 1, with the logits they were drawn from."""
+    return {
+        "do_sample": True,
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_new_tokens": new,
+        "max_new_tokens": new,
+        "pad_token_id": 0,
+        "eos_token_id": None,
+        "use_cache": True,
+        "return_dict_in_generate": True,
+        "output_logits": True,
+    }
+
+
 def random_model(shape: str, seed: int = 0, device: str = "cpu") -> Any:
     """Random weights, made from the seed: float32 on a CPU, bfloat16 elsewhere. Nothing is read or fetched."""
     torch.manual_seed(seed)

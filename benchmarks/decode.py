@@ -77,16 +77,7 @@ def generate_rate(module: Any, rows: list[list[int]], new: int) -> float:
         out = module.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            min_new_tokens=count,
-            max_new_tokens=count,
-            pad_token_id=0,
-            eos_token_id=None,
-            return_dict_in_generate=True,
-            output_logits=True,
+            **common.generate_options(count),
         )
         said = out.sequences[:, ids.shape[1] :].T[..., None]
         for logits, token in zip(out.logits, said, strict=True):

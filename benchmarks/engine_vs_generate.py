@@ -97,17 +97,7 @@ def run_generate(module: Any, new: int, seen: list[list[list[int]]], keep_cache:
             row_BT.to(module.device),
             attention_mask=mask_BT.to(module.device),
             past_key_values=cache,
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            min_new_tokens=new,
-            max_new_tokens=new,
-            pad_token_id=0,
-            eos_token_id=None,
-            use_cache=True,
-            return_dict_in_generate=True,
-            output_logits=True,
+            **common.generate_options(new),
         )
         new_BN = out.sequences[:, row_BT.shape[1] :]
         chosen = zip(out.logits, new_BN.T[..., None], strict=True)

@@ -62,7 +62,7 @@ def models() -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("model.path", style="bold")
     table.add_column("what it is")
-    table.add_row("novice", "two million weights that know the language of Errands but often fail; for the quick start")
+    table.add_row("novice", "1.5 million weights that know the language of Errands but often fail; for the quick start")
     table.add_row("tiny", "eighty thousand random weights that read characters; for tests and first environments")
     for name, (about, here) in models_to_get().items():
         table.add_row(name, about if here else f"{about} (`longloop models get {name}`)")

@@ -38,7 +38,7 @@ class Packed:
         self._ends: Tensor | None = None
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
-        if q_HTD.is_cuda and q_HTD.dtype in (torch.bfloat16, torch.float16):
+        if q_HTD.is_cuda and _has_flash(q_HTD):
             return self._flash(q_HTD.transpose(0, 1), k_KTD.transpose(0, 1), v_KTD.transpose(0, 1), scale, window)
         outputs, start = [], 0
         for length, same in groupby(self._lengths):
@@ -63,6 +63,12 @@ class Packed:
             window_size_left=window - 1 if window else -1,
             window_size_right=0 if window else -1,
         )[0]
+
+
+def _has_flash(q: Tensor) -> bool:
+    """Flash attention is for half precision, heads of 8, 16, ... 256, and cards since Ampere."""
+    fits = q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+    return fits and (q.is_meta or torch.cuda.get_device_capability(q.device) >= (8, 0))
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int = 0) -> Tensor:

@@ -21,8 +21,9 @@ from longloop.engines.attention import causal
 class Slots:
     """Up to S sequences: what is known of them, and the keys and values of what was read, in tensors that grow.
 
-    One slot more than asked for takes what is written by the idle part of a padded row. Unwritten memory is zero, never
-    garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
+    They grow up to `most` tokens each, and beyond it only as far as a sequence really goes. One slot more than asked
+    for takes what is written by the idle part of a padded row. Unwritten memory is zero, never garbage: masked keys
+    still take part in the arithmetic, and garbage may be NaN.
     """
 
     def __init__(self, count: int, layers: int, most: int) -> None:

@@ -102,7 +102,8 @@ class _Graph:
             token_R, logp_R = draw(model.logits(hidden_TD if single else hidden_TD[last_R]), *self._reals)
             return torch.stack([token_R.double(), logp_R.double()])
 
-        work()  # takes the slots' memory at first use
+        if compile and not slots.bytes:
+            work()  # takes the slots' memory, which must be there before this is compiled
         with model.compiled() if compile else nullcontext():
             self._recording = recording(work, pool)
 

@@ -64,6 +64,8 @@ class NativeEngine:
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode
+        if compile and not graphs:
+            raise UserError("engine.compile=true compiles the recorded pass: set engine.graphs=true as well.")
         self._pass = self._recorded(compile) if graphs else Eager(policy, self.slots)
         self._step_tokens = step_tokens
         self._version = policy.version

@@ -1,11 +1,9 @@
 """`longloop analyze`, as a user types it, on runs that were really made."""
 
 import json
-import sys
 
 import pytest
 
-from longloop.cli.main import main
 from tests.helpers import train, write_config
 
 ERRANDS = """
@@ -24,16 +22,12 @@ context = 2048
 
 
 @pytest.fixture
-def longloop(capsys, monkeypatch):
-    """Run a command in this process; its exit status and what it printed."""
+def longloop(command):
+    """How a command ended, and all that it printed."""
 
     def run(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["longloop", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as exit:
-            main()
-        printed = capsys.readouterr()
-        return int(exit.value.code or 0), printed.out + printed.err
+        code, out, err = command(*arguments)
+        return code, out + err
 
     return run
 

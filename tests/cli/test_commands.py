@@ -9,24 +9,19 @@ import sys
 import pytest
 
 from longloop.algos import ALGOS
-from longloop.cli.main import main
 from longloop.envs import ENVS
 from longloop.store.run import checkpoints
 from tests.helpers import write_config
 
 
 @pytest.fixture
-def longloop(capsys, monkeypatch):
-    """Run a command in this process; returns what it printed."""
+def longloop(command):
+    """What a command printed that must not fail."""
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["longloop", *arguments])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as exit:
-            main()
-        printed = capsys.readouterr()
-        assert not exit.value.code, printed.err
-        return printed.out
+        code, out, err = command(*arguments)
+        assert not code, err
+        return out
 
     return run
 

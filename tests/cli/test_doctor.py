@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pytest
 from transformers import LlamaConfig
@@ -10,27 +9,11 @@ from transformers import LlamaConfig
 from longloop import build
 from longloop import config as configs
 from longloop.cli import doctor
-from longloop.cli.main import main
 from longloop.config import Config
 from longloop.learners.memory import Ledger
 from tests.helpers import load_config, write_config
 
 GIB = 2**30
-
-
-@pytest.fixture
-def longloop(capsys, monkeypatch):
-    """Run a command in this process; returns how it ended and what it said."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["longloop", *arguments])
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as exit:
-            main()
-        printed = capsys.readouterr()
-        return int(exit.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture
@@ -49,9 +32,9 @@ def shape_only(tmp_path):
     return f"model.path={folder}"
 
 
-def test_table_and_verdict(longloop, tmp_path, shape_only):
+def test_table_and_verdict(command, tmp_path, shape_only):
     """Four ways to train, the configured one marked; no weights are there to be read."""
-    code, said, _ = longloop("doctor", str(write_config(tmp_path)), "--memory", shape_only, "model.lora_rank=8")
+    code, said, _ = command("doctor", str(write_config(tmp_path)), "--memory", shape_only, "model.lora_rank=8")
     assert code == 0
     for words in ("full", "LoRA r=8", "checkpointing", "(configured)", "float32 masters", "working memory", "KV cache"):
         assert words in said
@@ -63,9 +46,9 @@ def test_table_and_verdict(longloop, tmp_path, shape_only):
     assert "The peak is the update: " in said and "It fits into the " in said and "\x1b" not in said
 
 
-def test_numbers_for_machines(longloop, tmp_path, shape_only):
+def test_numbers_for_machines(command, tmp_path, shape_only):
     path = str(write_config(tmp_path))
-    _, said, _ = longloop("doctor", "--memory", path, shape_only, "--json", "learner.checkpointing=true")
+    _, said, _ = command("doctor", "--memory", path, shape_only, "--json", "learner.checkpointing=true")
     found = json.loads(said)
     assert found["configured"] == "full, checkpointing" and found["fits"] and found["advice"] is None
     config = _config(tmp_path, shape_only, "learner.checkpointing=true")
@@ -75,30 +58,30 @@ def test_numbers_for_machines(longloop, tmp_path, shape_only):
     assert other["activations"] < one["activations"] and other["weights"] == one["weights"]
 
 
-def test_advice_holds(longloop, tmp_path, shape_only):
+def test_advice_holds(command, tmp_path, shape_only):
     """What the advice promises for another card is what the doctor says of the config that takes the advice."""
     arguments = ["doctor", str(write_config(tmp_path)), "--memory", shape_only, "rollout.context=8192"]
     arguments += ["rollout.concurrency=64", "--gpu-gib", "4"]
-    _, said, _ = longloop(*arguments, "--json")
+    _, said, _ = command(*arguments, "--json")
     found = json.loads(said)
     settings, then = found["advice"]["settings"], found["advice"]["memory"]
     assert not found["fits"] and found["room"] == 4 * GIB and then["peak"] <= 0.9 * 4 * GIB
     assert found["memory"]["full"]["masters"] > 0, "a GPU holds bfloat16"
     words = [f"{key}={str(value).lower()}" for key, value in settings.items()]
-    _, said, _ = longloop(*arguments)
+    _, said, _ = command(*arguments)
     assert f"It does not fit into 4.0 GiB. With {' '.join(words)} the peak would be" in said
-    _, said, _ = longloop(*arguments, *words, "--json")
+    _, said, _ = command(*arguments, *words, "--json")
     after = json.loads(said)
     assert after["fits"] and after["memory"][after["configured"]] == then
 
 
-def test_nothing_helps(longloop, tmp_path, shape_only):
-    _, said, _ = longloop("doctor", str(write_config(tmp_path)), "--memory", shape_only, "--gpu-gib", "0.2")
+def test_nothing_helps(command, tmp_path, shape_only):
+    _, said, _ = command("doctor", str(write_config(tmp_path)), "--memory", shape_only, "--gpu-gib", "0.2")
     assert "Even with " in said and "Take a smaller model or a larger card." in said
 
 
-def test_a_shape_by_its_name(longloop, tmp_path):
-    _, said, _ = longloop("doctor", str(write_config(tmp_path)), "--memory", "--json", "model.path=shape:smollm2-135m")
+def test_a_shape_by_its_name(command, tmp_path):
+    _, said, _ = command("doctor", str(write_config(tmp_path)), "--memory", "--json", "model.path=shape:smollm2-135m")
     assert json.loads(said)["memory"]["full"]["weights"] == 4 * 134_515_008
 
 
@@ -112,8 +95,8 @@ def test_a_shape_by_its_name(longloop, tmp_path):
         (["--memory", "model.device=cuda:77"], ["no device 'cuda:77'", "--gpu-gib"]),
     ],
 )
-def test_mistakes(longloop, tmp_path, arguments, words):
-    code, _, said = longloop("doctor", str(write_config(tmp_path)), *arguments)
+def test_mistakes(command, tmp_path, arguments, words):
+    code, _, said = command("doctor", str(write_config(tmp_path)), *arguments)
     assert code == 2 and said.startswith("longloop: ")
     for word in words:
         assert word in said
@@ -183,14 +166,14 @@ def test_tight(tmp_path):
 # --- what a run stores ---
 
 
-def test_a_run_stores_what_was_foreseen(longloop, tmp_path):
+def test_a_run_stores_what_was_foreseen(command, tmp_path):
     folder = tmp_path / "runs"
-    assert longloop("train", str(write_config(tmp_path)), f"folder={folder}", "steps=1")[0] == 0
+    assert command("train", str(write_config(tmp_path)), f"folder={folder}", "steps=1")[0] == 0
     facts = json.loads((folder / "test" / "run.json").read_text())
     assert facts["memory"] == build.forecast(load_config(tmp_path)).to_json()
     assert facts["memory"]["peak"] > facts["memory"]["weights"] > 0 and facts["status"] == "finished"
     unchecked = [f"folder={folder}", "name=other", "steps=1", "learner.memory_check=false"]
-    assert longloop("train", str(write_config(tmp_path)), *unchecked)[0] == 0
+    assert command("train", str(write_config(tmp_path)), *unchecked)[0] == 0
     assert "memory" not in json.loads((folder / "other" / "run.json").read_text())
 
 

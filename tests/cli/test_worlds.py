@@ -1,12 +1,10 @@
 """check, play, demos, models new and export, as a user types them."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from longloop.cli.main import main
 from tests.helpers import write_config
 
 PAYS_FOR_NOTHING = """
@@ -38,16 +36,12 @@ class Moody(Generous):
 
 
 @pytest.fixture
-def longloop(capsys, monkeypatch):
-    """Run a command in this process; returns its exit code and what it printed."""
+def longloop(command):
+    """How a command ended, and all that it printed."""
 
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["longloop", *arguments])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as exit:
-            main()
-        printed = capsys.readouterr()
-        return int(exit.value.code or 0), printed.out + printed.err
+    def run(*arguments: object) -> tuple[int, str]:
+        code, out, err = command(*arguments)
+        return code, out + err
 
     return run
 

@@ -234,6 +234,15 @@ def test_release_gives_all_memory_back() -> None:
     assert_same(sample(engine, prompt(0, 20)), before)
 
 
+def test_no_memory_is_taken_beyond_the_context() -> None:
+    """It grows as a conversation does, in steps, and stops at the longest there may be."""
+    module = plain_module("llama")
+    capped, free = engine_of(module, context=340), engine_of(module)
+    for engine in (capped, free):
+        asyncio.run(talk(engine, "s", 0, (20, 300), max_tokens=5))
+    assert capped.slots.capacity == 340 < free.slots.capacity
+
+
 def test_one_copy_of_the_weights() -> None:
     """Engine and learner hold the same memory, and no other has its content: after sampling, and after an update."""
     policy = policy_of(plain_module("llama", seed=77))

@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="needs Triton, which pip install triton bri
 
 from longloop.engines import graphs, kernels
 from longloop.engines.native import NativeEngine
-from longloop.types import Sampled
+from longloop.types import Sampled, UserError
 from tests.families import CHAT, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -125,6 +125,14 @@ def test_replayed_passes_sample_what_plain_ones_do(
             assert_same(turn, same, 1e-4)
     engine.release()
     assert engine.slots.bytes == 0
+
+
+def test_recording_is_for_a_gpu_and_compiling_for_recordings() -> None:
+    module = plain_module("llama")
+    with pytest.raises(UserError, match="needs a CUDA device"):
+        engine_of(module, graphs=True)
+    with pytest.raises(UserError, match=r"set engine\.graphs=true as well"):
+        engine_of(module, compile=True)
 
 
 def test_a_compiled_pass_is_compiled_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
