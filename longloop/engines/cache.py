@@ -28,14 +28,14 @@ class Slots:
 
     def __init__(self, count: int, layers: int, most: int) -> None:
         self.count, self.layers, self.most = count, layers, most
-        self.generation = 0
-        """Changes whenever keys and values move to other memory."""
+        self.place: Tensor | None = None
+        """On the device: where the keys and values lie, and the capacity. It stays when they move."""
+        self._like: Tensor | None = None
         self.clear()
 
     def clear(self) -> None:
         """Forget everything and give the memory back."""
         self.capacity = 0
-        self.generation += 1
         self.length = np.zeros(self.count, dtype=np.int64)
         """Tokens whose keys and values are held."""
         self.known = np.zeros(self.count, dtype=np.int64)
@@ -55,18 +55,25 @@ class Slots:
         grown = max(tokens, min(self.most, max(tokens + 256, self.capacity * 3 // 2)))
         more = ((0, 0), (0, grown - self.capacity))
         self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
-        if self._kv is not None:
-            old = self._kv
-            self._kv = old.new_zeros(*old.shape[:4], grown, old.shape[5])
-            self._kv[..., : self.capacity, :] = old
+        old, before = self._kv, self.capacity
         self.capacity = grown
-        self.generation += 1
+        if old is not None:
+            self._take()[..., :before, :] = old
 
-    def memory(self, like_KTD: Tensor) -> Tensor:
-        """The keys and values of all layers, [L, 2, S + 1, K, C, D]."""
-        if self._kv is None:
-            K, _, D = like_KTD.shape
-            self._kv = like_KTD.new_zeros(self.layers, 2, self.count + 1, K, self.capacity, D)
+    def memory(self, like_KTD: Tensor | None = None) -> Tensor:
+        """The keys and values of all layers, [L, 2, S + 1, K, C, D]; only the first time must it be said what like."""
+        if like_KTD is not None and self._like is None:
+            self._like = like_KTD.new_empty(like_KTD.shape[0], 0, like_KTD.shape[2])
+        return self._take() if self._kv is None else self._kv
+
+    def _take(self) -> Tensor:
+        assert self._like is not None
+        K, _, D = self._like.shape
+        self._kv = self._like.new_zeros(self.layers, 2, self.count + 1, K, self.capacity, D)
+        place = torch.tensor([self._kv.data_ptr(), self.capacity])
+        if self.place is None:
+            self.place = place.to(self._kv.device)
+        self.place.copy_(place)
         return self._kv
 
     def common(self, ids: np.ndarray) -> np.ndarray:

@@ -2,10 +2,9 @@
 
 A graph holds the whole pass, from ids to drawn tokens and their log-probs; replaying it costs one call where the pass
 itself would cost a thousand. A row is padded to the next recorded size; the padding reads and writes the spare slot.
-What varies lies in two buffers that are filled before a replay: no graph knows how long a sequence is.
-
-Graphs point at the weights, which are trained in place, and at the slots' memory; when that moves, they are recorded
-again, which takes about as long as one pass does without them.
+What varies lies in buffers that are filled before a replay: no graph knows how long a sequence is, nor where the keys
+and values lie. So a recording lasts as long as the run: the weights are trained in place, and the slots' memory may be
+given back and taken anew.
 
 Shapes: T tokens in the row, R spans, N blocks of queries, each padded.
 """
@@ -48,30 +47,26 @@ class Graphs:
         self, model: Model, slots: Slots, recording: type[Recording] = Recording, compile: bool = False
     ) -> None:
         self._model, self._slots, self._recording, self._compile = model, slots, recording, compile
-        self._graphs: dict[tuple[int, int], _Graph] = {}
-        self._generation = -1
+        self._graphs: dict[tuple[int, bool], _Graph] = {}
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
 
     def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
-        if self._generation != self._slots.generation:
-            self._graphs.clear()
-            self._generation = self._slots.generation
-        spans = _padded(len(row.slot_R))
         single = row.singles == len(row.slot_R)
-        size = (spans if single else max(_padded(int(row.count_R.sum())), spans + 1), spans)
-        if size not in self._graphs:
-            self._graphs[size] = _Graph(self._model, self._slots, *size, self._recording, self._pool, self._compile)
-        return self._graphs[size].replay(row, temperature_R, uniform_R)
+        size = _padded(len(row.slot_R)) if single else _padded(int(row.count_R.sum()), least=256)
+        if (size, single) not in self._graphs:
+            spans = size if single else min(size, _padded(self._slots.count))
+            graph = _Graph(self._model, self._slots, size, spans, single, self._recording, self._pool, self._compile)
+            self._graphs[size, single] = graph
+        return self._graphs[size, single].replay(row, temperature_R, uniform_R)
 
     def release(self) -> None:
-        """Give back what the recordings hold."""
-        self._graphs.clear()
+        """Recordings stay: to make them again would take longer than a step. What lay in the slots goes back."""
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
 class _Graph:
-    """The pass for rows of up to so many tokens in up to so many spans; as many of each when they are single tokens."""
+    """The pass for rows of up to so many tokens in up to so many spans; of single tokens only, or of any."""
 
     def __init__(
         self,
@@ -79,41 +74,43 @@ class _Graph:
         slots: Slots,
         tokens: int,
         spans: int,
+        single: bool,
         recording: type[Recording],
         pool: Any,
         compile: bool,
     ) -> None:
-        single = tokens == spans
-        parts = [tokens, tokens, tokens, spans, 0 if single else 4 * (spans + tokens // kernels.BLOCK)]
+        parts = [1, tokens, tokens, tokens, spans, 0 if single else 4 * (spans + tokens // kernels.BLOCK)]
         self._slots = slots
         self._cuts = np.cumsum(parts)[:-1]
         self._whole = torch.zeros(sum(parts), dtype=torch.int32, device=model.device)
-        """All whole numbers of a row: ids, positions and slots of its tokens, ends of its spans, blocks of queries."""
+        """All whole numbers of a row: how many single tokens; its tokens' ids, positions, slots; ends; blocks."""
         self._reals = torch.zeros(2, spans, dtype=torch.float64, device=model.device)
         """Temperature and random number of each span."""
         pinned = model.device.type == "cuda"
         self._given = [torch.zeros_like(x, device="cpu", pin_memory=pinned) for x in (self._whole, self._reals)]
-        ids_T, position_T, slot_T, last_R, block_4N = self._whole.split(parts)
+        singles, ids_T, position_T, slot_T, last_R, block_4N = self._whole.split(parts)
         slot_T.fill_(slots.count)
-        plan = _InPlace(slots, slot_T, position_T, block_4N.view(-1, 4))
+        plan = _InPlace(slots, slot_T, position_T, singles, spans, block_4N.view(-1, 4))
 
         def work() -> Tensor:
             hidden_TD = model.hidden(ids_T, position_T, plan)
             token_R, logp_R = draw(model.logits(hidden_TD if single else hidden_TD[last_R]), *self._reals)
             return torch.stack([token_R.double(), logp_R.double()])
 
-        if compile and not slots.bytes:
-            work()  # takes the slots' memory, which must be there before this is compiled
+        if slots.place is None:
+            work()  # takes the slots' memory, which must be there before anything is compiled or recorded
+        slots.memory()
         with model.compiled() if compile else nullcontext():
             self._recording = recording(work, pool)
 
     def replay(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
         slots = self._slots
+        slots.memory()
         whole, reals = (x.numpy() for x in self._given)
-        ids, position, slot, last, blocks = np.split(whole, self._cuts)
+        singles, ids, position, slot, last, blocks = np.split(whole, self._cuts)
         slot_T, position_T = row.tokens()
         t, r = len(slot_T), len(row.slot_R)
-        whole[:], slot[:] = 0, slots.count
+        whole[:], slot[:], singles[:] = 0, slots.count, row.singles
         ids[:t], position[:t], slot[:t], last[:r] = slots.ids[slot_T, position_T], position_T, slot_T, row.last_R
         if len(blocks):
             made = _blocks(row)
@@ -129,27 +126,31 @@ class _Graph:
 class _InPlace:
     """The plan of a recorded pass: new keys and values go into their slots, and attention reads them there."""
 
-    def __init__(self, slots: Slots, slot_T: Tensor, position_T: Tensor, block_N4: Tensor) -> None:
-        self._slots, self._slot_T, self._position_T, self._block_N4 = slots, slot_T, position_T, block_N4
+    def __init__(
+        self, slots: Slots, slot_T: Tensor, position_T: Tensor, singles: Tensor, most: int, block_N4: Tensor
+    ) -> None:
+        self._slots, self._where = slots, (slot_T, position_T, singles, most, block_N4)
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
         q_THD, k_TKD, v_TKD = (x.transpose(0, 1) for x in (q_HTD, k_KTD, v_KTD))
-        memory = self._slots.memory(k_KTD)
-        where = self._slot_T, self._position_T, self._block_N4
-        return kernels.attend(q_THD, k_TKD, v_TKD, memory, layer, *where, scale, window)
+        if self._slots.place is None:
+            self._slots.memory(k_KTD)
+        place, slots = self._slots.place, self._slots.count + 1
+        return kernels.attend(q_THD, k_TKD, v_TKD, place, slots, layer, *self._where, scale, window)
 
 
-def _padded(count: int) -> int:
-    """The size that is recorded: 8, then powers of two and half-way between them."""
-    size = 8
+def _padded(count: int, least: int = 8) -> int:
+    """The size that is recorded: powers of two and half-way between them."""
+    size = least
     while size < count:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
     return size
 
 
 def _blocks(row: Row) -> np.ndarray:
-    """Every span in blocks of queries: (first in the row, how many, slot, position of the first)."""
+    """Every span but the single tokens in blocks of queries: (first in the row, how many, slot, first's position)."""
     many_R = -(-row.count_R // kernels.BLOCK)
+    many_R[: row.singles] = 0
     span_N = np.repeat(np.arange(len(many_R)), many_R)
     offset_N = (np.arange(len(span_N)) - np.repeat(np.cumsum(many_R) - many_R, many_R)) * kernels.BLOCK
     first_R = np.cumsum(row.count_R) - row.count_R

@@ -2,7 +2,8 @@
 
 `decode` is for sequences that add one token: the query heads that share a key head are the rows of one matrix product,
 and a long sequence is divided among several programs whose partial results are merged. `extend` is for spans of new
-tokens, in blocks of queries. Both take all that varies from device tensors, so that a CUDA graph can replay them.
+tokens, in blocks of queries. All that varies is in device tensors, so that a CUDA graph can replay them: even where the
+keys and values lie, which is [L, 2, S, K, C, D] at the address that `place` holds, C beside it.
 
 Shapes: L layers, S slots, C capacity in tokens, B sequences, T tokens in the row, N blocks, H query heads, K key/value
 heads, D head size.
@@ -23,28 +24,33 @@ _ALL = 2**30
 """A window that nothing falls out of."""
 
 
-@torch.library.custom_op("longloop::attend", mutates_args=("kv_L2SKCD",))
+@torch.library.custom_op("longloop::attend", mutates_args=())
 def attend(
     q_THD: Tensor,
     k_TKD: Tensor,
     v_TKD: Tensor,
-    kv_L2SKCD: Tensor,
+    place: Tensor,
+    slots: int,
     layer: int,
     slot_T: Tensor,
     position_T: Tensor,
+    singles: Tensor,
+    most_singles: int,
     block_N4: Tensor,
     scale: float,
     window: int,
 ) -> Tensor:
-    """Put new keys and values into their slots, then attend to what is there; without blocks, all are single tokens.
+    """Put new keys and values into their slots, then attend to what is there: first the single tokens, then blocks.
 
     One operation, of which torch.compile need not know the inside, and the same for every layer.
     """
-    k_SKCD, v_SKCD = kv_L2SKCD[layer, 0], kv_L2SKCD[layer, 1]
-    write(k_TKD, v_TKD, k_SKCD, v_SKCD, slot_T, position_T)
+    out_THD = torch.empty_like(q_THD, memory_format=torch.contiguous_format)
+    write(k_TKD, v_TKD, place, slots, layer, slot_T, position_T)
+    K, R = k_TKD.shape[1], most_singles
+    decode(q_THD[:R], out_THD[:R], K, place, slots, layer, slot_T, position_T, singles, scale, window)
     if len(block_N4):
-        return extend(q_THD, k_SKCD, v_SKCD, block_N4, scale, window)
-    return decode(q_THD, k_SKCD, v_SKCD, slot_T, position_T, scale, window)
+        extend(q_THD, out_THD, K, place, slots, layer, block_N4, scale, window)
+    return out_THD
 
 
 @attend.register_fake
@@ -52,13 +58,16 @@ def _(q_THD: Tensor, *_: object) -> Tensor:
     return torch.empty_like(q_THD, memory_format=torch.contiguous_format)
 
 
-def write(k_TKD: Tensor, v_TKD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_T: Tensor, position_T: Tensor) -> None:
+def write(
+    k_TKD: Tensor, v_TKD: Tensor, place: Tensor, slots: int, layer: int, slot_T: Tensor, position_T: Tensor
+) -> None:
     """Put each token's key and value where its slot has it."""
     T, K, D = k_TKD.shape
     _write[(T, K)](
-        *(k_TKD, v_TKD, k_SKCD, v_SKCD, slot_T, position_T),
+        *(k_TKD, v_TKD, place, slot_T, position_T),
         *(k_TKD.stride(0), k_TKD.stride(1), v_TKD.stride(0), v_TKD.stride(1)),
-        *(k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
+        *(slots, layer),
+        K=K,
         D=D,
         WIDTH=triton.next_power_of_2(D),
         num_warps=1,
@@ -66,19 +75,28 @@ def write(k_TKD: Tensor, v_TKD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_T: 
 
 
 def decode(
-    q_BHD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, slot_B: Tensor, start_B: Tensor, scale: float, window: int
-) -> Tensor:
-    """One query for each sequence, at position `start` of its slot; it sees that position and all before it."""
+    q_BHD: Tensor,
+    out_BHD: Tensor,
+    K: int,
+    place: Tensor,
+    slots: int,
+    layer: int,
+    slot_B: Tensor,
+    start_B: Tensor,
+    count: Tensor,
+    scale: float,
+    window: int,
+) -> None:
+    """One query for each of the first `count` sequences, at position `start` of its slot; it sees all up to there."""
     B, H, D = q_BHD.shape
-    K = k_SKCD.shape[1]
     parts = max(1, min(16, _PROGRAMS // (B * K)))
-    out_BHD = torch.empty_like(q_BHD, memory_format=torch.contiguous_format)
     part_BHPD = out_BHD if parts == 1 else q_BHD.new_empty((B, H, parts, D), dtype=torch.float32)
     weight_BHP = q_BHD.new_empty((B, H, parts), dtype=torch.float32)
     _decode[(B, K, parts)](
-        *(q_BHD, k_SKCD, v_SKCD, part_BHPD, weight_BHP, slot_B, start_B),
-        *(q_BHD.stride(0), q_BHD.stride(1), k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
+        *(q_BHD, place, part_BHPD, weight_BHP, slot_B, start_B, count),
+        *(q_BHD.stride(0), q_BHD.stride(1), slots, layer),
         *(scale, window or _ALL, parts),
+        K=K,
         G=H // K,
         D=D,
         ROWS=max(16, triton.next_power_of_2(H // K)),
@@ -86,26 +104,32 @@ def decode(
     )
     if parts > 1:
         many, width = triton.next_power_of_2(parts), triton.next_power_of_2(D)
-        _merge[(B * H,)](part_BHPD, weight_BHP, out_BHD, D=D, PARTS=parts, MANY=many, WIDTH=width, num_warps=1)
-    return out_BHD
+        _merge[(B, H)](part_BHPD, weight_BHP, out_BHD, count, D=D, PARTS=parts, MANY=many, WIDTH=width, num_warps=1)
 
 
-def extend(q_THD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, block_N4: Tensor, scale: float, window: int) -> Tensor:
+def extend(
+    q_THD: Tensor,
+    out_THD: Tensor,
+    K: int,
+    place: Tensor,
+    slots: int,
+    layer: int,
+    block_N4: Tensor,
+    scale: float,
+    window: int,
+) -> None:
     """Blocks of queries, each from one span: (first in the row, how many, slot, position of the first); 0 idle."""
     H, D = q_THD.shape[1:]
-    K = k_SKCD.shape[1]
-    out_THD = torch.zeros_like(q_THD, memory_format=torch.contiguous_format)
     _extend[(block_N4.shape[0], H)](
-        *(q_THD, k_SKCD, v_SKCD, out_THD, block_N4),
-        *(q_THD.stride(0), q_THD.stride(1), k_SKCD.stride(0), k_SKCD.stride(1), k_SKCD.stride(2)),
-        *(out_THD.stride(0), out_THD.stride(1)),
+        *(q_THD, place, out_THD, block_N4),
+        *(q_THD.stride(0), q_THD.stride(1), out_THD.stride(0), out_THD.stride(1), slots, layer),
         *(scale, window or _ALL),
+        K=K,
         G=H // K,
         D=D,
         ROWS=BLOCK,
         **_tile(q_THD),
     )
-    return out_THD
 
 
 def _tile(q: Tensor) -> dict[str, int]:
@@ -119,27 +143,41 @@ def _tile(q: Tensor) -> dict[str, int]:
 
 
 @triton.jit
+def _keys(PLACE, like, slots, layer, slot, head, K: tl.constexpr, D: tl.constexpr):
+    """Where a slot's keys of one head begin, and how far behind them its values are.
+
+    They may lie elsewhere at the next replay: what does not change is where that is written.
+    """
+    capacity = tl.load(PLACE + 1)
+    memory = tl.load(PLACE).to(tl.pointer_type(like.dtype.element_ty))
+    memory = tl.multiple_of(memory, 16)
+    plane = capacity * slots * K * D
+    return memory + (2 * layer * plane + (slot.to(tl.int64) * K + head) * capacity * D), plane
+
+
+@triton.jit(do_not_specialize=["layer"])
 def _write(
-    K_NEW, V_NEW, KEY, VALUE, SLOT, POSITION,
-    kn_t, kn_k, vn_t, vn_k, k_s, k_k, k_c, D: tl.constexpr, WIDTH: tl.constexpr,
+    K_NEW, V_NEW, PLACE, SLOT, POSITION,
+    kn_t, kn_k, vn_t, vn_k, slots, layer, K: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     t, h = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, WIDTH)
-    to = tl.load(SLOT + t).to(tl.int64) * k_s + h * k_k + tl.load(POSITION + t) * k_c + d
-    tl.store(KEY + to, tl.load(K_NEW + t * kn_t + h * kn_k + d, mask=d < D), mask=d < D)
-    tl.store(VALUE + to, tl.load(V_NEW + t * vn_t + h * vn_k + d, mask=d < D), mask=d < D)
+    key, to_value = _keys(PLACE, K_NEW, slots, layer, tl.load(SLOT + t), h, K, D)
+    to = key + tl.load(POSITION + t) * D + d
+    tl.store(to, tl.load(K_NEW + t * kn_t + h * kn_k + d, mask=d < D), mask=d < D)
+    tl.store(to + to_value, tl.load(V_NEW + t * vn_t + h * vn_k + d, mask=d < D), mask=d < D)
 
 
 @triton.jit
 def _attend(
-    q, m, total, acc, k_at, v_at, key, first, last, scale, stride,
+    q, m, total, acc, k_at, v_at, key, first, last, scale,
     D: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """Add one tile of keys, of which a row sees those from `first` to `last`, to the running softmax."""
     d = tl.arange(0, WIDTH)
     there = (key < tl.max(last) + 1)[:, None] & (d < D)[None, :]
-    k = tl.load(k_at + key[:, None] * stride + d[None, :], mask=there, other=0.0)
-    v = tl.load(v_at + key[:, None] * stride + d[None, :], mask=there, other=0.0)
+    k = tl.load(k_at + key[:, None] * D + d[None, :], mask=there, other=0.0)
+    v = tl.load(v_at + key[:, None] * D + d[None, :], mask=there, other=0.0)
     precision: tl.constexpr = "ieee" if EXACT else "tf32"
     w = tl.dot(q, tl.trans(k), input_precision=precision) * scale
     seen = (key[None, :] <= last[:, None]) & (key[None, :] >= first[:, None])
@@ -152,15 +190,18 @@ def _attend(
     return new, total * shrink + tl.sum(p, 1), acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _decode(
-    Q, KEY, VALUE, PART, WEIGHT, SLOT, START,
-    q_b, q_h, k_s, k_k, k_c, scale, window, parts,
-    G: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
+    Q, PLACE, PART, WEIGHT, SLOT, START, COUNT,
+    q_b, q_h, slots, layer, scale, window, parts,
+    K: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     b, h, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if b >= tl.load(COUNT):
+        return
     place = tl.load(START + b)
-    base = tl.load(SLOT + b).to(tl.int64) * k_s + h * k_k
+    k_at, to_value = _keys(PLACE, Q, slots, layer, tl.load(SLOT + b), h, K, D)
     begin = tl.maximum(place + 1 - window, 0)
     each = tl.cdiv(tl.cdiv(place + 1 - begin, parts), KEYS) * KEYS
     low = begin + part * each
@@ -175,9 +216,7 @@ def _decode(
     last = tl.zeros((ROWS,), tl.int32) + high - 1
     for at in range(low, high, KEYS):
         key = at + tl.arange(0, KEYS)
-        m, total, acc = _attend(
-            q, m, total, acc, KEY + base, VALUE + base, key, first, last, scale, k_c, D, WIDTH, EXACT
-        )
+        m, total, acc = _attend(q, m, total, acc, k_at, k_at + to_value, key, first, last, scale, D, WIDTH, EXACT)
     at_part = ((b * tl.num_programs(1) + h) * G + g) * parts + part
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
     tl.store(PART + at_part[:, None] * D + d[None, :], acc.to(PART.dtype.element_ty), mask=mine)
@@ -187,8 +226,10 @@ def _decode(
 
 
 @triton.jit
-def _merge(PART, WEIGHT, OUT, D: tl.constexpr, PARTS: tl.constexpr, MANY: tl.constexpr, WIDTH: tl.constexpr):
-    row = tl.program_id(0)
+def _merge(PART, WEIGHT, OUT, COUNT, D: tl.constexpr, PARTS: tl.constexpr, MANY: tl.constexpr, WIDTH: tl.constexpr):
+    if tl.program_id(0) >= tl.load(COUNT):
+        return
+    row = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     p, d = tl.arange(0, MANY), tl.arange(0, WIDTH)
     weight = tl.load(WEIGHT + row * PARTS + p, mask=p < PARTS, other=float("-inf"))
     share = tl.exp(weight - tl.max(weight, 0))
@@ -198,19 +239,19 @@ def _merge(PART, WEIGHT, OUT, D: tl.constexpr, PARTS: tl.constexpr, MANY: tl.con
     tl.store(OUT + row * D + d, out.to(OUT.dtype.element_ty), mask=d < D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer"])
 def _extend(
-    Q, KEY, VALUE, OUT, BLOCKS,
-    q_t, q_h, k_s, k_k, k_c, o_t, o_h, scale, window,
-    G: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
+    Q, PLACE, OUT, BLOCKS,
+    q_t, q_h, o_t, o_h, slots, layer, scale, window,
+    K: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     block, h = tl.program_id(0), tl.program_id(1)
     row = tl.load(BLOCKS + block * 4)
     rows = tl.load(BLOCKS + block * 4 + 1)
     if rows > 0:
-        slot = tl.load(BLOCKS + block * 4 + 2).to(tl.int64)
-        place = tl.load(BLOCKS + block * 4 + 3)
-        base = slot * k_s + (h // G) * k_k
+        slot, place = tl.load(BLOCKS + block * 4 + 2), tl.load(BLOCKS + block * 4 + 3)
+        k_at, to_value = _keys(PLACE, Q, slots, layer, slot, h // G, K, D)
         i, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
         mine = (i < rows)[:, None] & (d < D)[None, :]
         q = tl.load(Q + (row + i)[:, None] * q_t + h * q_h + d[None, :], mask=mine, other=0.0)
@@ -222,8 +263,6 @@ def _extend(
         low = tl.min(first) // KEYS * KEYS
         for at in range(low, place + rows, KEYS):
             key = at + tl.arange(0, KEYS)
-            m, total, acc = _attend(
-                q, m, total, acc, KEY + base, VALUE + base, key, first, last, scale, k_c, D, WIDTH, EXACT
-            )
+            m, total, acc = _attend(q, m, total, acc, k_at, k_at + to_value, key, first, last, scale, D, WIDTH, EXACT)
         out = (acc / total[:, None]).to(OUT.dtype.element_ty)
         tl.store(OUT + (row + i)[:, None] * o_t + h * o_h + d[None, :], out, mask=mine)

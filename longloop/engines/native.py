@@ -12,6 +12,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ class NativeEngine:
     slots: how many sessions keep their keys and values; more sessions work too, and re-read their past.
     context: the most tokens a session is expected to have; no memory is taken for more.
     step_tokens: at most this many tokens are read in one forward pass; longer prompts are read in pieces.
-    graphs: on a CUDA device, record the pass and replay it (graphs.py; needs Triton).
+    graphs: record the pass and replay it (graphs.py); when not said, on a CUDA device where Triton is installed.
     compile: let torch.compile fuse the recorded pass; takes a minute when a run starts.
     """
 
@@ -56,7 +57,7 @@ class NativeEngine:
         slots: int = 64,
         context: int = 2**20,
         step_tokens: int = 4096,
-        graphs: bool = False,
+        graphs: bool | None = None,
         compile: bool = False,
     ) -> None:
         self.model = policy
@@ -64,6 +65,8 @@ class NativeEngine:
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode
+        if graphs is None:
+            graphs = policy.device.type == "cuda" and find_spec("triton") is not None
         if compile and not graphs:
             raise UserError("engine.compile=true compiles the recorded pass: set engine.graphs=true as well.")
         self._pass = self._recorded(compile) if graphs else Eager(policy, self.slots)

@@ -14,9 +14,13 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from longloop.engines.attention import Plan
 from longloop.engines.cache import Reading, Row, Slots
+
+_TOGETHER = 256
+"""Neighbours in the vocabulary whose probabilities are added up first."""
 
 
 class Model(Protocol):
@@ -80,11 +84,20 @@ class Eager:
 
 
 def draw(logits_RV: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
-    """A token of each row, where its number between 0 and 1 falls; at temperature 0 the likeliest."""
+    """A token of each row, where its number between 0 and 1 falls; at temperature 0 the likeliest.
+
+    First among blocks of the vocabulary, then within the block: running sums over all of it would cost more than the
+    rest together.
+    """
     greedy_R = temperature_R == 0
     logp_RV = (logits_RV / torch.where(greedy_R, 1.0, temperature_R).float()[:, None]).log_softmax(-1)
-    cumulative_RV = logp_RV.double().exp_().cumsum_(-1)  # in place: fresh memory costs more than the arithmetic
-    place_R1 = (uniform_R * cumulative_RV[:, -1])[:, None]
-    drawn_R = torch.searchsorted(cumulative_RV, place_R1, right=True)[:, 0].clamp(max=logits_RV.shape[1] - 1)
-    token_R = torch.where(greedy_R, logits_RV.argmax(-1), drawn_R)
+    p_RNB = pad(logp_RV.exp(), (0, -logp_RV.shape[1] % _TOGETHER)).unflatten(1, (-1, _TOGETHER))
+    upto_RN = p_RNB.sum(-1, dtype=torch.float64).cumsum(-1)
+    place_R1 = (uniform_R * upto_RN[:, -1])[:, None]
+    block_R1 = torch.searchsorted(upto_RN, place_R1, right=True).clamp(max=upto_RN.shape[1] - 1)
+    before_R1 = upto_RN.gather(1, (block_R1 - 1).clamp(min=0)) * (block_R1 > 0)
+    inside_RB = p_RNB.gather(1, block_R1[:, :, None].expand(-1, -1, _TOGETHER))[:, 0].double().cumsum(-1)
+    last_R1 = (inside_RB < inside_RB[:, -1:]).sum(1, keepdim=True)  # the last that has any probability
+    offset_R1 = torch.searchsorted(inside_RB, place_R1 - before_R1, right=True).minimum(last_R1)
+    token_R = torch.where(greedy_R, logits_RV.argmax(-1), (block_R1 * _TOGETHER + offset_R1)[:, 0])
     return token_R, logp_RV.gather(1, token_R[:, None])[:, 0]

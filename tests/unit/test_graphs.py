@@ -35,10 +35,10 @@ class Again:
     def wait(self) -> None: ...
 
 
-def memory(shape: tuple[int, int, int], slots: int, capacity: int) -> tuple[Tensor, Tensor]:
-    """Random keys and values in the slots; those that nobody may look at are not numbers."""
-    _, K, D = shape
-    return tuple(torch.randn(slots, K, capacity, D, device=DEVICE) for _ in range(2))
+def memory(heads: int, slots: int, capacity: int, size: int) -> tuple[Tensor, Tensor]:
+    """Random keys and values of two layers, and what tells the kernels where they are."""
+    kv = torch.randn(2, 2, slots, heads, capacity, size, device=DEVICE)
+    return kv, torch.tensor([kv.data_ptr(), capacity], device=DEVICE)
 
 
 def plain(q_HTD: Tensor, k_KCD: Tensor, v_KCD: Tensor, start: int, scale: float, window: int) -> Tensor:
@@ -61,46 +61,53 @@ def test_decode_attention_is_attention(
 ) -> None:
     """For sequences of many lengths, in slots in any order; whatever lies behind the end of a sequence is not seen."""
     torch.manual_seed(0)
-    monkeypatch.setattr(kernels, "_PROGRAMS", parts * 5 * shape[1])
-    H, _, D = shape
-    k, v = memory(shape, slots=6, capacity=300)
+    monkeypatch.setattr(kernels, "_PROGRAMS", parts * 7 * shape[1])
+    H, K, D = shape
+    kv, place = memory(K, 6, 300, D)
+    k, v = kv[1]
     slots, starts = [3, 0, 5, 1, 2], [0, 63, 64, 280, 299]
     for slot, start in zip(slots, starts, strict=True):
         k[slot, :, start + 1 :], v[slot, :, start + 1 :] = torch.nan, torch.nan
-    q_BHD = torch.randn(len(slots), H, D, device=DEVICE)
-    slot_B, start_B = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in (slots, starts))
-    out = kernels.decode(q_BHD, k, v, slot_B, start_B, 0.3, window)
+    q_BHD = torch.randn(len(slots) + 2, H, D, device=DEVICE)
+    out_BHD = torch.full_like(q_BHD, 7)
+    slot_B, start_B = (torch.tensor([*x, 0, 0], dtype=torch.int32, device=DEVICE) for x in (slots, starts))
+    count = torch.tensor([len(slots)], dtype=torch.int32, device=DEVICE)
+    kernels.decode(q_BHD, out_BHD, K, place, 6, 1, slot_B, start_B, count, 0.3, window)
     for b, (slot, start) in enumerate(zip(slots, starts, strict=True)):
         wanted = plain(q_BHD[b][:, None], k[slot], v[slot], start, 0.3, window)[0]
-        assert torch.allclose(out[b], wanted, atol=2e-5)
+        assert torch.allclose(out_BHD[b], wanted, atol=2e-5)
+    assert (out_BHD[len(slots) :] == 7).all()  # those are not there, and are somebody else's
 
 
 @pytest.mark.parametrize(("shape", "window"), [(SHAPES[0], 0), (SHAPES[1], 37)])
 def test_extend_attention_is_attention(shape: tuple[int, int, int], window: int) -> None:
     """Spans that begin anywhere, of one block or several or a single token, and padding at the end."""
     torch.manual_seed(1)
-    H, _, D = shape
-    k, v = memory(shape, slots=5, capacity=200)
+    H, K, D = shape
+    kv, place = memory(K, 5, 200, D)
+    k, v = kv[1]
     spans = [(2, 0, 100), (0, 50, 70), (4, 199, 1), (1, 3, 64)]
     counts = [count for *_, count in spans]
     row = graphs.Row(*(torch.tensor(x).numpy() for x in zip(*spans, strict=True)), singles=0)
     blocks = torch.from_numpy(graphs._blocks(row)).int().to(DEVICE)
     q_THD = torch.randn(sum(counts) + 9, H, D, device=DEVICE)
     idle = torch.zeros(3, 4, dtype=torch.int32, device=DEVICE)
-    out = kernels.extend(q_THD, k, v, torch.cat([blocks, idle]), 0.3, window)
+    out = torch.full_like(q_THD, 7)
+    kernels.extend(q_THD, out, K, place, 5, 1, torch.cat([blocks, idle]), 0.3, window)
     for (slot, start, _), q, got in zip(spans, q_THD.split([*counts, 9]), out.split([*counts, 9]), strict=False):
         assert torch.allclose(got, plain(q.transpose(0, 1), k[slot], v[slot], start, 0.3, window), atol=2e-5)
-    assert not out[sum(counts) :].any()
+    assert (out[sum(counts) :] == 7).all()
 
 
 def test_keys_and_values_are_written_where_they_belong() -> None:
-    k, v = (torch.zeros(4, 2, 10, 24, device=DEVICE) for _ in range(2))
+    kv, place = memory(2, 4, 10, 24)
+    before = kv.clone()
     new = torch.randn(2, 2, 3, 24, device=DEVICE).transpose(1, 2)  # as attention gives them: heads before tokens
     slot, position = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([3, 0, 0], [9, 4, 5]))
-    kernels.write(new[0], new[1], k, v, slot, position)
+    kernels.write(new[0], new[1], place, 4, 1, slot, position)
     for n, (s, p) in enumerate([(3, 9), (0, 4), (0, 5)]):
-        assert torch.equal(k[s, :, p], new[0, n]) and torch.equal(v[s, :, p], new[1, n])
-    assert k.count_nonzero() == v.count_nonzero() == new[0].numel()
+        assert torch.equal(kv[1, :, s, :, p], new[:, n])
+    assert (kv != before).sum() == new.numel()
 
 
 @pytest.mark.parametrize(("family", "options"), [("llama", {}), ("gemma3", {"slots": 2, "step_tokens": 9})])

@@ -23,7 +23,7 @@ def compiled(kernel, pointers, numbers, constants, card):
     names = kernel.arg_names
     types = pointers | {name: "fp32" if name == "scale" else "i32" for name in numbers}
     hint = [["tt.divisibility", 16]]
-    aligned = {*pointers, *numbers} - {"scale", "window", "parts"}
+    aligned = {*pointers, *numbers} - {"scale", "window", "parts", "slots", "layer"}
     attributes = {(names.index(name),): hint for name in aligned}
     options = {name: constants.pop(name) for name in ("num_warps", "num_stages") if name in constants}
     source = ASTSource(
@@ -42,31 +42,31 @@ for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), 
     shared = {
         "decode": compiled(
             kernels._decode,
-            dict.fromkeys(("Q", "KEY", "VALUE"), data)
-            | {"PART": "*fp32", "WEIGHT": "*fp32", "SLOT": "*i32", "START": "*i32"},
-            ("q_b", "q_h", "k_s", "k_k", "k_c", "scale", "window", "parts"),
-            {"G": 3, "D": size, "ROWS": 16} | tile,
+            {"Q": data, "PLACE": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
+            | {"SLOT": "*i32", "START": "*i32", "COUNT": "*i32"},
+            ("q_b", "q_h", "slots", "layer", "scale", "window", "parts"),
+            {"K": 2, "G": 3, "D": size, "ROWS": 16} | tile,
             card,
         ),
         "extend": compiled(
             kernels._extend,
-            {"Q": data, "KEY": data, "VALUE": data, "OUT": data, "BLOCKS": "*i32"},
-            ("q_t", "q_h", "k_s", "k_k", "k_c", "o_t", "o_h", "scale", "window"),
-            {"G": 3, "D": size, "ROWS": kernels.BLOCK} | tile,
+            {"Q": data, "PLACE": "*i64", "OUT": data, "BLOCKS": "*i32"},
+            ("q_t", "q_h", "o_t", "o_h", "slots", "layer", "scale", "window"),
+            {"K": 2, "G": 3, "D": size, "ROWS": kernels.BLOCK} | tile,
             card,
         ),
         "merge": compiled(
             kernels._merge,
-            {"PART": "*fp32", "WEIGHT": "*fp32", "OUT": data},
+            {"PART": "*fp32", "WEIGHT": "*fp32", "OUT": data, "COUNT": "*i32"},
             (),
             {"D": size, "PARTS": 3, "MANY": 4, "WIDTH": tile["WIDTH"]},
             card,
         ),
         "write": compiled(
             kernels._write,
-            {"K_NEW": data, "V_NEW": data, "KEY": data, "VALUE": data, "SLOT": "*i32", "POSITION": "*i32"},
-            ("kn_t", "kn_k", "vn_t", "vn_k", "k_s", "k_k", "k_c"),
-            {"D": size, "WIDTH": tile["WIDTH"]},
+            {"K_NEW": data, "V_NEW": data, "PLACE": "*i64", "SLOT": "*i32", "POSITION": "*i32"},
+            ("kn_t", "kn_k", "vn_t", "vn_k", "slots", "layer"),
+            {"K": 2, "D": size, "WIDTH": tile["WIDTH"]},
             card,
         ),
     }
