@@ -125,7 +125,8 @@ def _status(key: str) -> int:
 
 def run_alone(script: str, *arguments: str, **variables: str) -> str:
     """What one side prints when it runs in a Python of its own, so that its peak memory is its own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"} | variables
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"} | variables
     done = subprocess.run(
         [sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, check=True, env=environment
     )

@@ -177,10 +177,8 @@ def main() -> None:
             module = common.random_model(shape, device=device)
             best = limit(module, batch, options.prompt + options.new / 2, speed)
             policy = common.policy(module, lora_rank=rank)
-            engine = NativeEngine(
-                policy, _Silent(), slots=batch, step_tokens=16384, graphs=device == "cuda", compile=options.compile
-            )
-            engine_rate(engine, rows, 4)
+            engine = NativeEngine(policy, _Silent(), slots=batch, step_tokens=16384, compile=options.compile)
+            engine_rate(engine, rows, options.new)  # records the passes
             rates[f"engine, LoRA r={rank}" if rank else "engine"] = engine_rate(engine, rows, options.new)
             engine.release()
             del engine, policy, module

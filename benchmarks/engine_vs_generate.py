@@ -183,13 +183,13 @@ def shares(engine: NativeEngine, new: int, seen: list[list[list[int]]]) -> dict[
 
 
 def sides(
-    shape: str, episodes: int, new: int, device: str, only: str = ""
+    shape: str, episodes: int, new: int, device: str, compile: bool, only: str = ""
 ) -> dict[str, Callable[[list[list[list[int]]]], list[Episode]]]:
     """What to time, by name. `only`: build no more than this one needs."""
     made: dict[str, Callable[[list[list[list[int]]]], list[Episode]]] = {}
     if only in ("", "engine"):
         policy = common.policy(common.random_model(shape, device=device))
-        engine = NativeEngine(policy, Chat(policy.tokenizer), slots=episodes, graphs=device != "cpu")
+        engine = NativeEngine(policy, Chat(policy.tokenizer), slots=episodes, compile=compile)
         made["engine"] = functools.partial(run_engine, engine, new)
     if only != "engine":
         module = common.random_model(shape, device=device)
@@ -206,13 +206,14 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=32, help="tokens sampled a turn")
     parser.add_argument("--observed", type=int, default=40, help="tokens observed before a turn, on average")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compile", action="store_true", help="let torch.compile fuse the engine's recorded pass")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1, help="of torch; more than one suffers on a shared machine")
     parser.add_argument("--only", default="", help=argparse.SUPPRESS)  # one side, once: prints its peak memory
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     seen = observations(options.episodes, options.turns, options.observed, common.SHAPES[options.model]["vocab_size"])
-    runs = sides(options.model, options.episodes, options.new, options.device, options.only)
+    runs = sides(options.model, options.episodes, options.new, options.device, options.compile, options.only)
     if options.only:
         before = common.resident_bytes()
         runs[options.only](seen)
@@ -232,7 +233,7 @@ def main() -> None:
 
     arguments = ["--model", options.model, "--episodes", options.episodes, "--turns", options.turns]
     arguments += ["--threads", options.threads, "--new", options.new, "--observed", options.observed]
-    arguments += ["--device", options.device]
+    arguments += ["--device", options.device, *(["--compile"] if options.compile else [])]
     print(
         f"\n{'':16}{'tokens a second':>26}{'engine faster by':>24}{'by CPU time':>22}{'peak MB':>10}{'of it work':>12}"
     )
@@ -249,8 +250,13 @@ def main() -> None:
     print("\n(target against generate: 2x)")
     engine = runs["engine"].args[0]
     by_turn: dict[int, list[float]] = {}
-    run_engine(engine, options.new, seen, by_turn)
-    print("\nmilliseconds a turn takes, from the first: ", end="")
+    vocab = common.SHAPES[options.model]["vocab_size"]
+    for _ in range(2):  # the first time, passes of new sizes are recorded
+        by_turn.clear()
+        run_engine(
+            engine, options.new, observations(options.episodes, 2 * options.turns, options.observed, vocab), by_turn
+        )
+    print(f"\nmilliseconds a turn takes, from the first to number {2 * options.turns}: ", end="")
     print(", ".join(f"{1000 * median(seconds):.0f}" for seconds in by_turn.values()))
     if options.device != "cpu":
         return

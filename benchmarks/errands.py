@@ -19,7 +19,7 @@ from statistics import fmean, median
 import common
 
 from longloop.envs.errands.env import Errands
-from longloop.envs.errands.scenario import _world, setting
+from longloop.envs.errands.scenario import _setting, _world
 from longloop.envs.errands.world import World
 from longloop.types import Message, Task
 
@@ -105,7 +105,7 @@ def rate(attempts: list[tuple[Task, Actions]]) -> float:
 
 def forget(worlds: bool) -> None:
     """Make every task new again, and, if asked, the worlds that tasks of different scenarios share."""
-    setting.cache_clear()
+    _setting.cache_clear()
     if worlds:
         _world.cache_clear()
 

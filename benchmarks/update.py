@@ -13,6 +13,7 @@ import argparse
 import gc
 import random
 import time
+from dataclasses import replace
 from typing import Any
 
 import common
@@ -67,15 +68,15 @@ def flops(module: Any, rank: int, chosen: int, tokens: int, count: int) -> float
 
 
 def measure(learner: LocalLearner, minibatch: Minibatch, loss: Any) -> tuple[float, int]:
-    """Seconds of an update, and the most memory while it runs; the second of two."""
-    for _ in range(2):
+    """Seconds of an update, and the most memory while it runs; a short one comes before it, to warm up."""
+    for each in (replace(minibatch, samples=minibatch.samples[:8]), minibatch):
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         _wait()
         start = time.perf_counter()
-        learner.update(minibatch, loss)
+        learner.update(each, loss)
         _wait()
         seconds = time.perf_counter() - start
     return seconds, torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0

@@ -83,6 +83,11 @@ class Slots:
         first_difference = np.where(same.all(axis=1), width, same.argmin(axis=1) if width else 0)
         return np.minimum(first_difference, self.known)
 
+    def begins(self, slot: int, ids: np.ndarray) -> bool:
+        """Whether these ids go on from all that the slot knows."""
+        known = self.known[slot]
+        return bool(0 < known < len(ids) and (self.ids[slot, :known] == ids[:known]).all())
+
     def begin(self, slot: int, ids: np.ndarray, source: int, tokens: int) -> None:
         """Put a sequence into a slot, whose first tokens were read in another (or in this one)."""
         if source != slot and self._kv is not None:

@@ -134,7 +134,7 @@ def extend(
 
 def _tile(q: Tensor) -> dict[str, int]:
     """How many keys are taken at once, and how far ahead they are fetched: what fits into any card's shared memory."""
-    width = triton.next_power_of_2(q.shape[-1])
+    width = max(16, triton.next_power_of_2(q.shape[-1]))
     size = width * q.element_size()
     keys = max(16, min(64, 16384 // size))
     exact = q.dtype == torch.float32

@@ -73,6 +73,8 @@ class NativeEngine:
         self._step_tokens = step_tokens
         self._version = policy.version
         self._owner: dict[str, int] = {}
+        self._holder: dict[int, str] = {}
+        """The slot of each session, and the session of each slot."""
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
         self._pump: asyncio.Task[None] | None = None
@@ -96,12 +98,13 @@ class NativeEngine:
         return await future
 
     def forget(self, session: str) -> None:
-        self._owner.pop(session, None)
+        self._holder.pop(self._owner.pop(session, -1), None)
 
     def release(self) -> None:
         self.slots.clear()
         self._pass.release()
         self._owner.clear()
+        self._holder.clear()
 
     async def _run(self) -> None:
         try:
@@ -149,35 +152,39 @@ class NativeEngine:
 
     def _admit(self) -> None:
         """Give waiting requests a slot that already holds as much of their prompt as can be found."""
-        busy = {request.slot for request in self._running}
+        slots = self.slots
+        busy_S = np.zeros(slots.count, dtype=bool)
+        busy_S[[request.slot for request in self._running]] = True
         for request in list(self._waiting):
-            own = self._owner.get(request.session, -1)
-            slot = own if own >= 0 and own not in busy else self._free_slot(busy)
+            ids, own = request.ids, self._owner.get(request.session, -1)
+            slot = own if own >= 0 and not busy_S[own] else self._free_slot(busy_S)
             if slot < 0:
                 continue
-            ids = request.ids
-            self.slots.reserve(len(ids) + request.max_tokens)
-            common = self.slots.common(ids)
-            read = np.minimum(common, self.slots.length)
-            donor = own if own >= 0 and read[own] == read.max() else int(read.argmax())
-            reuse = min(int(read[donor]), len(ids) - 1)
-            if any(common[other] >= reuse + _WORTH_WAITING for other in busy):
-                continue  # someone is reading more of it just now
-            self.slots.begin(slot, ids, donor, reuse)
-            busy.add(slot)
-            for session in [s for s, owned in self._owner.items() if owned == slot]:
-                del self._owner[session]
-            self._owner[request.session] = request.slot = slot
+            slots.reserve(len(ids) + request.max_tokens)
+            if slot == own and slots.begins(own, ids):  # the next turn of a conversation, as nearly always
+                donor, reuse = own, int(slots.length[own])
+            else:
+                common_S = slots.common(ids)
+                read_S = np.minimum(common_S, slots.length)
+                donor = own if own >= 0 and read_S[own] == read_S.max() else int(read_S.argmax())
+                reuse = min(int(read_S[donor]), len(ids) - 1)
+                if (common_S[busy_S] >= reuse + _WORTH_WAITING).any():
+                    continue  # someone is reading more of it just now
+            slots.begin(slot, ids, donor, reuse)
+            busy_S[slot] = True
+            if slot != own:
+                self.forget(self._holder.get(slot, ""))
+                self._owner[request.session], self._holder[slot] = slot, request.session
+            request.slot = slot
             self._waiting.remove(request)
             self._running.append(request)
 
-    def _free_slot(self, busy: set[int]) -> int:
+    def _free_slot(self, busy_S: np.ndarray) -> int:
         """A slot of no session, else one of the session that has waited longest, else -1."""
-        owned = set(self._owner.values())
-        for slot in range(self.slots.count):
-            if slot not in busy and slot not in owned:
+        for slot in np.flatnonzero(~busy_S).tolist():
+            if slot not in self._holder:
                 return slot
-        return next((slot for slot in self._owner.values() if slot not in busy), -1)
+        return next((slot for slot in self._owner.values() if not busy_S[slot]), -1)
 
     def _next_row(self) -> tuple[list[_Request], Row]:
         """What to read now: the single tokens first, then spans within the budget."""

@@ -6,7 +6,6 @@ template that refuses the roles) rise as UserError.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from longloop.config import RolloutConfig
 from longloop.interfaces import Engine, Environment
-from longloop.rollout.guard import Fault, call
+from longloop.rollout.guard import Fault, Guarded
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, Turn, UserError
@@ -50,17 +49,19 @@ async def run_episode(
     stop, error, outcome = StopReason.CANCELLED, STRAGGLER, Outcome(0.0, False)
     judged = False
     try:
-        env = setting.make()
+        env = Guarded(setting.make())
     except (Exception, SystemExit) as raised:
         error = f"the constructor raised {type(raised).__name__}: {raised}"
         return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)
     try:
         stop, error = await _play_to_the_end(setting, env, task, session, turns)
-        judged = True
-        verdict = await call(env, "finish", (), setting.limits.step_seconds)  # once, whatever happened before
-        outcome = verdict if stop.scored else outcome
+        judged = True  # once, whatever happened before
+        if stop.scored:
+            outcome = await env.call("finish", (), setting.limits.step_seconds)
+        else:
+            await env.leave(setting.limits.step_seconds)
     except Fault as fault:
-        stop, error = (fault.stop, str(fault)) if stop.scored else (stop, error)
+        stop, error = fault.stop, str(fault)
     except asyncio.CancelledError:
         if abandoned is None or not abandoned.is_set():
             raise
@@ -68,7 +69,7 @@ async def run_episode(
         if not judged:
             await _clean_up(setting, env)
     except UserError:
-        await _clean_up(setting, env)
+        await env.leave(setting.limits.step_seconds)
         raise
     finally:
         setting.engine.forget(session)
@@ -76,7 +77,7 @@ async def run_episode(
 
 
 async def _play_to_the_end(
-    setting: Setting, env: Environment, task: Task, session: str, turns: list[Turn]
+    setting: Setting, env: Guarded, task: Task, session: str, turns: list[Turn]
 ) -> tuple[StopReason, str]:
     """Why the playing stopped, and in what words if it should not have."""
     try:
@@ -90,11 +91,11 @@ async def _play_to_the_end(
         return StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
 
 
-async def _play(setting: Setting, env: Environment, task: Task, session: str, turns: list[Turn]) -> StopReason:
+async def _play(setting: Setting, env: Guarded, task: Task, session: str, turns: list[Turn]) -> StopReason:
     """Turns until the environment is done or a limit is reached; `turns` fills up as they happen."""
     limits = setting.limits
     transcript = Transcript(setting.chat)
-    messages: Sequence[Message] = await call(env, "start", (task,), limits.step_seconds)
+    messages: Sequence[Message] = await env.call("start", (task,), limits.step_seconds)
     for number in range(limits.max_turns):
         try:
             context_ids, fresh = transcript.receive(messages)
@@ -131,7 +132,7 @@ async def _play(setting: Setting, env: Environment, task: Task, session: str, tu
             finish=sampled.finish,
         )
         turns.append(turn)  # the action was taken, whatever the environment makes of it
-        step: Step = await call(env, "step", (turn.action,), limits.step_seconds)
+        step: Step = await env.call("step", (turn.action,), limits.step_seconds)
         seconds = {"sample": acted - asked, "env": time.perf_counter() - acted}
         turns[-1] = replace(turn, reward=step.reward, info=step.info, seconds=seconds)
         if step.done:
@@ -140,10 +141,9 @@ async def _play(setting: Setting, env: Environment, task: Task, session: str, tu
     return StopReason.MAX_TURNS
 
 
-async def _clean_up(setting: Setting, env: Environment) -> None:
+async def _clean_up(setting: Setting, env: Guarded) -> None:
     """Let an abandoned environment finish; what it says is not used."""
     this = asyncio.current_task()
     assert this is not None
     this.uncancel()
-    with contextlib.suppress(Fault):
-        await call(env, "finish", (), setting.limits.step_seconds)
+    await env.leave(setting.limits.step_seconds)

@@ -1,6 +1,7 @@
-"""Calling an environment: under a deadline, and with every way of failing turned into a Fault."""
+"""Calling an environment: one call at a time, under a deadline, and with every way of failing turned into a Fault."""
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import Callable
@@ -19,29 +20,52 @@ class Fault(Exception):
         self.stop = stop
 
 
-async def call(env: Environment, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
-    """An environment's method under a deadline. A plain function runs in a thread, so that it has one too."""
-    function = getattr(env, method)
-    this = asyncio.current_task()
-    assert this is not None
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            plain = not inspect.iscoroutinefunction(function)
-            answer = await (_in_thread(function, arguments) if plain else function(*arguments))
-            return expect(method, await answer if inspect.isawaitable(answer) else answer)
-    except TimeoutError as error:
-        if deadline.expired():
-            raise Fault(StopReason.TIMEOUT, f"{method}() took longer than {seconds:g} s") from None
-        raise Fault(StopReason.ENV_ERROR, f"{method}() raised TimeoutError: {error}") from error
-    except asyncio.CancelledError as error:
-        if this.cancelling():
-            raise  # someone cancelled this episode; otherwise the environment raised it on its own
-        raise Fault(StopReason.ENV_ERROR, f"{method}() raised CancelledError: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise Fault(StopReason.ENV_ERROR, f"{method}() raised {type(error).__name__}: {error}") from error
+class Guarded:
+    """An environment behind its deadline. A call that is given up goes on in its thread; no other begins beside it."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._inside = threading.Lock()
+
+    async def call(self, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
+        """A method's answer. A plain function runs in a thread, so that it, too, has a deadline."""
+        function = getattr(self._env, method)
+        this = asyncio.current_task()
+        assert this is not None
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                plain = not inspect.iscoroutinefunction(function)
+                answer = await (_in_thread(self._alone, function, *arguments) if plain else function(*arguments))
+                return expect(method, await answer if inspect.isawaitable(answer) else answer)
+        except TimeoutError as error:
+            if deadline.expired():
+                raise Fault(StopReason.TIMEOUT, f"{method}() took longer than {seconds:g} s") from None
+            raise Fault(StopReason.ENV_ERROR, f"{method}() raised TimeoutError: {error}") from error
+        except asyncio.CancelledError as error:
+            if this.cancelling():
+                raise  # someone cancelled this episode; otherwise the environment raised it on its own
+            raise Fault(StopReason.ENV_ERROR, f"{method}() raised CancelledError: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise Fault(StopReason.ENV_ERROR, f"{method}() raised {type(error).__name__}: {error}") from error
+
+    async def leave(self, seconds: float) -> None:
+        """Let it finish, though its verdict does not count. Nobody waits for a call that was given up: it does."""
+        if self._inside.locked() and not inspect.iscoroutinefunction(self._env.finish):
+            threading.Thread(target=self._finish, daemon=True).start()
+            return
+        with contextlib.suppress(Fault):
+            await self.call("finish", (), seconds)
+
+    def _finish(self) -> None:
+        with contextlib.suppress(BaseException):
+            self._alone(self._env.finish)
+
+    def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with self._inside:
+            return function(*arguments)
 
 
-async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """Like asyncio.to_thread, but a call that never returns cannot keep the program from ending."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -245,3 +247,32 @@ def test_play_stops_at_the_limit_and_scores_what_was_reached() -> None:
     attempt = asyncio.run(play(Errands(), TASKS[0], Script(lines), max_turns=3))
     assert attempt.turns == 3 and attempt.outcome.reward == 0.0
     assert asyncio.run(play(Errands(), TASKS[0], Silent())).turns == 0
+
+
+def test_attempts_at_a_task_are_judged_at_the_same_time() -> None:
+    """They share the goal, whose databases bear one thread at a time: two stop the interpreter for good, and this test
+    with it, so that it is done in a process of its own."""
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-5)
+from longloop.envs.errands.env import Errands
+from longloop.envs.errands.judge import _layout
+
+for task in Errands.tasks("train")[:12]:
+    envs = [Errands() for _ in range(8)]
+    start = threading.Barrier(8)
+
+    def play(env):
+        start.wait()
+        env.start(task)
+        env._world.written.update(_layout())
+        start.wait()
+        env.finish()
+
+    threads = [threading.Thread(target=play, args=(env,)) for env in envs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=90)

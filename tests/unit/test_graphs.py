@@ -125,7 +125,7 @@ def test_replayed_passes_sample_what_plain_ones_do(
         )
 
     wanted = asyncio.run(talks(engine_of(module)))
-    engine = engine_of(module, **options)
+    engine = NativeEngine(policy_of(module, device=DEVICE), CHAT, graphs=False, **options)
     engine._pass = graphs.Graphs(engine.model, engine.slots, Again)
     for one, other in zip(asyncio.run(talks(engine)), wanted, strict=True):
         for turn, same in zip(one, other, strict=True):
@@ -146,7 +146,7 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(monkeypatch: pytest.Mon
     """Once for single tokens and once for spans, adapters and all; and it samples what the plain one does."""
     monkeypatch.setattr(kernels, "_PROGRAMS", 1)
     module = plain_module("llama")
-    engine = NativeEngine(policy_of(module, lora_rank=4), CHAT)
+    engine = NativeEngine(policy_of(module, lora_rank=4, device=DEVICE), CHAT, graphs=False)
     engine._pass = graphs.Graphs(engine.model, engine.slots, Again, compile=True)
     compiled = []
 

@@ -1,6 +1,8 @@
 """Episodes and groups: limits, concurrency, stragglers, baselines and seeds."""
 
 import asyncio
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from longloop.envs.guess import Guess
 from longloop.learners.model import load
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Message, Outcome, Step, StopReason, Trajectory, UserError
+from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, UserError
 from tests.worlds import CHAT, TASKS, Env, Log, collect, hangs, one_bad_among, raising, rollouts, with_fault
 
 
@@ -109,6 +111,45 @@ def test_a_straggler_is_abandoned_when_enough_is_done() -> None:
     assert (straggler.error, straggler.reward) == ("abandoned as a straggler", 0.0)
     assert len(groups[1].scored) == 4
     assert log.finished == dict.fromkeys(range(10), 1)
+
+
+@pytest.mark.parametrize("limits", [{"enough": 0.5, "least": 1}, {"enough": 1.0, "step_seconds": 0.3}])
+def test_an_environment_never_finishes_while_it_is_still_in_a_step(limits: dict[str, float]) -> None:
+    """A straggler, and one that overran its deadline: its thread cannot be stopped, and databases and interpreters do
+    not survive two at once. The group does not wait for it; it finishes by itself."""
+    go_on = threading.Event()
+    made: list[Any] = []
+    finished: list[tuple[int, bool]] = []
+
+    class Slow:
+        def __init__(self) -> None:
+            self.number, self.inside = len(made), False
+            made.append(self)
+
+        def start(self, task: Task) -> list[Message]:
+            return [Message("user", "go")]
+
+        def step(self, action: Message) -> Step:
+            self.inside = True
+            if self.number == 1:
+                go_on.wait(20)
+            self.inside = False
+            return Step([], done=True)
+
+        def finish(self) -> Outcome:
+            finished.append((self.number, self.inside))
+            return Outcome(1.0, True)
+
+    groups = collect(rollouts(Slow, **limits), TASKS[:1], k=2)
+    stops = [t.stop for t in groups[0].trajectories]
+    assert stops == [StopReason.FINISHED, StopReason.TIMEOUT if "step_seconds" in limits else StopReason.CANCELLED]
+    assert finished == [(0, False)] and made[1].inside
+    go_on.set()
+    for _ in range(500):
+        if len(finished) == 2:
+            break
+        time.sleep(0.01)
+    assert finished[1] == (1, False)
 
 
 def test_a_straggler_in_its_verifier_keeps_its_turns() -> None:

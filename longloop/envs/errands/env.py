@@ -28,6 +28,9 @@ apis.docs.list_apps(), apis.docs.list_apis(app=...) and apis.docs.show(api="app.
 apis.<app>.login(**apis.owner.show_account(app=...)). At the end call apis.owner.complete_task(), with answer=... if \
 something was asked."""
 
+_TOGETHER = 3
+"""Tasks that count as one scenario when completed scenarios are counted (SGC), as in AppWorld."""
+
 
 class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
@@ -51,7 +54,7 @@ class Errands:
                 id=f"{split}/{kind.name()}/{number}",
                 split=split,
                 data={"scenario": kind.name(), "world": f"{split}/{seed}/{number}"},
-                scenario=kind.name(),
+                scenario=kind.name() if number < _TOGETHER else f"{kind.name()}/{number // _TOGETHER}",
             )
             for number in range(per_scenario)
             for kind in of_split(split)

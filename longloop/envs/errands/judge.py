@@ -7,6 +7,7 @@ does the order of doing things, nor case and spacing of text.
 """
 
 import functools
+import threading
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class Goal:
         self.wish = world.fork()
         self.wish.written.clear()
         self.before = _Before(world)
+        self.judging = threading.Lock()
+        """Attempts at a task share its goal, and a database bears one thread at a time (world.py)."""
 
     def do(self, api: str, **arguments: Any) -> Any:
         """Have the owner call an API in the wished-for world; what it returns."""
@@ -94,7 +97,8 @@ def act(world: World, api: str, arguments: Mapping[str, Any]) -> Any:
 
 def judge(goal: Goal, world: World) -> list[Test]:
     """The tests of a task. An agent that did nothing at all passes none of them."""
-    wanted, found = goal.differences, goal.compare(world)
+    with goal.judging:
+        wanted, found = goal.differences, goal.compare(world)
     tests = []
     for difference, count in sorted(wanted.items(), key=str):
         for number in range(count):

@@ -3,6 +3,7 @@
 import functools
 import random
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -62,9 +63,20 @@ class Setting:
         return World.load(self.image, self.goal.start)
 
 
-@functools.lru_cache(maxsize=64)
+_MAKING = threading.Lock()
+
+
 def setting(scenario: str, seed: str) -> Setting:
-    """The world, instruction and goal of one task. Scenarios with the same seed happen in the same world."""
+    """The world, instruction and goal of one task. Scenarios with the same seed happen in the same world.
+
+    One at a time: the attempts at a task start together, and the first makes it for all.
+    """
+    with _MAKING:
+        return _setting(scenario, seed)
+
+
+@functools.lru_cache(maxsize=64)
+def _setting(scenario: str, seed: str) -> Setting:
     kind = by_name()[scenario]
     world = _world(seed).fork()
     world.rng = random.Random(f"{seed}/{scenario}")

@@ -239,7 +239,12 @@ def _empty() -> bytes:
 
 
 def _connect(image: bytes) -> sqlite3.Connection:
-    """A database in memory, from its bytes. Only one thread at a time uses it, but not always the same one."""
+    """A database in memory, from its bytes.
+
+    Only one thread at a time may use it, though not always the same one. With two at once Python stops for good: one
+    holds the interpreter's lock and waits for the database's, the other has that one and is asked about its statement
+    (`_note_writing`), for which it needs the first.
+    """
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
     db.deserialize(image)
     db.row_factory = sqlite3.Row
