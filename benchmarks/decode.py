@@ -28,7 +28,7 @@ class Timed:
     """A pass that takes down when each began and how many tokens it read."""
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner
+        self._inner, self.ahead = inner, inner.ahead
         self.begun: list[tuple[float, int, bool]] = []
 
     def __call__(self, row: Any, *numbers: Any) -> Any:

@@ -20,6 +20,9 @@ from longloop.types import UserError
 
 NAME = "longloop"
 
+_BLOCK = 256
+"""Queries in a call that needs a mask; with fewer, calls cost more than they spare (measured on a CPU)."""
+
 
 class Plan(Protocol):
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
@@ -28,35 +31,85 @@ class Plan(Protocol):
 
 
 class Packed:
-    """Whole sequences end to end, each causal within itself.
+    """Sequences end to end, each causal within itself.
 
-    On a GPU one kernel takes them all; elsewhere neighbours of one length share a call.
+    A sequence may lie in two parts: `after` names for each part the one that it continues, or -1. Several may continue
+    the same one, whose keys and values they then share. On a GPU one kernel takes them all; elsewhere neighbours of one
+    length share a call.
     """
 
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths = lengths
-        self._ends: Tensor | None = None
+    def __init__(self, lengths: Sequence[int], after: Sequence[int] = ()) -> None:
+        self._lengths = list(lengths)
+        self._after = list(after) or [-1] * len(lengths)
+        self._shared = any(part >= 0 for part in self._after)
+        self._key_lengths = [
+            length + (lengths[part] if part >= 0 else 0) for length, part in zip(lengths, self._after, strict=True)
+        ]
+        both = zip(self._lengths, self._key_lengths, strict=True)
+        self._alike = [(len(list(same)), *sizes) for sizes, same in groupby(both)]
+        self._ends: tuple[Tensor, Tensor] | None = None
+        self._masks: dict[int, Tensor] = {}
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
+        q_THD, k_LKD, v_LKD = q_HTD.transpose(0, 1), k_KTD.transpose(0, 1), v_KTD.transpose(0, 1)
+        if self._shared:
+            k_LKD, v_LKD = self._continued(k_LKD), self._continued(v_LKD)
         if q_HTD.is_cuda and _has_flash(q_HTD):
-            return self._flash(q_HTD.transpose(0, 1), k_KTD.transpose(0, 1), v_KTD.transpose(0, 1), scale, window)
-        outputs, start = [], 0
-        for length, same in groupby(self._lengths):
-            count = len(list(same))
-            stop = start + length * count
-            q, k, v = (x[:, start:stop].unflatten(1, (count, length)).transpose(0, 1) for x in (q_HTD, k_KTD, v_KTD))
-            outputs.append(causal(q, k, v, scale, window).transpose(1, 2).flatten(0, 1))
-            start = stop
+            return self._flash(q_THD, k_LKD, v_LKD, scale, window)
+        # By split and not by slices: the backward pass of each slice would be as long as the whole row.
+        qs = q_THD.split([count * length for count, length, _ in self._alike])
+        ks, vs = (x.split([count * keys for count, _, keys in self._alike]) for x in (k_LKD, v_LKD))
+        outputs = []
+        for (count, _, _), *qkv in zip(self._alike, qs, ks, vs, strict=True):
+            q, k, v = (x.unflatten(0, (count, -1)).transpose(1, 2) for x in qkv)
+            alone = q.shape[2] == k.shape[2]
+            output = causal(q, k, v, scale, window) if alone else self._in_blocks(q, k, v, scale, window)
+            outputs.append(output.transpose(1, 2).flatten(0, 1))
         return torch.cat(outputs)
 
-    def _flash(self, q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, scale: float, window: int) -> Tensor:
-        """Flash attention over sequences of any length, by the operation that torch's own attention ends in."""
+    def _continued(self, x_TKD: Tensor) -> Tensor:
+        """Keys or values of all parts, each behind those of the part that it continues.
+
+        By split and cat, whose backward passes add in a fixed order; that of indexing does not on a GPU.
+        """
+        parts = x_TKD.split(self._lengths)
+        joined: list[Tensor] = []
+        for part, before in zip(parts, self._after, strict=True):
+            joined += (parts[before], part) if before >= 0 else (part,)
+        return torch.cat(joined)
+
+    def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int) -> Tensor:
+        """`causal` where the queries follow other tokens, some of them at a time.
+
+        A mask hides later keys without sparing their computation, so a block of queries is given no key after its own.
+        And masks are kept for the backward pass, so each is a corner of the same one.
+        """
+        if window not in self._masks:
+            seen = _seen(_BLOCK, max(_BLOCK, *self._key_lengths), window, q.device)
+            self._masks[window] = q.new_zeros(seen.shape).masked_fill(~seen, float("-inf"))
+        outputs = []
+        for number, block in enumerate(q.split(_BLOCK, dim=2), start=1):
+            end = k.shape[2] - q.shape[2] + number * _BLOCK
+            keys, values = k[:, :, :end], v[:, :, :end]
+            mask = self._masks[window][-block.shape[2] :, -keys.shape[2] :]
+            if q.is_cuda:
+                mask = mask.contiguous()  # for the alignment that kernels ask for there
+            outputs.append(causal(block, keys, values, scale, window, mask))
+        return torch.cat(outputs, dim=2)
+
+    def _flash(self, q_THD: Tensor, k_LKD: Tensor, v_LKD: Tensor, scale: float, window: int) -> Tensor:
+        """Flash attention over sequences of any length, by the operation that torch's own attention ends in.
+
+        Its masks, too, take the queries of a sequence for the last of its tokens.
+        """
         if self._ends is None:
-            ends = [0, *accumulate(self._lengths)]
-            self._ends = torch.tensor(ends, dtype=torch.int32, device=q_THD.device)
-        longest = max(self._lengths)
+            ends, key_ends = (
+                torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=q_THD.device)
+                for lengths in (self._lengths, self._key_lengths)
+            )
+            self._ends = ends, key_ends
         return torch.ops.aten._flash_attention_forward(
-            *(q_THD, k_TKD, v_TKD, self._ends, self._ends, longest, longest, 0.0),
+            *(q_THD, k_LKD, v_LKD, *self._ends, max(self._lengths), max(self._key_lengths), 0.0),
             is_causal=window == 0,
             return_debug_mask=False,
             scale=scale,
@@ -71,18 +124,28 @@ def _has_flash(q: Tensor) -> bool:
     return fits and (q.is_meta or torch.cuda.get_device_capability(q.device) >= (8, 0))
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int = 0) -> Tensor:
-    """Causal attention of [B, H, T, D] queries over [B, K, L, D] keys; the queries are the last T of the L tokens."""
+def causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int = 0, mask: Tensor | None = None) -> Tensor:
+    """Causal attention of [B, H, T, D] queries over [B, K, L, D] keys; the queries are the last T of the L tokens.
+
+    Where a mask is needed it is made, or is the given one.
+    """
     tokens, keys = q.shape[2], k.shape[2]
     gqa = q.shape[1] != k.shape[1]
     if tokens == keys and not 0 < window < keys:
         return scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=gqa)
-    query_at = torch.arange(keys - tokens, keys, device=q.device)[:, None]
-    key_at = torch.arange(keys, device=q.device)[None, :]
+    if mask is None:
+        mask = _seen(tokens, keys, window, q.device)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=gqa)
+
+
+def _seen(tokens: int, keys: int, window: int, device: torch.device) -> Tensor:
+    """Which of the keys each of the last tokens attends to, [T, L]."""
+    query_at = torch.arange(keys - tokens, keys, device=device)[:, None]
+    key_at = torch.arange(keys, device=device)[None, :]
     seen = key_at <= query_at
     if window:
         seen &= key_at > query_at - window
-    return scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale, enable_gqa=gqa)
+    return seen
 
 
 def _attention(

@@ -17,6 +17,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from longloop.engines.attention import causal
 
+UNKNOWN = -1
+"""In place of a token that has been drawn on the device but not yet been looked at."""
+
 
 class Slots:
     """Up to S sequences: what is known of them, and the keys and values of what was read, in tensors that grow.

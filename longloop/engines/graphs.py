@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from longloop.engines import kernels
-from longloop.engines.cache import Row, Slots
+from longloop.engines.cache import UNKNOWN, Row, Slots
 from longloop.engines.passes import Drawn, Model, draw
 
 
@@ -30,24 +30,27 @@ class Recording:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool):
             self._result = work()
-        self._done = torch.cuda.Event()
-        self.result = torch.empty_like(self._result, device="cpu", pin_memory=True)
 
-    def replay(self) -> None:
+    def replay(self) -> tuple[Tensor, Callable[[], None]]:
+        """Begin it. What will be the result, and what to call before looking at it."""
         self._graph.replay()
-        self.result.copy_(self._result, non_blocking=True)
-        self._done.record()
-
-    def wait(self) -> None:
-        self._done.synchronize()
+        result = torch.empty_like(self._result, device="cpu", pin_memory=True)
+        result.copy_(self._result, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+        return result, done.synchronize
 
 
 class Graphs:
+    ahead = 1
+
     def __init__(
         self, model: Model, slots: Slots, recording: type[Recording] = Recording, compile: bool = False
     ) -> None:
         self._model, self._slots, self._recording, self._compile = model, slots, recording, compile
         self._graphs: dict[tuple[int, bool], _Graph] = {}
+        self._last_S = torch.zeros(slots.count + 1, dtype=torch.int32, device=model.device)
+        """The token that was drawn last in each slot."""
         self._pool = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
 
     def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
@@ -55,8 +58,10 @@ class Graphs:
         size = _padded(len(row.slot_R)) if single else _padded(int(row.count_R.sum()), least=256)
         if (size, single) not in self._graphs:
             spans = size if single else min(size, _padded(self._slots.count))
-            graph = _Graph(self._model, self._slots, size, spans, single, self._recording, self._pool, self._compile)
-            self._graphs[size, single] = graph
+            sizes = size, spans, single
+            self._graphs[size, single] = _Graph(
+                self._model, self._slots, self._last_S, *sizes, self._recording, self._pool, self._compile
+            )
         return self._graphs[size, single].replay(row, temperature_R, uniform_R)
 
     def release(self) -> None:
@@ -72,6 +77,7 @@ class _Graph:
         self,
         model: Model,
         slots: Slots,
+        last_S: Tensor,
         tokens: int,
         spans: int,
         single: bool,
@@ -79,22 +85,24 @@ class _Graph:
         pool: Any,
         compile: bool,
     ) -> None:
-        parts = [1, tokens, tokens, tokens, spans, 0 if single else 4 * (spans + tokens // kernels.BLOCK)]
+        parts = [1, tokens, tokens, tokens, spans, spans, 0 if single else 4 * (spans + tokens // kernels.BLOCK)]
         self._slots = slots
         self._cuts = np.cumsum(parts)[:-1]
         self._whole = torch.zeros(sum(parts), dtype=torch.int32, device=model.device)
-        """All whole numbers of a row: how many single tokens; its tokens' ids, positions, slots; ends; blocks."""
+        """All whole numbers of a row: how many single tokens; ids, positions and slots of its tokens; slots and ends of
+        its spans; blocks."""
         self._reals = torch.zeros(2, spans, dtype=torch.float64, device=model.device)
         """Temperature and random number of each span."""
-        pinned = model.device.type == "cuda"
-        self._given = [torch.zeros_like(x, device="cpu", pin_memory=pinned) for x in (self._whole, self._reals)]
-        singles, ids_T, position_T, slot_T, last_R, block_4N = self._whole.split(parts)
+        singles, ids_T, position_T, slot_T, slot_R, end_R, block_4N = self._whole.split(parts)
         slot_T.fill_(slots.count)
+        slot_R.fill_(slots.count)
         plan = _InPlace(slots, slot_T, position_T, singles, spans, block_4N.view(-1, 4))
 
         def work() -> Tensor:
-            hidden_TD = model.hidden(ids_T, position_T, plan)
-            token_R, logp_R = draw(model.logits(hidden_TD if single else hidden_TD[last_R]), *self._reals)
+            told_T = torch.where(ids_T == UNKNOWN, last_S[slot_T], ids_T)
+            hidden_TD = model.hidden(told_T, position_T, plan)
+            token_R, logp_R = draw(model.logits(hidden_TD if single else hidden_TD[end_R]), *self._reals)
+            last_S[slot_R] = token_R.int()
             return torch.stack([token_R.double(), logp_R.double()])
 
         if slots.place is None:
@@ -106,21 +114,22 @@ class _Graph:
     def replay(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
         slots = self._slots
         slots.memory()
-        whole, reals = (x.numpy() for x in self._given)
-        singles, ids, position, slot, last, blocks = np.split(whole, self._cuts)
+        given = [torch.zeros_like(x, device="cpu", pin_memory=x.is_cuda) for x in (self._whole, self._reals)]
+        whole, reals = (x.numpy() for x in given)
+        singles, ids, position, slot, of_span, end, blocks = np.split(whole, self._cuts)
         slot_T, position_T = row.tokens()
         t, r = len(slot_T), len(row.slot_R)
-        whole[:], slot[:], singles[:] = 0, slots.count, row.singles
-        ids[:t], position[:t], slot[:t], last[:r] = slots.ids[slot_T, position_T], position_T, slot_T, row.last_R
+        singles[:], slot[:], of_span[:] = row.singles, slots.count, slots.count
+        ids[:t], position[:t], slot[:t] = slots.ids[slot_T, position_T], position_T, slot_T
+        of_span[:r], end[:r] = row.slot_R, row.last_R
         if len(blocks):
             made = _blocks(row)
             blocks[: made.size] = made.ravel()
         reals[0, :r], reals[1, :r] = temperature_R, uniform_R
-        for there, here in zip((self._whole, self._reals), self._given, strict=True):
+        for there, here in zip((self._whole, self._reals), given, strict=True):
             there.copy_(here, non_blocking=True)
-        self._recording.replay()
-        token_R, logp_R = self._recording.result[:, :r]
-        return Drawn(token_R, logp_R, self._recording.wait)
+        result, wait = self._recording.replay()
+        return Drawn(result[0, :r], result[1, :r], wait)
 
 
 class _InPlace:

@@ -2,14 +2,17 @@
 
 Every step runs one forward pass over whatever the live requests need next: one token for those that are decoding, the
 unread part of the prompt for those that just joined. So requests join and leave at every step, an episode's next turn
-reads only what is new, and a group's opening is read once. While a GPU works on a step, the episodes whose turn has
-ended go on.
+reads only what is new, and a group's opening is read once.
+
+A GPU is given the next step while it works on the last: what that one draws stays on the device, and is looked at here
+when the next has begun. So a turn may be over one token before this is known; that token is forgotten.
 
 Each request has its own stream of random numbers; what else is being sampled has no part in what it gets.
 """
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +20,7 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
-from longloop.engines.cache import Row, Slots
+from longloop.engines.cache import UNKNOWN, Row, Slots
 from longloop.engines.passes import Drawn, Eager, Model, Pass
 from longloop.tokens.chat import Chat
 from longloop.types import Sampled, UserError
@@ -38,6 +41,16 @@ class _Request:
     random: random.Random
     future: asyncio.Future[Sampled]
     slot: int = -1
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A pass under way: the requests that get a token of it, which of its spans these are, and where it belongs."""
+
+    requests: list[_Request]
+    ends_R: np.ndarray
+    at_E: np.ndarray
+    drawn: Drawn
 
 
 class NativeEngine:
@@ -107,48 +120,54 @@ class NativeEngine:
         self._holder.clear()
 
     async def _run(self) -> None:
+        begun: deque[_Begun] = deque()
         try:
-            while self._waiting or self._running:
-                await self._step()
+            while self._waiting or self._running or begun:
+                if one := self._begin():
+                    begun.append(one)
+                await asyncio.sleep(0)  # let the episodes whose turn has ended come back with the next one
+                if begun and (len(begun) > self._pass.ahead or not one):
+                    self._end(begun.popleft())
         except Exception as error:
             for request in self._waiting + self._running:
                 if not request.future.done():
                     request.future.set_exception(error)
             self._waiting, self._running = [], []
 
-    async def _step(self) -> None:
+    @torch.inference_mode()
+    def _begin(self) -> "_Begun | None":
+        """Begin a pass over what is to be read next; a span that ends its request's prompt gets a token."""
+        slots = self.slots
         for queue in (self._waiting, self._running):
             queue[:] = [request for request in queue if not request.future.done()]
-        begun = self._begin()
-        await asyncio.sleep(0)  # let the episodes whose turn has ended come back with the next one
-        if begun is None:
-            return
-        requests, row, ends_R, drawn = begun
-        token_R, logp_R = drawn.wait()
-        slots = self.slots
-        slots.length[row.slot_R] += row.count_R
-        said_R, at_R = row.slot_R[ends_R], slots.known[row.slot_R[ends_R]]
-        slots.ids[said_R, at_R], slots.logp[said_R, at_R] = token_R[ends_R], logp_R[ends_R]
-        slots.known[said_R] += 1
-        for request, ends, token in zip(requests, ends_R, token_R.tolist(), strict=True):
-            if ends:
-                self._maybe_finish(request, token)
-
-    @torch.inference_mode()
-    def _begin(self) -> tuple[list[_Request], Row, np.ndarray, Drawn] | None:
-        """Begin a pass over what is to be read next; a span that ends its request's prompt gets a token."""
         if self._version != self.model.version:  # what was read was read with other weights
             self._version = self.model.version
-            self.slots.length[:] = 0
+            slots.length[:] = 0
         self._admit()
-        if not self._running:
-            return None
         requests, row = self._next_row()
-        ends_R = row.start_R + row.count_R == self.slots.known[row.slot_R]
+        if not requests:
+            return None
+        ends_R = row.start_R + row.count_R == slots.known[row.slot_R]
         temperature_R = np.array([request.temperature for request in requests])
         uniform_R = np.array([r.random.random() if ends else 0.0 for r, ends in zip(requests, ends_R, strict=True)])
+        drawn = self._pass(row, temperature_R, uniform_R)
         self.forwarded += int(row.count_R.sum())
-        return requests, row, ends_R, self._pass(row, temperature_R, uniform_R)
+        slots.length[row.slot_R] += row.count_R
+        slot_E = row.slot_R[ends_R]
+        at_E = slots.known[slot_E]
+        slots.ids[slot_E, at_E] = UNKNOWN
+        slots.known[slot_E] += 1
+        return _Begun([request for request, ends in zip(requests, ends_R, strict=True) if ends], ends_R, at_E, drawn)
+
+    def _end(self, begun: "_Begun") -> None:
+        """Take down what a pass has drawn. Who stopped before, while it was already under way, gets no more."""
+        drawn = begun.drawn.wait()
+        token_E, logp_E = (x[begun.ends_R] for x in drawn)
+        live = [n for n, request in enumerate(begun.requests) if not request.future.done()]
+        slot_L, at_L = np.array([begun.requests[n].slot for n in live], dtype=int), begun.at_E[live]
+        self.slots.ids[slot_L, at_L], self.slots.logp[slot_L, at_L] = token_E[live], logp_E[live]
+        for n, token, at in zip(live, token_E[live].tolist(), at_L.tolist(), strict=True):
+            self._maybe_finish(begun.requests[n], token, at + 1)
 
     def _admit(self) -> None:
         """Give waiting requests a slot that already holds as much of their prompt as can be found."""
@@ -187,8 +206,10 @@ class NativeEngine:
         return next((slot for slot in self._owner.values() if not busy_S[slot]), -1)
 
     def _next_row(self) -> tuple[list[_Request], Row]:
-        """What to read now: the single tokens first, then spans within the budget."""
-        slot_R = np.array([request.slot for request in self._running])
+        """What to read now: single tokens first, then spans within the budget. Who has all its tokens is left out."""
+        known = self.slots.known
+        reading = [r for r in self._running if known[r.slot] - len(r.ids) < r.max_tokens]
+        slot_R = np.array([request.slot for request in reading], dtype=int)
         start_R = self.slots.length[slot_R]
         unread_R = self.slots.known[slot_R] - start_R
         order = np.lexsort((slot_R, unread_R > 1))
@@ -197,18 +218,21 @@ class NativeEngine:
         room_R = self._step_tokens - (np.cumsum(span_R) - span_R)
         count_R = np.where(unread_R > 1, np.clip(room_R, 0, unread_R), 1)
         now = count_R > 0
-        requests = [self._running[n] for n in order[now]]
+        requests = [reading[n] for n in order[now]]
         return requests, Row(slot_R[now], start_R[now], count_R[now], singles=int((unread_R == 1).sum()))
 
-    def _maybe_finish(self, request: _Request, token: int) -> None:
-        prompt, known = len(request.ids), int(self.slots.known[request.slot])
+    def _maybe_finish(self, request: _Request, token: int, known: int) -> None:
+        """`known` tokens of its conversation are known now; more may have been begun, and are forgotten if it stops."""
+        prompt = len(request.ids)
         stopped = token in request.stop_ids or (bool(request.stop) and self._hit_stop_string(request, known))
         if not stopped and known - prompt < request.max_tokens:
             return
         self._running.remove(request)
-        if not request.future.done():
-            ids, logp = (x[request.slot, prompt:known].tolist() for x in (self.slots.ids, self.slots.logp))
-            request.future.set_result(Sampled(tuple(ids), tuple(logp), "stop" if stopped else "length"))
+        slots, slot = self.slots, request.slot
+        slots.known[slot] = known
+        slots.length[slot] = min(slots.length[slot], known)
+        ids, logp = (x[slot, prompt:known].tolist() for x in (slots.ids, slots.logp))
+        request.future.set_result(Sampled(tuple(ids), tuple(logp), "stop" if stopped else "length"))
 
     def _hit_stop_string(self, request: _Request, known: int) -> bool:
         # A character is at most four bytes and a token at least one, so the stop string lies within these tokens.

@@ -43,6 +43,9 @@ class Model(Protocol):
 
 
 class Pass(Protocol):
+    ahead: int
+    """How many passes may be begun before one has been looked at."""
+
     def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> "Drawn": ...
 
     def release(self) -> None:
@@ -66,6 +69,8 @@ class Drawn:
 
 class Eager:
     """The pass in plain torch, on any device."""
+
+    ahead = 0
 
     def __init__(self, model: Model, slots: Slots) -> None:
         self._model, self._slots = model, slots
@@ -91,7 +96,10 @@ def draw(logits_RV: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[T
     """
     greedy_R = temperature_R == 0
     logp_RV = (logits_RV / torch.where(greedy_R, 1.0, temperature_R).float()[:, None]).log_softmax(-1)
-    p_RNB = pad(logp_RV.exp(), (0, -logp_RV.shape[1] % _TOGETHER)).unflatten(1, (-1, _TOGETHER))
+    p_RV = logp_RV.exp()
+    if more := -p_RV.shape[1] % _TOGETHER:
+        p_RV = pad(p_RV, (0, more))
+    p_RNB = p_RV.unflatten(1, (-1, _TOGETHER))
     upto_RN = p_RNB.sum(-1, dtype=torch.float64).cumsum(-1)
     place_R1 = (uniform_R * upto_RN[:, -1])[:, None]
     block_R1 = torch.searchsorted(upto_RN, place_R1, right=True).clamp(max=upto_RN.shape[1] - 1)

@@ -1,20 +1,28 @@
 """Samples -> mini-batches (one gradient step each) -> micro-batches (one forward pass each).
 
 The one denominator is fixed here, on the mini-batch, before anything is split: how a mini-batch is cut into
-micro-batches changes memory and speed and never the gradient. Sequences lie end to end, without padding.
+micro-batches changes memory and speed and never the gradient. Sequences lie end to end, without padding. Attempts at
+one task begin with the same tokens, their *opening*: in a micro-batch it lies once, and the rest of each follows it.
 
 Shapes: T tokens of a micro-batch, N of them action tokens.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from longloop.types import Batch, Minibatch, Sample
+
+_LEAST = 64
+"""Tokens from which on an opening is shared, when two or more samples of a micro-batch have it. Attention copies its
+keys and values for each of them and, on a CPU, needs masks: for the smallest model there, that costs as much as some
+tens of tokens computed again. Larger models and GPUs would gain earlier, but little from so few tokens."""
 
 
 def minibatches(
@@ -47,27 +55,63 @@ def minibatches(
 def microbatches(samples: Sequence[Sample], budget: int, whole_trajectories: bool) -> list[list[Sample]]:
     """Pieces of at most `budget` tokens (or one sample, or one whole trajectory, if that alone is longer).
 
-    Sorted by length, so that sequences of one length lie together: their attention is one kernel call.
+    Samples with one opening stay together where they fit, for it counts once in each micro-batch. Otherwise they are
+    sorted by length, so that many of one length come together: their attention is one kernel call.
     """
     pieces: list[list[Sample]] = []
     if whole_trajectories:
         together: dict[tuple[int, int], list[Sample]] = {}
-        for sample in samples:
+        for sample in sorted(samples, key=lambda sample: sample.stretch):
             together.setdefault(sample.trajectory, []).append(sample)
         pieces = list(together.values())
     else:
         pieces = [[sample] for sample in samples]
     pieces.sort(key=lambda piece: (sum(len(s.ids) for s in piece), piece[0].trajectory, piece[0].stretch))
-    micro: list[list[Sample]] = []
+    alike: dict[tuple[int, ...] | int, list[list[Sample]]] = {}
+    for number, piece in enumerate(pieces):
+        alike.setdefault(_opening(piece[0]) or number, []).append(piece)
+    return _joined((part for group in alike.values() for part in _joined(group, budget)), budget)
+
+
+def _joined(pieces: Iterable[list[Sample]], budget: int) -> list[list[Sample]]:
+    """Neighbours put together as long as they are laid out in at most `budget` tokens."""
+    joined: list[list[Sample]] = []
+    laid: set[tuple[int, ...]] = set()
     room = 0
     for piece in pieces:
-        tokens = sum(len(sample.ids) for sample in piece)
-        if tokens > room:
-            micro.append([])
+        if _tokens(piece, laid) > room:
+            joined.append([])
+            laid = set()
             room = budget
-        micro[-1] += piece
-        room -= tokens
-    return micro
+        room -= _tokens(piece, laid)
+        joined[-1] += piece
+        laid |= {_opening(sample) for sample in piece}
+    return joined
+
+
+def _tokens(samples: Sequence[Sample], laid: set[tuple[int, ...]]) -> int:
+    """What these samples add to a micro-batch that has some openings already.
+
+    Using one again counts a sixteenth of it: attention makes a copy of its keys and values, and the memory of a
+    micro-batch must stay within that of as many tokens that share nothing.
+    """
+    laid = set(laid)
+    tokens = 0
+    for sample in samples:
+        opening = _opening(sample)
+        tokens += len(sample.ids) - (len(opening) * 15 // 16 if opening in laid else 0)
+        laid.add(opening)
+    return tokens
+
+
+def _opening(sample: Sample) -> tuple[int, ...]:
+    """What a sample may share with others: the ids before its first action, or none if they are too few.
+
+    Except the last: at that token the first action is scored, and if samples read one hidden state there, threads would
+    add up its gradient in any order.
+    """
+    length = sample.mask.index(1) - 1
+    return sample.ids[:length] if length >= _LEAST else ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +121,9 @@ class Packed:
     ids_T: Tensor
     position_T: Tensor
     lengths: list[int]
+    """Of the parts that the row consists of: shared openings, what follows them, and samples that share nothing."""
+    after: list[int]
+    """For each part the number of the opening that it follows, or -1."""
     at_N: Tensor
     target_N: Tensor
     batch: Batch
@@ -84,20 +131,21 @@ class Packed:
 
 def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
     """Lay samples end to end and pick out their action tokens."""
+    parts, after, part_of = _lay_out(samples)
+    first = [len(parts[part]) if part >= 0 else 0 for part in after]
+    starts = [0, *accumulate(map(len, parts))]
     columns: dict[str, list[float]] = {name: [] for name in ("old", "adv", "weight", "reference", "returns")}
-    ids: list[int] = []
-    position: list[int] = []
     at: list[int] = []
+    target: list[int] = []
     turn_of: dict[tuple[tuple[int, int], int], int] = {}
     traj_of: dict[tuple[int, int], int] = {}
     turn: list[int] = []
     traj: list[int] = []
-    for sample in samples:
-        start = len(ids)
-        ids += sample.ids
-        position += range(len(sample.ids))
+    for sample, part in zip(samples, part_of, strict=True):
+        before = starts[part] - first[part] - 1
         chosen = [i for i, is_action in enumerate(sample.mask) if is_action]
-        at += [start + i - 1 for i in chosen]
+        at += [before + i for i in chosen]
+        target += [sample.ids[i] for i in chosen]
         turn += [turn_of.setdefault((sample.trajectory, sample.turns[i]), len(turn_of)) for i in chosen]
         traj += [traj_of.setdefault(sample.trajectory, len(traj_of))] * len(chosen)
         for name, column in zip(
@@ -111,8 +159,6 @@ def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
     def floats(name: str) -> Tensor:
         return torch.tensor(columns[name], dtype=torch.float32, device=device)
 
-    ids_T = torch.tensor(ids, device=device)
-    at_N = torch.tensor(at, device=device)
     batch = Batch(
         old_N=floats("old"),
         adv_N=floats("adv"),
@@ -125,11 +171,30 @@ def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
         reference_N=floats("reference") if columns["reference"] else None,
         returns_N=floats("returns") if columns["returns"] else None,
     )
+    position = [range(begin, begin + len(part)) for begin, part in zip(first, parts, strict=True)]
     return Packed(
-        ids_T,
-        torch.tensor(position, device=device),
-        [len(s.ids) for s in samples],
-        at_N,
-        ids_T[at_N + 1],
+        torch.tensor(list(chain.from_iterable(parts)), device=device),
+        torch.tensor(list(chain.from_iterable(position)), device=device),
+        list(map(len, parts)),
+        after,
+        torch.tensor(at, device=device),
+        torch.tensor(target, device=device),
         batch,
     )
+
+
+def _lay_out(samples: Sequence[Sample]) -> tuple[list[tuple[int, ...]], list[int], list[int]]:
+    """The parts of the row, shared openings first; for each the one that it follows, or -1; and each sample's part."""
+    openings = [_opening(sample) for sample in samples]
+    parts = sorted((opening for opening, count in Counter(openings).items() if opening and count > 1), key=len)
+    number = {opening: part for part, opening in enumerate(parts)}
+    after = [-1] * len(parts)
+    follows = [number.get(opening, -1) for opening in openings]
+    rests = [sample.ids[len(parts[part]) if part >= 0 else 0 :] for sample, part in zip(samples, follows, strict=True)]
+    part_of = [0] * len(samples)
+    # Parts of one length lie together: their attention is one kernel call.
+    for n in sorted(range(len(samples)), key=lambda n: (len(rests[n]), len(samples[n].ids))):
+        part_of[n] = len(parts)
+        parts.append(rests[n])
+        after.append(follows[n])
+    return parts, after, part_of

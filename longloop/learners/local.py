@@ -139,7 +139,8 @@ class LocalLearner:
         self.policy.version += 1
 
     def _score(self, packed: Packed) -> Scored:
-        hidden_TD = self.policy.hidden(packed.ids_T, packed.position_T, attention.Packed(packed.lengths))
+        plan = attention.Packed(packed.lengths, packed.after)
+        hidden_TD = self.policy.hidden(packed.ids_T, packed.position_T, plan)
         hidden_ND = hidden_TD[packed.at_N]
         logp_N, entropy_N = self.policy.score(hidden_ND, packed.target_N, self.temperature, self.config.chunk)
         value_N = None

@@ -210,7 +210,7 @@ def _lengths(longest: int, tokens: int) -> list[int]:
 
 
 def _made_up(lengths: Sequence[int]) -> Minibatch:
-    """Sequences of which every token but the first is an action."""
+    """Sequences of which every token but the first is an action; so they have no opening to share."""
     samples = [
         Sample(
             ids=(1,) * tokens,

@@ -129,3 +129,20 @@ def test_packed_attention_and_its_gradient(heads: int, of_keys: int, size: int, 
     (wanted * weight).sum().backward()
     for mine, theirs in zip(rough, exact, strict=True):
         assert (mine.grad - theirs.grad).abs().max() < 0.02 * theirs.grad.abs().max()
+
+
+@pytest.mark.parametrize("window", [0, 37])
+def test_shared_openings_through_flash_attention(window: int) -> None:
+    """Parts that continue another one, against the same in float32, which does not go through flash attention."""
+    torch.manual_seed(0)
+    lengths, after = [90, 20, 5, 64, 70, 131], [-1, -1, 1, 0, 0, -1]
+    shapes = [(9, sum(lengths), 64), *[(3, sum(lengths), 64)] * 2]
+    rough = [torch.randn(shape, device="cuda").bfloat16().requires_grad_() for shape in shapes]
+    exact = [x.detach().float().requires_grad_() for x in rough]
+    out, wanted = (Packed(lengths, after).attend(0, *qkv, 0.125, window) for qkv in (rough, exact))
+    assert (out - wanted).abs().max() < 0.03
+    weight = torch.randn_like(wanted)
+    (out * weight).sum().backward()
+    (wanted * weight).sum().backward()
+    for mine, theirs in zip(rough, exact, strict=True):
+        assert (mine.grad - theirs.grad).abs().max() < 0.02 * theirs.grad.abs().max()
