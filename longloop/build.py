@@ -3,7 +3,7 @@
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,7 +124,7 @@ class Training:
     async def evaluate(self, run: "Run", step: int) -> "Evaluation":
         from longloop.evaluate import evaluate, floor
 
-        tasks = _evaluated(self.world, self.config)
+        tasks = _evaluated(self.world, self.config, self.config.eval.split)
         if self.floor is None:
             self.floor = await floor(self.evaluation.idle(), tasks)
         result, groups = await evaluate(self.evaluation, tasks, self.config.eval.attempts, self.floor)
@@ -196,10 +196,12 @@ async def demonstrations(config: Config, run: "Run", progress: Callable[[int, in
     return done
 
 
-async def evaluation(config: Config, folder: Path | None) -> "tuple[Evaluation, list[Group]]":
-    """Measure a policy: the one in a checkpoint's folder, or the model as it was before training."""
+async def evaluation(
+    config: Config, folder: Path | None, splits: Sequence[str]
+) -> "dict[str, tuple[Evaluation, list[Group]]]":
+    """Measure a policy on each split: the one in a checkpoint's folder, or the model as it was before training."""
     place = world(config)
-    tasks = _evaluated(place, config)
+    tasks = {split: _evaluated(place, config, split) for split in splits}
     from longloop.evaluate import evaluate, floor
     from longloop.learners.checkpoint import load_weights
     from longloop.learners.model import load
@@ -211,7 +213,10 @@ async def evaluation(config: Config, folder: Path | None) -> "tuple[Evaluation, 
     rollouts = GroupRollouts(
         setting(config, place, policy, config.eval.temperature), f"{config.seed}/eval", abandon=False
     )
-    return await evaluate(rollouts, tasks, config.eval.attempts, await floor(rollouts.idle(), tasks))
+    return {
+        split: await evaluate(rollouts, some, config.eval.attempts, await floor(rollouts.idle(), some))
+        for split, some in tasks.items()
+    }
 
 
 def exported(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
@@ -268,8 +273,8 @@ async def fresh_model(
     return fresh.make(folder, texts, vocabulary=vocabulary, hidden=hidden, layers=layers, heads=heads, seed=seed)
 
 
-def _evaluated(place: World, config: Config) -> list[Task]:
-    tasks = place.tasks(config.eval.split)
+def _evaluated(place: World, config: Config, split: str) -> list[Task]:
+    tasks = place.tasks(split)
     return tasks[: config.eval.tasks or len(tasks)]
 
 

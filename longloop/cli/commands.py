@@ -48,7 +48,7 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
     closing.show(run, console)
 
 
-def evaluate(target: Path, overrides: list[str], step: int | None, as_json: bool) -> None:
+def evaluate(target: Path, overrides: list[str], splits: list[str], step: int | None, as_json: bool) -> None:
     if target.is_dir():
         read_facts(target)
         config = configs.load(target / "config.toml", overrides)
@@ -59,12 +59,15 @@ def evaluate(target: Path, overrides: list[str], step: int | None, as_json: bool
         config, folder = configs.load(target, overrides), None
     from longloop.build import evaluation
 
-    result, _ = asyncio.run(evaluation(config, folder))
+    measured = asyncio.run(evaluation(config, folder, splits or [config.eval.split]))
+    results = {split: result.to_json() for split, (result, _) in measured.items()}
     if as_json:
-        print(json.dumps(result.to_json()))
+        print(json.dumps(results if splits else results[config.eval.split]))
         return
-    console.print(f"{folder or config.model.path} on {config.env['name']}, split {config.eval.split}")
-    console.print(closing.table([result.to_json()]))
+    console.print(
+        f"{folder or config.model.path} on {config.env['name']}, {config.eval.attempts} attempts at each task"
+    )
+    console.print(closing.table(list(results.values()), list(results)))
 
 
 def demos(config_path: Path, overrides: list[str]) -> None:

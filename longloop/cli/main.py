@@ -60,16 +60,17 @@ def train(
 def evaluate(
     target: Annotated[Path, typer.Argument(help="A run folder, or a config for the model before any training.")],
     overrides: Overrides = None,
+    split: Annotated[list[str] | None, typer.Option(help="A split to measure on; may be given several times.")] = None,
     step: Annotated[int | None, typer.Option(help="Which checkpoint of the run; the newest by default.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, by split if any is given.")] = False,
 ) -> None:
     """Measure an agent: success, reward, pass@k, each with its interval and beside what doing nothing scores.
 
-    `longloop eval runs/quickstart eval.split=test eval.attempts=4`
+    `longloop eval runs/quickstart --split dev --split test_normal eval.attempts=4`
     """
     from longloop.cli import commands
 
-    commands.evaluate(target, overrides or [], step, json)
+    commands.evaluate(target, overrides or [], split or [], step, json)
 
 
 @app.command()

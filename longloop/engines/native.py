@@ -60,7 +60,7 @@ class NativeEngine:
     context: the most tokens a session is expected to have; no memory is taken for more.
     step_tokens: at most this many tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: record the pass and replay it (graphs.py); when not said, on a CUDA device where Triton is installed.
-    compile: let torch.compile fuse the recorded pass; takes a minute when a run starts.
+    compile: let torch.compile fuse recorded passes, which takes half a minute when a run starts; others stay as they are.
     """
 
     def __init__(
@@ -80,8 +80,6 @@ class NativeEngine:
         self._decode = chat.decode
         if graphs is None:
             graphs = policy.device.type == "cuda" and find_spec("triton") is not None
-        if compile and not graphs:
-            raise UserError("engine.compile=true compiles the recorded pass: set engine.graphs=true as well.")
         self._pass = self._recorded(compile) if graphs else Eager(policy, self.slots)
         self._step_tokens = step_tokens
         self._version = policy.version

@@ -43,6 +43,8 @@ def test_train_eval_resume(longloop, tmp_path):
     assert measured == last["eval"], "the same checkpoint, tasks and seed give the same evaluation"
     assert "success [95%]" in longloop("eval", str(runs / "test"), "--step", "2", "eval.split=test")
     assert "success [95%]" in longloop("eval", str(write_config(tmp_path)))
+    both = json.loads(longloop("eval", str(runs / "test"), "--json", "--split", "dev", "--split", "test"))
+    assert list(both) == ["dev", "test"] and both["dev"]["tasks"] > 0
 
     longloop("train", "--resume", str(runs / "test"), "steps=5")
     assert max(checkpoints(runs / "test")) == 5

@@ -152,6 +152,6 @@ def test_the_novice_is_small_and_knows_the_language():
     assert sum(path.stat().st_size for path in NOVICE.iterdir()) < 5e6
     few = ["eval.tasks=8", "eval.attempts=1", "model.threads=1", "rollout.max_turns=1", "eval.temperature=0.0"]
     settings = config.load(Path("configs/quickstart.toml"), few)
-    _, groups = asyncio.run(build.evaluation(settings, None))
+    ((_, groups),) = asyncio.run(build.evaluation(settings, None, [settings.eval.split])).values()
     said = [group.trajectories[0].turns[0].action.content for group in groups]
     assert all("apis.docs.show(api=" in text for text in said), said

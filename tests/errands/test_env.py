@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
 from typing import Any
@@ -29,8 +30,8 @@ def say(env: Errands, text: str) -> Step:
     return env.step(Message("assistant", text))
 
 
-def expert_of(task: Task, carelessness: float = 0.0) -> Played:
-    env = Errands(careless=carelessness)
+def expert_of(task: Task, carelessness: float = 0.0, thorough: bool = False) -> Played:
+    env = Errands(careless=carelessness, thorough=thorough)
     return asyncio.run(play(env, task, env.expert(task)))
 
 
@@ -247,6 +248,20 @@ def test_play_stops_at_the_limit_and_scores_what_was_reached() -> None:
     attempt = asyncio.run(play(Errands(), TASKS[0], Script(lines), max_turns=3))
     assert attempt.turns == 3 and attempt.outcome.reward == 0.0
     assert asyncio.run(play(Errands(), TASKS[0], Silent())).turns == 0
+
+
+def test_a_thorough_expert_has_seen_the_names_of_what_it_reads_about() -> None:
+    """Nothing of what it looks up has it by heart, so that the way it goes leads to new errands too."""
+    for task in TASKS:
+        played = expert_of(task, thorough=True)
+        assert played.outcome.success
+        heard = ""
+        for message in played.messages:
+            if message.role == "assistant":
+                read = re.findall(r'docs\.show\(api="(\w+\.\w+)"', message.content)
+                assert all(f"'{api}'" in heard or api.startswith("owner.") for api in read), (task.id, read)
+            else:
+                heard += message.content
 
 
 def test_attempts_at_a_task_are_judged_at_the_same_time() -> None:

@@ -35,19 +35,33 @@ _TOGETHER = 3
 class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
     each, and `seed` gives other worlds. `careless` is the share of turns that its expert gets wrong: a teacher for
-    novices."""
+    novices. A `thorough` expert first lists what the apps can do, which is how an agent finds its way in errands of
+    kinds that it has not seen."""
 
     splits: ClassVar = ("train", "fresh", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own, and those
     of test_challenge need an app that train never uses."""
 
-    def __init__(self, difficulty: int = 0, per_scenario: int = 3, seed: int = 0, careless: float = 0.0) -> None:
-        self._careless = careless
+    def __init__(
+        self,
+        difficulty: int = 0,
+        per_scenario: int = 3,
+        seed: int = 0,
+        careless: float = 0.0,
+        thorough: bool = False,
+    ) -> None:
+        self._careless, self._thorough = careless, thorough
         self._session: Session | None = None
 
     @classmethod
     def tasks(
-        cls, split: str, difficulty: int = 0, per_scenario: int = 3, seed: int = 0, careless: float = 0.0
+        cls,
+        split: str,
+        difficulty: int = 0,
+        per_scenario: int = 3,
+        seed: int = 0,
+        careless: float = 0.0,
+        thorough: bool = False,
     ) -> Sequence[Task]:
         return [
             Task(
@@ -95,7 +109,7 @@ class Errands:
     def fork(self) -> "Errands":
         """An independent copy at this turn, database and Python session."""
         assert self._session is not None, "fork() before start()"
-        copy = Errands(careless=self._careless)
+        copy = Errands(careless=self._careless, thorough=self._thorough)
         copy._setting = self._setting
         copy._world = self._world.fork()
         copy._session = Session(copy._world, self._session.dump())
@@ -104,7 +118,7 @@ class Errands:
     def expert(self, task: Task) -> "Expert":
         """Someone who can do the task, from the instruction and what comes back."""
         goal = setting(task.data["scenario"], task.data["world"]).goal
-        turns = expert(task.data["scenario"], goal.slots)
+        turns = expert(task.data["scenario"], goal.slots, self._thorough)
         return Expert(careless(turns, self._careless, random.Random(f"{task.id}/careless")))
 
     def baselines(self, task: Task) -> dict[str, Player]:

@@ -90,9 +90,11 @@ def _world(seed: str) -> World:
     return World.make(seed)
 
 
-def expert(scenario: str, slots: dict[str, Any]) -> Turns:
-    """All turns of the expert: first the documentation, then the errand."""
+def expert(scenario: str, slots: dict[str, Any], thorough: bool = False) -> Turns:
+    """All turns of the expert: what the apps can do, if it is thorough; the documentation; then the errand."""
     kind = by_name()[scenario]
+    for app in kind.apps() if thorough else ():
+        yield f"I see what {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
     for start in range(0, len(kind.apis), _AT_ONCE):
         some = kind.apis[start : start + _AT_ONCE]
         shows = "\n".join(f'print(apis.docs.show(api="{api}"))' for api in some)
