@@ -60,7 +60,7 @@ class NativeEngine:
     context: the most tokens a session is expected to have; no memory is taken for more.
     step_tokens: at most this many tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: record the pass and replay it (graphs.py); when not said, on a CUDA device where Triton is installed.
-    compile: let torch.compile fuse recorded passes, which takes half a minute when a run starts; others stay as they are.
+    compile: let torch.compile fuse recorded passes, which takes half a minute when a run starts; others are left alone.
     """
 
     def __init__(
