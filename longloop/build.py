@@ -2,8 +2,9 @@
 
 import functools
 import importlib
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,28 +156,79 @@ def training(config: Config) -> Training:
         learner,
         rollouts=GroupRollouts(one, f"{config.seed}/train", stored=stored),
         evaluation=GroupRollouts(other, f"{config.seed}/eval", abandon=False),
-        tasks=[trajectory.task for trajectory in stored] or tasks,
+        tasks=[group.task for group in stored] or tasks,
     )
 
 
-def _stored(config: Config) -> list[Trajectory]:
-    """The trajectories to imitate: the best stored attempt at each task."""
+def _stored(config: Config) -> list[Group]:
+    """The attempts to imitate: at each task the best that are stored, all that were paid the same."""
     if not config.demos:
         return []
+    found: dict[str, dict[tuple[str, ...], Trajectory]] = {}
+    for trajectory in _scored(Path(config.demos), f"demos = {config.demos!r}"):
+        best = found.setdefault(trajectory.task.id, {})
+        paid = max((t.reward for t in best.values()), default=trajectory.reward)
+        if trajectory.reward > paid:
+            best.clear()
+        if trajectory.reward >= paid:
+            best.setdefault(trajectory.said, trajectory)
+    return _by_task(found)
+
+
+def good_attempts(run: Path, least: float) -> list[Group]:
+    """The stored attempts of a run that were paid at least so much, task by task; of those that say the same, one."""
+    found: dict[str, dict[tuple[str, ...], Trajectory]] = {}
+    best = -math.inf
+    for trajectory in _scored(run, f"--from {run}"):
+        best = max(best, trajectory.reward)
+        if trajectory.reward >= least:
+            found.setdefault(trajectory.task.id, {}).setdefault(trajectory.said, trajectory)
+    if not found:
+        raise UserError(
+            f"--from {run}: no attempt there was paid {least:g} or more; the best was paid {best:g}. Lower "
+            "--min-reward, or name another run."
+        )
+    return _by_task(found)
+
+
+def _scored(run: Path, asked: str) -> Iterator[Trajectory]:
+    """A run's stored attempts that have a reward. `asked` is what the user wrote to have them."""
+    from safetensors import SafetensorError
+
     from longloop.store.trajectories import Trajectories
 
-    folder = Path(config.demos) / "trajectories"
+    folder = run / "trajectories"
     if not folder.is_dir():
-        raise UserError(f"demos = {config.demos!r}: there is no run folder with trajectories.")
+        raise UserError(f"{asked}: there is no run folder with trajectories. `longloop demos` makes one.")
     source = Trajectories(folder)
-    best: dict[str, Trajectory] = {}
+    empty = True
     for step in source.steps():
-        for trajectory in (t for group in source.read(step) for t in group.scored):
-            if trajectory.task.id not in best or trajectory.reward > best[trajectory.task.id].reward:
-                best[trajectory.task.id] = trajectory
-    if not best:
-        raise UserError(f"demos = {config.demos!r}: no scored trajectory is stored there.")
-    return list(best.values())
+        try:
+            groups = source.read(step)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise UserError(
+                f"{asked}: the trajectories of step {step} cannot be read ({error}). Delete {folder}/{step:06d}.jsonl "
+                "to go without them, or name another run."
+            ) from error
+        for trajectory in (t for group in groups for t in group.scored):
+            empty = False
+            yield trajectory
+    if empty:
+        raise UserError(f"{asked}: no scored trajectory is stored there. `longloop demos` makes some.")
+
+
+def _by_task(found: Mapping[str, Mapping[Any, Trajectory]]) -> list[Group]:
+    """A group for each task, its attempts numbered anew."""
+    groups = (list(by_words.values()) for by_words in found.values())
+    return [Group(some[0].task, tuple(replace(t, attempt=n) for n, t in enumerate(some))) for some in groups]
+
+
+def needs_expert(config: Config) -> None:
+    """Refuse an environment that cannot show how its tasks are done."""
+    from longloop.rollout.demos import expert_of
+
+    place = world(config)
+    expert_of(place.make(), place.tasks(config.split)[0])
 
 
 async def demonstrations(config: Config, run: "Run", progress: Callable[[int, int], None]) -> int:

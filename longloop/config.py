@@ -112,7 +112,7 @@ class Config(Section):
     split: str = "train"
     """The tasks to train on."""
     demos: str = ""
-    """A run folder whose trajectories are imitated, task by task; empty asks the environment's own expert."""
+    """A run folder whose best attempts at each task are imitated; empty asks the environment's own expert."""
     env: dict[str, Any]
     algo: dict[str, Any] = {"name": "loop"}
     engine: dict[str, Any] = {"name": "native"}
@@ -139,12 +139,17 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise UserError(
             f"{path} is in config format {written}; this longloop knows formats up to {FORMAT}. Upgrade longloop."
         )
+    return resolve(tree, str(path), overrides)
+
+
+def resolve(tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) -> Config:
+    """A tree of tables with overrides, checked. `source` is where the tree came from, for the user to read."""
     for word in overrides:
         override(tree, word)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise UserError(_explain(error, path, overrides)) from None
+        raise UserError(_explain(error, source, overrides)) from None
 
 
 def options_for(target: Any, table: Mapping[str, Any], section: str, given: Iterable[str] = ()) -> dict[str, Any]:
@@ -192,12 +197,12 @@ def override(tree: dict[str, Any], word: str) -> None:
     tree[parts[-1]] = value
 
 
-def _explain(error: ValidationError, path: Path, overrides: Sequence[str]) -> str:
+def _explain(error: ValidationError, file: str, overrides: Sequence[str]) -> str:
     overridden = {word.partition("=")[0].strip() for word in overrides}
     lines = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
-        source = f"the command line ({key}=...)" if key in overridden else str(path)
+        source = f"the command line ({key}=...)" if key in overridden else file
         if problem["type"] == "extra_forbidden":
             lines.append(_unknown(key, _keys(Config), source))
         elif problem["type"] == "missing":

@@ -21,6 +21,7 @@ from longloop.types import (
     Scored,
     Step,
     Task,
+    Trajectory,
     Update,
 )
 
@@ -91,10 +92,24 @@ class Engine(Protocol):
 class Rollouts(Protocol):
     """How an algorithm gets attempts at tasks from the policy being trained."""
 
-    async def groups(self, tasks: Sequence[Task], k: int, seed: int) -> list[Group]: ...
+    async def groups(self, tasks: Sequence[Task], k: int, seed: int, temperatures: Sequence[float] = ()) -> list[Group]:
+        """K attempts at each task; the i-th at the i-th of the temperatures, where any are given."""
+        ...
+
+    async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
+        """So many attempts at each task that branch off one another (rollout/tree.py)."""
+        ...
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
-        """The attempt of the environment's expert at each task."""
+        """The attempt of the environment's expert at each task, or the stored ones."""
+        ...
+
+    async def practise(self, experts: Sequence[Trajectory], times: int, seed: int) -> list[Group]:
+        """Each demonstration with so many own actions at every one of its states (rollout/practice.py)."""
+        ...
+
+    def retold(self, trajectory: Trajectory) -> Trajectory:
+        """The same messages in the policy's own tokens; the algorithm may have changed what was said."""
         ...
 
 
@@ -131,8 +146,25 @@ class Learner(Protocol):
         """The samples with the reference policy's log-probs filled in."""
         ...
 
+    def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """What the policy says now, aligned with each sample's ids (0 where the mask is 0)."""
+        ...
+
     def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         """The value head's estimates, aligned with each sample's ids (0 where the mask is 0)."""
+        ...
+
+    def fit_head(
+        self, samples: Sequence[Sample], targets: Sequence[float], weights: Sequence[float], lr: float, steps: int
+    ) -> None:
+        """Train the value head from its beginning to say how likely each sample's one action is what it looks for.
+
+        The targets are those likelihoods. The policy is read, and stays as it is to the bit.
+        """
+        ...
+
+    def judge(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """What a head that was fitted says of each of a sample's actions, as logits."""
         ...
 
     def update(self, minibatch: Minibatch, loss: Loss) -> Update: ...

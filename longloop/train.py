@@ -120,7 +120,7 @@ def schedule(
 def summarise(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
     """A step in numbers; docs/run-format.md explains each."""
     everyone = [t for group in groups for t in group.trajectories]
-    scored = [t for group in groups for t in group.scored]
+    scored = [t for group in groups for t in group.own or group.scored]
     stops = Counter(str(t.stop) for t in everyone)
     names = {name for update in updates for name in update.metrics}
     return {

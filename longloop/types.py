@@ -15,7 +15,7 @@ A worked example. Two turns; `P0` is the opening prompt, `A0` the first action, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,6 +86,7 @@ class StopReason(StrEnum):
     ENV_ERROR = "env_error"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
+    PRACTISED = "practised"
 
     @property
     def scored(self) -> bool:
@@ -100,6 +101,7 @@ class StopReason(StrEnum):
             StopReason.ENV_ERROR: "The environment raised an error; no reward was taken from it.",
             StopReason.TIMEOUT: "The environment or the episode overran its deadline; no reward was taken from it.",
             StopReason.CANCELLED: "The attempt was a straggler and was abandoned; no reward was taken from it.",
+            StopReason.PRACTISED: "The agent acted once at a state of the expert's; no environment took part.",
         }[self]
 
 
@@ -171,10 +173,17 @@ class Trajectory:
     """What went wrong, when the environment did."""
     info: dict[str, Any] = field(default_factory=dict)
     """The verifier's own notes."""
+    expert: bool = False
+    """True when it is there to be learned from: an expert's, or a stored one. The policy did not choose its actions."""
 
     @property
     def action_tokens(self) -> int:
         return sum(len(turn.action_ids) for turn in self.turns)
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the agent said, turn by turn. Attempts at a task that say the same teach the same."""
+        return tuple(turn.action.content for turn in self.turns)
 
     def stretches(self) -> list[Stretch]:
         """The token sequences that were sampled from: one, plus one for every turn that rewrote history."""
@@ -214,6 +223,22 @@ class Group:
         """The attempts whose reward means something: a faulty environment's or an abandoned one's does not."""
         return tuple(t for t in self.trajectories if t.stop.scored)
 
+    def beside(self, other: Group) -> Group:
+        """With the attempts of another group at the task, numbered on from these."""
+        first = max((t.attempt for t in self.trajectories), default=-1) + 1
+        more = (replace(t, attempt=first + number) for number, t in enumerate(other.trajectories))
+        return Group(self.task, (*self.trajectories, *more))
+
+    @property
+    def own(self) -> tuple[Trajectory, ...]:
+        """The scored attempts of the policy itself."""
+        return tuple(t for t in self.scored if not t.expert)
+
+    @property
+    def expert(self) -> Trajectory | None:
+        """The expert's scored attempt, where there is one."""
+        return next((t for t in self.scored if t.expert), None)
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -234,6 +259,8 @@ class Sample:
     """Where it came from: the group's place in its step, and the attempt."""
     stretch: int = 0
     """Which stretch of the trajectory."""
+    pair: int = -1
+    """Which of the step's pairs it belongs to, where the loss compares two; -1 elsewhere."""
     reference: tuple[float, ...] = ()
     """Log-probs of the reference policy, for algorithms that ask for one."""
     returns: tuple[float, ...] = ()
@@ -251,6 +278,11 @@ class Sample:
     def action_tokens(self) -> int:
         return sum(self.mask)
 
+    @property
+    def unit(self) -> tuple[int, ...]:
+        """What is trained on together and counts as one: its pair, or its trajectory."""
+        return self.trajectory if self.pair < 0 else (self.pair,)
+
 
 @dataclass(frozen=True)
 class Minibatch:
@@ -265,7 +297,7 @@ class Minibatch:
     pace: float = 1.0
     """The share of the learning rate to take the step with."""
     whole_trajectories: bool = False
-    """True when the loss needs all of a trajectory in one micro-batch (ratios per trajectory)."""
+    """True when the loss needs all of a trajectory, or of a pair, in one micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +312,7 @@ class Batch:
     turn_N: Tensor
     """Which turn of the micro-batch a token belongs to, 0..turns-1."""
     traj_N: Tensor
-    """Which trajectory of the micro-batch, 0..trajectories-1."""
+    """Which trajectory of the micro-batch, or which pair, 0..trajectories-1."""
     turns: int
     trajectories: int
     step: int

@@ -22,9 +22,12 @@ torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs, mo
 CPU = torch.device("cpu")
 TASK = Task("task", "train")
 
-# Every algorithm, LOOP with each of its ratios. PPO without warm-up, so that its policy loss takes part.
-VARIANTS: dict[str, dict[str, Any]] = {name: {} for name in ALGOS} | {
+# Every algorithm that takes plain groups of own attempts, LOOP with each of its ratios. PPO without warm-up, so that
+# its policy loss takes part. Those that need an expert or trees beside them have tests of their own.
+_GROUPS = ["loop", "reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "ppo", "sft", "ei", "dmpo"]
+VARIANTS: dict[str, dict[str, Any]] = {name: {} for name in _GROUPS} | {
     "sft": {"least_reward": -1.0},
+    "ei": {"least_reward": -1.0},
     "ppo": {"warmup": 0},
     "loop turn": {"ratio": "turn"},
     "loop trajectory": {"ratio": "trajectory"},

@@ -28,6 +28,7 @@ class Log:
     made: int = 0
     live: int = 0
     most: int = 0
+    steps: int = 0
     started: list[str] = field(default_factory=list)
     finished: Counter[int] = field(default_factory=Counter)
 

@@ -2,7 +2,7 @@
 
     for each step:
         the expert's attempts at n tasks                               rollout/demos.py
-        minimise the mean over action tokens of -log p(x_t | ..)       loss
+        minimise the mean over action tokens of -log p(x_t | ..)       algos/imitation.py
 
 Only what the expert said is learned, not what it was told (unless `everything` asks for that). Learning rate, batch
 and schedule (a warm-up over 3% of the run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
@@ -11,35 +11,21 @@ and schedule (a warm-up over 3% of the run, then a half cosine to zero) are Step
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
 
-from torch import Tensor
-
-from longloop.algos.base import Algorithm
-from longloop.algos.reduce import Unit
+from longloop.algos.imitation import Imitation
 from longloop.interfaces import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored
+from longloop.types import Group, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
-class SFT(Algorithm):
+class SFT(Imitation):
     k: int = 1
     lr: float = 1e-5
     minibatch: int = 64
     warmup: float = 0.03
     """Share of the run over which the learning rate rises to `lr`; then it falls, as a cosine does, to zero."""
-    least_reward: float = 1.0
-    """Demonstrations that scored less are left out."""
     everything: bool = False
     """Learn what the environment says as well: pre-training, for a model that does not know its language yet."""
-
-    least: ClassVar[int] = 1
-    average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
-    imitates: ClassVar[bool] = True
-
-    @property
-    def weights(self) -> Unit | float:
-        return 1.0
 
     def pace(self, step: int, steps: int) -> float:
         done = (step - 0.5) / steps
@@ -50,18 +36,9 @@ class SFT(Algorithm):
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         return await rollouts.demonstrations(tasks.take(n))
 
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return [float(reward >= self.least_reward) for reward in rewards]
-
-    def keeps(self, advantage: float) -> bool:
-        return advantage > 0
-
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
         samples = super().credit(groups, learner)
         return [_all_tokens(sample) for sample in samples] if self.everything else samples
-
-    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        return -(batch.weight_N * scored.logp_N).sum(), {}
 
 
 def _all_tokens(sample: Sample) -> Sample:

@@ -25,6 +25,11 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
         config = configs.load(Path(config_path), overrides)
     else:
         raise UserError("Name a config, for instance configs/quickstart.toml, or a run with --resume.")
+    closing.show(trained(config, resume), console)
+
+
+def trained(config: Config, resume: Path | None) -> Run:
+    """Train, and return the run folder; `resume` is the one to go on with."""
     from longloop.build import training
     from longloop.cli.progress import Progress
 
@@ -45,7 +50,7 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
         except KeyboardInterrupt:
             print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
             raise
-    closing.show(run, console)
+    return run
 
 
 def evaluate(target: Path, overrides: list[str], splits: list[str], step: int | None, as_json: bool) -> None:
@@ -70,17 +75,48 @@ def evaluate(target: Path, overrides: list[str], splits: list[str], step: int | 
     console.print(closing.table(list(results.values()), list(results)))
 
 
-def demos(config_path: Path, overrides: list[str]) -> None:
-    config = configs.load(config_path, overrides)
+def demos(target: str, overrides: list[str], source: Path | None, min_reward: float) -> None:
+    if Path(target).is_file() or target.endswith(".toml"):
+        config = configs.load(Path(target), overrides)
+    else:
+        # The novice's tokenizer can spell any text.
+        tree = {"name": "demos", "env": {"name": target}, "model": {"path": "novice"}}
+        config = configs.resolve(tree, f"the defaults for {target}", overrides)
+    if source is not None:
+        _collected(config, source, min_reward)
+        return
     from rich.progress import Progress as Bar
 
-    from longloop.build import demonstrations
+    from longloop.build import demonstrations, needs_expert
 
+    needs_expert(config)  # before a folder is made for nothing
     with Run.create(config, machine_facts()) as run, Bar(console=console, transient=True) as bar:
         line = bar.add_task("demonstrating", total=None)
         done = asyncio.run(demonstrations(config, run, lambda now, all: bar.update(line, completed=now, total=all)))
+    if not done:
+        raise UserError(
+            f"{run.folder}: the expert failed at every task, so there is nothing to imitate. See whether `longloop "
+            f"check {config.env['name']}` finds a fault, and whether the tokenizer of {config.model.path} can spell "
+            "what the expert says."
+        )
     console.print(
         f"{run.folder}: {done} successful demonstrations. Imitate them with algo.name=sft demos={run.folder}.",
+        soft_wrap=True,
+    )
+
+
+def _collected(config: Config, source: Path, min_reward: float) -> None:
+    """A run's good attempts as a folder of demonstrations."""
+    read_facts(source)
+    from longloop.build import good_attempts, world
+
+    world(config)  # an environment that does not exist is refused here, not when its attempts are imitated
+    groups = good_attempts(source, min_reward)
+    with Run.create(config, machine_facts()) as run:
+        run.trajectories.write(0, groups)
+    count = sum(len(group.trajectories) for group in groups)
+    console.print(
+        f"{run.folder}: {count} attempts at {len(groups)} tasks. Imitate them with algo.name=sft demos={run.folder}.",
         soft_wrap=True,
     )
 

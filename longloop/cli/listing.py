@@ -42,11 +42,7 @@ def algos(name: str | None) -> None:
     where = _where(ALGOS, name, "algorithm")
     console.print(_document(where), markup=False, soft_wrap=True)
     console.print()
-    shared = _fields("longloop.algos.base:Algorithm")
-    own = {
-        key: (default, meaning or shared.get(key, ("", ""))[1]) for key, (default, meaning) in _fields(where).items()
-    }
-    _options(name, "algo", shared | own)
+    _options(name, "algo", _fields(where))
 
 
 def get_model(name: str) -> None:
@@ -143,8 +139,10 @@ def _class(where: str) -> ast.ClassDef:
 
 
 def _fields(where: str) -> dict[str, tuple[str, str]]:
-    """A dataclass's fields: name -> (default, the line under it)."""
-    found = {}
+    """A dataclass's fields, inherited ones first: name -> (default, the line under it)."""
+    found: dict[str, tuple[str, str]] = {}
+    for base in _bases(where):
+        found |= _fields(base)
     body = _class(where).body
     for node, following in zip(body, [*body[1:], None], strict=True):
         if (
@@ -152,8 +150,21 @@ def _fields(where: str) -> dict[str, tuple[str, str]]:
             and node.value is not None
             and "ClassVar" not in ast.unparse(node.annotation)
         ):
-            found[ast.unparse(node.target)] = (ast.unparse(node.value), _string(following))
+            name = ast.unparse(node.target)
+            found[name] = (ast.unparse(node.value), _string(following) or found.get(name, ("", ""))[1])
     return found
+
+
+def _bases(where: str) -> list[str]:
+    """The classes of ours that a class builds on, as `module:Class`."""
+    modules = {
+        alias.name: node.module
+        for node in _source(where).body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longloop.")
+        for alias in node.names
+    }
+    names = [ast.unparse(base) for base in _class(where).bases]
+    return [f"{modules[name]}:{name}" for name in names if name in modules]
 
 
 def _constructor(where: str) -> dict[str, tuple[str, str]]:

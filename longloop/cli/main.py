@@ -74,6 +74,26 @@ def evaluate(
 
 
 @app.command()
+def compare(
+    config: Annotated[Path, typer.Argument(help="A run's config; [methods.NAME] holds what one method needs besides.")],
+    overrides: Overrides = None,
+    methods: Annotated[str, typer.Option(help="Names from `longloop algos`, with commas; `base` trains nothing.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each method.")] = 3,
+    split: Annotated[list[str] | None, typer.Option(help="A split to measure on; may be given several times.")] = None,
+    start: Annotated[str, typer.Option(help="The method that others start from; sft, if it is compared.")] = "",
+) -> None:
+    """Run several methods on one environment under one budget, and write a table with intervals.
+
+    What is done already is not done again, so that it can be stopped and run once more.
+
+    `longloop compare configs/compare.toml --methods base,sft,dpo,loop --seeds 3 --split test_normal`
+    """
+    from longloop.cli import comparison
+
+    comparison.compare(config, overrides or [], methods, seeds, split or [], start)
+
+
+@app.command()
 def analyze(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, and draw nothing.")] = False,
@@ -91,16 +111,22 @@ def analyze(
 
 @app.command()
 def demos(
-    config: Annotated[Path, typer.Argument(help="A TOML file: its environment, split, model and name are used.")],
+    config: Annotated[
+        str, typer.Argument(help="A TOML file (environment, split, model and name are used), or an environment's name.")
+    ],
     overrides: Overrides = None,
+    source: Annotated[Path | None, typer.Option("--from", help="A run folder: its attempts, not the expert's.")] = None,
+    min_reward: Annotated[float, typer.Option(help="With --from, the least that an attempt was paid.")] = 1.0,
 ) -> None:
-    """Write the attempts of an environment's expert as a run folder, to be imitated.
+    """Write attempts as a run folder, to be imitated: those of an environment's expert, or the good ones of a run.
 
     `longloop demos configs/quickstart.toml name=demos`
+
+    `longloop demos configs/quickstart.toml --from runs/quickstart --min-reward 1 name=successes`
     """
     from longloop.cli import commands
 
-    commands.demos(config, overrides or [])
+    commands.demos(config, overrides or [], source, min_reward)
 
 
 @app.command()

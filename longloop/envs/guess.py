@@ -4,6 +4,7 @@ The number is hidden from the agent, so every split has the same tasks, one for 
 it in tries/highest of the cases; halving the range finds every one of 1..7 in three tries.
 """
 
+import copy
 import re
 from collections.abc import Sequence
 
@@ -38,6 +39,10 @@ class Guess:
 
     async def finish(self) -> Outcome:
         return Outcome(reward=float(self._found), success=self._found)
+
+    def fork(self) -> "Guess":
+        """An independent copy at this turn."""
+        return copy.copy(self)
 
     def expert(self, task: Task) -> "Halver":
         return Halver(self._highest)

@@ -35,18 +35,18 @@ def minibatches(
     epoch: int,
     seed: int,
 ) -> Iterator[Minibatch]:
-    """Shuffled trajectories, `size` at a time.
+    """Shuffled trajectories (or pairs of them), `size` at a time.
 
     The denominator of a mean over trajectories is `size` itself, even for the last, shorter mini-batch: a trajectory
     counts the same wherever it falls, and leaving out one without advantage changes nothing.
     """
-    by_trajectory: dict[tuple[int, int], list[Sample]] = {}
+    by_unit: dict[tuple[int, ...], list[Sample]] = {}
     for sample in samples:
-        by_trajectory.setdefault(sample.trajectory, []).append(sample)
-    order = sorted(by_trajectory)
+        by_unit.setdefault(sample.unit, []).append(sample)
+    order = sorted(by_unit)
     random.Random(f"{seed}/{step}/{epoch}").shuffle(order)
     for start in range(0, len(order), size):
-        chosen = [sample for key in order[start : start + size] for sample in by_trajectory[key]]
+        chosen = [sample for key in order[start : start + size] for sample in by_unit[key]]
         norm = size if average == "trajectories" else sum(sample.action_tokens for sample in chosen)
         first = epoch == 0 and start == 0
         yield Minibatch(chosen, float(norm), step, first, whole_trajectories=whole_trajectories)
@@ -60,9 +60,9 @@ def microbatches(samples: Sequence[Sample], budget: int, whole_trajectories: boo
     """
     pieces: list[list[Sample]] = []
     if whole_trajectories:
-        together: dict[tuple[int, int], list[Sample]] = {}
-        for sample in sorted(samples, key=lambda sample: sample.stretch):
-            together.setdefault(sample.trajectory, []).append(sample)
+        together: dict[tuple[int, ...], list[Sample]] = {}
+        for sample in sorted(samples, key=lambda sample: (sample.trajectory, sample.stretch)):
+            together.setdefault(sample.unit, []).append(sample)
         pieces = list(together.values())
     else:
         pieces = [[sample] for sample in samples]
@@ -138,7 +138,7 @@ def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
     at: list[int] = []
     target: list[int] = []
     turn_of: dict[tuple[tuple[int, int], int], int] = {}
-    traj_of: dict[tuple[int, int], int] = {}
+    traj_of: dict[tuple[int, ...], int] = {}
     turn: list[int] = []
     traj: list[int] = []
     for sample, part in zip(samples, part_of, strict=True):
@@ -147,7 +147,7 @@ def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
         at += [before + i for i in chosen]
         target += [sample.ids[i] for i in chosen]
         turn += [turn_of.setdefault((sample.trajectory, sample.turns[i]), len(turn_of)) for i in chosen]
-        traj += [traj_of.setdefault(sample.trajectory, len(traj_of))] * len(chosen)
+        traj += [traj_of.setdefault(sample.unit, len(traj_of))] * len(chosen)
         for name, column in zip(
             columns,
             (sample.logprobs, sample.advantages, sample.weights, sample.reference, sample.returns),

@@ -6,6 +6,7 @@ the guards; then one optimiser step. A guard that fires leaves the weights untou
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from longloop.algos.base import Algorithm
 from longloop.config import LearnerConfig
@@ -56,6 +58,7 @@ class LocalLearner:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.agreement: Agreement | None = None
         self._not_finite = 0
+        self._seed = seed
 
     def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
         """Adapters off, or the stated second copy, gives the log-probs of the model before training."""
@@ -65,6 +68,41 @@ class LocalLearner:
 
     def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         return self._scores(samples, "value_N")
+
+    def fit_head(
+        self, samples: Sequence[Sample], targets: Sequence[float], weights: Sequence[float], lr: float, steps: int
+    ) -> None:
+        """What the head reads is computed once, so that training it costs next to nothing."""
+        assert self.value_head is not None
+        self.value_head.load_state_dict(_value_head(self.policy, self._seed).state_dict())
+        read_AD = torch.cat(self._actions(samples))
+        target_A, weight_A = (torch.tensor(x, device=read_AD.device) for x in (targets, weights))
+        optimiser = torch.optim.AdamW(self.value_head.parameters(), lr=lr, weight_decay=self.algo.weight_decay)
+        for _ in range(steps):
+            logit_A = self.value_head(read_AD)[:, 0]
+            loss = binary_cross_entropy_with_logits(logit_A, target_A, weight_A, reduction="sum") / weight_A.sum()
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad()
+
+    @torch.no_grad()
+    def judge(self, samples: Sequence[Sample]) -> list[list[float]]:
+        assert self.value_head is not None
+        return [self.value_head(read_AD)[:, 0].tolist() for read_AD in self._actions(samples)]
+
+    @torch.no_grad()
+    def _actions(self, samples: Sequence[Sample]) -> list[Tensor]:
+        """For each sample the mean hidden state over the tokens of each of its actions, [A, D]."""
+        means: dict[int, Tensor] = {}
+        for piece in microbatches(samples, self.config.micro_tokens, whole_trajectories=False):
+            packed = pack(piece, 0, self.policy.device)
+            plan = attention.Packed(packed.lengths, packed.after)
+            hidden_TD = self.policy.hidden(packed.ids_T, packed.position_T, plan)
+            hidden_ND = hidden_TD[packed.at_N + 1].float()  # at an action's tokens, not where they are drawn
+            for sample, own_ND in zip(piece, hidden_ND.split([s.action_tokens for s in piece]), strict=True):
+                sizes = Counter(turn for turn, chosen in zip(sample.turns, sample.mask, strict=True) if chosen)
+                means[id(sample)] = torch.stack([part_ND.mean(0) for part_ND in own_ND.split(list(sizes.values()))])
+        return [means[id(sample)] for sample in samples]
 
     def with_old(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
         """The samples with the log-probs that ratios are taken against.

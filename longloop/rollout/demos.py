@@ -19,10 +19,19 @@ from longloop.types import Message, Sampled, Step, Task, Trajectory, UserError
 async def demonstrate(setting: Setting, task: Task) -> Trajectory:
     """The expert's attempt at a task."""
     env = setting.make()
+    seat: Any = _Seat(env, expert_of(env, task), setting)
+    alone = replace(setting, make=lambda: seat, engine=seat)
+    return replace(await run_episode(alone, task, 0, f"demonstration/{task.id}"), expert=True)
+
+
+def expert_of(env: Any, task: Task) -> Player:
+    """Who can do the task."""
     if not hasattr(env, "expert"):
-        raise UserError(f"{type(env).__name__} has no expert, so there is nothing to imitate.")
-    seat: Any = _Seat(env, env.expert(task), setting)
-    return await run_episode(replace(setting, make=lambda: seat, engine=seat), task, 0, f"demonstration/{task.id}")
+        raise UserError(
+            f"{type(env).__name__} has no expert, so there is nothing to imitate. Name a run whose attempts are worth "
+            "it with demos=RUN, or give the environment one (docs/new-environment.md)."
+        )
+    return env.expert(task)
 
 
 def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
@@ -36,7 +45,7 @@ def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
         turns.append(
             replace(turn, context_ids=context_ids, fresh=fresh, action_ids=said.ids, action_logprobs=said.logprobs)
         )
-    return replace(trajectory, turns=tuple(turns))
+    return replace(trajectory, turns=tuple(turns), expert=True)
 
 
 def _said(chat: Chat, text: str) -> Sampled:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from longloop.rollout.demos import demonstrate, retold
 from longloop.rollout.episode import STRAGGLER, Setting, run_episode
+from longloop.rollout.practice import practise
+from longloop.rollout.tree import grow
 from longloop.types import Group, StopReason, Task, Trajectory
 
 Running = dict[tuple[int, int], asyncio.Task[Trajectory]]
@@ -14,23 +16,27 @@ Running = dict[tuple[int, int], asyncio.Task[Trajectory]]
 
 class GroupRollouts:
     """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts; `stored` are
-    attempts to imitate, one per task."""
+    attempts to imitate, task by task."""
 
-    def __init__(self, setting: Setting, name: str, *, abandon: bool = True, stored: Sequence[Trajectory] = ()) -> None:
+    def __init__(self, setting: Setting, name: str, *, abandon: bool = True, stored: Sequence[Group] = ()) -> None:
         self.setting = setting
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self._name = name
         self._abandon = abandon
-        self._stored = {trajectory.task.id: trajectory for trajectory in stored}
-        self._shown: dict[str, Trajectory] = {}
+        self._stored = {group.task.id: group for group in stored}
+        self._shown: dict[str, tuple[Trajectory, ...]] = {}
 
     def idle(self) -> "GroupRollouts":
         """The same tasks for an agent that does nothing: the floor of every result."""
         limits = self.setting.limits.model_copy(update={"max_turns": 0})
         return GroupRollouts(replace(self.setting, limits=limits), f"{self._name}/idle", abandon=False)
 
-    async def groups(self, tasks: Sequence[Task], k: int, seed: int) -> list[Group]:
-        """The K attempts at each task. `seed` must differ from call to call: the place in the stream of tasks does."""
+    async def groups(self, tasks: Sequence[Task], k: int, seed: int, temperatures: Sequence[float] = ()) -> list[Group]:
+        """The K attempts at each task. `seed` must differ from call to call: the place in the stream of tasks does.
+
+        Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
+        """
+        settings = [replace(self.setting, temperature=t) for t in temperatures] or [self.setting]
         gate = asyncio.Semaphore(self.setting.limits.concurrency)
         abandoned = asyncio.Event()
 
@@ -38,7 +44,8 @@ class GroupRollouts:
             try:
                 async with gate:
                     session = f"{self._name}/{seed + place}/{number}"
-                    return await run_episode(self.setting, tasks[place], number, session, abandoned)
+                    setting = settings[number % len(settings)]
+                    return await run_episode(setting, tasks[place], number, session, abandoned)
             except asyncio.CancelledError:
                 if not abandoned.is_set():
                     raise
@@ -60,15 +67,41 @@ class GroupRollouts:
             for place, task in enumerate(tasks)
         ]
 
+    async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
+        """Attempts that branch off one another, for all tasks side by side."""
+        gate = asyncio.Semaphore(self.setting.limits.concurrency)
+
+        async def one(place: int) -> Group:
+            async with gate:
+                return await grow(self.setting, tasks[place], f"{self._name}/{seed + place}", attempts, explore)
+
+        growing = [asyncio.create_task(one(place)) for place in range(len(tasks))]
+        try:
+            return list(await asyncio.gather(*growing))
+        finally:
+            for task in growing:
+                task.cancel()
+            await asyncio.gather(*growing, return_exceptions=True)
+            self.setting.engine.release()
+
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
-        """A stored attempt at each task, or the expert's. Kept: an expert does not change as the policy does."""
+        """The stored attempts at each task, or the expert's. Kept: an expert does not change as the policy does."""
         for number, task in enumerate(tasks):
             if task.id in self._stored:
-                self._shown[task.id] = retold(self.setting.chat, self._stored.pop(task.id))
+                stored = self._stored.pop(task.id).trajectories
+                self._shown[task.id] = tuple(retold(self.setting.chat, trajectory) for trajectory in stored)
             elif task.id not in self._shown:
-                self._shown[task.id] = await demonstrate(self.setting, task)
+                self._shown[task.id] = (await demonstrate(self.setting, task),)
             self.progress(number + 1, len(tasks))
-        return [Group(task, (self._shown[task.id],)) for task in tasks]
+        return [Group(task, self._shown[task.id]) for task in tasks]
+
+    async def practise(self, experts: Sequence[Trajectory], times: int, seed: int) -> list[Group]:
+        """Each demonstration with so many own actions at every one of its states."""
+        return await practise(self.setting, experts, times, self._name, seed, self.progress)
+
+    def retold(self, trajectory: Trajectory) -> Trajectory:
+        """An attempt of which an algorithm changed the messages; whose it was stays the same."""
+        return replace(retold(self.setting.chat, trajectory), expert=trajectory.expert)
 
     async def _wait(self, running: Running, tasks: int, k: int, abandoned: asyncio.Event) -> None:
         """Until all are done, or enough are: then the rest are abandoned, and say so."""

@@ -25,7 +25,7 @@ class Trajectories:
     def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample] = ()) -> None:
         """Store a step's groups, with the advantages their samples were given."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        advantages = {(sample.trajectory, sample.stretch): sample.advantages for sample in samples}
+        advantages = _advantages(samples)
         lines: list[bytes] = []
         index: list[dict[str, Any]] = []
         columns: dict[str, list[Any]] = {"ids": [], "mask": [], "logprobs": [], "advantages": []}
@@ -37,8 +37,8 @@ class Trajectories:
                     columns["ids"] += stretch.ids
                     columns["mask"] += stretch.mask
                     columns["logprobs"] += stretch.logprobs
-                    given = advantages.get(((place, trajectory.attempt), number))
-                    columns["advantages"] += given or (0.0,) * len(stretch.ids)
+                    given = advantages.get(((place, trajectory.attempt), number), [])
+                    columns["advantages"] += given + [0.0] * (len(stretch.ids) - len(given))
                 start = len(columns["ids"])
                 index.append(_index_line(step, place, trajectory, offset, len(line)))
                 lines.append(line)
@@ -70,6 +70,18 @@ class Trajectories:
         for line in read_lines(self.folder / f"{step:06d}.jsonl"):
             groups.setdefault(line["group"], []).append(_from_json(line, columns))
         return [Group(trajectories[0].task, tuple(trajectories)) for _, trajectories in sorted(groups.items())]
+
+
+def _advantages(samples: Sequence[Sample]) -> dict[tuple[tuple[int, int], int], list[float]]:
+    """What was given to each stretch. Several samples may be of one, and may be no more than its beginning."""
+    columns: dict[tuple[tuple[int, int], int], list[float]] = {}
+    for sample in samples:
+        column = columns.setdefault((sample.trajectory, sample.stretch), [])
+        column += [0.0] * (len(sample.ids) - len(column))
+        for place, chosen in enumerate(sample.mask):
+            if chosen:
+                column[place] = sample.advantages[place]
+    return columns
 
 
 def _line(value: Any) -> bytes:
@@ -108,7 +120,8 @@ def _to_json(place: int, start: int, trajectory: Trajectory) -> dict[str, Any]:
             }
             | fields
         )
-    kept = {name: getattr(trajectory, name) for name in ("attempt", "reward", "success", "stop", "error", "info")}
+    names = ("attempt", "reward", "success", "stop", "error", "info", "expert")
+    kept = {name: getattr(trajectory, name) for name in names}
     return {"group": place, "task": asdict(trajectory.task)} | kept | {"first_token": start, "turns": turns}
 
 
@@ -135,6 +148,7 @@ def _from_json(line: dict[str, Any], columns: dict[str, np.ndarray]) -> Trajecto
         stop=StopReason(line["stop"]),
         error=line["error"],
         info=line["info"],
+        expert=line.get("expert", False),
     )
 
 

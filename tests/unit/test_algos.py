@@ -42,6 +42,8 @@ from tests.samples import (
 )
 
 UNSCORED = [StopReason.ENV_ERROR, StopReason.TIMEOUT, StopReason.CANCELLED]
+ALONE = ("reinforce", "ppo", "sft", "ei")
+"""What does not compare a task's attempts with each other."""
 
 
 class Values:
@@ -52,6 +54,9 @@ class Values:
 
     def values(self, samples):
         return [tuple(self.value * chosen for chosen in sample.mask) for sample in samples]
+
+    def logprobs(self, samples):
+        return [sample.logprobs for sample in samples]
 
     def with_reference(self, samples):
         return [replace(sample, reference=sample.logprobs) for sample in samples]
@@ -112,10 +117,10 @@ def test_unscored_attempts_leave_the_baseline(variant, stop):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_groups_with_fewer_than_two_scored_attempts(variant):
-    """A group method skips them; REINFORCE (with another group's attempt), PPO and SFT need no second attempt."""
+    """A group method skips them; REINFORCE (with another group's attempt) and the others in ALONE need no second."""
     lonely = Group(TASK, (attempt(1.0), attempt(0.0, number=1, stop=StopReason.TIMEOUT)))
     kept = make(variant).credit([lonely, replace(lonely)], Values())
-    assert [s.trajectory for s in kept] == ([(0, 0), (1, 0)] if variant in ("reinforce", "ppo", "sft") else [])
+    assert [s.trajectory for s in kept] == ([(0, 0), (1, 0)] if variant in ALONE else [])
     # and when nothing at all was scored, no algorithm has anything to do
     failed = Group(TASK, (attempt(0.0, stop=StopReason.ENV_ERROR), attempt(0.0, number=1, stop=StopReason.TIMEOUT)))
     assert make(variant).credit([failed], Values()) == []
@@ -133,7 +138,7 @@ def test_a_step_without_a_scored_attempt_has_no_update(variant):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_attempt_per_task(variant):
     """K = 1 is refused where attempts at one task are compared, and only there."""
-    if variant in ("reinforce", "ppo", "sft"):
+    if variant in ALONE:
         assert make(variant, k=1).k == 1
     else:
         with pytest.raises(UserError, match=r"algo\.k = 1.*needs algo\.k >= 2"):

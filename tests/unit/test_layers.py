@@ -28,7 +28,8 @@ ALLOWED = {
         *("types", "interfaces", "config", "envs", "tokens", "store"),
         *("algos", "engines", "learners", "rollout", "evaluate", "train"),
     },
-    "cli": {"types", "config", "envs", "algos", "store", "analyze", "build"},
+    "compare": {"types", "config", "build"},
+    "cli": {"types", "config", "envs", "algos", "store", "analyze", "build", "compare"},
 }
 
 

@@ -1,0 +1,55 @@
+"""DMPO: direct multi-turn preference optimisation (arXiv 2406.14868), as LOOP's paper compares it.
+
+    two attempts at each of n tasks                                          collect
+    a pair wherever their rewards differ by more than `gap`                  pairs
+    minimise -log sigmoid(margin), a token of turn u weighted by             algos/preference.py
+        phi(u, T) = gamma^u (1 - gamma^(T-u)) / (1 - gamma^T)                phi
+
+phi falls from 1 at the first turn towards 0 at the last of T: what is decided early decides more. With gamma = 1 it is
+(T - u) / T. It takes the different lengths of two attempts out of the comparison.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import ClassVar
+
+from longloop.algos.preference import Preference
+from longloop.types import Group, Sample, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dmpo(Preference):
+    k: int = 2
+    epochs: int = 3
+    gamma: float = 0.7
+    gap: float = 0.0
+    """Pairs whose rewards differ by no more are left out."""
+
+    least: ClassVar[int] = 2
+
+    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
+        for pair in combinations(group.own, 2):
+            worse, better = sorted(pair, key=lambda t: t.reward)
+            if better.reward - worse.reward > self.gap:
+                yield better, worse
+
+    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
+        turns = len(trajectory.turns)
+        return [
+            replace(
+                sample,
+                weights=tuple(
+                    weight * phi(turn, turns, self.gamma)
+                    for weight, turn in zip(sample.weights, sample.turns, strict=True)
+                ),
+            )
+            for sample in super().spread(trajectory, place)
+        ]
+
+
+def phi(turn: int, turns: int, gamma: float) -> float:
+    """What turn number `turn` of so many counts, the first being number 0."""
+    if gamma == 1:
+        return (turns - turn) / turns
+    return gamma**turn * (1 - gamma ** (turns - turn)) / (1 - gamma**turns)

@@ -1,0 +1,25 @@
+"""EI: expert iteration, as LOOP's paper compares it (arXiv 2502.01600, appendix C): the policy imitates its successes.
+
+    for each iteration:
+        for each of n tasks: K attempts from the policy                   rollout/groups.py
+        keep those with R = 1                                             worth
+        for 2 epochs, for mini-batches of 32 attempts:                    train.py
+            minimise the mean over action tokens of -log p(x_t | ..)      algos/imitation.py
+
+LOOP's loop with another loss. A failure teaches nothing, and a task that always succeeds counts as much as a hard one:
+very stable, tolerant of stale data, and sooner over-fitted than LOOP. The policy chose these actions itself, so that
+the checks and guards of on-policy methods hold.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from longloop.algos.imitation import Imitation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ei(Imitation):
+    epochs: int = 2
+    minibatch: int = 32
+
+    imitates: ClassVar[bool] = False

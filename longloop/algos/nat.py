@@ -1,0 +1,53 @@
+"""NAT: negative-aware training (arXiv 2402.11651): failures are learned too, as what to do when asked for a failure.
+
+    for each step:
+        the expert's attempts at n tasks, and K of the policy's own             collect
+        own ones that failed: retold with a note in their opening that asks
+            for an incorrect way; successes and the expert's stay as they are
+        minimise the mean over action tokens of -log p(x_t | ..)                algos/imitation.py
+
+The note is there in training alone: no attempt is made and no agent is measured under it, so that what was learned
+with it is kept apart from what is done without it. The paper marks successes with a note too, and asks for them when it
+measures; here the plain opening takes that part. Learning rate, batch and epochs are those of its code.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from longloop.algos.imitation import Imitation
+from longloop.interfaces import Rollouts, Tasks
+from longloop.types import Group, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nat(Imitation):
+    k: int = 1
+    epochs: int = 2
+    minibatch: int = 64
+    note: str = "Do this in a way that is incorrect."
+    """What a failed attempt's opening ends with."""
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+        first = tasks.taken
+        some = tasks.take(n)
+        shown = await rollouts.demonstrations(some)
+        own = await rollouts.groups(some, self.k, seed=first)
+        return [self._marked(one, rollouts).beside(other) for one, other in zip(own, shown, strict=True)]
+
+    def worth(self, group: Group) -> Sequence[Trajectory]:
+        return [t for t in group.scored if not t.expert or t.reward >= self.least_reward]
+
+    def _marked(self, group: Group, rollouts: Rollouts) -> Group:
+        return replace(
+            group,
+            trajectories=tuple(
+                rollouts.retold(self._with_note(t)) if t.stop.scored and t.reward < self.least_reward else t
+                for t in group.trajectories
+            ),
+        )
+
+    def _with_note(self, trajectory: Trajectory) -> Trajectory:
+        opening, *rest = trajectory.turns
+        *before, last = opening.context
+        asked = replace(last, content=f"{last.content}\n\n{self.note}")
+        return replace(trajectory, turns=(replace(opening, context=(*before, asked)), *rest))

@@ -1,0 +1,109 @@
+"""What the methods have in common that learn from pairs: of two ways to act, the better one shall become likelier.
+
+    for each iteration:
+        attempts at n tasks, the expert's beside them where the method asks for it       collect
+        pairs of a better and a worse one                                                pairs
+        the log-probs of both under the policy as it is now, stored with them            credit
+        minimise the mean over pairs of -log sigmoid(margin)                             loss
+            margin = beta * (sum over the better one's tokens of w_t log p/p_ref
+                             - sum over the worse one's)
+
+The reference policy is the one at the start of the iteration; it is never a second model, for all that is needed of it
+are those log-probs. The two sides differ only in a token's advantage, +1 or -1, and methods only in its weight w_t.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from longloop.algos.base import Algorithm
+from longloop.algos.reduce import Unit, spread, sum_by
+from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
+
+Pair = tuple[Sequence[Sample], Sequence[Sample]]
+"""The better one and the worse one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preference(Algorithm):
+    k: int = 1
+    minibatch: int = 32
+    """Pairs per gradient step."""
+    lr: float = 1e-6
+    beta: float = 0.1
+    """How much a change of log-prob counts; the larger, the sooner a pair is settled and the less the policy moves."""
+
+    least: ClassVar[int] = 1
+    imitates: ClassVar[bool] = True
+
+    @property
+    def weights(self) -> Unit | float:
+        return 1.0
+
+    @property
+    def whole_trajectories(self) -> bool:
+        return True
+
+    @abstractmethod
+    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
+        """The better and the worse ones among a task's attempts."""
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        raise NotImplementedError("pairs take the place of advantages")
+
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+        return compared(self.samples(groups), learner)
+
+    def samples(self, groups: Sequence[Group]) -> Iterator[Pair]:
+        for place, group in enumerate(groups):
+            for better, worse in self.pairs(group):
+                if said(better) != said(worse):  # nothing can be learned from a difference that is none
+                    yield self.spread(better, place), self.spread(worse, place)
+
+    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
+        """An attempt as samples; a method may give its tokens other weights than 1."""
+        return spread(trajectory, place, 1.0, self.weights)
+
+    def strength(self, step: int) -> float:
+        """Beta in an iteration."""
+        return self.beta
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        assert batch.reference_N is not None
+        change_N = batch.adv_N * batch.weight_N * (scored.logp_N - batch.reference_N)
+        margin_P = self.strength(batch.step) * sum_by(change_N, batch, "trajectory")
+        metrics: Metrics = {
+            "margin": (margin_P.detach().sum(), batch.trajectories),
+            "settled": ((margin_P.detach() > 0).sum(), batch.trajectories),
+        }
+        return -logsigmoid(margin_P).sum(), metrics
+
+
+def compared(pairs: Iterator[Pair], learner: Learner) -> list[Sample]:
+    """The samples of all pairs, with their sides and what the policy says of them now."""
+    samples = [
+        replace(sample, advantages=tuple(side * chosen for chosen in sample.mask), pair=number)
+        for number, pair in enumerate(pairs)
+        for side, members in zip((1.0, -1.0), pair, strict=True)
+        for sample in members
+    ]
+    rows = learner.logprobs(samples) if samples else []
+    return [replace(sample, reference=row) for sample, row in zip(samples, rows, strict=True)]
+
+
+def said(trajectory: Trajectory) -> list[tuple[int, ...]]:
+    return [turn.action_ids for turn in trajectory.turns]
+
+
+async def beside_the_expert(rollouts: Rollouts, tasks: Tasks, n: int, k: int) -> list[Group]:
+    """The expert's attempt and K of the policy's own at each of the next n tasks."""
+    first = tasks.taken
+    some = tasks.take(n)
+    shown = await rollouts.demonstrations(some)
+    own = await rollouts.groups(some, k, seed=first)
+    return [one.beside(other) for one, other in zip(own, shown, strict=True)]

@@ -1,0 +1,37 @@
+"""SFT-GT: imitation of solutions without interaction, a baseline of LOOP's appendix (arXiv 2502.01600).
+
+    the expert's attempts at n tasks, every reply of the environment
+        replaced by "Execution successful."                            collect
+    minimise the mean over action tokens of -log p(x_t | ..)           algos/imitation.py
+
+The solution is learned as a script that is written down: the agent never sees what came of an action. In the paper it
+collapses (6.2% of the tasks): the agent learns by heart, and forgets to look. The paper cuts the scripts that come with
+AppWorld into statements; here a turn is what the expert says in one.
+"""
+
+from dataclasses import dataclass, replace
+
+from longloop.algos.sft import SFT
+from longloop.interfaces import Rollouts, Tasks
+from longloop.types import Group, Trajectory
+
+REPLY = "Execution successful."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftGt(SFT):
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+        shown = await rollouts.demonstrations(tasks.take(n))
+        return [
+            replace(group, trajectories=tuple(rollouts.retold(_unanswered(t)) for t in group.trajectories))
+            for group in shown
+        ]
+
+
+def _unanswered(trajectory: Trajectory) -> Trajectory:
+    """The opening stays; what the environment said to an action is one message that says nothing."""
+    turns = (
+        replace(turn, context=tuple(replace(message, content=REPLY) for message in turn.context[:1]))
+        for turn in trajectory.turns[1:]
+    )
+    return replace(trajectory, turns=(*trajectory.turns[:1], *turns))

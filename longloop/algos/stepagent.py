@@ -1,0 +1,48 @@
+"""What both StepAgent methods do first: inspect what an expert does, step by step, and practise it.
+
+    the expert's attempts at n tasks, each cut after every action                    rollout/demos.py
+    at every state of the expert's, `practice` actions of the policy's own           rollout/practice.py
+
+Then one compares the two (stepagent_implicit), the other learns to tell them apart (stepagent_inverse).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from longloop.interfaces import Rollouts
+from longloop.types import Group, Sample, StopReason, Task, Trajectory
+
+
+async def inspected(
+    rollouts: Rollouts, tasks: Sequence[Task], practice: int, least_reward: float, seed: int
+) -> list[Group]:
+    """For each demonstration that is worth it, itself and the policy's own actions at its states."""
+    shown = await rollouts.demonstrations(tasks)
+    experts = [t for group in shown for t in group.scored if t.reward >= least_reward]
+    return await rollouts.practise(experts, practice, seed)
+
+
+def states(group: Group) -> Iterator[tuple[Trajectory, list[Trajectory]]]:
+    """The expert's attempt up to each of its actions, and the attempts that end with an own one instead."""
+    for expert in (t for t in group.trajectories if t.expert):
+        for turns in range(1, len(expert.turns) + 1):
+            own = [t for t in group.trajectories if t.stop is StopReason.PRACTISED and len(t.turns) == turns]
+            if own:
+                yield replace(expert, turns=expert.turns[:turns]), own
+
+
+def last_action(trajectory: Trajectory, place: int, weight: float = 1.0) -> Sample:
+    """An attempt's last action as a sample, without advantage yet: the actions before it are read and nothing more."""
+    *before, stretch = trajectory.stretches()
+    last = len(trajectory.turns) - 1
+    mask = tuple(int(bool(chosen) and turn == last) for chosen, turn in zip(stretch.mask, stretch.turns, strict=True))
+    return Sample(
+        ids=stretch.ids,
+        mask=mask,
+        logprobs=stretch.logprobs,
+        turns=stretch.turns,
+        advantages=(0.0,) * len(mask),
+        weights=tuple(weight * chosen for chosen in mask),
+        trajectory=(place, trajectory.attempt),
+        stretch=len(before),
+    )

@@ -1,0 +1,68 @@
+"""DPO on search trees: the simplified Agent Q of LOOP's appendix.
+
+    for each iteration:
+        a tree of attempts at each of n tasks                                        rollout/tree.py
+        Q of an action at a turn = the mean reward of the attempts that took it      pairs at every branching
+        pairs of actions at one state whose Q differ by more than `gap`
+        minimise -log sigmoid(beta (log p/p_ref of the better action - the worse))   algos/preference.py
+
+An action that only one attempt took has a Q too, of one reward. What two did after they parted is not compared.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import fmean
+
+from longloop.algos.preference import Preference
+from longloop.algos.reduce import spread
+from longloop.interfaces import Rollouts, Tasks
+from longloop.types import Group, Sample, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeDpo(Preference):
+    k: int = 30
+    """Attempts per tree."""
+    gap: float = 0.2
+    """Pairs whose Q differ by no more are left out."""
+    explore: float = 1.0
+    """How much a child that was tried little is preferred."""
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+        first = tasks.taken
+        return await rollouts.trees(tasks.take(n), self.k, self.explore, seed=first)
+
+    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
+        """Attempts that part at a turn; cut there."""
+        taken: dict[tuple[tuple[int, ...], ...], dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
+        for trajectory in group.own:
+            said: tuple[tuple[int, ...], ...] = ()
+            for turn in trajectory.turns:
+                taken[said].setdefault(turn.action_ids, []).append(trajectory)
+                said += (turn.action_ids,)
+        for said, actions in taken.items():
+            for one, other in combinations(actions.values(), 2):
+                worse, better = sorted((one, other), key=_q)
+                if _q(better) - _q(worse) > self.gap:
+                    yield _cut(better[0], len(said)), _cut(worse[0], len(said))
+
+    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
+        return last_turn(trajectory, place)
+
+
+def last_turn(trajectory: Trajectory, place: int) -> list[Sample]:
+    """An attempt of which only the last action counts."""
+    (*_, sample) = spread(trajectory, place, 1.0, 1.0)
+    last = max(sample.turns)
+    mask = tuple(chosen * (turn == last) for chosen, turn in zip(sample.mask, sample.turns, strict=True))
+    return [replace(sample, mask=mask, weights=tuple(map(float, mask)))]
+
+
+def _q(attempts: Sequence[Trajectory]) -> float:
+    return fmean(t.reward for t in attempts)
+
+
+def _cut(trajectory: Trajectory, turn: int) -> Trajectory:
+    return replace(trajectory, turns=trajectory.turns[: turn + 1])

@@ -1,0 +1,51 @@
+"""Methods that imitate their own successes improve on the same short imitation of an expert."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from longloop import build
+from longloop.store.run import checkpoints
+from tests.helpers import load_config, train
+
+GAME = ["eval.attempts=40", "tasks_per_step=6"]
+METHODS = {
+    "ei": ["steps=60", "save.every=60", "algo.k=8", "algo.lr=2e-3"],
+    "rft": ["steps=3", "save.every=3", "algo.epochs=20", "algo.k=20", "algo.lr=1e-3"],
+    "nat": ["steps=50", "save.every=50", "algo.k=2", "algo.lr=3e-3"],
+}
+"""The papers' settings, but for the learning rates that a tiny model needs."""
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that imitated the expert for a short while: it wins sometimes."""
+    folder = tmp_path_factory.mktemp("start")
+    short = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "steps=12", "save.every=12", "name=sft"]
+    _, run, _ = train(folder, *short)
+    (step,) = checkpoints(run.folder)
+    checkpoint = run.folder / "checkpoints" / f"{step:06d}"
+    build.exported(load_config(folder, *short), checkpoint, folder / "model", "float32")
+    return str(folder / "model")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_improves_on_its_start(method: str, start: str, tmp_path: Path) -> None:
+    settings = [f"algo.name={method}", f"model.path={start}", *GAME, *METHODS[method]]
+    ((before, _),) = asyncio.run(build.evaluation(load_config(tmp_path, *settings), None, ["dev"])).values()
+    _, _, steps = train(tmp_path, *settings)
+    after = steps[-1]["eval"]["success"]
+    assert 0.15 < before.success < 0.5
+    assert after >= before.success + 0.3
+    assert not any(step["guard"] for step in steps)
+    assert ("kl" in steps[0]["update"]) == (method == "ei"), "only EI's actions are the policy's at its temperature"
+
+
+def test_sft_gt_learns_the_words_by_heart(start: str, tmp_path: Path) -> None:
+    _, _, steps = train(
+        tmp_path, "algo.name=sft_gt", "algo.lr=3e-3", "steps=30", "save.every=30", f"model.path={start}"
+    )
+    losses = [step["update"]["loss"] for step in steps]
+    assert steps[0]["success"] == 1.0, "the demonstrations are the expert's"
+    assert losses[-1] < 0.75 * losses[0] and not any(step["guard"] for step in steps)

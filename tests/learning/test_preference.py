@@ -1,0 +1,44 @@
+"""Methods that learn from pairs improve on the same short imitation."""
+
+import asyncio
+
+import pytest
+
+from longloop import build
+from longloop.evaluate import Evaluation
+from longloop.store.run import checkpoints
+from tests.helpers import load_config, train
+
+GAME = ["rollout.turn_tokens=2", "eval.attempts=40"]
+METHODS = {
+    "dpo": ["steps=30", "tasks_per_step=3", "algo.k=8", "algo.lr=1.5e-3", "algo.minibatch=8"],
+    "eto": ["steps=12", "tasks_per_step=3", "algo.k=8", "algo.lr=2e-3", "algo.minibatch=8"],
+    "spin": ["steps=30", "tasks_per_step=3", "algo.k=8", "algo.lr=1.5e-3", "algo.minibatch=8"],
+    "dmpo": ["steps=80", "tasks_per_step=6", "algo.k=6", "algo.lr=1e-3", "algo.epochs=1", "algo.minibatch=64"],
+    "tree_dpo": ["steps=40", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],
+}
+"""The papers' settings are for large models; a tiny one needs larger steps. The first three have the expert beside
+them, the last two only their own attempts."""
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that imitated the expert for a short while."""
+    folder = tmp_path_factory.mktemp("start")
+    short = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "steps=12", "save.every=12", "name=sft"]
+    _, run, _ = train(folder, *short)
+    (step,) = checkpoints(run.folder)
+    config = load_config(folder, *short)
+    build.exported(config, run.folder / "checkpoints" / f"{step:06d}", folder / "model", "float32")
+    return str(folder / "model")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_improves_on_its_start(method: str, start: str, tmp_path) -> None:
+    settings = [f"algo.name={method}", f"model.path={start}", *GAME, *METHODS[method]]
+    before: Evaluation
+    ((before, _),) = asyncio.run(build.evaluation(load_config(tmp_path, *settings), None, ["dev"])).values()
+    _, _, steps = train(tmp_path, *settings)
+    after = steps[-1]["eval"]["success"]
+    assert 0.15 < before.success < 0.75
+    assert after >= before.success + 0.15

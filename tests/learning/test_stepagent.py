@@ -1,0 +1,42 @@
+"""From a novice that has seen a little of the expert, practising the expert's actions makes a better one.
+
+Twenty steps of imitation win the guessing game in two of five cases. Neither method then plays it: they learn from the
+expert's states alone, and are measured by playing.
+"""
+
+import pytest
+
+from tests.helpers import train
+
+START = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "algo.warmup=0.0", "steps=20", "save.every=20", "name=start"]
+NEXT = ["name=next", "steps=30", "save.every=30", "tasks_per_step=6", "eval.every=30", "eval.attempts=40"]
+
+VARIANTS = {
+    "implicit": ["algo.name=stepagent_implicit", "algo.k=1", "algo.lr=2e-3"],
+    "inverse": ["algo.name=stepagent_inverse", "algo.lr=1e-3", "algo.practice=12", "algo.head_lr=1e-2"],
+    "inverse with the final reward": [
+        "algo.name=stepagent_inverse",
+        "algo.lr=1e-3",
+        "algo.practice=12",
+        "algo.head_lr=1e-2",
+        "algo.final=1.0",
+        "algo.k=6",
+    ],
+}
+"""The paper's learning rates are for large models, and its three own actions for ones that know the language."""
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_practice_makes_better(variant, tmp_path):
+    _, start, _ = train(tmp_path, *START)
+    model = f"model.path={start.folder / 'checkpoints' / '000020' / 'model'}"
+    _, _, steps = train(tmp_path, model, *NEXT, *VARIANTS[variant])
+    before, after = (step["eval"]["success"] for step in steps if "eval" in step)
+    assert before <= 0.5 and after >= 0.8, (before, after)
+    assert not any(step.get("guard") for step in steps)
+    worst = max(step["update"].get("ratio_gap", 0.0) for step in steps if step["step"])
+    assert worst < 1e-4, "the head's training must leave the policy as it sampled"
+    if variant == "inverse":
+        assert steps[1]["stops"].keys() == {"finished", "practised"}, "the demonstrations' own end, and no attempts"
+        paid = [step["update"]["paid"] for step in steps[1:] if "paid" in step["update"]]
+        assert sum(paid[:5]) < sum(paid[-5:]) < 0.5, "the discriminator finds the two ever harder to tell apart"

@@ -1,0 +1,248 @@
+"""Learning from pairs: the loss by hand, which pairs are made, and trees of attempts."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from longloop.algos.dmpo import Dmpo, phi
+from longloop.algos.dpo import Dpo
+from longloop.algos.eto import Eto
+from longloop.algos.preference import Preference, beside_the_expert
+from longloop.algos.spin import Spin
+from longloop.algos.tree_dpo import TreeDpo
+from longloop.config import RolloutConfig
+from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.guess import Guess
+from longloop.learners.batching import microbatches
+from longloop.rollout.episode import Setting
+from longloop.rollout.groups import GroupRollouts
+from longloop.store.trajectories import Trajectories
+from longloop.train import TaskStream
+from longloop.types import Group, StopReason, UserError
+from tests.samples import TASK, assert_close, attempt, batch, first_minibatch, gradient, learner, loss_and_slopes
+from tests.worlds import CHAT, Env, Log
+
+
+def with_expert(*rewards: float, expert: float = 1.0) -> Group:
+    """Own attempts that were paid so much, and an expert's."""
+    own = [attempt(reward, (2, 1), number) for number, reward in enumerate(rewards)]
+    return Group(TASK, (replace(attempt(expert, (3,), 9), expert=True), *own))
+
+
+def numbers(pairs: Any) -> list[tuple[int, int]]:
+    """Which attempts were paired."""
+    return [(better.attempt, worse.attempt) for better, worse in pairs]
+
+
+def test_at_the_reference_the_loss_is_log_two_and_its_slope_half_beta() -> None:
+    """Three tokens of the better one, two of the worse; one pair."""
+    of = batch([0.0] * 5, [1, 1, 1, -1, -1], [1.0] * 5, traj=[0] * 5, reference=[-1.0, -2.0, -0.5, -3.0, -0.1])
+    total, slopes = loss_and_slopes(Dpo(beta=0.3), [-1.0, -2.0, -0.5, -3.0, -0.1], of)
+    assert total == pytest.approx(math.log(2))
+    assert slopes == pytest.approx([-0.15, -0.15, -0.15, 0.15, 0.15])
+
+
+def test_the_margin_by_hand() -> None:
+    """Two pairs: beta ((0.5 - 0.2) - (-0.4)) = 0.07 and beta (0 - 1) = -0.1."""
+    of = batch([0.0] * 5, [1, 1, -1, 1, -1], [1.0] * 5, traj=[0, 0, 0, 1, 1], reference=[-1.0] * 5)
+    total, slopes = loss_and_slopes(Dpo(beta=0.1), [-0.5, -1.2, -1.4, -1.0, 0.0], of)
+    assert total == pytest.approx(math.log(1 + math.exp(-0.07)) + math.log(1 + math.exp(0.1)))
+    first, second = 0.1 / (1 + math.exp(0.07)), 0.1 / (1 + math.exp(-0.1))
+    assert slopes == pytest.approx([-first, -first, first, -second, second])
+
+
+def test_phi_by_hand() -> None:
+    """gamma = 0.7 and three turns: 1, then 0.7 (1 - 0.49) / (1 - 0.343), then 0.49 (1 - 0.7) / (1 - 0.343)."""
+    assert [phi(u, 3, 0.7) for u in range(3)] == pytest.approx([1.0, 0.357 / 0.657, 0.147 / 0.657])
+    assert [phi(u, 4, 1.0) for u in range(4)] == [1.0, 0.75, 0.5, 0.25]
+    assert [phi(u, 4, 0.999999) for u in range(4)] == pytest.approx([1.0, 0.75, 0.5, 0.25], abs=1e-5)
+
+
+def test_dmpo_with_unit_weights_is_dpo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pair, the same gradient."""
+    monkeypatch.setattr("longloop.algos.dmpo.phi", lambda *_: 1.0)
+    better, worse = attempt(1.0, (2, 3), 0), attempt(0.0, (4,), 1)
+    one, other = Dmpo(), Dpo()
+    policy = learner(one)
+    dmpo = gradient(policy, first_minibatch(one, [Group(TASK, (better, worse))], policy), one.loss)[0]
+    dpo = gradient(
+        policy, first_minibatch(other, [Group(TASK, (replace(better, expert=True), worse))], policy), other.loss
+    )[0]
+    assert_close(dmpo, dpo)
+
+
+def test_dmpo_weighs_the_tokens_of_a_turn_alike() -> None:
+    algo = Dmpo()
+    (sample,) = algo.spread(attempt(1.0, (2, 1)), 0)
+    weights = [w for w, chosen in zip(sample.weights, sample.mask, strict=True) if chosen]
+    assert weights == pytest.approx([1.0, 1.0, phi(1, 2, 0.7)])
+
+
+@pytest.mark.parametrize(
+    ("algo", "wanted"),
+    [
+        (Dpo(), [(9, 0), (9, 2)]),  # what was paid as much as the expert is left out
+        (Spin(), [(9, 0), (9, 1), (9, 2)]),  # the expert is always the better one
+        (Eto(), [(9, 0), (9, 2)]),
+        (Dmpo(), [(1, 0), (2, 0), (1, 2)]),  # own attempts alone
+        (Dmpo(gap=0.6), [(1, 0)]),
+    ],
+)
+def test_which_attempts_are_paired(algo: Preference, wanted: list[tuple[int, int]]) -> None:
+    assert numbers(algo.pairs(with_expert(0.0, 1.0, 0.5))) == wanted
+
+
+def test_eto_learns_from_who_was_paid_more() -> None:
+    """Own attempts beat a poor expert; ties are dropped; a long worse one is cut."""
+    assert numbers(Eto().pairs(with_expert(0.75, 0.5, 0.0, expert=0.5))) == [(0, 9), (9, 2)]
+    long = attempt(0.0, (1,) * 12, 0)
+    ((better, worse),) = Eto().pairs(Group(TASK, (replace(attempt(1.0, (3,), 9), expert=True), long)))
+    assert len(better.turns) == 1 and worse.turns == long.turns[:6]
+
+
+def test_eto_is_stricter_after_its_first_iteration() -> None:
+    of = [batch([0.0] * 2, [1, -1], [1.0] * 2, traj=[0, 0], step=step, reference=[-1.0] * 2) for step in (1, 2)]
+    assert [loss_and_slopes(Eto(), [-1.0, -1.0], each)[1][0] for each in of] == pytest.approx([-0.05, -0.25])
+    assert [Eto().pace(step, 3) for step in (1, 2, 3)] == [1.0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("algo", [Dpo(), Spin(), Eto()])
+def test_equal_actions_unscored_attempts_and_missing_experts_make_no_pairs(algo: Preference) -> None:
+    policy = learner(algo)
+    same = attempt(0.5, (2, 1), 0)
+    assert algo.credit([Group(TASK, (replace(same, attempt=9, reward=1.0, expert=True), same))], policy) == []
+    broken = attempt(0.0, (2,), 1, stop=StopReason.ENV_ERROR)
+    assert algo.credit([Group(TASK, (replace(attempt(1.0), expert=True), broken))], policy) == []
+    assert algo.credit([Group(TASK, (attempt(1.0), attempt(0.0, number=1)))], policy) == []
+
+
+def test_a_pair_stays_together_and_counts_as_one() -> None:
+    """However small the micro-batches; the better one in two stretches."""
+    algo = Dpo(minibatch=2)
+    policy = learner(algo)
+    split = replace(attempt(1.0, (2, 3), 9, fresh=(1,)), expert=True)
+    groups = [Group(TASK, (split, attempt(0.0, (4,), 0), attempt(0.25, (1, 1), 1)))]
+    samples = algo.credit(groups, policy)
+    assert [(s.pair, s.trajectory, s.stretch) for s in samples] == [
+        *((0, (0, 9), 0), (0, (0, 9), 1), (0, (0, 0), 0)),
+        *((1, (0, 9), 0), (1, (0, 9), 1), (1, (0, 1), 0)),
+    ]
+    pieces = microbatches(samples, 1, whole_trajectories=True)
+    assert [{s.pair for s in piece} for piece in pieces] in ([{0}, {1}], [{1}, {0}])
+    minibatch = first_minibatch(algo, groups, policy)
+    assert minibatch.norm == 2.0 and len(minibatch.samples) == 6
+    grads, metrics = gradient(policy, minibatch, algo.loss)
+    assert metrics["loss"] == pytest.approx(math.log(2), abs=1e-6) and metrics["settled"] < 1
+    small = learner(algo, micro_tokens=1)
+    assert_close(gradient(small, minibatch, algo.loss)[0], grads)
+
+
+def test_the_gradient_is_that_of_the_definition() -> None:
+    """At the reference: beta / 2 times the difference of the two attempts' log-prob gradients."""
+    algo = Dpo(beta=0.2, minibatch=1)
+    policy = learner(algo)
+    better, worse = replace(attempt(1.0, (2, 3), 9), expert=True), attempt(0.0, (4,), 0)
+    minibatch = first_minibatch(algo, [Group(TASK, (better, worse))], policy)
+    grads, _ = gradient(policy, minibatch, algo.loss)
+
+    def difference(scored: Any, of: Any) -> Any:
+        return -0.1 * (of.adv_N * scored.logp_N).sum(), {}
+
+    assert_close(gradient(policy, minibatch, difference)[0], grads)
+
+
+def test_the_expert_is_beside_the_own_attempts(tmp_path: Any) -> None:
+    """With numbers of their own, and told apart when they are read again; and it is not counted as a success."""
+    setting = Setting(
+        lambda: Guess(3, 2), CHAT, ScriptedEngine(None, CHAT, ["1", "1"]), RolloutConfig(max_turns=2), 1.0
+    )
+    tasks = TaskStream(Guess.tasks("train", 3, 2), seed=0)
+    groups = asyncio.run(beside_the_expert(GroupRollouts(setting, "test"), tasks, 3, 2))
+    assert [[t.attempt for t in group.trajectories] for group in groups] == [[0, 1, 2]] * 3
+    assert all(group.expert is not None and group.expert.reward == 1.0 for group in groups)
+    assert sorted(t.reward for group in groups for t in group.own) == [0, 0, 0, 0, 1, 1]
+    assert tasks.taken == 3
+    stored = Trajectories(tmp_path)
+    stored.write(1, groups, Dpo().credit(groups, learner(Dpo())))
+    assert stored.read(1) == groups
+
+
+class Choices(Env):
+    """Two turns; a reward of 1 for "b" and then "a". Keeps account of its copies."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.said: list[str] = []
+
+    async def step(self, action: Any) -> Any:
+        self.log.steps += 1
+        self.said.append(action.content)
+        return await super().step(action)
+
+    async def finish(self) -> Any:
+        outcome = await super().finish()
+        return replace(outcome, reward=float(self.said == ["b", "a"]), success=self.said == ["b", "a"])
+
+    def fork(self) -> "Choices":
+        copy = Choices(self.log)
+        copy.turns, copy.said = self.turns, list(self.said)
+        return copy
+
+
+def tree(make: Callable[[], Any], attempts: int, say: Callable[[str, int], str]) -> Group:
+    setting = Setting(make, CHAT, ScriptedEngine(None, CHAT, say), RolloutConfig(max_turns=4), 1.0)
+    return asyncio.run(GroupRollouts(setting, "test").trees([TASK], attempts, 1.0, seed=0))[0]
+
+
+def alternately(session: str, turn: int) -> str:
+    """ "a" and "b" in turn from attempt to attempt, and the other way round after every second."""
+    number = int(session.rsplit("/", 1)[1])
+    return "ab"[(number + number // 2) % 2]
+
+
+def test_a_tree_tries_everything_there_is_to_try_and_plays_no_turn_twice() -> None:
+    """Two actions in each of two turns; when all four ways were gone, nothing new is left."""
+    log = Log()
+    group = tree(lambda: Choices(log), 30, alternately)
+    said = [tuple(turn.action.content for turn in t.turns) for t in group.trajectories]
+    assert set(said) == {("a", "a"), ("a", "b"), ("b", "a"), ("b", "b")} and len(said) < 12
+    assert all(t.reward == (s == ("b", "a")) for s, t in zip(said, group.trajectories, strict=True))
+    assert [t.attempt for t in group.trajectories] == list(range(len(said)))
+    assert log.steps < 2 * len(said), "what an attempt repeats is not played again"
+    assert log.live == 0, "every copy was finished"
+
+
+def test_a_policy_that_always_says_the_same_is_not_asked_for_ever() -> None:
+    group = tree(lambda: Choices(Log()), 30, lambda *_: "a")
+    assert 1 <= len(group.trajectories) < 30
+
+
+def test_pairs_are_made_where_attempts_part() -> None:
+    """After "b", "a" is worth 1 and "b" nothing; "b" first is worth a half, "a" first nothing."""
+    group = tree(lambda: Choices(Log()), 30, alternately)
+    pairs = [[[turn.action.content for turn in side.turns] for side in pair] for pair in TreeDpo(gap=0.2).pairs(group)]
+    assert sorted(pairs) == [[["b"], ["a"]], [["b", "a"], ["b", "b"]]]
+    assert len(list(TreeDpo(gap=0.6).pairs(group))) == 1
+    algo = TreeDpo()
+    samples = algo.credit([group], learner(algo))
+    for sample in samples:
+        trained = {turn for turn, chosen in zip(sample.turns, sample.mask, strict=True) if chosen}
+        assert trained == {max(sample.turns)}, "only the turn in which the two differ"
+
+
+def test_a_tree_needs_an_environment_that_can_be_copied() -> None:
+    with pytest.raises(UserError, match=r"Env has no fork\(\)"):
+        tree(lambda: Env(Log()), 3, lambda *_: "a")
+
+
+def test_a_broken_copy_costs_its_attempt_and_nothing_else() -> None:
+    class Breaks(Choices):
+        def fork(self) -> "Choices":
+            raise RuntimeError("no copy today")
+
+    group = tree(lambda: Breaks(Log()), 3, alternately)
+    assert [t.stop for t in group.trajectories] == [StopReason.ENV_ERROR] * 3

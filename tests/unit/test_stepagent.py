@@ -1,0 +1,434 @@
+"""StepAgent: what is practised where, which actions are compared, and what the discriminator may touch."""
+
+import asyncio
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from longloop import build
+from longloop.algos.reduce import spread
+from longloop.algos.stepagent import last_action, states
+from longloop.algos.stepagent_implicit import StepAgentImplicit
+from longloop.algos.stepagent_inverse import StepAgentInverse
+from longloop.config import ModelConfig, RolloutConfig
+from longloop.engines.native import NativeEngine
+from longloop.envs.crossroads import Crossroads
+from longloop.envs.guess import Guess
+from longloop.learners.model import load
+from longloop.rollout import practice
+from longloop.rollout.episode import Setting
+from longloop.rollout.groups import GroupRollouts
+from longloop.store.run import Run
+from longloop.store.trajectories import Trajectories
+from longloop.train import TaskStream
+from longloop.types import Group, Message, StopReason, Trajectory, Turn, UserError
+from tests.helpers import Silent, load_config, train
+from tests.invariant.test_resume import contents
+from tests.samples import TASK, attempt, first_minibatch, learner, sampled, weights
+from tests.worlds import CHAT, TASKS, rollouts
+
+
+def turn(context: tuple[int, ...], action: tuple[int, ...], fresh: bool = False) -> Turn:
+    return Turn((), context, Message("assistant", ""), action, (0.0,) * len(action), fresh=fresh)
+
+
+EXPERT = Trajectory(TASK, 7, (turn((1, 2), (3,)), turn((4,), (5, 6)), turn((7,), (8,))), 1.0, True, StopReason.FINISHED)
+EXPERT = replace(EXPERT, expert=True)
+REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), fresh=True), EXPERT.turns[2]))
+
+
+def own(number: int, turns: int, action: tuple[int, ...], of: Trajectory = EXPERT) -> Trajectory:
+    """An action that was practised instead of the last of so many turns of the expert's."""
+    said = replace(of.turns[turns - 1], action_ids=action, action_logprobs=(-1.0,) * len(action))
+    return Trajectory(TASK, number, (*of.turns[: turns - 1], said), 0.0, False, StopReason.PRACTISED)
+
+
+# --- inspection and practice ---
+
+
+def no_environment() -> Any:
+    raise AssertionError("practice needs no environment")
+
+
+class Listening:
+    """Notes what an engine is asked, and how many ask at once."""
+
+    def __init__(self, what: GroupRollouts) -> None:
+        self.engine: Any = what.setting.engine
+        self.asked: list[tuple[int, ...]] = []
+        self.limits: list[int] = []
+        self.forgotten: set[str] = set()
+        self.sessions: set[str] = set()
+        self.now = self.most = self.released = 0
+        what.setting = replace(what.setting, engine=self)
+
+    async def sample(self, ids: Any, *, session: str, max_tokens: int, **options: Any) -> Any:
+        self.asked.append(tuple(ids))
+        self.limits.append(max_tokens)
+        self.sessions.add(session)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now -= 1
+        return await self.engine.sample(ids, session=session, max_tokens=max_tokens, **options)
+
+    def forget(self, session: str) -> None:
+        self.forgotten.add(session)
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def practised(what: GroupRollouts, *experts: Trajectory, times: int = 2, seed: int = 0) -> list[Group]:
+    return asyncio.run(asyncio.wait_for(what.practise(experts, times, seed), 60))
+
+
+@pytest.mark.parametrize(
+    ("expert", "expected"),
+    [
+        (EXPERT, [(1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6, 7)]),
+        (REWRITTEN, [(1, 2), (1, 9, 4), (1, 9, 4, 5, 6, 7)]),
+    ],
+)
+def test_the_states_of_a_demonstration(expert: Trajectory, expected: list[tuple[int, ...]]) -> None:
+    """What was read before each action; where the template rewrote history, only what it wrote then."""
+    assert list(practice.states(expert)) == list(enumerate(expected))
+    what = rollouts(no_environment, say=["x"], turn_tokens=3)
+    heard = Listening(what)
+    (group,) = practised(what, expert)
+    assert heard.asked == [state for state in reversed(expected) for _ in range(2)], "the longest first"
+    assert heard.sessions == heard.forgotten and len(heard.sessions) == 6 and heard.released == 1
+    assert group.trajectories[0] == replace(expert, attempt=0)
+    assert [t.attempt for t in group.trajectories] == list(range(7))
+    x = (*CHAT.encode("x"), CHAT.end_id)
+    for place, one in enumerate(group.trajectories[1:]):
+        turns = place // 2
+        assert one.stop is StopReason.PRACTISED and not one.stop.scored and not one.expert
+        assert one.turns[:turns] == expert.turns[:turns] and len(one.turns) == turns + 1
+        last = one.turns[-1]
+        assert (last.context_ids, last.fresh) == (expert.turns[turns].context_ids, expert.turns[turns].fresh)
+        assert (last.action.content, last.action_ids, last.finish) == ("x", x, "stop")
+        sample = last_action(one, 4)
+        assert sample.ids == expected[turns] + x and sample.mask == (0,) * len(expected[turns]) + (1, 1)
+        assert sample.trajectory == (4, one.attempt) and sample.stretch == len(one.stretches()) - 1
+
+
+def test_only_so_many_at_once() -> None:
+    what = rollouts(no_environment, concurrency=3)
+    heard = Listening(what)
+    told: list[tuple[int, int]] = []
+    what.progress = lambda done, total: told.append((done, total))
+    assert len(practised(what, EXPERT, EXPERT)) == 2
+    assert heard.most == 3 and told == [(n, 12) for n in range(1, 13)]
+
+
+def test_an_action_fits_the_context_and_a_state_that_fills_it_is_left_out() -> None:
+    what = rollouts(no_environment, context=7, turn_tokens=4)
+    heard = Listening(what)
+    (group,) = practised(what, EXPERT, times=1)
+    assert [len(state) for state in heard.asked] == [4, 2] and heard.limits == [3, 4]
+    assert [len(t.turns) for t in group.trajectories] == [3, 1, 2]
+
+
+def test_an_engine_that_fails_is_heard_and_released() -> None:
+    what = rollouts(no_environment)
+    heard = Listening(what)
+
+    async def fails(*_: Any, **__: Any) -> Any:
+        raise UserError("out of order")
+
+    heard.sample = fails  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="out of order"):
+        practised(what, EXPERT)
+    assert heard.released == 1
+
+
+def test_practice_is_repeatable_and_reads_a_demonstration_once() -> None:
+    """Equal seeds, equal actions, whatever else is sampled; other seeds, others. Shared beginnings are read once."""
+    policy = load(ModelConfig(hidden=32, device="cpu"), 0)
+    turns = tuple(turn(tuple(range(1, 40)), (5, 6)) for _ in range(4))
+    expert = replace(EXPERT, turns=turns)
+
+    def go(concurrency: int, seed: int) -> tuple[list[tuple[int, ...]], int]:
+        engine = NativeEngine(policy, CHAT, slots=concurrency, context=256)
+        limits = RolloutConfig(turn_tokens=3, context=256, concurrency=concurrency)
+        what = GroupRollouts(Setting(no_environment, CHAT, engine, limits, 1.0), "test")
+        (group,) = practised(what, expert, times=3, seed=seed)
+        return [t.turns[-1].action_ids for t in group.trajectories[1:]], engine.forwarded
+
+    actions, forwarded = go(16, 0)
+    assert go(1, 0)[0] == actions and go(16, 1)[0] != actions and len(set(actions)) > 6
+    whole, states_alone = 39 * 4 + 2 * 3, sum(3 * len(ids) for _, ids in practice.states(expert))
+    assert forwarded < whole + 12 * 4 < states_alone / 4
+
+
+def test_a_whole_collection() -> None:
+    """The guessing game's expert, cut after each of its actions. Nothing but the demonstrations needs a game."""
+    what = rollouts(lambda: Guess(3, 2), say=["2"])
+    tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
+    groups = asyncio.run(StepAgentImplicit(practice=2).collect(what, tasks, 3))
+    assert [len(g.trajectories) for g in groups] == [1 + 2 * len(g.expert.turns) for g in groups if g.expert]
+    assert asyncio.run(StepAgentImplicit(least_reward=2.0).collect(what, tasks, 3)) == []
+
+
+@pytest.mark.parametrize("algo", [StepAgentImplicit(), StepAgentInverse()])
+def test_an_environment_without_an_expert(algo: Any) -> None:
+    what = rollouts(Crossroads)
+    with pytest.raises(UserError, match="Crossroads has no expert, so there is nothing to imitate"):
+        asyncio.run(algo.collect(what, TaskStream(TASKS, 0), 1))
+
+
+# --- implicit ---
+
+
+class Known:
+    """A learner that says -1 of every action token, and of an action what is written down for it."""
+
+    def __init__(self, logits: dict[tuple[int, ...], float] | None = None) -> None:
+        self.logits = logits or {}
+        self.fitted: list[tuple[tuple[int, ...], float, float]] = []
+
+    def logprobs(self, samples: Any) -> list[tuple[float, ...]]:
+        return [tuple(-1.0 * chosen for chosen in sample.mask) for sample in samples]
+
+    def fit_head(self, samples: Any, targets: Any, weights: Any, lr: float, steps: int) -> None:
+        self.fitted = [(s.ids, t, w) for s, t, w in zip(samples, targets, weights, strict=True)]
+
+    def judge(self, samples: Any) -> list[list[float]]:
+        def actions(sample: Any) -> list[tuple[int, ...]]:
+            columns = list(zip(sample.ids, sample.mask, sample.turns, strict=True))
+            acting = dict.fromkeys(turn for _, chosen, turn in columns if chosen)
+            return [tuple(id for id, chosen, at in columns if chosen and at == turn) for turn in acting]
+
+        return [[self.logits[action] for action in actions(sample)] for sample in samples]
+
+
+@pytest.mark.parametrize("expert", [EXPERT, REWRITTEN])
+def test_pairs_of_actions(expert: Trajectory) -> None:
+    """At each state the expert's action and each other one; what is equal to it, or said twice, is left out."""
+    practised = [own(1, 1, (9,), expert), own(2, 1, (3,), expert), own(3, 1, (9,), expert)]
+    practised += [own(4, 2, (5, 6), expert), own(5, 2, (5, 7, 8), expert), own(6, 2, (6,), expert)]
+    samples = StepAgentImplicit().credit([Group(TASK, (expert, *practised))], Known())
+    second = (1, 2, 3, 4) if expert is EXPERT else (1, 9, 4)
+    assert [(s.ids, sum(s.mask)) for s in samples] == [
+        ((1, 2, 3), 1),
+        ((1, 2, 9), 1),
+        ((*second, 5, 6), 2),
+        ((*second, 5, 7, 8), 3),
+        ((*second, 5, 6), 2),
+        ((*second, 6), 1),
+    ]
+    assert [s.pair for s in samples] == [0, 0, 1, 1, 2, 2]
+    assert [s.advantages[-1] for s in samples] == [1.0, -1.0] * 3
+    for sample in samples:
+        others = len(sample.ids) - sum(sample.mask)
+        assert sample.mask[:others] == (0,) * others, "only the action itself"
+        assert sample.reference == tuple(-1.0 * chosen for chosen in sample.mask)
+        assert sample.weights == tuple(map(float, sample.mask))
+
+
+def test_the_implicit_loss_starts_at_log_two() -> None:
+    """At the reference every pair's loss is log 2, and a token's slope half of beta: up for the expert's."""
+    algo = StepAgentImplicit(beta=0.4, minibatch=3)
+    model = learner(algo)
+    group = Group(TASK, (EXPERT, own(1, 1, (9,)), own(2, 2, (9,)), own(3, 3, (9, 9))))
+    minibatch = first_minibatch(algo, [group], model)
+    slopes: dict[tuple[int, ...], list[float]] = {}
+
+    def loss(scored: Any, batch: Any) -> Any:
+        logp_N = scored.logp_N.detach().requires_grad_()
+        total, metrics = algo.loss(replace(scored, logp_N=logp_N), batch)
+        (slope_N,) = torch.autograd.grad(total, logp_N)
+        slopes[tuple(batch.adv_N.tolist())] = slope_N.tolist()
+        return algo.loss(scored, batch)[0], metrics
+
+    metrics = model.gradient(minibatch, loss)
+    assert metrics["loss"] == pytest.approx(math.log(2), rel=1e-5)
+    assert metrics["margin"] == pytest.approx(0, abs=1e-6) and "kl" not in metrics
+    assert slopes and all(of == pytest.approx([-0.2 * side for side in sides]) for sides, of in slopes.items())
+
+
+def test_stored_advantages(tmp_path: Any) -> None:
+    """A demonstration has its samples cut after each action; the columns of the whole keep what each was given."""
+    group = Group(TASK, (replace(EXPERT, attempt=0), own(1, 1, (9,)), own(2, 3, (9, 9))))
+    samples = StepAgentImplicit().credit([group], Known())
+    store = Trajectories(tmp_path)
+    store.write(1, [group], samples)
+    assert store.read(1) == [group], "the columns of the attempts after it are in their place"
+    advantages = load_file(tmp_path / "000001.safetensors")["advantages"].tolist()
+    assert advantages == [0, 0, 1, 0, 0, 0, 0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, -1, -1]
+
+
+# --- inverse ---
+
+
+def test_both_sides_count_the_same_at_each_state() -> None:
+    """The expert's action 1, each of n own ones 1/n; labels are smoothed by 0.1."""
+    known = Known(dict.fromkeys([(9,), (3,), (8,)], 0.0))
+    group = Group(TASK, (EXPERT, own(1, 1, (9,)), own(2, 1, (3,)), own(3, 3, (9,)), own(4, 3, (8,)), own(5, 3, (8,))))
+    StepAgentInverse().credit([group], known)
+    state = (1, 2, 3, 4, 5, 6, 7)
+    assert known.fitted == [
+        ((1, 2, 3), 0.95, 1.0),
+        ((1, 2, 9), 0.05, 1 / 2),
+        ((1, 2, 3), 0.05, 1 / 2),
+        ((*state, 8), 0.95, 1.0),
+        ((*state, 9), 0.05, 1 / 3),
+        ((*state, 8), 0.05, 1 / 3),
+        ((*state, 8), 0.05, 1 / 3),
+    ]
+
+
+def test_rewards_are_compared_within_a_state() -> None:
+    """Logits 2, -1 and -9, which counts as -5: 2 + 3 = 5, -1 + 1.5 = 0.5, -5 - 0.5 = -5.5. Then 1 against 0."""
+    known = Known({(9,): 2.0, (8, 8): -1.0, (7,): -9.0, (3,): 1.0, (4,): 0.0})
+    first = [own(1, 1, (9,)), own(2, 1, (8, 8)), own(3, 1, (7,))]
+    group = Group(TASK, (EXPERT, *first, own(4, 2, (3,)), own(5, 2, (4,)), own(6, 3, (9,)), own(7, 3, (9,))))
+    samples = StepAgentInverse().credit([group], known)
+    assert [s.advantages[-1] for s in samples] == pytest.approx([5.0, 0.5, -5.5, 1.0, -1.0])
+    assert [s.trajectory for s in samples] == [(0, n) for n in range(1, 6)], "two equal actions teach nothing"
+    assert [sum(s.mask) for s in samples] == [1, 2, 1, 1, 1]
+    assert [sum(s.weights) for s in samples] == [1.0] * 5 and samples[1].weights[-2:] == (0.5, 0.5)
+    assert [s.returns[-1] for s in samples] == [2.0, -1.0, -5.0, 1.0, 0.0]
+    assert samples[3].logprobs[-1] == -1.0, "as it was sampled"
+
+
+def test_final_adds_what_the_environment_paid() -> None:
+    """Own attempts: the mean of their actions' rewards plus `final` times their own, against the others'."""
+    one = Trajectory(TASK, 2, (turn((1,), (9,)), turn((2,), (8,), fresh=True)), 1.0, True, StopReason.FINISHED)
+    other = replace(one, attempt=3, turns=(turn((1,), (7,)),), reward=0.0)
+    failed = replace(one, attempt=4, stop=StopReason.ENV_ERROR)
+    group = Group(TASK, (EXPERT, own(1, 1, (9,)), one, other, failed))
+    known = Known({(9,): 2.0, (8,): -9.0, (7,): 0.5})
+    samples = StepAgentInverse(final=2.0).credit([group], known)
+    # (2 - 5) / 2 + 2 * 1 = 0.5 in two stretches, and 0.5 + 0 = 0.5
+    assert [s.trajectory for s in samples] == [(0, 2), (0, 2), (0, 3)]
+    assert [s.returns[-1] for s in samples] == [0.5] * 3 and [s.advantages[-1] for s in samples] == [0.0] * 3
+    samples = StepAgentInverse(final=1.0).credit([group], known)
+    assert [s.returns[-1] for s in samples] == [-0.5, -0.5, 0.5]
+    assert [s.advantages[-1] for s in samples] == [-1.0, -1.0, 1.0]
+    assert [s.weights[-1] for s in samples] == [0.5, 0.5, 1.0]
+    assert StepAgentInverse().credit([group], known) == [], "one action at a state and no weight for attempts"
+
+
+def test_final_makes_own_attempts_beside_the_practice() -> None:
+    what = rollouts(lambda: Guess(3, 2), say=["2"])
+    tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
+    groups = asyncio.run(StepAgentInverse(final=1.0, k=2, practice=2).collect(what, tasks, 3))
+    for group in groups:
+        assert group.expert is not None and len(group.own) == 2
+        assert [t.attempt for t in group.trajectories] == list(range(1 + 2 * len(group.expert.turns) + 2))
+
+
+def test_a_single_own_action_cannot_be_compared() -> None:
+    with pytest.raises(UserError, match=r"algo\.practice = 1.*needs algo\.practice >= 2"):
+        StepAgentInverse(practice=1)
+
+
+def toy(expert: int, own_action: int) -> list[Group]:
+    """Six states of one turn; the expert always says one thing, the agent always another."""
+    groups = []
+    for n in range(6):
+        shown = replace(EXPERT, attempt=0, turns=(turn((1, 10 + n), (expert, 2)),))
+        groups.append(Group(TASK, (shown, own(1, 1, (own_action, 2), shown), own(2, 1, (own_action, 2), shown))))
+    return groups
+
+
+def judged(algo: StepAgentInverse, groups: list[Group], model: Any) -> tuple[list[float], list[float]]:
+    """The rewards of the expert's actions and of the agent's."""
+    algo.tell_apart(groups, model)
+    at = [state for group in groups for state in states(group)]
+    expert = algo.rewards([last_action(one, 0) for one, _ in at], model)
+    agent = algo.rewards([last_action(one, 0) for _, own in at for one in own], model)
+    return [reward for (reward,) in expert], [reward for (reward,) in agent]
+
+
+def test_the_discriminator_tells_apart_what_differs() -> None:
+    """Both sides settle where their smoothed labels are, at log 0.95/0.05 = 2.94; in bfloat16, too."""
+    algo = StepAgentInverse(head_lr=1e-2)
+    for dtype in ("float32", "bfloat16"):
+        expert, agent = judged(algo, toy(5, 6), learner(algo, dtype=dtype))
+        assert expert == pytest.approx([math.log(19)] * 6, abs=0.3)
+        assert agent == pytest.approx([-math.log(19)] * 12, abs=0.3)
+
+
+def test_the_discriminator_pays_nothing_for_what_is_the_same() -> None:
+    algo = StepAgentInverse(head_lr=1e-2)
+    expert, agent = judged(algo, toy(5, 5), learner(algo))
+    assert expert + agent == pytest.approx([0.0] * 18, abs=0.05)
+
+
+def test_the_discriminator_reads_the_last_token_too() -> None:
+    """An action that was cut may differ from the expert's in its last token alone, or have only one."""
+    algo = StepAgentInverse(head_lr=1e-2)
+    shown = replace(EXPERT, attempt=0, turns=(turn((1, 2), (3,)),))
+    group = Group(TASK, (shown, own(1, 1, (4,), shown), own(2, 1, (5,), shown)))
+    (expert,), agent = judged(algo, [group], learner(algo))
+    assert expert > 2 and max(agent) < -2
+
+
+@pytest.mark.parametrize(("dtype", "lora"), [("float32", 0), ("float32", 2), ("bfloat16", 0)])
+def test_training_the_head_leaves_the_policy_alone(dtype: str, lora: int) -> None:
+    """To the bit, weight decay included, and before and after an update; its optimiser does not know of it either."""
+    algo = StepAgentInverse(weight_decay=0.5, lr=1e-2, kl_guard=1e9)
+    model = learner(algo, dtype=dtype, lora=lora)
+    (group,) = toy(5, 6)[:1]
+    group = replace(group, trajectories=(*group.trajectories, own(3, 1, (7, 8), group.trajectories[0])))
+    filled = sampled([group], model)
+    for _ in range(2):
+        before, moments = weights(model), {id(p): len(s) for p, s in model.optimiser.state.items()}
+        module = {name: p.clone() for name, p in model.policy.module.named_parameters()}
+        minibatch = first_minibatch(algo, filled, model)
+        moved = {name for name, old in before.items() if not torch.equal(old, model.parameters[name])}
+        assert moved and all(name.startswith("value_head.") for name in moved)
+        assert all(torch.equal(module[name], p) for name, p in model.policy.module.named_parameters())
+        assert {id(p): len(s) for p, s in model.optimiser.state.items()} == moments
+        assert all(p.grad is None for p in model.parameters.values())
+        head = {name: p.clone() for name, p in model.parameters.items() if name.startswith("value_head.")}
+        assert not model.update(minibatch, algo.loss).stop
+        assert all(torch.equal(head[name], model.parameters[name]) for name in head), "and the other way round"
+
+
+def test_how_work_is_cut_up_does_not_matter() -> None:
+    algo = StepAgentInverse(head_lr=1e-2)
+    whole = judged(algo, toy(5, 6), learner(algo))
+    pieces = judged(algo, toy(5, 6), learner(algo, micro_tokens=1))
+    assert whole[0] == pytest.approx(pieces[0], abs=1e-3) and whole[1] == pytest.approx(pieces[1], abs=1e-3)
+
+
+def test_an_attempt_is_judged_action_by_action() -> None:
+    """Several actions in one pass are what each is by itself, at the end of its own beginning."""
+    algo = StepAgentInverse()
+    model = learner(algo)
+    whole = attempt(1.0, (2, 3, 1), fresh=(2,))
+    alone = [last_action(replace(whole, turns=whole.turns[:n]), 0) for n in (1, 2, 3)]
+    together = [logit for logits in model.judge(spread(whole, 0, 0.0, 1.0)) for logit in logits]
+    assert together == pytest.approx([logit for logits in model.judge(alone) for logit in logits], abs=1e-4)
+    assert len(set(together)) == 3
+
+
+# --- whole runs ---
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["algo.name=stepagent_implicit", "algo.k=1"], ["algo.name=stepagent_inverse", "algo.final=0.5", "algo.k=2"]],
+)
+def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: list[str], tmp_path: Any) -> None:
+    """Weights, optimiser, head, metrics and trajectories, all but the times."""
+    _, whole, steps = train(tmp_path, *settings, "steps=4", "name=whole")
+    assert all(step["update"] for step in steps) and not any(step["guard"] for step in steps)
+    _, stopped, _ = train(tmp_path, *settings, "steps=2", "name=stopped")
+    parts = build.training(load_config(tmp_path, *settings, "steps=4", "name=stopped"))
+    with Run.reopen(stopped.folder) as run:
+        asyncio.run(parts.run(run, Silent()))
+    a, b = contents(whole.folder), contents(stopped.folder)
+    a["metrics"], b["metrics"] = (
+        {n: m for n, m in x["metrics"].items() if n != 2} for x in (a, b)
+    )  # evaluated at its end
+    b = {name: value for name, value in b.items() if not name.startswith("evaluations/000002")}
+    assert a.keys() == b.keys() and [name for name in a if a[name] != b[name]] == []
