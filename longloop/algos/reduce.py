@@ -59,6 +59,23 @@ def spread(trajectory: Trajectory, place: int, advantage: float, weights: Unit |
     ]
 
 
+def last_action(trajectory: Trajectory, place: int, weight: float = 1.0) -> Sample:
+    """An attempt's last action as a sample, without advantage yet: the actions before it are read and nothing more."""
+    *before, stretch = trajectory.stretches()
+    last = len(trajectory.turns) - 1
+    mask = tuple(int(bool(chosen) and turn == last) for chosen, turn in zip(stretch.mask, stretch.turns, strict=True))
+    return Sample(
+        ids=stretch.ids,
+        mask=mask,
+        logprobs=stretch.logprobs,
+        turns=stretch.turns,
+        advantages=(0.0,) * len(mask),
+        weights=tuple(weight * chosen for chosen in mask),
+        trajectory=(place, trajectory.attempt),
+        stretch=len(before),
+    )
+
+
 def sum_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:
     """Sums of x over each unit of the micro-batch, [U]. For tokens, x itself."""
     if unit == "token":

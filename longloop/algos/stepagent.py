@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from longloop.interfaces import Rollouts
-from longloop.types import Group, Sample, StopReason, Task, Trajectory
+from longloop.types import Group, StopReason, Task, Trajectory
 
 
 async def inspected(
@@ -29,20 +29,3 @@ def states(group: Group) -> Iterator[tuple[Trajectory, list[Trajectory]]]:
             own = [t for t in group.trajectories if t.stop is StopReason.PRACTISED and len(t.turns) == turns]
             if own:
                 yield replace(expert, turns=expert.turns[:turns]), own
-
-
-def last_action(trajectory: Trajectory, place: int, weight: float = 1.0) -> Sample:
-    """An attempt's last action as a sample, without advantage yet: the actions before it are read and nothing more."""
-    *before, stretch = trajectory.stretches()
-    last = len(trajectory.turns) - 1
-    mask = tuple(int(bool(chosen) and turn == last) for chosen, turn in zip(stretch.mask, stretch.turns, strict=True))
-    return Sample(
-        ids=stretch.ids,
-        mask=mask,
-        logprobs=stretch.logprobs,
-        turns=stretch.turns,
-        advantages=(0.0,) * len(mask),
-        weights=tuple(weight * chosen for chosen in mask),
-        trajectory=(place, trajectory.attempt),
-        stretch=len(before),
-    )

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from longloop.algos.preference import Preference
-from longloop.algos.stepagent import inspected, last_action, states
+from longloop.algos.reduce import last_action
+from longloop.algos.stepagent import inspected, states
 from longloop.interfaces import Rollouts, Tasks
 from longloop.types import Group, Sample, Trajectory
 

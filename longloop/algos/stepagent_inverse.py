@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import clip_metrics, leave_one_out, spread
-from longloop.algos.stepagent import inspected, last_action, states
+from longloop.algos.reduce import clip_metrics, last_action, leave_one_out, spread
+from longloop.algos.stepagent import inspected, states
 from longloop.interfaces import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored, UserError
 
@@ -75,7 +75,7 @@ class StepAgentInverse(Algorithm):
         if self.final <= 0:
             return groups
         own = await rollouts.groups([group.task for group in groups], self.k, seed=first)
-        return [beside(group, other) for group, other in zip(groups, own, strict=True)]
+        return [group.beside(other) for group, other in zip(groups, own, strict=True)]
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
         self.tell_apart(groups, learner)
@@ -139,9 +139,3 @@ def credited(sample: Sample, advantage: float, reward: float) -> Sample:
     """With its advantage, and what it was paid for the record."""
     advantages, returns = (tuple(value * chosen for chosen in sample.mask) for value in (advantage, reward))
     return replace(sample, advantages=advantages, returns=returns)
-
-
-def beside(group: Group, own: Group) -> Group:
-    """The own attempts are numbered after the others."""
-    count = len(group.trajectories)
-    return Group(group.task, (*group.trajectories, *(replace(t, attempt=count + t.attempt) for t in own.trajectories)))

@@ -16,7 +16,7 @@ from itertools import combinations
 from statistics import fmean
 
 from longloop.algos.preference import Preference
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import last_action
 from longloop.interfaces import Rollouts, Tasks
 from longloop.types import Group, Sample, Trajectory
 
@@ -49,15 +49,7 @@ class TreeDpo(Preference):
                     yield _cut(better[0], len(said)), _cut(worse[0], len(said))
 
     def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
-        return last_turn(trajectory, place)
-
-
-def last_turn(trajectory: Trajectory, place: int) -> list[Sample]:
-    """An attempt of which only the last action counts."""
-    (*_, sample) = spread(trajectory, place, 1.0, 1.0)
-    last = max(sample.turns)
-    mask = tuple(chosen * (turn == last) for chosen, turn in zip(sample.mask, sample.turns, strict=True))
-    return [replace(sample, mask=mask, weights=tuple(map(float, mask)))]
+        return [last_action(trajectory, place)]
 
 
 def _q(attempts: Sequence[Trajectory]) -> float:

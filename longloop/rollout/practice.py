@@ -1,4 +1,4 @@
-"""Practice: the policy acts where an expert has acted, once at each of its states, and no environment takes part.
+"""Practice: the policy acts where an expert has acted, at each of its states, and no environment takes part.
 
 A demonstration is cut after every action; what the model had read before that action is the state. States need nothing
 of each other, so all are practised at the same time.

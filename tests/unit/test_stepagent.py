@@ -10,8 +10,8 @@ import torch
 from safetensors.numpy import load_file
 
 from longloop import build
-from longloop.algos.reduce import spread
-from longloop.algos.stepagent import last_action, states
+from longloop.algos.reduce import last_action, spread
+from longloop.algos.stepagent import states
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.config import ModelConfig, RolloutConfig
