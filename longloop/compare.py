@@ -9,14 +9,13 @@ that allows.
 import copy
 import math
 import random
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from longloop.config import Config, nearest, override
+from longloop.config import Config, nearest, read, resolve
 from longloop.types import UserError
 
 BASE = "base"
@@ -41,20 +40,13 @@ class Plan:
     """What is to be run, in order: who others start from comes first."""
 
     def __init__(self, path: Path, overrides: Sequence[str], methods: Sequence[str], seeds: int, start: str) -> None:
-        try:
-            tree = tomllib.loads(path.read_text())
-        except OSError as error:
-            raise UserError(f"Cannot read the config {path}: {error.strerror}.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise UserError(f"{path} is not valid TOML: {error}.") from error
-        for word in overrides:
-            override(tree, word)
+        tree = read(path)
         self._own = tree.pop("methods", {})
         for name in self._own.keys() - set(methods):
             if near := nearest(name, methods):
                 raise UserError(f"[methods.{name}] in {path} belongs to no method that is compared.{near}")
-        self._tree = tree
-        self._base = Config.model_validate(tree)
+        self._path, self._tree = path, tree
+        self._base = resolve(tree, str(path), overrides)  # which also puts the overrides into the tree
         self.start = start
         self.folder = Path(self._base.folder) / self._base.name
         order = sorted(methods, key=lambda name: (name != BASE, name != start))
@@ -77,7 +69,7 @@ class Plan:
         tree |= {"folder": str(self.folder), "name": f"{method}-{seed}", "seed": seed}
         if method not in (BASE, self.start) and self.start != BASE:
             tree.setdefault("model", {})["path"] = str(self.model(seed))
-        config = Config.model_validate(tree)
+        config = resolve(tree, f"{self._path} ([methods.{method}] included)")
         if "steps" in own or method == BASE:
             return config
         budget = self._base.steps * self._base.tasks_per_step * algorithm(self._base).k

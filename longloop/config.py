@@ -127,7 +127,17 @@ class Config(Section):
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a config file and apply `dotted.key=value` overrides (values as in TOML; bare words are strings)."""
+    """Read a config file and apply `dotted.key=value` overrides (values as in TOML; bare words are strings).
+
+    What it has for single methods of a comparison is left aside.
+    """
+    tree = read(path)
+    tree.pop("methods", None)
+    return resolve(tree, str(path), overrides)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A config file as it is."""
     try:
         tree = tomllib.loads(path.read_text())
     except OSError as error:
@@ -139,7 +149,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise UserError(
             f"{path} is in config format {written}; this longloop knows formats up to {FORMAT}. Upgrade longloop."
         )
-    return resolve(tree, str(path), overrides)
+    return tree
 
 
 def resolve(tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) -> Config:

@@ -77,6 +77,8 @@ async def train(
         with clock("credit"):
             samples = algo.credit(groups, learner)
             run.trajectories.write(step, groups, samples)
+            if not samples:
+                report.note(f"Step {step}: {algo.nothing}.")
             if not algo.imitates:
                 samples = learner.with_old(samples, report.note)
         updates: list[Update] = []

@@ -36,10 +36,12 @@ class Silent:
 
     def __init__(self) -> None:
         self.steps: list[dict[str, Any]] = []
+        self.notes: list[str] = []
 
     def phase(self, step: int, name: str) -> None: ...
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def step(self, metrics: dict[str, Any]) -> None:
         self.steps.append(metrics)

@@ -36,6 +36,8 @@ class Algorithm(ABC):
     average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
     """What the loss is a mean over."""
     value_head: ClassVar[bool] = False
+    nothing: ClassVar[str] = "at every task all attempts were paid the same, so there was nothing to learn"
+    """What is said of a step that gave no samples."""
     imitates: ClassVar[bool] = False
     """True when someone else chose the actions: their log-probs then say nothing about the policy."""
 

@@ -26,6 +26,7 @@ class Imitation(Algorithm):
     """Attempts that were paid less are not imitated."""
 
     least: ClassVar[int] = 1
+    nothing: ClassVar[str] = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
     imitates: ClassVar[bool] = True
 

@@ -39,6 +39,7 @@ class Preference(Algorithm):
     """How much a change of log-prob counts; the larger, the sooner a pair is settled and the less the policy moves."""
 
     least: ClassVar[int] = 1
+    nothing: ClassVar[str] = "no two attempts at a task differ enough to be a pair, so there was nothing to learn"
     imitates: ClassVar[bool] = True
 
     @property

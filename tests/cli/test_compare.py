@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from longloop import build
 from longloop.compare import Plan, over_seeds, paired
+from longloop.config import read
 from longloop.types import UserError
 from tests.helpers import GUESS, write_config
 
@@ -50,6 +52,24 @@ def test_everyone_may_start_from_the_base(tmp_path: Path) -> None:
 def test_a_table_for_no_method_is_a_slip(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\[methods.dpo\] in .* belongs to no method.*Did you mean 'dmpo'"):
         plan(tmp_path, "sft,dmpo")
+
+
+def test_the_committed_comparison_is_planned(tmp_path: Path) -> None:
+    """Every method has its budget: 1,280 attempts, the expert's counted too (twice where both take part)."""
+    path = Path("configs/compare.toml")
+    methods = list(read(path)["methods"])
+    for entry in Plan(path, [], methods, 1, "base").entries:
+        build.world(entry.config).tasks(entry.config.split)
+        algo, tasks = build.algorithm(entry.config), entry.config.steps * entry.config.tasks_per_step
+        shown = entry.method in ("dpo", "eto", "spin", "nat")
+        if not entry.method.startswith("stepagent"):
+            assert 1270 <= tasks * (algo.k + shown) <= 1290, entry.method
+
+
+def test_a_mistake_in_a_methods_table_is_the_users(tmp_path: Path) -> None:
+    path = write_config(tmp_path, GUESS + "[methods.sft]\nsteps = 'two'\n")
+    with pytest.raises(UserError, match=r"methods.sft.*steps|steps.*methods.sft"):
+        Plan(path, [], ["sft"], 1, "base")
 
 
 def test_intervals_by_hand() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longloop import build
 from longloop.algos.dmpo import Dmpo, phi
 from longloop.algos.dpo import Dpo
 from longloop.algos.eto import Eto
@@ -20,9 +21,11 @@ from longloop.envs.guess import Guess
 from longloop.learners.batching import microbatches
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
+from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
 from longloop.train import TaskStream
 from longloop.types import Group, StopReason, UserError
+from tests.helpers import Silent, load_config
 from tests.samples import TASK, assert_close, attempt, batch, first_minibatch, gradient, learner, loss_and_slopes
 from tests.worlds import CHAT, Env, Log
 
@@ -169,6 +172,23 @@ def test_the_expert_is_beside_the_own_attempts(tmp_path: Any) -> None:
     stored = Trajectories(tmp_path)
     stored.write(1, groups, Dpo().credit(groups, learner(Dpo())))
     assert stored.read(1) == groups
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        ("dmpo", "Step 1: no two attempts at a task differ enough to be a pair, so there was nothing to learn."),
+        ("ei", "Step 1: no attempt was paid algo.least_reward or more, so there was nothing to imitate."),
+        ("loop", "Step 1: at every task all attempts were paid the same, so there was nothing to learn."),
+    ],
+)
+def test_a_step_that_teaches_nothing_says_so(method: str, sentence: str, tmp_path: Any) -> None:
+    """No try, no reward."""
+    settings = load_config(tmp_path, f"algo.name={method}", "steps=1", "env.highest=999", "tasks_per_step=2")
+    report = Silent()
+    with Run.create(settings, {}) as run:
+        asyncio.run(build.training(settings).run(run, report))
+    assert sentence in report.notes and report.steps[-1]["updates"] == 0
 
 
 class Choices(Env):
