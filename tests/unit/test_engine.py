@@ -13,13 +13,16 @@ from torch import Tensor
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.attention import Packed
+from longloop.engines.cache import UNKNOWN
 from longloop.engines.native import NativeEngine
+from longloop.engines.passes import Eager
 from longloop.learners.local import LocalLearner
 from longloop.learners.model import Policy
 from longloop.types import Minibatch, Sample, Sampled
 from tests.families import (
     CHAT,
     FAMILIES,
+    V,
     ask,
     assert_same,
     engine_of,
@@ -294,3 +297,51 @@ def test_adapters_are_live_in_the_engine() -> None:
     with policy.without_adapters():
         assert torch.equal(all_logits(policy), all_logits(base))
     assert not torch.equal(all_logits(policy), all_logits(base))
+
+
+class Ahead(Eager):
+    """Begins the next pass before the last is looked at, as on a GPU: what was drawn is known to it alone."""
+
+    ahead = 1
+
+    def __init__(self, model: Any, slots: Any) -> None:
+        super().__init__(model, slots)
+        self._last = np.zeros(slots.count, dtype=int)
+
+    def __call__(self, row: Any, *numbers: Any) -> Any:
+        ids = self._slots.ids
+        unknown = np.argwhere(ids == UNKNOWN)
+        for slot, at in unknown:
+            ids[slot, at] = self._last[slot]
+        drawn = super().__call__(row, *numbers)
+        for slot, at in unknown:
+            ids[slot, at] = UNKNOWN
+        self._last[row.slot_R] = drawn.token_R.numpy()
+        return drawn
+
+
+@pytest.mark.parametrize("slots", [2, 8])
+def test_turns_that_stop_early_sample_what_plain_ones_do(slots: int) -> None:
+    """A pass is begun before it is known who stopped in the last: who did gets no token too many, others none too few,
+    the next turn goes on from there, and a session that is cancelled in the middle disturbs nobody."""
+    module = plain_module("llama")
+    stops = frozenset(range(0, V, 4))
+
+    async def talks(engine: Any) -> list[list[Sampled]]:
+        gone = asyncio.create_task(ask(engine, prompt(99, 6), "gone", max_tokens=50))
+        several = [
+            asyncio.create_task(talk(engine, str(n), n, (5, 3, 2), max_tokens=9, stop_ids=stops)) for n in range(5)
+        ]
+        await several[0]
+        gone.cancel()
+        return await asyncio.gather(*several)
+
+    wanted = asyncio.run(talks(engine_of(module, slots=8)))
+    engine = engine_of(module, slots=slots)
+    engine._pass = Ahead(engine.model, engine.slots)
+    found = asyncio.run(talks(engine))
+    lengths = [len(turn.ids) for turns in wanted for turn in turns]
+    assert min(lengths) < 3 and max(lengths) > 5, "some stop at once and some go on"
+    for one, other in zip(found, wanted, strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same)
