@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from longloop.algos import ALGOS
 from longloop.config import Config, nearest, read, resolve
 from longloop.types import UserError
 
@@ -42,9 +43,8 @@ class Plan:
     def __init__(self, path: Path, overrides: Sequence[str], methods: Sequence[str], seeds: int, start: str) -> None:
         tree = read(path)
         self._own = tree.pop("methods", {})
-        for name in self._own.keys() - set(methods):
-            if near := nearest(name, methods):
-                raise UserError(f"[methods.{name}] in {path} belongs to no method that is compared.{near}")
+        for name in self._own.keys() - {*ALGOS, *methods}:
+            raise UserError(f"There is no method {name!r}, for which {path} has settings.{nearest(name, ALGOS)}")
         self._path, self._tree = path, tree
         self._base = resolve(tree, str(path), overrides)  # which also puts the overrides into the tree
         self.start = start

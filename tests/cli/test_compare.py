@@ -50,8 +50,11 @@ def test_everyone_may_start_from_the_base(tmp_path: Path) -> None:
 
 
 def test_a_table_for_no_method_is_a_slip(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"\[methods.dpo\] in .* belongs to no method.*Did you mean 'dmpo'"):
-        plan(tmp_path, "sft,dmpo")
+    """Settings of a method that is not compared this time are none."""
+    assert len(plan(tmp_path, "sft").entries) == 1
+    path = write_config(tmp_path, GUESS + "[methods.dpoo]\nsteps = 2\n")
+    with pytest.raises(UserError, match=r"There is no method 'dpoo', for which .* has settings. Did you mean 'dpo'"):
+        Plan(path, [], ["sft"], 1, "sft")
 
 
 def test_the_committed_comparison_is_planned(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ ALLOWED = {
         *("types", "interfaces", "config", "envs", "tokens", "store"),
         *("algos", "engines", "learners", "rollout", "evaluate", "train"),
     },
-    "compare": {"types", "config", "build"},
+    "compare": {"types", "config", "algos", "build"},
     "cli": {"types", "config", "envs", "algos", "store", "analyze", "build", "compare"},
 }
 
