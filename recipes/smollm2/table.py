@@ -1,22 +1,17 @@
 """The table of recipes/smollm2/run.sh: means over its seeds, with 95% intervals by Student's t."""
 
 import json
-import math
 from pathlib import Path
-from statistics import fmean, stdev
+
+from longloop.compare import over_seeds
 
 RESULTS = Path("runs/smollm2-results")
 SPLITS = ["dev", "test_normal", "test_challenge"]
-T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""The 97.5% point of Student's t for so many seeds."""
 
 
 def cell(values: list[float]) -> str:
-    mean = 100 * fmean(values)
-    if len(values) < 2:
-        return f"{mean:.1f}"
-    reach = 100 * T[len(values)] * stdev(values) / math.sqrt(len(values))
-    return f"{mean:.1f} ± {reach:.1f}"
+    mean, reach = over_seeds(values)
+    return f"{100 * mean:.1f} ± {100 * reach:.1f}" if len(values) > 1 else f"{100 * mean:.1f}"
 
 
 def main() -> None:
