@@ -2,7 +2,7 @@
 
     for each iteration:
         a tree of attempts at each of n tasks                                        rollout/tree.py
-        Q of an action at a turn = the mean reward of the attempts that took it      pairs at every branching
+        Q of an action at a turn = the mean reward of the attempts that took it      pairs
         pairs of actions at one state whose Q differ by more than `gap`
         minimise -log sigmoid(beta (log p/p_ref of the better action - the worse))   algos/preference.py
 
