@@ -23,7 +23,7 @@ import torch
 from longloop.engines.cache import UNKNOWN, Row, Slots
 from longloop.engines.passes import Drawn, Eager, Model, Pass
 from longloop.tokens.chat import Chat
-from longloop.types import Sampled, UserError
+from longloop.types import Finish, Sampled, UserError
 
 # A request waits for another that is reading the same opening when that saves at least this many tokens.
 _WORTH_WAITING = 16
@@ -34,7 +34,8 @@ class _Request:
     session: str
     ids: np.ndarray
     """The prompt. What is sampled is kept in the slot."""
-    max_tokens: int
+    limit: int
+    """The most tokens that prompt and answer may have."""
     temperature: float
     stop_ids: frozenset[int]
     stop: Sequence[str]
@@ -102,7 +103,8 @@ class NativeEngine:
         stop: Sequence[str] = (),
     ) -> Sampled:
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
-        request = _Request(session, np.array(ids), max_tokens, temperature, stop_ids, stop, random.Random(seed), future)
+        limit = len(ids) + max(1, max_tokens)
+        request = _Request(session, np.array(ids), limit, temperature, stop_ids, stop, random.Random(seed), future)
         self._waiting.append(request)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -165,7 +167,11 @@ class NativeEngine:
         slot_L, at_L = np.array([begun.requests[n].slot for n in live], dtype=int), begun.at_E[live]
         self.slots.ids[slot_L, at_L], self.slots.logp[slot_L, at_L] = token_E[live], logp_E[live]
         for n, token, at in zip(live, token_E[live].tolist(), at_L.tolist(), strict=True):
-            self._maybe_finish(begun.requests[n], token, at + 1)
+            request = begun.requests[n]
+            if token in request.stop_ids or (request.stop and self._hit_stop_string(request, at + 1)):
+                self._finish(request, at + 1, "stop")
+            elif at + 1 == request.limit:
+                self._finish(request, at + 1, "length")
 
     def _admit(self) -> None:
         """Give waiting requests a slot that already holds as much of their prompt as can be found."""
@@ -177,7 +183,7 @@ class NativeEngine:
             slot = own if own >= 0 and not busy_S[own] else self._free_slot(busy_S)
             if slot < 0:
                 continue
-            slots.reserve(len(ids) + request.max_tokens)
+            slots.reserve(request.limit)
             if slot == own and slots.begins(own, ids):  # the next turn of a conversation, as nearly always
                 donor, reuse = own, int(slots.length[own])
             else:
@@ -205,9 +211,9 @@ class NativeEngine:
 
     def _next_row(self) -> tuple[list[_Request], Row]:
         """What to read now: single tokens first, then spans within the budget. Who has all its tokens is left out."""
-        known = self.slots.known
-        reading = [r for r in self._running if known[r.slot] - len(r.ids) < r.max_tokens]
-        slot_R = np.array([request.slot for request in reading], dtype=int)
+        slot_A, limit_A = np.array([(r.slot, r.limit) for r in self._running], dtype=int).reshape(-1, 2).T
+        reading = np.flatnonzero(self.slots.known[slot_A] < limit_A)
+        slot_R = slot_A[reading]
         start_R = self.slots.length[slot_R]
         unread_R = self.slots.known[slot_R] - start_R
         order = np.lexsort((slot_R, unread_R > 1))
@@ -216,21 +222,18 @@ class NativeEngine:
         room_R = self._step_tokens - (np.cumsum(span_R) - span_R)
         count_R = np.where(unread_R > 1, np.clip(room_R, 0, unread_R), 1)
         now = count_R > 0
-        requests = [reading[n] for n in order[now]]
+        requests = [self._running[n] for n in reading[order[now]]]
         return requests, Row(slot_R[now], start_R[now], count_R[now], singles=int((unread_R == 1).sum()))
 
-    def _maybe_finish(self, request: _Request, token: int, known: int) -> None:
-        """`known` tokens of its conversation are known now; more may have been begun, and are forgotten if it stops."""
+    def _finish(self, request: _Request, known: int, why: Finish) -> None:
+        """`known` tokens of its conversation are known now; more may have been begun, and are forgotten."""
         prompt = len(request.ids)
-        stopped = token in request.stop_ids or (bool(request.stop) and self._hit_stop_string(request, known))
-        if not stopped and known - prompt < request.max_tokens:
-            return
         self._running.remove(request)
         slots, slot = self.slots, request.slot
         slots.known[slot] = known
         slots.length[slot] = min(slots.length[slot], known)
         ids, logp = (x[slot, prompt:known].tolist() for x in (slots.ids, slots.logp))
-        request.future.set_result(Sampled(tuple(ids), tuple(logp), "stop" if stopped else "length"))
+        request.future.set_result(Sampled(tuple(ids), tuple(logp), why))
 
     def _hit_stop_string(self, request: _Request, known: int) -> bool:
         # A character is at most four bytes and a token at least one, so the stop string lies within these tokens.
