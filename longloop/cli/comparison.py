@@ -63,7 +63,8 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
 def _trained(plan: Plan, entry: Entry, run: Path) -> Path:
     """The last checkpoint of an entry's run; if it is the others' start, also as a model."""
     if max(checkpoints(run), default=0) < entry.config.steps:
-        commands.trained(entry.config, run if run.is_dir() else None)
+        briefly = entry.config.eval.model_copy(update={"tasks": 1, "attempts": 1})  # all of it is measured afterwards
+        commands.trained(entry.config.model_copy(update={"eval": briefly}), run if run.is_dir() else None)
     checkpoint = run / "checkpoints" / f"{max(checkpoints(run)):06d}"
     if entry.method == plan.start and not plan.model(entry.seed).exists():
         from longloop.build import exported

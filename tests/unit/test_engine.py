@@ -258,8 +258,9 @@ def test_one_copy_of_the_weights() -> None:
         held = {name: parameter.data_ptr() for name, parameter in engine.model.module.named_parameters()}
         assert held == {name: parameter.data_ptr() for name, parameter in learner.parameters.items()}
         gc.collect()
+        # Compiling, in another test, leaves tensors without content behind.
         real = (x for x in gc.get_objects() if issubclass(type(x), Tensor) and not issubclass(type(x), FakeTensor))
-        tensors = [x.detach() for x in real if x.dtype == torch.float32]  # (a compiled test leaves some without content)
+        tensors = [x.detach() for x in real if x.dtype == torch.float32]
         for name, weight in ((name, p.detach()) for name, p in learner.parameters.items() if p.ndim > 1):
             equal = {x.data_ptr() for x in tensors if x.shape == weight.shape and torch.equal(x, weight)}
             assert equal == {held[name]}
