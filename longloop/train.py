@@ -19,7 +19,7 @@ from longloop.evaluate import Evaluation
 from longloop.interfaces import Learner, Rollouts
 from longloop.learners.batching import minibatches
 from longloop.store.run import Run
-from longloop.types import Group, Minibatch, Sample, Task, Update
+from longloop.types import Group, Minibatch, Sample, StopReason, Task, Update
 
 
 class Report(Protocol):
@@ -122,7 +122,9 @@ def schedule(
 def summarise(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
     """A step in numbers; docs/run-format.md explains each."""
     everyone = [t for group in groups for t in group.trajectories]
-    scored = [t for group in groups for t in group.own or group.scored]
+    # An expert's attempts say nothing of the policy; where it made none of its own, they are all there is.
+    tried = any(not t.expert and t.stop is not StopReason.PRACTISED for t in everyone)
+    scored = [t for group in groups for t in (group.own if tried else group.scored)]
     stops = Counter(str(t.stop) for t in everyone)
     names = {name for update in updates for name in update.metrics}
     return {

@@ -1,4 +1,6 @@
-"""What an algorithm has unless it says otherwise: the settings every method needs, plain collection, group credit.
+"""What an algorithm has unless it says otherwise: the settings every method needs, plain collection; and group credit.
+
+`Algorithm` is for all. `Grouped` is for those that give every attempt an advantage over the others at its task.
 
 An algorithm is a frozen dataclass; its fields are the options of the config's `[algo]` table, and their defaults are
 the paper's recipe. Where LOOP's paper compares a method, its shared settings (K = 6, learning rate 5e-5, LoRA) are
@@ -31,12 +33,12 @@ class Algorithm(ABC):
     kl_guard: float = 20.0
     """Skip the rest of a step when the mean over trajectories of the summed log-ratio exceeds this."""
 
-    least: ClassVar[int] = 2
-    """Scored attempts a group needs for its baseline."""
+    least: ClassVar[int] = 1
+    """Scored attempts at a task that it takes to learn something."""
     average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
     """What the loss is a mean over."""
     value_head: ClassVar[bool] = False
-    nothing: ClassVar[str] = "at every task all attempts were paid the same, so there was nothing to learn"
+    nothing: ClassVar[str] = "there was nothing to learn"
     """What is said of a step that gave no samples."""
     imitates: ClassVar[bool] = False
     """True when someone else chose the actions: their log-probs then say nothing about the policy."""
@@ -47,11 +49,6 @@ class Algorithm(ABC):
                 f"algo.k = {self.k}: {type(self).__name__} compares a task's attempts with each other and needs "
                 f"algo.k >= {self.least}."
             )
-
-    @property
-    def weights(self) -> Unit | float:
-        """What a token counts in the loss; see reduce.spread."""
-        return "token"
 
     @property
     def whole_trajectories(self) -> bool:
@@ -70,6 +67,25 @@ class Algorithm(ABC):
         """K attempts at each of the next n tasks, from the policy being trained."""
         first = tasks.taken
         return await rollouts.groups(tasks.take(n), self.k, seed=first)
+
+    @abstractmethod
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+        """What is learned from, token by token."""
+
+    @abstractmethod
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The weighted sum over a micro-batch that the learner divides and minimises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Algorithm):
+    least: ClassVar[int] = 2
+    nothing: ClassVar[str] = "at every task all attempts were paid the same, so there was nothing to learn"
+
+    @property
+    def weights(self) -> Unit | float:
+        """What a token counts in the loss; see reduce.spread."""
+        return "token"
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
         """Each scored attempt's advantage within its group, spread over its action tokens."""
@@ -91,7 +107,3 @@ class Algorithm(ABC):
     @abstractmethod
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         """The rewards of a group's scored attempts -> their advantages."""
-
-    @abstractmethod
-    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The weighted sum over a micro-batch that the learner divides and minimises."""

@@ -16,14 +16,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, clip_metrics, standardise
 from longloop.interfaces import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dapo(Algorithm):
+class Dapo(Grouped):
     minibatch: int = 32
     clip_low: float = 0.2
     clip_high: float = 0.28

@@ -14,13 +14,13 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, clip_metrics
 from longloop.types import Batch, Metrics, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrGrpo(Algorithm):
+class DrGrpo(Grouped):
     clip: float = 0.2
     divisor: float = 1024.0
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import clip_metrics, standardise
 from longloop.interfaces import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grpo(Algorithm):
+class Grpo(Grouped):
     clip: float = 0.2
     kl: float = 0.04
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import clip_metrics, mean_by, standardise, sum_by
 from longloop.types import Batch, Metrics, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gspo(Algorithm):
+class Gspo(Grouped):
     epochs: int = 2
     minibatch: int = 32
     clip_low: float = 3e-4

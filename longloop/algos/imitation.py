@@ -9,13 +9,13 @@ There is no baseline and no ratio: an attempt is learned from or it is not.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import Unit
+from longloop.algos.reduce import spread
 from longloop.interfaces import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
 
@@ -25,24 +25,21 @@ class Imitation(Algorithm):
     least_reward: float = 1.0
     """Attempts that were paid less are not imitated."""
 
-    least: ClassVar[int] = 1
     nothing: ClassVar[str] = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
     imitates: ClassVar[bool] = True
-
-    @property
-    def weights(self) -> Unit | float:
-        return 1.0
 
     def worth(self, group: Group) -> Sequence[Trajectory]:
         """Those of a task's attempts that are learned from."""
         return [t for t in group.scored if t.reward >= self.least_reward]
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        return super().credit([replace(group, trajectories=tuple(self.worth(group))) for group in groups], learner)
-
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return [1.0 for _ in rewards]
+        return [
+            sample
+            for place, group in enumerate(groups)
+            for trajectory in self.worth(group)
+            for sample in spread(trajectory, place, 1.0, 1.0)
+        ]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         return -(batch.weight_N * scored.logp_N).sum(), {}

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, clip_metrics, leave_one_out, mean_by, standardise, sum_by
 from longloop.types import Batch, Metrics, Scored, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loop(Algorithm):
+class Loop(Grouped):
     epochs: int = 2
     minibatch: int = 32
     drop_below: float = 0.01

@@ -18,14 +18,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import clip_metrics
 from longloop.interfaces import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ppo(Algorithm):
+class Ppo(Grouped):
     epochs: int = 2
     minibatch: int = 32
     clip: float = 0.1

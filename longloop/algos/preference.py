@@ -21,12 +21,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import Unit, spread, sum_by
+from longloop.algos.reduce import spread, sum_by
 from longloop.interfaces import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
-
-Pair = tuple[Sequence[Sample], Sequence[Sample]]
-"""The better one and the worse one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +35,8 @@ class Preference(Algorithm):
     beta: float = 0.1
     """How much a change of log-prob counts; the larger, the sooner a pair is settled and the less the policy moves."""
 
-    least: ClassVar[int] = 1
     nothing: ClassVar[str] = "no two attempts at a task differ enough to be a pair, so there was nothing to learn"
     imitates: ClassVar[bool] = True
-
-    @property
-    def weights(self) -> Unit | float:
-        return 1.0
 
     @property
     def whole_trajectories(self) -> bool:
@@ -54,21 +46,25 @@ class Preference(Algorithm):
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         """The better and the worse ones among a task's attempts."""
 
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        raise NotImplementedError("pairs take the place of advantages")
-
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        return compared(self.samples(groups), learner)
-
-    def samples(self, groups: Sequence[Group]) -> Iterator[Pair]:
-        for place, group in enumerate(groups):
-            for better, worse in self.pairs(group):
-                if said(better) != said(worse):  # nothing can be learned from a difference that is none
-                    yield self.spread(better, place), self.spread(worse, place)
+        """The samples of all pairs, with their sides and what the policy says of them now."""
+        pairs = [
+            (place, pair)
+            for place, group in enumerate(groups)
+            for pair in self.pairs(group)
+            if actions(pair[0]) != actions(pair[1])  # nothing can be learned from a difference that is none
+        ]
+        samples = [
+            replace(sample, advantages=tuple(side * chosen for chosen in sample.mask), pair=number)
+            for number, (place, pair) in enumerate(pairs)
+            for side, trajectory in zip((1.0, -1.0), pair, strict=True)
+            for sample in self.spread(trajectory, place)
+        ]
+        return [replace(sample, reference=row) for sample, row in zip(samples, learner.logprobs(samples), strict=True)]
 
     def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
         """An attempt as samples; a method may give its tokens other weights than 1."""
-        return spread(trajectory, place, 1.0, self.weights)
+        return spread(trajectory, place, 1.0, 1.0)
 
     def strength(self, step: int) -> float:
         """Beta in an iteration."""
@@ -85,19 +81,7 @@ class Preference(Algorithm):
         return -logsigmoid(margin_P).sum(), metrics
 
 
-def compared(pairs: Iterator[Pair], learner: Learner) -> list[Sample]:
-    """The samples of all pairs, with their sides and what the policy says of them now."""
-    samples = [
-        replace(sample, advantages=tuple(side * chosen for chosen in sample.mask), pair=number)
-        for number, pair in enumerate(pairs)
-        for side, members in zip((1.0, -1.0), pair, strict=True)
-        for sample in members
-    ]
-    rows = learner.logprobs(samples) if samples else []
-    return [replace(sample, reference=row) for sample, row in zip(samples, rows, strict=True)]
-
-
-def said(trajectory: Trajectory) -> list[tuple[int, ...]]:
+def actions(trajectory: Trajectory) -> list[tuple[int, ...]]:
     return [turn.action_ids for turn in trajectory.turns]
 
 

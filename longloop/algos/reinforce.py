@@ -13,14 +13,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, leave_one_out, spread
 from longloop.interfaces import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reinforce(Algorithm):
+class Reinforce(Grouped):
     least: ClassVar[int] = 1
 
     @property

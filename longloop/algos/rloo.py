@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, leave_one_out
 from longloop.types import Batch, Metrics, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rloo(Algorithm):
+class Rloo(Grouped):
     drop_below: float = 0.01
     """Leave out attempts whose |advantage| is smaller: they only cost time."""
 

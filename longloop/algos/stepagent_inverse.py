@@ -59,10 +59,15 @@ class StepAgentInverse(Algorithm):
     final: float = 0.0
     """What the environment's reward counts; 0 for no attempts in the environment."""
 
+    nothing: ClassVar[str] = "at every state all own actions were the same, so there was nothing to learn"
     value_head: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.final > 0 and self.k < 2:
+            raise UserError(
+                f"algo.k = {self.k}: with algo.final the own attempts are compared and algo.k must be >= 2."
+            )
         if self.practice < 2:
             raise UserError(
                 f"algo.practice = {self.practice}: StepAgent-Inverse compares the own actions at a state with each "
@@ -109,22 +114,19 @@ class StepAgentInverse(Algorithm):
         paid = iter(self.rewards([sample for own in at_states for sample in own], learner))
         for own in at_states:
             rewards = [reward for (reward,) in islice(paid, len(own))]
-            yield from map(credited, own, self.advantages(rewards), rewards)
+            yield from map(credited, own, leave_one_out(rewards), rewards)
 
     def of_attempts(self, groups: Sequence[Group], learner: Learner) -> Iterator[Sample]:
         """The own attempts, compared with the others in their group."""
         for place, group in enumerate(groups):
-            if self.final > 0 and len(group.own) >= self.least:
-                attempts = [spread(t, place, 0.0, self.weights) for t in group.own]
+            if self.final > 0 and len(group.own) > 1:
+                attempts = [spread(t, place, 0.0, "token") for t in group.own]
                 rewards = [
                     fmean(chain.from_iterable(self.rewards(samples, learner))) + self.final * t.reward
                     for samples, t in zip(attempts, group.own, strict=True)
                 ]
-                for samples, advantage, reward in zip(attempts, self.advantages(rewards), rewards, strict=True):
+                for samples, advantage, reward in zip(attempts, leave_one_out(rewards), rewards, strict=True):
                     yield from (credited(sample, advantage, reward) for sample in samples)
-
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return leave_one_out(rewards)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         assert batch.returns_N is not None

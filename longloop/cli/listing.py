@@ -157,14 +157,15 @@ def _fields(where: str) -> dict[str, tuple[str, str]]:
 
 def _bases(where: str) -> list[str]:
     """The classes of ours that a class builds on, as `module:Class`."""
-    modules = {
+    source = _source(where).body
+    homes = {node.name: where.partition(":")[0] for node in source if isinstance(node, ast.ClassDef)} | {
         alias.name: node.module
-        for node in _source(where).body
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longloop.")
+        for node in source
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("longloop.")
         for alias in node.names
     }
     names = [ast.unparse(base) for base in _class(where).bases]
-    return [f"{modules[name]}:{name}" for name in names if name in modules]
+    return [f"{homes[name]}:{name}" for name in names if name in homes]
 
 
 def _constructor(where: str) -> dict[str, tuple[str, str]]:

@@ -23,7 +23,7 @@ from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
-from longloop.train import TaskStream
+from longloop.train import TaskStream, summarise
 from longloop.types import Group, StopReason, UserError
 from tests.helpers import Silent, load_config
 from tests.samples import TASK, assert_close, attempt, batch, first_minibatch, gradient, learner, loss_and_slopes
@@ -172,6 +172,15 @@ def test_the_expert_is_beside_the_own_attempts(tmp_path: Any) -> None:
     stored = Trajectories(tmp_path)
     stored.write(1, groups, Dpo().credit(groups, learner(Dpo())))
     assert stored.read(1) == groups
+
+
+def test_the_experts_success_is_not_the_policys() -> None:
+    spoiled = replace(attempt(0.0, (2,), 0), stop=StopReason.ENV_ERROR)
+    expert = replace(attempt(1.0, (3,), 9), expert=True, success=True)
+    practised = replace(attempt(0.0, (2,), 0), stop=StopReason.PRACTISED)
+    tried = [Group(TASK, (expert, replace(attempt(0.0, (2,), 1), success=False))), Group(TASK, (expert, spoiled))]
+    assert summarise(tried, [], [])["success"] == 0.0
+    assert summarise([Group(TASK, (expert, practised))], [], [])["success"] == 1.0
 
 
 @pytest.mark.parametrize(
