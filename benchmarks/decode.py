@@ -16,6 +16,7 @@ import os
 import random
 import tempfile
 import time
+from dataclasses import replace
 from typing import Any
 
 import common
@@ -25,16 +26,21 @@ from longloop.engines.native import NativeEngine
 
 
 class Timed:
-    """A pass that takes down when each began and how many tokens it read."""
+    """A pass that takes down when each was over and how many tokens it read."""
 
     def __init__(self, inner: Any) -> None:
         self._inner, self.ahead = inner, inner.ahead
-        self.begun: list[tuple[float, int, bool]] = []
+        self.ended: list[tuple[float, int, bool]] = []
 
     def __call__(self, row: Any, *numbers: Any) -> Any:
-        single = row.singles == len(row.slot_R)
-        self.begun.append((time.perf_counter(), len(row.slot_R), single))
-        return self._inner(row, *numbers)
+        drawn = self._inner(row, *numbers)
+        size, single = len(row.slot_R), row.singles == len(row.slot_R)
+
+        def ready() -> None:
+            drawn.ready()
+            self.ended.append((time.perf_counter(), size, single))
+
+        return replace(drawn, ready=ready)
 
     def release(self) -> None:
         self._inner.release()
@@ -62,8 +68,8 @@ def engine_rate(engine: NativeEngine, rows: list[list[int]], new: int) -> tuple[
     whole = time.perf_counter() - start
     engine._pass = timed._inner
     engine.slots.length[:] = 0  # the prompts are to be read again next time
-    full = [(at, size) for at, size, single in timed.begun if single and size == len(rows)]
-    return sum(size for _, size in full[:-1]) / (full[-1][0] - full[0][0]), len(rows) * new / whole
+    full = [at for at, size, single in timed.ended if single and size == len(rows)]
+    return len(rows) * (len(full) - 1) / (full[-1] - full[0]), len(rows) * new / whole
 
 
 @torch.inference_mode()

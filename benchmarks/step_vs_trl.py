@@ -165,7 +165,7 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
             return await super().sample(ids, **options | {"stop_ids": frozenset()})
 
     policy = common.policy(load.module(), load.tokenizer())
-    algo = Loop(k=load.attempts, epochs=epochs, drop_below=0.0)
+    algo = Loop(k=load.attempts, epochs=epochs, minibatch=load.trajectories, drop_below=0.0)
     micro = load.trajectories * load.turns * (load.new + load.observed) // load.split
     learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=micro), temperature=1.0, seed=0)
     chat = Chat(policy.tokenizer)

@@ -18,8 +18,8 @@ from torch import Tensor
 BLOCK = 64
 """Queries of one block of `extend`."""
 
-_PROGRAMS = 512
-"""Enough programs to keep every processor of a large card busy."""
+_PROGRAMS = 256
+"""Enough programs to keep every processor of a large card busy; more would only have more to merge."""
 _ALL = 2**30
 """A window that nothing falls out of."""
 
@@ -100,7 +100,7 @@ def decode(
         G=H // K,
         D=D,
         ROWS=max(16, triton.next_power_of_2(H // K)),
-        **_tile(q_BHD),
+        **_tile(q_BHD, most=64 if D <= 64 else 32),
     )
     if parts > 1:
         many, width = triton.next_power_of_2(parts), triton.next_power_of_2(D)
@@ -132,13 +132,13 @@ def extend(
     )
 
 
-def _tile(q: Tensor) -> dict[str, int]:
+def _tile(q: Tensor, most: int = 64) -> dict[str, int]:
     """How many keys are taken at once, and how far ahead they are fetched: what fits into any card's shared memory."""
     width = max(16, triton.next_power_of_2(q.shape[-1]))
     size = width * q.element_size()
-    keys = max(16, min(64, 16384 // size))
+    keys = max(16, min(most, 16384 // size))
     exact = q.dtype == torch.float32
-    ahead = 3 if size <= 128 else 2 if size < 1024 else 1
+    ahead = 3 if size <= 128 else 4 if keys * size <= 8192 else 2 if size < 1024 else 1
     return {"WIDTH": width, "KEYS": keys, "EXACT": exact, "num_warps": 4, "num_stages": ahead}
 
 

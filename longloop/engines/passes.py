@@ -95,17 +95,22 @@ def draw(logits_RV: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[T
     rest together.
     """
     greedy_R = temperature_R == 0
-    logp_RV = (logits_RV / torch.where(greedy_R, 1.0, temperature_R).float()[:, None]).log_softmax(-1)
-    p_RV = logp_RV.exp()
-    if more := -p_RV.shape[1] % _TOGETHER:
-        p_RV = pad(p_RV, (0, more))
-    p_RNB = p_RV.unflatten(1, (-1, _TOGETHER))
-    upto_RN = p_RNB.sum(-1, dtype=torch.float64).cumsum(-1)
-    place_R1 = (uniform_R * upto_RN[:, -1])[:, None]
-    block_R1 = torch.searchsorted(upto_RN, place_R1, right=True).clamp(max=upto_RN.shape[1] - 1)
+    logits_RV = logits_RV / torch.where(greedy_R, 1.0, temperature_R).float()[:, None]
+    if more := -logits_RV.shape[1] % _TOGETHER:
+        logits_RV = pad(logits_RV, (0, more), value=-torch.inf)
+    logits_RNB = logits_RV.unflatten(1, (-1, _TOGETHER))
+    most_RN = logits_RNB.amax(-1)
+    most_R1 = most_RN.amax(-1, keepdim=True)
+    upto_RN = (logits_RNB - most_R1[:, :, None]).exp().sum(-1, dtype=torch.float64).cumsum(-1)
+    all_R1 = upto_RN[:, -1:]
+    place_R1 = uniform_R[:, None] * all_R1
+    drawn_R1 = torch.searchsorted(upto_RN, place_R1, right=True).clamp(max=upto_RN.shape[1] - 1)
+    block_R1 = torch.where(greedy_R[:, None], most_RN.argmax(-1, keepdim=True), drawn_R1)
     before_R1 = upto_RN.gather(1, (block_R1 - 1).clamp(min=0)) * (block_R1 > 0)
-    inside_RB = p_RNB.gather(1, block_R1[:, :, None].expand(-1, -1, _TOGETHER))[:, 0].double().cumsum(-1)
+    logits_RB = logits_RNB.gather(1, block_R1[:, :, None].expand(-1, -1, _TOGETHER))[:, 0]
+    inside_RB = (logits_RB - most_R1).exp().double().cumsum(-1)
     last_R1 = (inside_RB < inside_RB[:, -1:]).sum(1, keepdim=True)  # the last that has any probability
-    offset_R1 = torch.searchsorted(inside_RB, place_R1 - before_R1, right=True).minimum(last_R1)
-    token_R = torch.where(greedy_R, logits_RV.argmax(-1), (block_R1 * _TOGETHER + offset_R1)[:, 0])
-    return token_R, logp_RV.gather(1, token_R[:, None])[:, 0]
+    drawn_R1 = torch.searchsorted(inside_RB, place_R1 - before_R1, right=True).minimum(last_R1)
+    offset_R1 = torch.where(greedy_R[:, None], logits_RB.argmax(-1, keepdim=True), drawn_R1)
+    logp_R1 = logits_RB.gather(1, offset_R1) - most_R1 - all_R1.log().float()
+    return (block_R1 * _TOGETHER + offset_R1)[:, 0], logp_R1[:, 0]

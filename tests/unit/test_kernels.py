@@ -37,7 +37,8 @@ def compiled(kernel, pointers, numbers, constants, card):
 found = []
 for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), (80, "bf16", 256), (80, "fp32", 256)):
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
-    tile = kernels._tile(torch.empty(1, size, dtype=dtype))
+    q = torch.empty(1, size, dtype=dtype)
+    tile = kernels._tile(q)
     data = "*" + kind
     shared = {
         "decode": compiled(
@@ -45,7 +46,7 @@ for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), 
             {"Q": data, "PLACE": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
             | {"SLOT": "*i32", "START": "*i32", "COUNT": "*i32"},
             ("q_b", "q_h", "slots", "layer", "scale", "window", "parts"),
-            {"K": 2, "G": 3, "D": size, "ROWS": 16} | tile,
+            {"K": 2, "G": 3, "D": size, "ROWS": 16} | kernels._tile(q, most=64 if size <= 64 else 32),
             card,
         ),
         "extend": compiled(
