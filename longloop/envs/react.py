@@ -18,7 +18,7 @@ _LABEL = re.compile(
 )
 _FENCE_LINE = re.compile(r"\s*```\w*\s*")
 _CALL = re.compile(r"(\w+)[ \t]*\[((?:[^\[\]]|\[[^\[\]]*\])*)\]?")
-_PAIRS = {'"': '"', "'": "'", "“": "”", "‘": "’", "(": ")"}
+_QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
 def react(thought: str, code: str) -> str:
@@ -55,15 +55,15 @@ def call_of(text: str) -> tuple[str, str]:
     """The action of a turn as the (name, argument) of `name[argument]`, the name in small letters; ("", "") when it is
     no such thing."""
     call = _CALL.search(action_of(text))
-    return (call[1].lower(), _bare(call[2])) if call else ("", "")
+    return (call[1].lower(), _unquoted(call[2].strip())) if call else ("", "")
 
 
 def _bare(text: str) -> str:
     """Without the marks of lists, quotations and code around it."""
-    while True:
-        bare = text.strip().strip("`*").lstrip(">").strip().removeprefix("- ")
-        if len(bare) > 1 and _PAIRS.get(bare[0]) == bare[-1]:
-            bare = bare[1:-1]
-        if bare == text:
-            return bare
+    while (bare := _unquoted(text.strip().strip("`*").lstrip(">").strip().removeprefix("- "))) != text:
         text = bare
+    return bare
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].strip() if len(text) > 1 and _QUOTES.get(text[0]) == text[-1] else text
