@@ -54,7 +54,7 @@ def type_reward(wanted: Product, bought: Product) -> float:
 def alike(one: str, other: str) -> int:
     """How alike two phrases are as sets of words, 0..100: FuzzyWuzzy's token set ratio. A phrase whose words are all in
     the other is as good as equal."""
-    a, b = (set(re.sub(r"\W", " ", text.lower(), flags=re.ASCII).split()) for text in (one, other))
+    a, b = (set(re.sub(r"\W", " ", text.encode("ascii", "ignore").decode().lower()).split()) for text in (one, other))
     if not a or not b:
         return 0
     both, first, second = (" ".join(sorted(words)) for words in (a & b, a - b, b - a))
