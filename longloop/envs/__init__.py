@@ -4,4 +4,6 @@ ENVS = {
     "errands": "longloop.envs.errands.env:Errands",
     "guess": "longloop.envs.guess:Guess",
     "crossroads": "longloop.envs.crossroads:Crossroads",
+    "webshop": "longloop.envs.webshop.env:WebShop",
+    "multihop_qa": "longloop.envs.multihop_qa:MultihopQA",
 }
