@@ -81,7 +81,7 @@ class Attempts:
 
     def read(self, entry: Entry) -> dict[str, Any] | None:
         """The whole line of an attempt. None when it is gone, or was cut."""
-        for place in (entry, *(other for other in self._derive(entry.step) if other.place == entry.place)):
+        for place in self._places(entry):
             try:
                 with self._path(entry.step).open("rb") as file:
                     file.seek(place.offset)
@@ -172,6 +172,11 @@ class Attempts:
                 end = at + len(text)
                 return Hit(entry, said[max(0, at - 60) : at], said[at:end], said[end : end + 100])
         return None
+
+    def _places(self, entry: Entry) -> Iterator[Entry]:
+        """Where an attempt may be: as the index has it, and only if that is wrong, as its file has it."""
+        yield entry
+        yield from (other for other in self._derive(entry.step) if other.place == entry.place)
 
     def _refresh(self) -> None:
         """Take in the lines that the index has got since the last time."""

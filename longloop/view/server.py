@@ -76,6 +76,7 @@ def listen(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(("127.0.0.1", port))
+        bound.listen()
     except OSError as error:
         raise UserError(f"Port {port} cannot be used: {error.strerror}. Take any free one with --port 0.") from error
     return bound
