@@ -38,7 +38,8 @@ def coloured(record: Record, attempts: Attempts, step: int, line: dict[str, Any]
     values = columns["learner"] - columns["logprobs"] if by == "gap" else columns[column]
     texts = _texts(columns["ids"].tolist(), _tokenizer(record))
     # An advantage or a gap is coloured in proportion to the attempt's largest; a log-prob by how unlikely it was.
-    scale = 1.0 if by == "logprob" else float(np.abs(values).max(initial=0.0)) or 1.0
+    known = values[np.isfinite(values)]
+    scale = 1.0 if by == "logprob" else float(np.abs(known).max(initial=0.0)) or 1.0
     at, out = 0, []
     for turn in turns:
         at += turn.get("context_tokens", 0)
@@ -54,6 +55,8 @@ def has_gap(attempts: Attempts, step: int) -> bool:
 
 
 def _shade(value: float) -> int:
+    if not np.isfinite(value):
+        return 0  # the learner was not asked about this token
     size = min(abs(value), 1.0)
     return int(np.sign(value)) * int(np.ceil(4 * size)) if size > 0.005 else 0
 

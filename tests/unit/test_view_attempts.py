@@ -164,6 +164,22 @@ def test_search_goes_on_where_it_stopped(run):
     assert pieces == whole and len(whole) == 36
 
 
+def test_tokens_of_a_trained_run_are_coloured_by_the_gap(tmp_path):
+    from tests.helpers import train
+
+    _, _, steps = train(tmp_path, "steps=3", "algo.k=16", "algo.minibatch=0")
+    run = tmp_path / "runs/test"
+    step = next(line["step"] for line in steps if line.get("trained_tokens"))
+    attempts = Attempts(run / "trajectories")
+    columns = attempts.columns(step, "mask", "logprobs", "learner", "advantages")
+    trained = (columns["mask"] == 1) & (columns["advantages"] != 0)
+    assert trained.any()
+    assert abs(columns["learner"] - columns["logprobs"])[trained].max() < 1e-4
+    group, attempt = next(place for place, advantage in attempts.advantages(step).items() if advantage)
+    html = Pages(Library([run])).html(f"/run/test/step/{step}/{group}/{attempt}", {"tokens": ["gap"]})
+    assert "by the gap between sampler and learner" in html and '<pre class="tokens">' in html
+
+
 def test_killed_is_told_from_running(tmp_path):
     record = Record("run", tmp_path / "run")
     with Run.create(recorded.settings(tmp_path / "run"), {}):
