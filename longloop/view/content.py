@@ -19,8 +19,8 @@ class Content:
     title: str
     values: dict[str, Any]
     record: Record | None = None
-    watch: tuple[Record, ...] = ()
-    """The runs whose growth changes the page."""
+    watch: tuple[Record, ...] | None = None
+    """The runs whose growth changes the page: none of them, these, or (empty) all that there are."""
     unfinished: bool = False
     """Whether asking again at once would show more."""
     links: dict[str, str] = field(default_factory=dict)

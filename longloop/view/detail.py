@@ -15,6 +15,8 @@ from longloop.view.content import Content, NotThere, address
 from longloop.view.record import KINDS, Record
 
 _HITS = 100
+_OTHERS = 200
+"""Attempts at a task beyond which not all are listed for comparison."""
 _SORTS = ("group", "spread", "advantage", "reward", "turns", "stop", "task")
 
 
@@ -185,12 +187,7 @@ def compare(records: Mapping[str, Record], left: str, right: str, other: str) ->
         "right": None,
         "run": among,
         "records": list(records),
-        "found": [
-            (of, found)
-            for of in KINDS
-            for found in among.attempts[of].of_task(entry.task)
-            if (among.name, of, found.step, found.place) != (record.name, kind, entry.step, entry.place)
-        ],
+        "found": _others(among, entry.task, None if among is not record else (kind, entry)),
     }
     if right:
         record, kind, entry = _parse(records, right)
@@ -221,7 +218,15 @@ def find(record: Record, query: Mapping[str, str]) -> Content:
         "down_to": more[0] if more else None,
         "stops": [str(reason) for reason in StopReason],
     }
-    return Content("find.html", "Search", values, record)
+    return Content("find.html", "Attempts", values, record)
+
+
+def _others(record: Record, task: str, this: tuple[str, Entry] | None) -> list[tuple[str, Entry]]:
+    """The attempts at a task; of many, one of each group."""
+    found = [(kind, entry) for kind in KINDS for entry in record.attempts[kind].of_task(task)]
+    if len(found) > _OTHERS:
+        found = list({(kind, entry.step, entry.group): (kind, entry) for kind, entry in reversed(found)}.values())[::-1]
+    return [pair for pair in found if pair != this]
 
 
 def _parse(records: Mapping[str, Record], name: str) -> tuple[Record, str, Entry]:

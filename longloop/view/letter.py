@@ -17,13 +17,14 @@ from longloop.view.pages import HERE, Pages
 from longloop.view.record import Record
 
 _GROUPS = 8
-"""Groups of a step that are sent with all their attempts."""
+"""Groups of a step that are sent with all their attempts; several runs share them."""
 
 
 def write(library: Library, path: Path) -> tuple[int, int]:
     """Write the file; how many pages it has, and its size in bytes."""
     records = list(library.records.values())
-    wanted = [address(), *(place for record in records for place in _chosen(record))]
+    groups = max(1, _GROUPS // len(records))
+    wanted = [address(), *(place for record in records for place in _chosen(record, groups))]
     if len(records) > 1:
         wanted.append(address("curves", run=[record.name for record in records]))
     inside = set(wanted)
@@ -56,7 +57,7 @@ def write(library: Library, path: Path) -> tuple[int, int]:
     return len(sections), len(data)
 
 
-def _chosen(record: Record) -> list[str]:
+def _chosen(record: Record, count: int) -> list[str]:
     """The run, its behaviours, and attempts of the first, middle and last step and of the evaluations at both ends."""
     places = [address("run", record.name), address("run", record.name, "behaviours")]
     for kind, attempts in record.attempts.items():
@@ -64,7 +65,7 @@ def _chosen(record: Record) -> list[str]:
         middle = steps[len(steps) // 2 : len(steps) // 2 + 1] if kind == "step" else []
         for step in sorted({*steps[:1], *middle, *steps[-1:]}):
             entries = attempts.entries(step)
-            groups = sorted({entry.group for entry in entries})[:_GROUPS]
+            groups = sorted({entry.group for entry in entries})[:count]
             places.append(address("run", record.name, kind, step))
             places += [address("run", record.name, kind, step, group) for group in groups]
             places += [address("run", record.name, kind, step, *e.place) for e in entries if e.group in groups]

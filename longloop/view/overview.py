@@ -56,7 +56,7 @@ def summary(record: Record) -> Summary:
 
 def runs(records: Sequence[Record]) -> Content:
     listed = sorted((summary(record) for record in records), key=lambda run: run.started, reverse=True)
-    return Content("runs.html", "Runs", {"runs": listed})
+    return Content("runs.html", "Runs", {"runs": listed}, watch=())
 
 
 def run(record: Record) -> Content:

@@ -61,16 +61,19 @@ class Pages:
         return self._render(Content("missing.html", "Not here", {"said": said}))
 
     def _render(self, content: Content) -> str:
+        watched = None if content.watch is None else [record.name for record in content.watch]
         shown = {
             "layout": self._layout,
             "title": content.title,
             "record": content.record,
             "links": {name: self._link(path) for name, path in content.links.items()},
-            "watch": [record.name for record in content.watch],
-            "version": self.version([record.name for record in content.watch]),
+            "follow": watched is not None,
+            "watch": watched or [],
+            "version": "" if watched is None else self.version(watched),
             "unfinished": content.unfinished,
         }
-        return self._environment.get_template(content.template).render(shown | content.values)
+        html = self._environment.get_template(content.template).render(shown | content.values)
+        return html.encode(errors="replace").decode()  # half a surrogate pair, from text that was never Unicode
 
     def version(self, names: list[str]) -> str:
         """Changes when one of the runs does; without names, also when there is another run."""

@@ -34,6 +34,8 @@ def show(folder: Path, place: str, console: Console) -> None:
         _turn(number, turn, console)
     tests = (line.get("info") or {}).get("tests")
     for test in tests if isinstance(tests, list) else ():
+        if not isinstance(test, dict):
+            continue
         passed = bool(test.get("passed"))
         mark = ("pass  ", "green") if passed else ("FAIL  ", "bold red")
         console.print(Text.assemble(mark, visible(str(test.get("name")))), soft_wrap=True)

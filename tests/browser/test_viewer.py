@@ -175,7 +175,7 @@ def test_a_run_that_is_training_is_followed(browser, tmp_path):
 
 def hostile(folder: Path) -> Path:
     """A run that has mark-up wherever a model, an environment or a user can put text."""
-    task = Task(f"task {EVIL}", EVIL, {"data": EVIL}, f"scenario {EVIL}")
+    task = Task(f"task {EVIL}\ud800", EVIL, {"data": EVIL}, f"scenario {EVIL}")
     evil = recorded.attempt(
         task, 0, False, StopReason.ENV_ERROR, error=EVIL, info={"tests": [{"name": EVIL, "passed": False}], EVIL: EVIL}
     )
@@ -184,7 +184,7 @@ def hostile(folder: Path) -> Path:
         f"```python\nx = '{EVIL}'\n# {EVIL}\n```",
         "```html\n" + EVIL,
     ]
-    heard = (Message("system", EVIL), Message(EVIL, EVIL), Message("user", EVIL * 20))
+    heard = (Message("system", EVIL), Message(EVIL, EVIL), Message("user", EVIL * 20 + "\ud800"))
     turns = tuple(replace(evil.turns[0], action=Message("assistant", text), context=heard) for text in said)
     evil = replace(evil, turns=turns)
     with Run.create(recorded.settings(folder, env={"name": EVIL}), {"command": EVIL, "machine": EVIL}) as run:
