@@ -5,13 +5,14 @@ The numbers are also put into the picture as an attribute, where the page's scri
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from markupsafe import Markup, escape
 
 Point = tuple[float, float]
+Scale = Callable[[float], float]
 
 _WIDTH, _HEIGHT = 360, 168
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 20
@@ -40,8 +41,6 @@ class Chart:
     share: bool = False
     """Between 0 and 1, shown as per cent."""
     note: str = ""
-    zero: bool = field(default=True)
-    """Whether 0 belongs into the picture."""
 
     @property
     def empty(self) -> bool:
@@ -49,8 +48,13 @@ class Chart:
 
     def __html__(self) -> str:
         xs, ys = _range([x for line in self.lines for x, _ in line.points]), self._height()
-        across = lambda x: _LEFT + (x - xs[0]) / (xs[1] - xs[0]) * (_WIDTH - _LEFT - _RIGHT)  # noqa: E731
-        up = lambda y: _HEIGHT - _BOTTOM - (y - ys[0]) / (ys[1] - ys[0]) * (_HEIGHT - _TOP - _BOTTOM)  # noqa: E731
+
+        def across(x: float) -> float:
+            return _LEFT + (x - xs[0]) / (xs[1] - xs[0]) * (_WIDTH - _LEFT - _RIGHT)
+
+        def up(y: float) -> float:
+            return _HEIGHT - _BOTTOM - (y - ys[0]) / (ys[1] - ys[0]) * (_HEIGHT - _TOP - _BOTTOM)
+
         parts = []
         for y in ticks(*ys, 4):
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{up(y):.1f}" y2="{up(y):.1f}"/>')
@@ -74,7 +78,7 @@ class Chart:
     def _height(self) -> tuple[float, float]:
         values = [y for line in self.lines for _, y in line.points]
         values += [y for line in self.lines for _, *ends in line.band for y in ends]
-        low, high = _range([*values, 0.0] if self.zero else values)
+        low, high = _range([*values, 0.0])
         if self.share and high > 0.6:
             high = 1.0
         return low, high
@@ -121,7 +125,7 @@ def finite(points: Sequence[tuple[float, float | None]]) -> list[Point]:
     return [(x, float(y)) for x, y in points if isinstance(y, int | float) and math.isfinite(y)]
 
 
-def _drawn(line: Line, across, up) -> list[str]:  # type: ignore[no-untyped-def]
+def _drawn(line: Line, across: Scale, up: Scale) -> list[str]:
     colour = f"c{line.colour % 8}"
     parts = []
     if line.dots:

@@ -18,7 +18,6 @@ class _Curve:
     value: Callable[[Metrics], Any]
     share: bool = False
     note: str = ""
-    zero: bool = True
 
 
 def _of(*keys: str) -> Callable[[Metrics], Any]:
@@ -113,7 +112,7 @@ def success(record: Record) -> list[Point]:
 
 
 def _chart(curve: _Curve, lines: Sequence[Line]) -> Chart:
-    return Chart(curve.title, lines, curve.share, curve.note, curve.zero)
+    return Chart(curve.title, lines, curve.share, curve.note)
 
 
 def _together(name: str, members: Sequence[Record], curve: _Curve, colour: int) -> Line:
