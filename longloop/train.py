@@ -87,6 +87,7 @@ async def train(
                 updates.append(learner.update(minibatch, algo.loss))
                 if updates[-1].stop:
                     break
+        run.trajectories.add_learner(step, [scored for update in updates for scored in update.learned])
         metrics = {"step": step} | summarise(groups, samples, updates)
         if step == config.steps or (config.eval.every and step % config.eval.every == 0):
             with clock("evaluate"):

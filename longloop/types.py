@@ -347,3 +347,5 @@ class Update:
     metrics: dict[str, float]
     stop: str = ""
     """Not empty when a guard fired: no step was taken, and the rest of this iteration must be skipped."""
+    learned: tuple[tuple[Sample, tuple[float, ...]], ...] = ()
+    """Of the first mini-batch: what the learner said of each sample's ids while it was the policy that sampled."""

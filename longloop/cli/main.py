@@ -110,6 +110,37 @@ def analyze(
 
 
 @app.command()
+def view(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Run folders, or folders of them; `runs` by default.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8123,
+    html: Annotated[Path | None, typer.Option(help="Write one file to send to somebody instead of serving.")] = None,
+) -> None:
+    """Look at runs in the browser: curves, steps, groups, every attempt. A run that is training is followed live.
+
+    Serves to this machine only. `longloop view runs/quickstart`, `longloop view runs/quickstart --html quickstart.html`
+    """
+    from longloop.cli import viewing
+
+    viewing.view(runs or [], port, html)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    place: Annotated[str, typer.Argument(metavar="ID", help="STEP/GROUP/ATTEMPT, or eval/STEP/GROUP/ATTEMPT.")],
+) -> None:
+    """Print one attempt: what the agent heard and said, and how it was judged.
+
+    `longloop show runs/quickstart 12/0/3`
+    """
+    from longloop.cli import viewing
+
+    viewing.show(run, place)
+
+
+@app.command()
 def demos(
     config: Annotated[
         str, typer.Argument(help="A TOML file (environment, split, model and name are used), or an environment's name.")

@@ -58,6 +58,7 @@ class LocalLearner:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.agreement: Agreement | None = None
         self._not_finite = 0
+        self._learned: tuple[tuple[Sample, tuple[float, ...]], ...] = ()
         self._seed = seed
 
     def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -126,6 +127,7 @@ class LocalLearner:
 
     def update(self, minibatch: Minibatch, loss: Loss) -> Update:
         self.optimiser.zero_grad()
+        self._learned = ()
         values = self.gradient(minibatch, loss)
         stop = self._guard(values)
         if not stop:
@@ -139,7 +141,7 @@ class LocalLearner:
             self.policy.version += 1
             self._not_finite = 0
         self.optimiser.zero_grad()  # gradients are not held while the engine samples
-        return Update(values, stop)
+        return Update(values, stop, self._learned)
 
     def gradient(self, minibatch: Minibatch, loss: Loss) -> dict[str, float]:
         """Add the mini-batch's gradient to what the parameters hold, and return its metrics."""
@@ -167,6 +169,7 @@ class LocalLearner:
             agreement = compare([sample for sample, _ in scores], [row for _, row in scores])
             check(agreement, self.policy.bf16)
             values["ratio_gap"] = agreement.worst
+            self._learned = tuple(scores)
         return values
 
     def save(self, folder: Path) -> None:

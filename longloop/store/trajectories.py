@@ -53,6 +53,25 @@ class Trajectories:
         write_whole(self.folder / f"{step:06d}.jsonl", b"".join(lines))
         append_lines(self.folder / "index.jsonl", index)
 
+    def add_learner(self, step: int, rows: Sequence[tuple[Sample, Sequence[float]]]) -> None:
+        """Add the column `learner` to a step: what the learner said of the same tokens; NaN where it said nothing."""
+        if not rows:
+            return
+        path = self.folder / f"{step:06d}.safetensors"
+        columns = load_file(path)
+        starts: dict[tuple[tuple[int, int], int], int] = {}
+        for line in read_lines(self.folder / f"{step:06d}.jsonl"):
+            stretch = 0
+            for number, (turn, context, _) in enumerate(_spans(line)):
+                stretch += bool(number and turn["fresh"])
+                starts.setdefault(((line["group"], line["attempt"]), stretch), context.start)
+        column = np.full(len(columns["ids"]), np.nan, dtype=np.float32)
+        for sample, row in rows:
+            start = starts[sample.trajectory, sample.stretch]
+            chosen = np.array(sample.mask, dtype=bool)
+            column[start : start + len(row)][chosen] = np.array(row, dtype=np.float32)[chosen]
+        write_whole(path, to_bytes(columns | {"learner": column}))
+
     def steps(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.jsonl"))
 

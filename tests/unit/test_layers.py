@@ -29,7 +29,8 @@ ALLOWED = {
         *("algos", "engines", "learners", "rollout", "evaluate", "train"),
     },
     "compare": {"types", "config", "algos", "build"},
-    "cli": {"types", "config", "envs", "algos", "store", "analyze", "build", "compare"},
+    "view": {"types", "config", "store", "analyze"},
+    "cli": {"types", "config", "envs", "algos", "store", "analyze", "build", "compare", "view"},
 }
 
 
@@ -73,7 +74,8 @@ def test_light_parts_do_not_load_torch():
     """envs, store and the listing commands answer at once because they never load torch or transformers."""
     code = (
         "import sys, longloop.cli.main, longloop.cli.listing, longloop.envs.guess, longloop.envs.crossroads, "
-        "longloop.envs.check, longloop.store.run, longloop.interfaces, longloop.config, longloop.build\n"
+        "longloop.envs.check, longloop.store.run, longloop.interfaces, longloop.config, longloop.build, "
+        "longloop.view.pages, longloop.view.server, longloop.view.letter, longloop.view.terminal\n"
         "print([m for m in ('torch', 'transformers', 'peft') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

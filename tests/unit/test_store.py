@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 from pathlib import Path
 
@@ -69,6 +70,27 @@ def test_advantages_stand_beside_the_tokens(tmp_path):
     assert columns["ids"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert columns["mask"].tolist() == [0, 0, 1, 0, 0, 0, 1, 1]
     assert columns["advantages"].tolist() == [0, 0, 0.5, 0, 0, 0, 0.5, 0.5]
+
+
+def test_what_the_learner_said_stands_beside_the_tokens(tmp_path):
+    """A turn that rewrote history begins a stretch of its own; what the learner was not asked about has nothing."""
+    from safetensors.numpy import load_file
+
+    group = a_group()
+    store = Trajectories(tmp_path)
+    store.write(1, [group, group])
+    before = load_file(tmp_path / "000001.safetensors")
+    rows = []
+    for sample in spread(group.trajectories[0], 1, 0.5, "token"):
+        rows.append((sample, [-0.5 * sample.ids[at] * chosen for at, chosen in enumerate(sample.mask)]))
+    store.add_learner(1, rows)
+    columns = load_file(tmp_path / "000001.safetensors")
+    learner = columns.pop("learner").tolist()
+    assert {name: column.tolist() for name, column in columns.items()} == {n: c.tolist() for n, c in before.items()}
+    own = len(learner) // 2
+    assert all(math.isnan(value) for value in learner[:own])  # the first group's
+    said = {at: value for at, value in enumerate(learner[own:]) if not math.isnan(value)}
+    assert said == {at: -0.5 * columns["ids"][own + at] for at in (2, 6, 7)}
 
 
 def test_a_cut_last_line_is_ignored_and_then_replaced(tmp_path):

@@ -1,0 +1,36 @@
+"""What `longloop view` and `longloop show` do: serve pages, write them into one file, or print one attempt."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from longloop.types import UserError
+from longloop.view.library import Library
+
+
+def view(runs: Sequence[Path], port: int, html: Path | None) -> None:
+    library = Library(runs or [Path("runs")])
+    if html is not None:
+        from longloop.view.letter import write
+
+        shown, size = write(library, html)
+        print(f"{html} has {shown} pages in {size / 1e6:.1f} MB. It needs no server and loads nothing.")
+        return
+    try:
+        from longloop.view.server import listen, serve
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"The viewer needs {error.name}: pip install 'longloop[view]'. (--html and `longloop show` do without.)"
+        ) from error
+    from longloop.view.pages import Pages
+
+    bound = listen(port)
+    print(f"http://127.0.0.1:{bound.getsockname()[1]}/  (this machine only; Ctrl-C ends it)", flush=True)
+    serve(Pages(library), bound)
+
+
+def show(run: Path, place: str) -> None:
+    from rich.console import Console
+
+    from longloop.view.terminal import show
+
+    show(run, place, Console(highlight=False, markup=False, emoji=False))

@@ -1,0 +1,188 @@
+"""Line charts as SVG, drawn on the server: nothing to load, crisp at any size, colours from the page's style sheet.
+
+The numbers are also put into the picture as an attribute, where the page's script finds them to show under the pointer.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup, escape
+
+Point = tuple[float, float]
+Scale = Callable[[float], float]
+
+_WIDTH, _HEIGHT = 360, 168
+_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 20
+_MOST = 400
+"""Points of a line; a longer one is averaged piece by piece."""
+_NOISY = 30
+"""Points from which on a line is drawn faintly, with its running mean over it."""
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    points: Sequence[Point]
+    colour: int = 0
+    band: Sequence[tuple[float, float, float]] = ()
+    """(x, low, high): around a mean, or of a measurement."""
+    dots: bool = False
+    """Few measurements, each marked and with its interval as a bar."""
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    lines: Sequence[Line]
+    share: bool = False
+    """Between 0 and 1, shown as per cent."""
+    note: str = ""
+
+    @property
+    def empty(self) -> bool:
+        return not any(line.points for line in self.lines)
+
+    def __html__(self) -> str:
+        xs, ys = _range([x for line in self.lines for x, _ in line.points]), self._height()
+
+        def across(x: float) -> float:
+            return _LEFT + (x - xs[0]) / (xs[1] - xs[0]) * (_WIDTH - _LEFT - _RIGHT)
+
+        def up(y: float) -> float:
+            return _HEIGHT - _BOTTOM - (y - ys[0]) / (ys[1] - ys[0]) * (_HEIGHT - _TOP - _BOTTOM)
+
+        parts = []
+        for y in ticks(*ys, 4):
+            parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{up(y):.1f}" y2="{up(y):.1f}"/>')
+            parts.append(f'<text class="y" x="{_LEFT - 6}" y="{up(y) + 3.5:.1f}">{number(y, self.share)}</text>')
+        for x in ticks(*xs, 5):
+            if x == int(x):
+                parts.append(f'<text class="x" x="{across(x):.1f}" y="{_HEIGHT - 4}">{int(x)}</text>')
+        for line in self.lines:
+            parts += _drawn(line, across, up)
+        data = {
+            "left": _LEFT,
+            "right": _WIDTH - _RIGHT,
+            "x": xs,
+            "share": self.share,
+            "lines": [[line.name, line.colour, [(x, _short(y)) for x, y in _thin(line.points)]] for line in self.lines],
+        }
+        return Markup(
+            '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" data-chart="{}">{}</svg>'
+        ).format(_WIDTH, _HEIGHT, self.title, json.dumps(data, separators=(",", ":")), Markup("".join(parts)))
+
+    def _height(self) -> tuple[float, float]:
+        values = [y for line in self.lines for _, y in line.points]
+        values += [y for line in self.lines for _, *ends in line.band for y in ends]
+        low, high = _range([*values, 0.0])
+        if self.share and high > 0.6:
+            high = 1.0
+        return low, high
+
+
+def sparkline(points: Sequence[Point], high: float = 1.0) -> Markup:
+    """A curve the size of a word."""
+    if len(points) < 2:
+        return Markup("")
+    points = _thin(_smooth(points), 60)
+    (first, _), (last, _) = points[0], points[-1]
+    place = [(2 + 96 * (x - first) / (last - first), 22 - 20 * min(1, max(0, y / high))) for x, y in points]
+    area = Markup('<path class="area c0" d="{}L98 23L2 23Z"/>').format(_path(place))
+    end = Markup('<circle class="c0" cx="{:.1f}" cy="{:.1f}" r="2"/>').format(*place[-1])
+    line = Markup('<path class="line c0" d="{}"/>').format(_path(place))
+    return Markup('<svg class="spark" viewBox="0 0 102 24" aria-hidden="true">{}{}{}</svg>').format(area, line, end)
+
+
+def number(value: float | None, share: bool = False) -> str:
+    """A number as a person writes it."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if share:
+        return f"{100 * value:.3g}%"
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e5 or abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def ticks(low: float, high: float, about: int) -> list[float]:
+    """Round numbers between two ends."""
+    rough = (high - low) / about
+    unit = 10 ** math.floor(math.log10(rough))
+    size = next(size * unit for size in (1, 2, 5, 10) if size * unit >= rough * 0.999)
+    first, last = math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9)
+    return [round(place * size, 12) for place in range(first, last + 1)]
+
+
+def finite(points: Sequence[tuple[float, float | None]]) -> list[Point]:
+    """The points that can be drawn."""
+    return [(x, float(y)) for x, y in points if isinstance(y, int | float) and math.isfinite(y)]
+
+
+def _drawn(line: Line, across: Scale, up: Scale) -> list[str]:
+    colour = f"c{line.colour % 8}"
+    parts = []
+    if line.dots:
+        for x, low, high in line.band:
+            parts.append(
+                f'<line class="line bar {colour}" x1="{across(x):.1f}" x2="{across(x):.1f}" '
+                f'y1="{up(low):.1f}" y2="{up(high):.1f}"/>'
+            )
+    elif line.band:
+        upper = [(across(x), up(high)) for x, _, high in line.band]
+        lower = [(across(x), up(low)) for x, low, _ in reversed(line.band)]
+        parts.append(f'<path class="band {colour}" d="{_path([*upper, *lower])}Z"/>')
+    points = _thin(line.points)
+    noisy = len(points) > _NOISY and not line.band and not line.dashed
+    place = [(across(x), up(y)) for x, y in points]
+    if len(place) == 1 or line.dots:
+        parts += [f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in place]
+    dashed = " dashed" if line.dashed else ""
+    parts.append(f'<path class="line {colour}{" faint" if noisy else dashed}" d="{_path(place)}"/>')
+    if noisy:
+        smooth = [(across(x), up(y)) for x, y in _smooth(points)]
+        parts.append(f'<path class="line {colour}" d="{_path(smooth)}"/>')
+    return parts
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    return (low, high) if high > low else (low - (0 if low == 0 else 0.5), high + (1 if low == 0 else 0.5))
+
+
+def _path(points: Sequence[Point]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) if points else ""
+
+
+def _thin(points: Sequence[Point], most: int = _MOST) -> list[Point]:
+    if len(points) <= most:
+        return list(points)
+    ends = [round(part * len(points) / most) for part in range(most + 1)]
+    pieces = [points[start:end] for start, end in pairwise(ends)]
+    return [(piece[len(piece) // 2][0], sum(y for _, y in piece) / len(piece)) for piece in pieces]
+
+
+def _smooth(points: Sequence[Point]) -> list[Point]:
+    """The running mean over a fifteenth of the line."""
+    reach = max(1, len(points) // 30)
+    values = [y for _, y in points]
+    windows = [values[max(0, at - reach) : at + reach + 1] for at in range(len(values))]
+    return [(x, sum(window) / len(window)) for (x, _), window in zip(points, windows, strict=True)]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def legend(lines: Sequence[Line]) -> Markup:
+    """The names of lines beside their colours; none for a single line."""
+    if len(lines) < 2:
+        return Markup("")
+    items = [Markup('<span><i class="key c{}"></i>{}</span>').format(line.colour % 8, line.name) for line in lines]
+    return Markup('<div class="legend">{}</div>').format(Markup("").join(escape(item) for item in items))

@@ -1,0 +1,102 @@
+"""One run folder, read leniently: while it is being written, cut in the middle of a line, or of an older format."""
+
+import fcntl
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from longloop.config import FORMAT
+from longloop.store.metrics import Metrics
+from longloop.view.attempts import Attempts
+
+KINDS = {"step": "trajectories", "eval": "evaluations"}
+"""How addresses name the two kinds of attempts, and where they are stored."""
+
+
+class Record:
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.attempts = {kind: Attempts(folder / part) for kind, part in KINDS.items()}
+        self._killed: object = None
+        self._metrics: tuple[object, list[dict[str, Any]]] = (None, [])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """run.json; empty where it cannot be read."""
+        try:
+            facts = json.loads((self.folder / "run.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        try:
+            return tomllib.loads((self.folder / "config.toml").read_text())
+        except (OSError, ValueError):
+            return {}
+
+    @property
+    def too_new(self) -> bool:
+        """Whether a later longloop wrote it; what is shown of it may then be wrong."""
+        written = self.facts.get("format", 0)
+        return isinstance(written, int) and written > FORMAT
+
+    @property
+    def status(self) -> str:
+        """As run.json has it, but `killed` when it says running and nobody holds the lock."""
+        status = str(self.facts.get("status") or "unknown")
+        if status != "running":
+            return status
+        # Trying the lock could disturb a process that wants it, so a run is found to be killed once and then believed.
+        stamp = self._stamp("run.json")
+        if self._killed != stamp and self._unlocked():
+            self._killed = stamp
+        return "killed" if self._killed == stamp else "running"
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """A line for each step, in order."""
+        stamp = self._stamp("metrics.jsonl")
+        if self._metrics[0] != stamp:
+            self._metrics = stamp, self._read_metrics()
+        return self._metrics[1]
+
+    @property
+    def version(self) -> str:
+        """Changes when there is something new to see."""
+        files = ("run.json", "metrics.jsonl", *(f"{part}/index.jsonl" for part in KINDS.values()))
+        return "/".join("{}.{}".format(*(self._stamp(file) or (0, 0))) for file in files) + self.status
+
+    def _read_metrics(self) -> list[dict[str, Any]]:
+        try:
+            return Metrics(self.folder / "metrics.jsonl").read()
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        lines = {}
+        for line in (self.folder / "metrics.jsonl").read_bytes().splitlines():
+            try:
+                value = json.loads(line)
+                lines[int(value["step"])] = value
+            except (ValueError, KeyError, TypeError):
+                continue  # a damaged line costs its step, not the run
+        return [lines[step] for step in sorted(lines)]
+
+    def _stamp(self, name: str) -> tuple[int, int] | None:
+        try:
+            status = (self.folder / name).stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size
+
+    def _unlocked(self) -> bool:
+        try:
+            with (self.folder / "lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True

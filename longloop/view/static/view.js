@@ -1,0 +1,74 @@
+"use strict";
+
+// Arrow keys: to the attempt, group or step before and after; u: up; /: search.
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  const shown = document.querySelector("section:target") || document;
+  const rel = { ArrowLeft: "prev", ArrowRight: "next", u: "up" }[event.key];
+  const link = rel && shown.querySelector(`a[rel="${rel}"]`);
+  const search = event.key === "/" && document.querySelector('input[type="search"]');
+  if (link) link.click();
+  if (search) search.focus();
+  if (link || search) event.preventDefault();
+});
+
+// Charts: the numbers at the step under the pointer; a click opens the step.
+const say = (value, share) => (share ? `${+(100 * value).toPrecision(3)}%` : `${+value.toPrecision(4)}`);
+
+function point(event) {
+  const chart = event.target.closest?.("svg.chart");
+  document.querySelectorAll(".reading").forEach((old) => old.closest("figure") !== chart?.closest("figure") && old.remove());
+  if (!chart) return;
+  const data = JSON.parse(chart.dataset.chart);
+  const box = chart.getBoundingClientRect();
+  const inside = ((event.clientX - box.left) / box.width) * chart.viewBox.baseVal.width;
+  const wanted = data.x[0] + ((inside - data.left) / (data.right - data.left)) * (data.x[1] - data.x[0]);
+  const nearest = (points) => points.reduce((a, b) => (Math.abs(b[0] - wanted) < Math.abs(a[0] - wanted) ? b : a));
+  const found = data.lines.filter((line) => line[2].length).map(([name, colour, points]) => [name, colour, ...nearest(points)]);
+  if (!found.length) return;
+  const step = found.map((one) => one[2]).reduce((a, b) => (Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a));
+  const figure = chart.closest("figure");
+  let reading = figure.querySelector(".reading");
+  if (!reading) figure.append((reading = Object.assign(document.createElement("div"), { className: "reading" })));
+  reading.replaceChildren(`step ${step}`);
+  for (const [name, colour, at, value] of found.filter((one) => one[2] === step)) {
+    const row = Object.assign(document.createElement("span"), { className: `c${colour % 8}` });
+    row.textContent = `${found.length > 1 ? name + " " : ""}${say(value, data.share)}`;
+    reading.append(row);
+  }
+  chart.dataset.step = step;
+}
+addEventListener("pointermove", point);
+addEventListener("click", (event) => {
+  const chart = event.target.closest?.("svg.chart");
+  const open = chart?.closest("[data-open]")?.dataset.open;
+  if (open && chart.dataset.step > 0) location.href = `${open}/${chart.dataset.step}`;
+});
+
+// Following: ask whether the runs of this page have grown, and if so put the new page in place of the old.
+async function follow() {
+  const main = document.querySelector("main");
+  if (!main?.dataset.follow) return;
+  const query = new URLSearchParams(main.dataset.watch.split("\n").filter(Boolean).map((name) => ["run", name]));
+  const live = document.querySelector(".live");
+  try {
+    const version = await (await fetch(`/version?${query}`)).text();
+    live.hidden = !/running/.test(version);
+    const busy = document.activeElement?.closest("main input, main select") || main.querySelector("input:checked");
+    if ((version !== main.dataset.version || main.dataset.unfinished) && !busy && !document.hidden) {
+      const text = await (await fetch(location.href)).text();
+      const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+      for (const old of main.querySelectorAll("details[id]")) {
+        const same = fresh.querySelector(`#${CSS.escape(old.id)}`);
+        if (same) same.open = old.open;
+      }
+      const top = scrollY;
+      main.replaceWith(fresh);
+      scrollTo(0, top);
+    }
+  } catch {
+    live.hidden = true; // the server has gone; it may come back
+  }
+  setTimeout(follow, document.querySelector("main").dataset.unfinished ? 200 : 2000);
+}
+follow();
