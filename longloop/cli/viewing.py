@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longloop.types import UserError
 from longloop.view.library import Library
 
 
@@ -15,13 +14,8 @@ def view(runs: Sequence[Path], port: int, html: Path | None) -> None:
         shown, size = write(library, html)
         print(f"{html} has {shown} pages in {size / 1e6:.1f} MB. It needs no server and loads nothing.")
         return
-    try:
-        from longloop.view.server import listen, serve
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"The viewer needs {error.name}: pip install 'longloop[view]'. (--html and `longloop show` do without.)"
-        ) from error
     from longloop.view.pages import Pages
+    from longloop.view.server import listen, serve
 
     bound = listen(port)
     print(f"http://127.0.0.1:{bound.getsockname()[1]}/  (this machine only; Ctrl-C ends it)", flush=True)

@@ -16,8 +16,6 @@ from tests import recorded
 from tests.chromium import CHROMIUM, Browser
 from tests.viewing import server
 
-pytest.importorskip("starlette", reason="the viewer's server is an extra: pip install 'longloop[view]'")
-pytest.importorskip("uvicorn", reason="the viewer's server is an extra: pip install 'longloop[view]'")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 
 ROOT = Path(__file__).parents[2]

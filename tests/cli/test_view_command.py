@@ -10,9 +10,6 @@ from longloop.types import Group, Task
 from tests import recorded
 from tests.viewing import ask, links, server
 
-pytest.importorskip("starlette", reason="the viewer's server is an extra: pip install 'longloop[view]'")
-pytest.importorskip("uvicorn", reason="the viewer's server is an extra: pip install 'longloop[view]'")
-
 
 def test_every_page_is_linked_and_none_is_broken(tmp_path):
     recorded.small(tmp_path / "runs/seed-0", steps=2)
