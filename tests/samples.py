@@ -183,3 +183,17 @@ def changed(sample: Sample, place: int, **columns: Any) -> Sample:
             for name, value in columns.items()
         },
     )
+
+
+def turn(context: tuple[int, ...], action: tuple[int, ...], fresh: bool = False) -> Turn:
+    return Turn((), context, Message("assistant", ""), action, (0.0,) * len(action), fresh=fresh)
+
+
+EXPERT = Trajectory(TASK, 7, (turn((1, 2), (3,)), turn((4,), (5, 6)), turn((7,), (8,))), 1.0, True, StopReason.FINISHED)
+EXPERT = replace(EXPERT, expert=True)
+
+
+def own(number: int, turns: int, action: tuple[int, ...], of: Trajectory = EXPERT) -> Trajectory:
+    """An action that was practised instead of the last of so many turns of the expert's."""
+    said = replace(of.turns[turns - 1], action_ids=action, action_logprobs=(-1.0,) * len(action))
+    return Trajectory(TASK, number, (*of.turns[: turns - 1], said), 0.0, False, StopReason.PRACTISED)

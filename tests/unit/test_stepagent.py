@@ -10,8 +10,7 @@ import torch
 from safetensors.numpy import load_file
 
 from longloop import build
-from longloop.algos.reduce import last_action, spread
-from longloop.algos.stepagent import states
+from longloop.algos.reduce import last_action
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.config import ModelConfig, RolloutConfig
@@ -25,26 +24,13 @@ from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
 from longloop.train import TaskStream
-from longloop.types import Group, Message, StopReason, Trajectory, Turn, UserError
+from longloop.types import Group, StopReason, Trajectory, UserError
 from tests.helpers import Silent, load_config, train
 from tests.invariant.test_resume import contents
-from tests.samples import TASK, attempt, first_minibatch, learner, sampled, weights
+from tests.samples import EXPERT, TASK, first_minibatch, learner, own, turn
 from tests.worlds import CHAT, TASKS, rollouts
 
-
-def turn(context: tuple[int, ...], action: tuple[int, ...], fresh: bool = False) -> Turn:
-    return Turn((), context, Message("assistant", ""), action, (0.0,) * len(action), fresh=fresh)
-
-
-EXPERT = Trajectory(TASK, 7, (turn((1, 2), (3,)), turn((4,), (5, 6)), turn((7,), (8,))), 1.0, True, StopReason.FINISHED)
-EXPERT = replace(EXPERT, expert=True)
 REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), fresh=True), EXPERT.turns[2]))
-
-
-def own(number: int, turns: int, action: tuple[int, ...], of: Trajectory = EXPERT) -> Trajectory:
-    """An action that was practised instead of the last of so many turns of the expert's."""
-    said = replace(of.turns[turns - 1], action_ids=action, action_logprobs=(-1.0,) * len(action))
-    return Trajectory(TASK, number, (*of.turns[: turns - 1], said), 0.0, False, StopReason.PRACTISED)
 
 
 # --- inspection and practice ---
@@ -327,88 +313,6 @@ def test_final_makes_own_attempts_beside_the_practice() -> None:
 def test_a_single_own_action_cannot_be_compared() -> None:
     with pytest.raises(UserError, match=r"algo\.practice = 1.*needs algo\.practice >= 2"):
         StepAgentInverse(practice=1)
-
-
-def toy(expert: int, own_action: int) -> list[Group]:
-    """Six states of one turn; the expert always says one thing, the agent always another."""
-    groups = []
-    for n in range(6):
-        shown = replace(EXPERT, attempt=0, turns=(turn((1, 10 + n), (expert, 2)),))
-        groups.append(Group(TASK, (shown, own(1, 1, (own_action, 2), shown), own(2, 1, (own_action, 2), shown))))
-    return groups
-
-
-def judged(algo: StepAgentInverse, groups: list[Group], model: Any) -> tuple[list[float], list[float]]:
-    """The rewards of the expert's actions and of the agent's."""
-    algo.tell_apart(groups, model)
-    at = [state for group in groups for state in states(group)]
-    expert = algo.rewards([last_action(one, 0) for one, _ in at], model)
-    agent = algo.rewards([last_action(one, 0) for _, own in at for one in own], model)
-    return [reward for (reward,) in expert], [reward for (reward,) in agent]
-
-
-def test_the_discriminator_tells_apart_what_differs() -> None:
-    """Both sides settle where their smoothed labels are, at log 0.95/0.05 = 2.94; in bfloat16, too."""
-    algo = StepAgentInverse(head_lr=1e-2)
-    for dtype in ("float32", "bfloat16"):
-        expert, agent = judged(algo, toy(5, 6), learner(algo, dtype=dtype))
-        assert expert == pytest.approx([math.log(19)] * 6, abs=0.3)
-        assert agent == pytest.approx([-math.log(19)] * 12, abs=0.3)
-
-
-def test_the_discriminator_pays_nothing_for_what_is_the_same() -> None:
-    algo = StepAgentInverse(head_lr=1e-2)
-    expert, agent = judged(algo, toy(5, 5), learner(algo))
-    assert expert + agent == pytest.approx([0.0] * 18, abs=0.05)
-
-
-def test_the_discriminator_reads_the_last_token_too() -> None:
-    """An action that was cut may differ from the expert's in its last token alone, or have only one."""
-    algo = StepAgentInverse(head_lr=1e-2)
-    shown = replace(EXPERT, attempt=0, turns=(turn((1, 2), (3,)),))
-    group = Group(TASK, (shown, own(1, 1, (4,), shown), own(2, 1, (5,), shown)))
-    (expert,), agent = judged(algo, [group], learner(algo))
-    assert expert > 2 and max(agent) < -2
-
-
-@pytest.mark.parametrize(("dtype", "lora"), [("float32", 0), ("float32", 2), ("bfloat16", 0)])
-def test_training_the_head_leaves_the_policy_alone(dtype: str, lora: int) -> None:
-    """To the bit, weight decay included, and before and after an update; its optimiser does not know of it either."""
-    algo = StepAgentInverse(weight_decay=0.5, lr=1e-2, kl_guard=1e9)
-    model = learner(algo, dtype=dtype, lora=lora)
-    (group,) = toy(5, 6)[:1]
-    group = replace(group, trajectories=(*group.trajectories, own(3, 1, (7, 8), group.trajectories[0])))
-    filled = sampled([group], model)
-    for _ in range(2):
-        before, moments = weights(model), {id(p): len(s) for p, s in model.optimiser.state.items()}
-        module = {name: p.clone() for name, p in model.policy.module.named_parameters()}
-        minibatch = first_minibatch(algo, filled, model)
-        moved = {name for name, old in before.items() if not torch.equal(old, model.parameters[name])}
-        assert moved and all(name.startswith("value_head.") for name in moved)
-        assert all(torch.equal(module[name], p) for name, p in model.policy.module.named_parameters())
-        assert {id(p): len(s) for p, s in model.optimiser.state.items()} == moments
-        assert all(p.grad is None for p in model.parameters.values())
-        head = {name: p.clone() for name, p in model.parameters.items() if name.startswith("value_head.")}
-        assert not model.update(minibatch, algo.loss).stop
-        assert all(torch.equal(head[name], model.parameters[name]) for name in head), "and the other way round"
-
-
-def test_how_work_is_cut_up_does_not_matter() -> None:
-    algo = StepAgentInverse(head_lr=1e-2)
-    whole = judged(algo, toy(5, 6), learner(algo))
-    pieces = judged(algo, toy(5, 6), learner(algo, micro_tokens=1))
-    assert whole[0] == pytest.approx(pieces[0], abs=1e-3) and whole[1] == pytest.approx(pieces[1], abs=1e-3)
-
-
-def test_an_attempt_is_judged_action_by_action() -> None:
-    """Several actions in one pass are what each is by itself, at the end of its own beginning."""
-    algo = StepAgentInverse()
-    model = learner(algo)
-    whole = attempt(1.0, (2, 3, 1), fresh=(2,))
-    alone = [last_action(replace(whole, turns=whole.turns[:n]), 0) for n in (1, 2, 3)]
-    together = [logit for logits in model.judge(spread(whole, 0, 0.0, 1.0)) for logit in logits]
-    assert together == pytest.approx([logit for logits in model.judge(alone) for logit in logits], abs=1e-4)
-    assert len(set(together)) == 3
 
 
 # --- whole runs ---
