@@ -3,5 +3,6 @@
 ENVS = {
     "errands": "longloop.envs.errands.env:Errands",
     "guess": "longloop.envs.guess:Guess",
+    "alfworld": "longloop.envs.alfworld:Alfworld",
     "crossroads": "longloop.envs.crossroads:Crossroads",
 }
