@@ -24,7 +24,7 @@ from typing import Any
 from longloop.types import UserError
 
 LOCK = threading.RLock()
-_GAMES = 32
+_GAMES = 8
 """Games of which everything is remembered in memory: about 2 MB each."""
 _FREE: list[Any] = []
 """Copies of the planner's library that no game uses. One game needs one; closing one can crash, so none is closed."""
