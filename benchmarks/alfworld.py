@@ -37,6 +37,9 @@ def main() -> None:
     if options.side:
         print(json.dumps(side(options.side == "upstream", options.games, options.attempts)))
         return
+    if options.floors:
+        floors(options.floors)
+        return
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; Python {sys.version.split()[0]}"
     )
