@@ -3,6 +3,7 @@
 ENVS = {
     "errands": "longloop.envs.errands.env:Errands",
     "guess": "longloop.envs.guess:Guess",
+    "alfworld": "longloop.envs.alfworld:Alfworld",
     "crossroads": "longloop.envs.crossroads:Crossroads",
     "webshop": "longloop.envs.webshop.env:WebShop",
     "multihop_qa": "longloop.envs.multihop_qa:MultihopQA",

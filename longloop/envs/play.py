@@ -1,7 +1,7 @@
 """An attempt without a model: someone who speaks text plays a task. For experts, baselines, people and tests."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Silent:
 class Script:
     """Says given things, one after the other."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
 
     def act(self, messages: Sequence[Message]) -> str:
