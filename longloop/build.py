@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from longloop.algos import ALGOS
 from longloop.config import Config, isolation, nearest, options_for
 from longloop.engines import ENGINES
-from longloop.envs import ENVS
-from longloop.envs import virtualenv
+from longloop.envs import ENVS, virtualenv
 from longloop.envs.check import has_methods, tasks_of
 from longloop.envs.pool import Pool
 from longloop.envs.remote import remote

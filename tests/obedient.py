@@ -3,6 +3,7 @@
 The agent adds numbers up. Its other words are faults: `kill`, `hang`, `late`, `leak`, `garbage`, `lie`.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -10,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from longloop.envs.pool import Pool
 from longloop.envs.remote import remote
 from longloop.envs.worker import packed
-from longloop.types import Message, Outcome, Step, Task
+from longloop.types import Group, Message, Outcome, Step, Task, UserError
 
 FAULTS = ("kill", "hang", "late", "leak", "garbage", "lie")
 TURNS, MOST = 3, 9
@@ -31,6 +34,7 @@ class Obedient:
     def __init__(self, late: float = 0.0, words: str = "add") -> None:
         self._delay, self._words = late, words
         self._sum = self._turns = 0
+        self._shown = ""
 
     @classmethod
     def tasks(cls, split: str, late: float = 0.0, words: str = "add") -> list[Task]:
@@ -48,7 +52,9 @@ class Obedient:
             self._sum += int(rest)
         else:
             self._turns = getattr(self, f"_{word}")(rest) or self._turns
-        return Step([Message("user", str(self._sum))], done=self._turns >= TURNS, info={"sum": self._sum})
+        return Step(
+            [Message("user", self._shown or str(self._sum))], done=self._turns >= TURNS, info={"sum": self._sum}
+        )
 
     def finish(self) -> Outcome:
         return Outcome(self._sum / (2 + TURNS * MOST), self._sum > 20, {"pid": 0})
@@ -114,7 +120,7 @@ class Obedient:
 
     def _say(self, rest: str) -> None:
         """What it sees of the machine, as the next observation."""
-        self._sum = {"pid": os.getpid, "variables": lambda: sorted(os.environ), "prefix": lambda: sys.prefix}[rest]()  # type: ignore[operator]
+        self._shown = str({"pid": os.getpid(), "variables": sorted(os.environ), "prefix": sys.prefix}[rest])
 
     def _import(self, rest: str) -> None:
         __import__(rest)
@@ -122,6 +128,27 @@ class Obedient:
     def _print(self, rest: str) -> None:
         print(rest * 10000)
         os.write(1, b"raw \x00\x00\x00\x05 bytes")
+
+
+class Picky(Obedient):
+    def __init__(self) -> None:
+        raise UserError("no licence")
+
+    @classmethod
+    def tasks(cls, split: str) -> list[Task]:
+        raise UserError("there is no data")
+
+
+class Fatal(Obedient):
+    def __init__(self) -> None:
+        print("out of luck")
+        sys.stdout.flush()
+        os._exit(3)
+
+    @classmethod
+    def tasks(cls, split: str) -> list[Task]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return []
 
 
 class Adder:
@@ -156,14 +183,44 @@ def plan(episodes: int, share: float, k: int) -> dict[tuple[int, int], str]:
     return {key: word for n, word in enumerate(FAULTS) for key in order[n * each : (n + 1) * each]}
 
 
+def number(place: int, attempt: int, turn: int) -> int:
+    """What the agent adds."""
+    return random.Random(f"{place}/{attempt}/{turn}").randrange(MOST + 1)
+
+
 def script(faults: dict[tuple[int, int], str]) -> Any:
     """What the agent says: numbers that follow from the session, and a fault at its second turn."""
 
     def say(session: str, turn: int) -> str:
-        place, number = map(int, session.split("/")[-2:])
-        fault = faults.get((place, number))
-        if fault and turn == 1:
-            return f"{fault} {number % 3}"
-        return f"add {random.Random(f'{place}/{number}/{turn}').randrange(MOST + 1)}"
+        place, attempt = map(int, session.split("/")[-2:])
+        fault = faults.get((place, attempt))
+        return f"{fault} {attempt % 3}" if fault and turn == 1 else f"add {number(place, attempt, turn)}"
 
     return say
+
+
+def paid(place: int, attempt: int) -> float:
+    """What an attempt without a fault is paid, by hand."""
+    return (place % 3 + sum(number(place, attempt, turn) for turn in range(TURNS))) / (2 + TURNS * MOST)
+
+
+def plain(groups: Sequence[Group]) -> list[Group]:
+    """Without the one thing that is never the same: how long it took."""
+    return [
+        Group(
+            group.task,
+            tuple(replace(t, turns=tuple(replace(turn, seconds={}) for turn in t.turns)) for t in group.trajectories),
+        )
+        for group in groups
+    ]
+
+
+def children() -> dict[int, str]:
+    """The processes that this one has started and not buried, and their states (Z: a zombie)."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == os.getpid():
+                found[int(folder.name)] = state
+    return found

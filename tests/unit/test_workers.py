@@ -22,8 +22,8 @@ from longloop.envs.errands.env import Errands
 from longloop.envs.guess import Guess
 from longloop.envs.pool import _BEGIN, _PACKAGE, Pool, WorkerLost
 from longloop.envs.worker import packed
-from longloop.types import Group, Message, Step, StopReason, Task, UserError
-from tests.obedient import Obedient, made, pool, script
+from longloop.types import Message, Step, StopReason, UserError
+from tests.obedient import Fatal, Obedient, Picky, made, plain, pool, script
 from tests.worlds import collect, rollouts
 
 TASKS = Obedient.tasks("train")
@@ -54,17 +54,6 @@ def wait_until(true: Callable[[], Any], what: str) -> None:
 def alive(pid: int) -> bool:
     """Also a zombie is."""
     return Path(f"/proc/{pid}").exists()
-
-
-def plain(groups: list[Group]) -> list[Group]:
-    """Without the one thing that is never the same: how long it took."""
-    return [
-        Group(
-            group.task,
-            tuple(replace(t, turns=tuple(replace(turn, seconds={}) for turn in t.turns)) for t in group.trajectories),
-        )
-        for group in groups
-    ]
 
 
 def answers(where: Pool, *words: str) -> list[str]:
@@ -185,27 +174,6 @@ def test_errors_read_as_they_do_inline(workers: Any) -> None:
     assert isolated.error == "step() raised AttributeError: 'Obedient' object has no attribute '_nonsense'"
 
 
-class Picky(Obedient):
-    def __init__(self) -> None:
-        raise UserError("no licence")
-
-    @classmethod
-    def tasks(cls, split: str) -> list[Task]:
-        raise UserError("there is no data")
-
-
-class Fatal(Obedient):
-    def __init__(self) -> None:
-        print("out of luck")
-        sys.stdout.flush()
-        os._exit(3)
-
-    @classmethod
-    def tasks(cls, split: str) -> list[Task]:
-        os.kill(os.getpid(), signal.SIGSEGV)
-        return []
-
-
 def test_a_class_that_cannot_be_made(workers: Any) -> None:
     one = collect(rollouts(made(workers(Picky), Picky)), TASKS[:1], k=1)[0].trajectories[0]
     assert (one.stop, one.error) == (StopReason.ENV_ERROR, "the constructor raised UserError: no licence")
@@ -213,7 +181,7 @@ def test_a_class_that_cannot_be_made(workers: Any) -> None:
     assert one.error.endswith("WorkerLost: the worker ended with code 3; its last words: out of luck")
     with pytest.raises(UserError, match="there is no data"):
         workers(Picky).tasks("train")
-    with pytest.raises(UserError, match=r"test_workers:Fatal does not run in a worker: .* killed by signal 11"):
+    with pytest.raises(UserError, match=r"obedient:Fatal does not run in a worker: .* killed by signal 11"):
         workers(Fatal).tasks("train")
 
 
