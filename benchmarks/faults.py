@@ -22,7 +22,7 @@ import common
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from longloop.algos.loop import Loop
-from longloop.types import Group
+from longloop.types import Group, Message
 from tests.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
 from tests.worlds import rollouts
 
@@ -41,6 +41,9 @@ def main() -> None:
     tasks = Obedient.tasks("train")
     bad = plan(len(tasks) * K, options.share, K)
     print(f"{common.machine()}\n")
+    begin, call = zip(*(asyncio.run(trip()) for _ in range(5)), strict=True)
+    print(f"Starting a worker: {common.spread([1e3 * x for x in begin])} ms.")
+    print(f"A step in one takes longer than inline by {common.spread([1e3 * x for x in call])} ms.\n")
     print(f"{len(tasks) * K} episodes, {options.workers} workers, {len(bad)} faults, {options.deadline:g} s a step\n")
     clean, faulty = [], []
     for _ in range(options.repeats):
@@ -67,6 +70,25 @@ def main() -> None:
     print(f"Seconds with them: {common.spread([took for _, took, _ in faulty])}; {lost:.1f} of it is waiting.")
     without = median((b[1] - lost) / a[1] for a, b in zip(clean, faulty, strict=True))
     print(f"Slower by {common.spread(ratios)} in all, and {without:.2f} apart from the waiting.")
+
+
+async def trip(steps: int = 500) -> tuple[float, float]:
+    """Seconds to have a worker, and of each step over those of the same step inline."""
+    where, said = pool(size=1), Message("assistant", "add 1")
+
+    async def timed(env: Any) -> float:
+        began = time.perf_counter()
+        for _ in range(steps):
+            await env.step(said)
+        return time.perf_counter() - began
+
+    began = time.perf_counter()
+    env = made(where)()
+    await env.ready()
+    begin = time.perf_counter() - began
+    isolated, inline = await timed(env), await timed(Obedient())
+    where.close()
+    return begin, (isolated - inline) / steps
 
 
 def collected(faults: dict[tuple[int, int], str], options: Any) -> tuple[list[Group], float, int]:

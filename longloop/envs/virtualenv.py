@@ -59,7 +59,7 @@ def install(name: str, environment: type, tell: Callable[[str], None]) -> Path:
         requires, prepare = recipe["requires"], recipe["prepare"]
         shutil.rmtree(folder, ignore_errors=True)
         tell(f"Building {folder}" + (f" with {', '.join(requires)}." if requires else "."))
-        bare = [] if requires or prepare else ["--without-pip"]
+        bare = [] if requires or any(command[0] == "pip" for command in prepare) else ["--without-pip"]
         _run(name, [sys.executable, "-m", "venv", *bare, str(folder)])
         if requires:
             pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
