@@ -49,20 +49,21 @@ def main() -> None:
     for _ in range(options.repeats):
         clean.append(collected({}, options))
         faulty.append(collected(bad, options))
-    groups, reference = faulty[-1][0], clean[-1][0]
     print("| fault | episodes | ended as | paid |\n|---|---:|---|---:|")
     for fault in FAULTS:
-        some = [groups[place].trajectories[n] for (place, n), word in bad.items() if word == fault]
+        some = [g[place].trajectories[n] for g, *_ in faulty for (place, n), word in bad.items() if word == fault]
         stops = ", ".join(f"{stop} {count}" for stop, count in Counter(str(t.stop) for t in some).items())
         print(f"| {fault} | {len(some)} | {stops} | {sum(t.reward for t in some):g} |")
     equal = [
-        plain(groups)[p].trajectories[n] == plain(reference)[p].trajectories[n]
-        for p in range(len(tasks))
-        for n in range(K)
+        one == other
+        for (reference, *_), (groups, *_) in zip(clean, faulty, strict=True)
+        for p, (whole, group) in enumerate(zip(plain(reference), plain(groups), strict=True))
+        for n, (one, other) in enumerate(zip(whole.trajectories, group.trajectories, strict=True))
         if (p, n) not in bad
     ]
     print(f"\nOther episodes equal to those without faults: {sum(equal)} of {len(equal)}.")
-    print(f"Largest difference of an advantage from the one computed by hand: {difference(groups, bad):.1e}.")
+    worst = max(difference(groups, bad) for groups, *_ in faulty)
+    print(f"Largest difference of an advantage from the one computed by hand: {worst:.1e}.")
     print(f"Zombies: {max(zombies for *_, zombies in clean + faulty)}. Workers at the end: at most {options.workers}.")
     lost = options.deadline * sum(word in ("hang", "late") for word in bad.values()) / options.workers
     ratios = [b[1] / a[1] for a, b in zip(clean, faulty, strict=True)]

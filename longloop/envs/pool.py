@@ -67,6 +67,9 @@ class Worker:
         self.use = Use()
         self.cpu_before = 0.0
         """Its CPU seconds when it was lent."""
+        self.big = False
+        """Used too much memory at the last look. Only the second look counts: for a moment, a process that is being
+        started has all the memory of the one that starts it."""
         self.lost = ""
         """Why it is gone, if it is."""
         self._condemned = ""
@@ -335,17 +338,19 @@ class Pool:
 
     def look(self) -> None:
         """End the workers that use too much, and bury those that are lost."""
-        use = use_by_group() if self._workers else {}
-        for worker in list(self._workers):
+        workers = list(self._workers)  # before looking: one that is just being started still looks like this process
+        use = use_by_group() if workers else {}
+        for worker in workers:
             if worker.gone():
                 self._workers.discard(worker)
             worker.forget_log(above=_LOG)
-            worker.use = use.get(worker.pid, worker.use)
+            worker.use = use.get(worker.pid, Use())
             used, cpu = worker.use.bytes >> 20, worker.use.cpu - worker.cpu_before
-            if used > self._memory:
+            if used > self._memory and worker.big:
                 worker.condemn(f"the worker used {used} MB and env.worker_memory is {self._memory}")
             elif cpu > self._cpu:
                 worker.condemn(f"the attempt used {cpu:.0f} s of CPU and env.worker_cpu is {self._cpu:g}")
+            worker.big = used > self._memory
 
 
 def _watch(pool: "weakref.ref[Pool]") -> None:

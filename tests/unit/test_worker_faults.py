@@ -29,6 +29,7 @@ ERRORS = {
 
 def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
     """Two hundred episodes; nobody is abandoned."""
+    before = children().keys()
     where = pool(size=4, memory=150, options={"late": 4.0})
     what = rollouts(made(where), say=script(faults), step_seconds=2.0, enough=1.0)
     try:
@@ -48,9 +49,6 @@ def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
 def groups() -> tuple[list[Group], list[Group]]:
     """Without faults, and with ten of each kind."""
     return collection({}), collection(BAD)
-
-
-before = children().keys()
 
 
 def test_the_plan_is_as_it_should_be() -> None:

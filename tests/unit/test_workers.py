@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ from longloop.envs import trial
 from longloop.envs.crossroads import Crossroads
 from longloop.envs.errands.env import Errands
 from longloop.envs.guess import Guess
-from longloop.envs.pool import _BEGIN, _PACKAGE, Pool, WorkerLost
+from longloop.envs.pool import _BEGIN, _PACKAGE, Pool, Use, WorkerLost
 from longloop.envs.worker import packed
 from longloop.types import Message, Step, StopReason, UserError
 from tests.obedient import Fatal, Obedient, Picky, made, plain, pool, script
@@ -206,11 +207,43 @@ def test_a_worker_is_reused_and_replaced_after_so_many_attempts(workers: Any) ->
 def test_a_worker_that_has_grown_is_replaced(workers: Any) -> None:
     """In the middle of an attempt when it has all that it may have; after the attempt when it has half of it."""
     with pytest.raises(WorkerLost, match=r"the worker used \d+ MB and env.worker_memory is 200"):
-        answers(workers(memory=200), "leak")
+        answers(workers(memory=200), "hoard 230", "hang")
     where = workers(size=1, memory=200, options={"late": 1.0})
     first = answers(where, "say pid", "hoard 110", "late 0")[0]
     second = answers(where, "say pid", "hoard 1", "late 0")[0]
     assert first != second == answers(where, "say pid")[0]
+
+
+def test_a_worker_that_is_just_being_started_is_not_killed_for_the_trainers_memory(
+    workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it runs its own program it looks as big as whoever starts it."""
+    where = workers(memory=100)
+    where._watching = threading.current_thread()  # nobody else looks
+    born: list[Any] = []
+
+    def starting() -> dict[int, Use]:
+        """One is started meanwhile, and what was seen of it is of no use."""
+        if not born:
+            born.append(where._spawned())
+        return {born[0].pid: Use(bytes=1 << 40)}
+
+    monkeypatch.setattr("longloop.envs.pool.use_by_group", starting)
+    asyncio.run(_ready(where))
+    where.look()
+    (mine,) = (worker for worker in where._workers if worker is not born[0])
+    assert not born[0].big and not mine.big
+    where.look()
+    assert born[0].big and not born[0].gone(), "one look may still be wrong"
+    where.look()
+    with pytest.raises(WorkerLost, match="used 1048576 MB"):
+        asyncio.run(born[0].call("new", int))
+
+
+async def _ready(where: Pool) -> None:
+    env = made(where)()
+    await env.ready()
+    await env.finish()
 
 
 def test_an_attempt_may_use_so_much_cpu(workers: Any) -> None:
