@@ -48,7 +48,8 @@ class Environment(Protocol):
         ...
 
     # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
-    # do it; `baselines(task)`, Players by name who must not succeed; `splits`, the names of its splits.
+    # do it; `baselines(task)`, Players by name who must not succeed; `splits`, the names of its splits; `ready()`,
+    # awaited before its deadlines begin. How it is to be isolated, class attributes say (docs/new-environment.md).
 
 
 class Player(Protocol):

@@ -45,7 +45,9 @@ class Host:
 
     def load(self, environment: str, options: dict[str, Any], path: Sequence[str], data_limit: int) -> None:
         """Once, at first: the class, from `module:Class`."""
-        resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = data_limit if hard == resource.RLIM_INFINITY else min(data_limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         sys.path += [entry for entry in path if entry not in sys.path]
         module, _, name = environment.partition(":")
         self._class = getattr(importlib.import_module(module), name)

@@ -1,6 +1,7 @@
 """K attempts at each task, a bounded number at a time, without waiting for the last straggler."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ class GroupRollouts:
     def __init__(self, setting: Setting, name: str, *, abandon: bool = True, stored: Sequence[Group] = ()) -> None:
         self.setting = setting
         self.progress: Callable[[int, int], None] = lambda done, total: None
-        self.tell: Callable[[str], None] = lambda text: None
+        self.tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr)
         """Told of tasks that are set aside."""
         self._faults = Faults(setting.limits.faults, lambda text: self.tell(text))
         self._name = name
