@@ -248,6 +248,8 @@ class Pool:
         """An environment, by its number, in the worker that the running task has or in the next that is free."""
         task = asyncio.current_task()
         assert task is not None
+        for old in [old for old in self._lent if old.get_loop().is_closed()]:
+            self._take_back(old)  # nobody will finish what was left open there
         if task not in self._lent:
             await self._gate(task).acquire()
             self._lent[task] = None

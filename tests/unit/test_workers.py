@@ -153,6 +153,18 @@ def test_a_cancelled_attempt_gives_its_worker_back(workers: Any) -> None:
     assert len(where.pids) == 1
 
 
+def test_what_was_left_open_in_an_event_loop_that_is_over_does_not_keep_its_worker(workers: Any) -> None:
+    where = workers(size=1)
+
+    async def left_open() -> int:
+        env = made(where)()
+        await env.start(TASKS[0])
+        return int((await env.step(Message("assistant", "say pid"))).messages[0].content)
+
+    pids = [asyncio.run(left_open()) for _ in range(3)]
+    assert len(set(pids)) == 3 and where.pids == pids[2:]
+
+
 def test_a_straggler_is_given_up_and_its_worker_replaced(workers: Any) -> None:
     where = workers()
 
