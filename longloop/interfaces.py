@@ -5,7 +5,7 @@ Tensors appear only behind `Algorithm.loss` and inside learners and engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,13 +48,14 @@ class Environment(Protocol):
         ...
 
     # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
-    # do it; `baselines(task)`, Players by name who must not succeed; `splits`, the names of its splits.
+    # do it; `baselines(task)`, Players by name who must not succeed; `splits`, the names of its splits; `ready()`,
+    # awaited before its deadlines begin. How it is to be isolated, class attributes say (docs/new-environment.md).
 
 
 class Player(Protocol):
     """Someone who speaks text: an expert, a baseline, a person. Plays one attempt, seeing what an agent sees."""
 
-    def act(self, messages: Sequence[Message]) -> str:
+    def act(self, messages: Sequence[Message]) -> str | Awaitable[str]:
         """What to say to what just arrived; nothing when there is nothing more to do."""
         ...
 
