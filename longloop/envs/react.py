@@ -1,4 +1,8 @@
-"""How an agent writes a turn: a thought, then an action. Written and (tolerantly) read here, for all environments."""
+"""How an agent writes a turn: a thought, then an action. Written and (tolerantly) read here, for all environments.
+
+An action is code in a fence (`react`, `code_of`) or a line of text (`act`, `action_of`); some environments have actions
+of the form `name[argument]` (`call_of`). Nothing here raises, whatever the text: what cannot be read comes back empty.
+"""
 
 import re
 
@@ -6,6 +10,15 @@ _FENCE = re.compile(
     r"```(?:[ \t]*[\w+-]*[ \t]*\r?\n|[ \t]*(?:python|py)\b[ \t]*)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE
 )
 _THOUGHT = re.compile(r"\A\s*Thought:[^\n]*\n?", re.IGNORECASE)
+
+_MARKS = r"[ \t>*_#`-]*"
+_LABEL = re.compile(
+    rf"(?:^{_MARKS}(?i:(action|thought|observation))|\b(Action|Thought|Observation))[ \t]*\d*{_MARKS}:{_MARKS}",
+    re.MULTILINE,
+)
+_FENCE_LINE = re.compile(r"\s*```\w*\s*")
+_CALL = re.compile(r"(\w+)[ \t]*\[((?:[^\[\]]|\[[^\[\]]*\])*)\]?")
+_QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
 def react(thought: str, code: str) -> str:
@@ -17,3 +30,40 @@ def code_of(text: str) -> str:
     """The code of a turn: what stands in the first fence (closed or not); without one, all but the thought."""
     fence = _FENCE.search(text)
     return (fence.group(1) if fence else _THOUGHT.sub("", text)).strip("\n")
+
+
+def act(thought: str, action: str) -> str:
+    """A turn with a line of text as its action."""
+    return f"Thought: {thought}\nAction: {action}"
+
+
+def action_of(text: str) -> str:
+    """The action of a turn, in one line: what follows the first `Action:`; without one, the first line that is not the
+    thought. Empty when there is none."""
+    before, *parts = _LABEL.split("\n".join(text.splitlines()))
+    labelled = [((line or word).lower(), said) for line, word, said in zip(*[iter(parts)] * 3, strict=True)]
+    actions = [said for label, said in labelled if label == "action"]
+    beside = [said.partition("\n")[2] for label, said in labelled if label == "thought"]
+    for part in actions or [before, *beside]:
+        for line in part.splitlines():
+            if not _FENCE_LINE.fullmatch(line) and (bare := _bare(line)):
+                return bare
+    return ""
+
+
+def call_of(text: str) -> tuple[str, str]:
+    """The action of a turn as the (name, argument) of `name[argument]`, the name in small letters; ("", "") when it is
+    no such thing."""
+    call = _CALL.search(action_of(text))
+    return (call[1].lower(), _unquoted(call[2].strip())) if call else ("", "")
+
+
+def _bare(text: str) -> str:
+    """Without the marks of lists, quotations and code around it."""
+    while (bare := _unquoted(text.strip().strip("`*").lstrip(">").strip().removeprefix("- "))) != text:
+        text = bare
+    return bare
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].strip() if len(text) > 1 and _QUOTES.get(text[0]) == text[-1] else text
