@@ -50,7 +50,7 @@ class AppWorld:
 
     isolation: ClassVar = "venv"
     requires: ClassVar = (f"appworld=={VERSION}",)
-    after_install: ClassVar = (("appworld", "install"),)
+    prepare: ClassVar = (("appworld", "install"),)
     """Commands of the virtualenv, run after pip: this one unpacks the apps."""
     variables: ClassVar = ("APPWORLD_ROOT",)
     splits: ClassVar = ("train", "dev", "test_normal", "test_challenge")
@@ -58,6 +58,7 @@ class AppWorld:
     def __init__(self, data: str = "", hardest: int = 3, observation: int = 9000) -> None:
         self._data, self._observation = data, observation
         self._world: Any = None
+        _library(data)  # seconds, in a new process, that no step's deadline should pay for
 
     @classmethod
     def tasks(cls, split: str, data: str = "", hardest: int = 3, observation: int = 9000) -> Sequence[Task]:
@@ -180,4 +181,6 @@ def _library(data: str) -> Any:
             f"{version}: get it with `appworld download data --root FOLDER`."
         )
     library.update_root(home)
+    for app in importlib.import_module("appworld.apps").get_all_apps():
+        importlib.import_module(f"appworld.apps.{app}.apis")
     return library
