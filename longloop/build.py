@@ -3,6 +3,7 @@
 import functools
 import importlib
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longloop.algos import ALGOS
-from longloop.config import Config, nearest, options_for
+from longloop.config import Config, isolation, nearest, options_for
 from longloop.engines import ENGINES
-from longloop.envs import ENVS
+from longloop.envs import ENVS, virtualenv
 from longloop.envs.check import has_methods, tasks_of
+from longloop.envs.pool import Pool
+from longloop.envs.remote import remote
 from longloop.interfaces import Environment
 from longloop.types import Group, Task, Trajectory, UserError
 
@@ -55,22 +58,46 @@ def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
 
 @dataclass
 class World:
-    """The environment's class with its options, and its tasks."""
+    """The environment's class with its options, and its tasks. With a pool, both are only used in its workers."""
 
     environment: type
     options: dict[str, Any]
+    pool: Pool | None = None
 
     def make(self) -> Environment:
-        return self.environment(**self.options)
+        made: Any = self.environment(**self.options) if self.pool is None else remote(self.environment)(self.pool)
+        return made
 
     def tasks(self, split: str) -> list[Task]:
-        return tasks_of(self.environment, split, self.options)
+        return tasks_of(self.environment, split, self.options) if self.pool is None else self.pool.tasks(split)
 
 
 def world(config: Config) -> World:
     environment = named(config.env, ENVS, "env")
     has_methods(environment)
-    return World(environment, options_for(environment, config.env, "env"))
+    how, table = isolation(config.env)
+    options = options_for(environment, table, "env")
+    virtualenv.needs(config.env["name"], environment)
+    kind = how.isolation or getattr(environment, "isolation", "inline")
+    if kind == "inline":
+        return World(environment, options)
+    own = kind == "venv"
+    pool = Pool(
+        environment,
+        options,
+        python=virtualenv.python(config.env["name"], environment) if own else sys.executable,
+        path=[] if own else sys.path,
+        size=how.workers or os.cpu_count() or 1,
+        memory=how.worker_memory,
+        cpu=how.worker_cpu,
+        episodes=how.worker_episodes,
+    )
+    return World(environment, options, pool)
+
+
+def install_env(name: str, tell: Callable[[str], None]) -> Path:
+    """Build the virtualenv of an environment."""
+    return virtualenv.install(name, named({"name": name}, ENVS, "env"), tell)
 
 
 def algorithm(config: Config) -> Any:

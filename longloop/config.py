@@ -64,12 +64,30 @@ class RolloutConfig(Section):
     """Deadline of a whole episode."""
     concurrency: Count = 64
     """Episodes under way at once."""
+    faults: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Stop the run when more than this share of a hundred episodes failed for reasons that are not the agent's."""
     enough: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Stop waiting for stragglers when this share of all attempts is done ..."""
     least: Count = 4
     """... and at least this many of each task."""
     stop: list[str] = []
     """Strings that end an action besides the model's own end token."""
+
+
+class WorkerConfig(Section):
+    """How an environment is run. These settings stand in `[env]`, beside its own."""
+
+    isolation: Literal["", "inline", "process", "venv"] = ""
+    """In this process, in worker processes, or in workers with the environment's own virtualenv; empty: as its class
+    says, inline if it says nothing."""
+    workers: CountOrNone = 0
+    """Worker processes, and so attempts that are in the environment at once; 0 takes one for each core."""
+    worker_memory: Count = 4000
+    """MB that a worker and its processes may use. One that ends an attempt with half of it is replaced."""
+    worker_cpu: Positive = 1800.0
+    """Seconds of CPU that they may use for one attempt."""
+    worker_episodes: Count = 100
+    """Attempts after which a worker is replaced."""
 
 
 class LearnerConfig(Section):
@@ -160,6 +178,17 @@ def resolve(tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) ->
         return Config.model_validate(tree)
     except ValidationError as error:
         raise UserError(_explain(error, source, overrides)) from None
+
+
+def isolation(table: Mapping[str, Any]) -> tuple[WorkerConfig, dict[str, Any]]:
+    """What an `[env]` table says of how the environment is run, and the rest of it: the environment's own."""
+    ours = {key: value for key, value in table.items() if key in WorkerConfig.model_fields}
+    try:
+        how = WorkerConfig.model_validate(ours)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UserError(f"env.{problem['loc'][0]} = {problem['input']!r}: {problem['msg']}.") from None
+    return how, {key: value for key, value in table.items() if key not in ours}
 
 
 def options_for(target: Any, table: Mapping[str, Any], section: str, given: Iterable[str] = ()) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Tensors appear only behind `Algorithm.loss` and inside learners and engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,7 +54,7 @@ class Environment(Protocol):
 class Player(Protocol):
     """Someone who speaks text: an expert, a baseline, a person. Plays one attempt, seeing what an agent sees."""
 
-    def act(self, messages: Sequence[Message]) -> str:
+    def act(self, messages: Sequence[Message]) -> str | Awaitable[str]:
         """What to say to what just arrived; nothing when there is nothing more to do."""
         ...
 

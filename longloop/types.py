@@ -87,6 +87,7 @@ class StopReason(StrEnum):
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"
     PRACTISED = "practised"
+    SET_ASIDE = "set_aside"
 
     @property
     def scored(self) -> bool:
@@ -102,6 +103,7 @@ class StopReason(StrEnum):
             StopReason.TIMEOUT: "The environment or the episode overran its deadline; no reward was taken from it.",
             StopReason.CANCELLED: "The attempt was a straggler and was abandoned; no reward was taken from it.",
             StopReason.PRACTISED: "The agent acted once at a state of the expert's; no environment took part.",
+            StopReason.SET_ASIDE: "The environment had failed at the task too often; it was not tried again.",
         }[self]
 
 

@@ -46,6 +46,7 @@ def trained(config: Config, resume: Path | None) -> Run:
         try:
             with Progress(config.steps, run.folder / "logs" / "train.log", console) as progress:
                 parts.rollouts.progress = parts.evaluation.progress = progress.attempts
+                parts.rollouts.tell = parts.evaluation.tell = progress.note
                 asyncio.run(parts.run(run, progress))
         except KeyboardInterrupt:
             print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)

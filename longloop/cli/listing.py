@@ -32,7 +32,18 @@ def envs(name: str | None) -> None:
     if hasattr(world.environment, "scenarios"):
         console.print(_scenarios(world.environment.scenarios()))
     console.print()
-    console.print(floors(world))
+    isolation = getattr(world.environment, "isolation", "inline")
+    if isolation == "inline":
+        console.print(floors(world))
+        return
+    own = f"a virtualenv of its own (`longloop envs install {name}`)" if isolation == "venv" else "worker processes"
+    console.print(f"It runs in {own}. `longloop check {name}` shows what can be scored in it.", soft_wrap=True)
+
+
+def install_env(name: str) -> None:
+    from longloop.build import install_env
+
+    console.print(f"The virtualenv of {name} is {install_env(name, console.print)}.", soft_wrap=True)
 
 
 def algos(name: str | None) -> None:

@@ -130,11 +130,22 @@ def demos(
 
 
 @app.command()
-def envs(name: Annotated[str | None, typer.Argument(help="Show one in full.")] = None) -> None:
-    """List the environments, or show one: what it is, its options and splits."""
+def envs(
+    name: Annotated[str | None, typer.Argument(help="Show one in full; or `install`, and a name.")] = None,
+    which: Annotated[str | None, typer.Argument(help="The environment to install.", metavar="[NAME]")] = None,
+) -> None:
+    """List the environments, or show one: what it is, its options and splits.
+
+    `longloop envs install NAME` builds the virtualenv of an environment that has one of its own.
+    """
     from longloop.cli import listing
 
-    listing.envs(name)
+    if name != "install" and which is None:
+        listing.envs(name)
+    elif name == "install" and which is not None:
+        listing.install_env(which)
+    else:
+        raise UserError("Name one environment: `longloop envs NAME` shows it, `longloop envs install NAME` builds it.")
 
 
 @app.command()

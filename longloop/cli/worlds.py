@@ -13,6 +13,7 @@ from rich.table import Table
 from longloop.build import World
 from longloop.build import world as build_world
 from longloop.config import Config, override
+from longloop.envs.play import answered
 from longloop.envs.play import play as play_task
 from longloop.envs.trial import Score, repeats, scores, splits
 from longloop.types import Message, Task, UserError
@@ -91,7 +92,7 @@ class _Person:
     def __init__(self, expert: Any) -> None:
         self._expert = expert
 
-    def act(self, messages: Sequence[Message]) -> str:
+    async def act(self, messages: Sequence[Message]) -> str:
         _show(messages)
         lines: list[str] = []
         while True:
@@ -102,7 +103,8 @@ class _Person:
             if line == "/quit":
                 return ""
             if line == "/expert" and self._expert is not None:
-                console.print(self._expert.act(messages) or "(nothing more)", markup=False, style="cyan")
+                said = await answered(self._expert.act(messages))
+                console.print(said or "(nothing more)", markup=False, style="cyan")
             elif line or not lines:
                 lines += [line] if line else []
             else:

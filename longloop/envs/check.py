@@ -38,7 +38,12 @@ def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Tas
 
 
 def expect(method: str, answer: Any) -> Any:
-    """An environment's answer, with plain numbers and JSON values in it; TypeError if it is not what was promised."""
+    """An environment's answer, with plain numbers and JSON values in it, or a player's; TypeError if it is not what was
+    promised."""
+    if method == "act":
+        if not isinstance(answer, str):
+            raise TypeError(f"act() must return a text, but returned {_short(answer)}")
+        return answer
     if method == "start":
         if not answer or not _are_messages(answer):
             raise TypeError(f"start() must return a list with at least one Message, but returned {_short(answer)}")

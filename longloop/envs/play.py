@@ -21,17 +21,17 @@ class Played:
 async def play(env: Any, task: Task, player: Player, max_turns: int = 40) -> Played:
     """One attempt, from start to finish."""
     turns = 0
-    arrived: Sequence[Message] = await _answer(env.start(task))
+    arrived: Sequence[Message] = await answered(env.start(task))
     messages = list(arrived)
-    while turns < max_turns and (said := player.act(arrived)):
+    while turns < max_turns and (said := await answered(player.act(arrived))):
         turns += 1
         action = Message("assistant", said)
-        step = await _answer(env.step(action))
+        step = await answered(env.step(action))
         arrived = step.messages
         messages += [action, *arrived]
         if step.done:
             break
-    return Played(messages, turns, await _answer(env.finish()))
+    return Played(messages, turns, await answered(env.finish()))
 
 
 class Silent:
@@ -51,5 +51,6 @@ class Script:
         return next(self._lines, "")
 
 
-async def _answer(value: Any) -> Any:
+async def answered(value: Any) -> Any:
+    """What a method returned, also where it has to be awaited."""
     return await value if inspect.isawaitable(value) else value

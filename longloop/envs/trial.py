@@ -1,12 +1,13 @@
 """Trying an environment out: what its expert and its baselines score, and whether a repeated attempt is the same."""
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from longloop.envs.play import Played, Script, Silent, play
+from longloop.envs.play import Played, Script, Silent, answered, play
 from longloop.interfaces import Player
 from longloop.types import Task
 
@@ -41,17 +42,22 @@ async def scores(make: Callable[[], Any], tasks: Sequence[Task], *, expert: bool
     """Everyone who can play without a model, on every task: the expert, if there is one, and the baselines."""
     found: dict[str, Score] = {}
     for task in tasks:
-        for name, player in players(make, task, expert).items():
+        for number in itertools.count():
+            env = make()
+            everyone = await players(env, task, expert)
+            name, player = list(everyone.items())[number]
             began = time.perf_counter()
-            played = await play(make(), task, player)
+            played = await play(env, task, player)
             found.setdefault(name, Score()).add(task, played, time.perf_counter() - began)
+            if number + 1 == len(everyone):
+                break
     return found
 
 
-def players(make: Callable[[], Any], task: Task, expert: bool = True) -> dict[str, Player]:
-    env = make()
+async def players(env: Any, task: Task, expert: bool = True) -> dict[str, Player]:
+    """Who can play a task in this environment: where it lives in a worker, so do they."""
     known: dict[str, Player] = {"expert": env.expert(task)} if expert and hasattr(env, "expert") else {}
-    return known | (env.baselines(task) if hasattr(env, "baselines") else {"nothing": Silent()})
+    return known | (await answered(env.baselines(task)) if hasattr(env, "baselines") else {"nothing": Silent()})
 
 
 async def repeats(make: Callable[[], Any], task: Task) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from longloop.interfaces import Environment, Player
 from longloop.rollout.episode import Setting, run_episode
+from longloop.rollout.guard import Guarded, ready
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Sampled, Step, Task, Trajectory, UserError
@@ -57,8 +58,12 @@ class _Seat:
     """Where the expert sits: it watches as the environment and speaks as the engine."""
 
     def __init__(self, env: Environment, expert: Player, setting: Setting) -> None:
-        self._env, self._expert, self._chat = env, expert, setting.chat
+        self._env, self._expert, self._chat = env, Guarded(expert), setting.chat
+        self._seconds = setting.limits.step_seconds
         self._seen: Sequence[Message] = ()
+
+    async def ready(self) -> None:
+        await ready(self._env)
 
     def start(self, task: Task) -> Any:
         return self._watch(self._env.start(task))
@@ -70,7 +75,7 @@ class _Seat:
         return self._env.finish()
 
     async def sample(self, ids: Sequence[int], **_: Any) -> Sampled:
-        return _said(self._chat, self._expert.act(self._seen))
+        return _said(self._chat, await self._expert.call("act", (self._seen,), self._seconds))
 
     def _watch(self, answer: Any) -> Any:
         if inspect.isawaitable(answer):

@@ -50,6 +50,7 @@ async def run_episode(
     judged = False
     try:
         env = Guarded(setting.make())
+        await env.ready()
     except (Exception, SystemExit) as raised:
         error = f"the constructor raised {type(raised).__name__}: {raised}"
         return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from longloop.rollout.demos import demonstrate, retold
 from longloop.rollout.episode import STRAGGLER, Setting, run_episode
+from longloop.rollout.faults import Faults
 from longloop.rollout.practice import practise
 from longloop.rollout.tree import grow
 from longloop.types import Group, StopReason, Task, Trajectory
@@ -21,6 +22,9 @@ class GroupRollouts:
     def __init__(self, setting: Setting, name: str, *, abandon: bool = True, stored: Sequence[Group] = ()) -> None:
         self.setting = setting
         self.progress: Callable[[int, int], None] = lambda done, total: None
+        self.tell: Callable[[str], None] = lambda text: None
+        """Told of tasks that are set aside."""
+        self._faults = Faults(setting.limits.faults, lambda text: self.tell(text))
         self._name = name
         self._abandon = abandon
         self._stored = {group.task.id: group for group in stored}
@@ -43,9 +47,12 @@ class GroupRollouts:
         async def attempt(place: int, number: int) -> Trajectory:
             try:
                 async with gate:
+                    if aside := self._faults.instead(tasks[place], number):
+                        return self._faults.note(aside)
                     session = f"{self._name}/{seed + place}/{number}"
                     setting = settings[number % len(settings)]
-                    return await run_episode(setting, tasks[place], number, session, abandoned)
+                    one = await run_episode(setting, tasks[place], number, session, abandoned)
+                    return self._faults.note(one)
             except asyncio.CancelledError:
                 if not abandoned.is_set():
                     raise
@@ -73,7 +80,10 @@ class GroupRollouts:
 
         async def one(place: int) -> Group:
             async with gate:
-                return await grow(self.setting, tasks[place], f"{self._name}/{seed + place}", attempts, explore)
+                if aside := self._faults.instead(tasks[place], 0):
+                    return Group(tasks[place], (self._faults.note(aside),))
+                group = await grow(self.setting, tasks[place], f"{self._name}/{seed + place}", attempts, explore)
+                return Group(group.task, tuple(map(self._faults.note, group.trajectories)))
 
         growing = [asyncio.create_task(one(place)) for place in range(len(tasks))]
         try:
@@ -91,7 +101,7 @@ class GroupRollouts:
                 stored = self._stored.pop(task.id).trajectories
                 self._shown[task.id] = tuple(retold(self.setting.chat, trajectory) for trajectory in stored)
             elif task.id not in self._shown:
-                self._shown[task.id] = (await demonstrate(self.setting, task),)
+                self._shown[task.id] = (self._faults.note(await demonstrate(self.setting, task)),)
             self.progress(number + 1, len(tasks))
         return [Group(task, self._shown[task.id]) for task in tasks]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from longloop.envs.check import expect
-from longloop.interfaces import Environment
+from longloop.interfaces import Environment, Player
 from longloop.types import StopReason
 
 
@@ -21,11 +21,18 @@ class Fault(Exception):
 
 
 class Guarded:
-    """An environment behind its deadline. A call that is given up goes on in its thread; no other begins beside it."""
+    """An environment behind its deadline. A call that is given up goes on in its thread; no other begins beside it.
 
-    def __init__(self, env: Environment) -> None:
-        self._env = env
+    An expert fails in the same ways, and is called in the same way.
+    """
+
+    def __init__(self, env: Environment | Player) -> None:
+        self._env: Any = env
         self._inside = threading.Lock()
+
+    async def ready(self) -> None:
+        """Wait for what it needs before its time begins to count: a free worker, where it lives in one."""
+        await ready(self._env)
 
     async def call(self, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
         """A method's answer. A plain function runs in a thread, so that it, too, has a deadline."""
@@ -63,6 +70,11 @@ class Guarded:
     def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self._inside:
             return function(*arguments)
+
+
+async def ready(env: Any) -> None:
+    if hasattr(env, "ready"):
+        await env.ready()
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 
 from longloop.interfaces import Environment
 from longloop.rollout.episode import Setting, run_episode
-from longloop.rollout.guard import Guarded
+from longloop.rollout.guard import Guarded, ready
 from longloop.types import Group, Message, Sampled, Step, Task, Trajectory, UserError
 
 _WIDTH = 2
@@ -121,11 +121,15 @@ class _Seat:
         self.reached: _Node | None = None
         """The first new node."""
 
+    async def ready(self) -> None:
+        if self._node.env is None:
+            self._env = self._node.fresh.pop() if self._node.fresh else self._setting.make()
+            await ready(self._env)
+
     def start(self, task: Task) -> Any:
         if self._node.env is not None:
-            self._env = self._node.env.fork()
-            return self._node.opening
-        self._env = self._node.fresh.pop() if self._node.fresh else self._setting.make()
+            return self._then(self._node.env.fork(), self._copied)
+        assert self._env is not None
         return self._then(self._env.start(task), self._opened)
 
     def step(self, action: Message) -> Any:
@@ -150,19 +154,28 @@ class _Seat:
 
     def release(self) -> None: ...
 
+    def _copied(self, env: Environment) -> Sequence[Message]:
+        self._env = env
+        return self._node.opening
+
     def _opened(self, messages: Sequence[Message]) -> Sequence[Message]:
         self._node.opening = messages
         return messages
 
-    def _stepped(self, step: Step) -> Step:
-        if self.reached is None and isinstance(step, Step):
-            assert self._sampled is not None
-            copy = None if step.done else self._env.fork()  # type: ignore[union-attr]
-            self.reached = _Node(self._node.opening, (*self._node.played, (self._sampled, step)), copy)
+    def _stepped(self, step: Step) -> Any:
+        if self.reached is not None or not isinstance(step, Step):
+            return step
+        copy = None if step.done else self._env.fork()  # type: ignore[union-attr]
+        return self._then(copy, partial(self._reach, step))
+
+    def _reach(self, step: Step, copy: Any) -> Step:
+        assert self._sampled is not None
+        self.reached = _Node(self._node.opening, (*self._node.played, (self._sampled, step)), copy)
         return step
 
     def _then(self, answer: Any, what: Any) -> Any:
         return self._later(answer, what) if inspect.isawaitable(answer) else what(answer)
 
     async def _later(self, answer: Awaitable[Any], what: Any) -> Any:
-        return what(await answer)
+        answer = what(await answer)
+        return await answer if inspect.isawaitable(answer) else answer

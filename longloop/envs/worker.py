@@ -1,0 +1,142 @@
+"""The worker's side: a process in which an environment lives, and the frames that it is spoken to with.
+
+It may run in the environment's own virtualenv, so nothing is imported here but the standard library and what longloop
+itself needs no package for. A frame is four bytes of length (big-endian), then so many bytes of JSON; nothing is ever
+unpickled. Every request has a number, `id`, and its answer the same; docs/reliability.md lists the calls. The worker
+ends, with every process it started, when the other end of the pipe is closed.
+"""
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from longloop.envs.check import expect, tasks_of
+from longloop.types import Message, Task
+
+LONGEST = 1 << 27
+"""Bytes of a frame. A length beyond it is none: any text that strays onto the pipe reads as a longer one."""
+
+
+def packed(content: dict[str, Any]) -> bytes:
+    """A frame."""
+    body = json.dumps(content).encode()
+    return len(body).to_bytes(4) + body
+
+
+class Host:
+    """What lives in the worker: environments and players, by number. Its public methods are the calls."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._envs: dict[int, Any] = {}
+        self._players: dict[int, Any] = {}
+        self._made = 0
+
+    def load(self, environment: str, options: dict[str, Any], path: Sequence[str], data_limit: int) -> None:
+        """Once, at first: the class, from `module:Class`."""
+        resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
+        sys.path += [entry for entry in path if entry not in sys.path]
+        module, _, name = environment.partition(":")
+        self._class = getattr(importlib.import_module(module), name)
+        self._options = options
+
+    def tasks(self, split: str) -> list[dict[str, Any]]:
+        return [asdict(task) for task in tasks_of(self._class, split, self._options)]
+
+    def new(self) -> int:
+        return self._kept(self._envs, self._class(**self._options))
+
+    def start(self, env: int, task: dict[str, Any]) -> Any:
+        return [asdict(message) for message in self._asked("start", env, Task(**task))]
+
+    def step(self, env: int, action: str) -> Any:
+        return asdict(self._asked("step", env, Message("assistant", action)))
+
+    def finish(self, env: int) -> Any:
+        try:
+            return asdict(self._asked("finish", env))
+        finally:
+            del self._envs[env]
+            if not self._envs:
+                self._players.clear()
+
+    def fork(self, env: int) -> int:
+        return self._kept(self._envs, self._answer(self._envs[env].fork()))
+
+    def expert(self, env: int, task: dict[str, Any]) -> int:
+        return self._kept(self._players, self._answer(self._envs[env].expert(Task(**task))))
+
+    def baselines(self, env: int, task: dict[str, Any]) -> dict[str, int]:
+        players = self._answer(self._envs[env].baselines(Task(**task)))
+        return {name: self._kept(self._players, player) for name, player in players.items()}
+
+    def act(self, player: int, messages: Sequence[dict[str, Any]]) -> str:
+        said = self._players[player].act([Message(**message) for message in messages])
+        return expect("act", self._answer(said))
+
+    def _asked(self, method: str, env: int, *arguments: Any) -> Any:
+        return expect(method, self._answer(getattr(self._envs[env], method)(*arguments)))
+
+    def _answer(self, value: Any) -> Any:
+        """What a method returned, also where it has to be awaited."""
+
+        async def awaited() -> Any:
+            return await value
+
+        return self._loop.run_until_complete(awaited()) if inspect.isawaitable(value) else value
+
+    def _kept(self, where: dict[int, Any], thing: Any) -> int:
+        self._made += 1
+        where[self._made] = thing
+        return self._made
+
+
+CALLS = [name for name in vars(Host) if not name.startswith("_")]
+
+
+def serve(descriptor: int) -> None:
+    """Answer requests until the pipe is closed. Whatever is printed goes to the log that is stdout and stderr."""
+    os.set_inheritable(descriptor, False)
+    pipe = socket.socket(fileno=descriptor)
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    host = Host()
+    while header := _read(pipe, 4):
+        request = json.loads(_read(pipe, int.from_bytes(header)))
+        number, call = request.pop("id"), request.pop("call")
+        if call not in CALLS:
+            raise ValueError(f"no such call: {call!r}")
+        try:
+            answer = {"id": number, "value": getattr(host, call)(**request)}
+        except BaseException as error:  # whatever an environment does, also when it wants to exit
+            answer = {"id": number, "error": type(error).__name__, "text": str(error)}
+        pipe.sendall(packed(answer))
+
+
+def _read(pipe: socket.socket, size: int) -> bytes:
+    """So many bytes; none at the end."""
+    found = bytearray()
+    while len(found) < size:
+        part = pipe.recv(min(size - len(found), 1 << 20))
+        if not part:
+            return b""
+        found += part
+    return bytes(found)
+
+
+def _end_with(pipe: socket.socket) -> None:
+    """Nothing survives the trainer, not even what is in the middle of a step."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLRDHUP)
+    poll.poll()
+    os.killpg(os.getpid(), signal.SIGKILL)
