@@ -37,8 +37,6 @@ explains an API. Most need an access_token, which apis.<app>.login(username=...,
 the email address (the phone's is the phone number), and apis.supervisor.show_account_passwords() has the passwords. \
 Long lists come in pages. Decide everything yourself. At the end call apis.supervisor.complete_task(), with answer=... \
 if something was asked."""
-_CODE_SECONDS = 30
-"""How long a turn's code may run before it is interrupted."""
 _RUN = "longloop"
 """What the library calls an experiment: the name of a folder."""
 
@@ -46,7 +44,8 @@ _RUN = "longloop"
 class AppWorld:
     """`data` is the folder that holds AppWorld's `data`; `hardest` leaves out the tasks of a higher difficulty (LOOP
     trains on those up to 2 of 3); `observation` is how many characters of what a turn printed the agent sees: three for
-    each of LOOP's 3,000 tokens, since an environment has no tokenizer."""
+    each of LOOP's 3,000 tokens, since an environment has no tokenizer; `code_seconds` is how long a turn's code may run
+    before it is interrupted, and must be well below rollout.step_seconds."""
 
     isolation: ClassVar = "venv"
     requires: ClassVar = (f"appworld=={VERSION}",)
@@ -55,13 +54,15 @@ class AppWorld:
     variables: ClassVar = ("APPWORLD_ROOT",)
     splits: ClassVar = ("train", "dev", "test_normal", "test_challenge")
 
-    def __init__(self, data: str = "", hardest: int = 3, observation: int = 9000) -> None:
-        self._data, self._observation = data, observation
+    def __init__(self, data: str = "", hardest: int = 3, observation: int = 9000, code_seconds: int = 30) -> None:
+        self._data, self._observation, self._seconds = data, observation, code_seconds
         self._world: Any = None
         _library(data)  # seconds, in a new process, that no step's deadline should pay for
 
     @classmethod
-    def tasks(cls, split: str, data: str = "", hardest: int = 3, observation: int = 9000) -> Sequence[Task]:
+    def tasks(
+        cls, split: str, data: str = "", hardest: int = 3, observation: int = 9000, code_seconds: int = 30
+    ) -> Sequence[Task]:
         folder = _folder(data)
         if not (folder / "datasets" / f"{split}.txt").is_file():
             return []
@@ -74,8 +75,7 @@ class AppWorld:
 
     def start(self, task: Task) -> Sequence[Message]:
         # The library interrupts code by a signal, which only a main thread gets.
-        timed = threading.current_thread() is threading.main_thread()
-        seconds = _CODE_SECONDS if timed else None
+        seconds = self._seconds if threading.current_thread() is threading.main_thread() else None
         self._world = _library(self._data).AppWorld(task.id, experiment_name=_RUN, timeout_seconds=seconds)
         who = self._world.task.supervisor
         opening = (
