@@ -7,4 +7,6 @@ ENVS = {
     "crossroads": "longloop.envs.crossroads:Crossroads",
     "webshop": "longloop.envs.webshop.env:WebShop",
     "multihop_qa": "longloop.envs.multihop_qa:MultihopQA",
+    "appworld": "longloop.envs.appworld:AppWorld",
+    "mind2web": "longloop.envs.mind2web:Mind2Web",
 }
