@@ -32,7 +32,13 @@ def envs(name: str | None) -> None:
     if hasattr(world.environment, "scenarios"):
         console.print(_scenarios(world.environment.scenarios()))
     console.print()
-    console.print(floors(world))
+    if getattr(world.environment, "isolation", "inline") != "inline":
+        console.print(f"`longloop check {name}` measures what it pays to its expert, and to those who know nothing.")
+        return
+    try:
+        console.print(floors(world))
+    except UserError as error:
+        console.print(str(error), markup=False)  # it needs a setting
 
 
 def algos(name: str | None) -> None:
