@@ -16,7 +16,7 @@ from longloop.build import world as build_world
 from longloop.config import Config, override
 from longloop.envs.check import NoTasks
 from longloop.envs.play import play as play_task
-from longloop.envs.trial import Score, repeats, resident, scores, splits, spread, violations
+from longloop.envs.trial import Score, resident, scores, splits, spread, violations
 from longloop.types import Message, Task, UserError
 
 console = Console(highlight=False)
@@ -30,10 +30,9 @@ def check(name: str, options: list[str], seeds: int, most: int, seconds: float) 
     found = _found(world)
     if not found:
         raise UserError(f"{name} has no tasks in any split.")
-    for task in [tasks[0] for tasks in found.values()]:
-        faults += asyncio.run(violations(world.make, task))
-        if getattr(world.environment, "deterministic", True) and not asyncio.run(repeats(world.make, task)):
-            faults.append(f"{task.id}: the same actions met other answers or another score the second time.")
+    repeatable = getattr(world.environment, "deterministic", True)
+    for tasks in found.values():
+        faults += asyncio.run(violations(world.make, tasks[0], repeatable))
     results = {
         split: asyncio.run(scores(world.make, spread(tasks)[: most or None], seconds=seconds / len(found)))
         for split, tasks in track(found.items(), "playing", console=console, transient=True)

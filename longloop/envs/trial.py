@@ -101,8 +101,8 @@ async def repeats(make: Callable[[], Any], task: Task) -> bool:
     return first == again
 
 
-async def violations(make: Callable[[], Any], task: Task) -> list[str]:
-    """What of the contract a task's data and the answers to malformed actions break."""
+async def violations(make: Callable[[], Any], task: Task, repeatable: bool = True) -> list[str]:
+    """What of the contract a task's data, the answers to malformed actions, or a repeated attempt break."""
     broken = []
     try:
         if json.loads(json.dumps(task.data)) != task.data:
@@ -115,6 +115,9 @@ async def violations(make: Callable[[], Any], task: Task) -> list[str]:
         raise
     except Exception as error:
         broken.append(f"{task.id}: any text is an action, but a malformed one met {type(error).__name__}: {error}.")
+    else:
+        if repeatable and not await repeats(make, task):
+            broken.append(f"{task.id}: the same actions met other answers or another score the second time.")
     return broken
 
 
@@ -125,18 +128,13 @@ def splits(environment: type) -> tuple[str, ...]:
 
 def resident() -> int:
     """Bytes of memory in use by this process and all that descend from it; 0 where there is no /proc to tell."""
-    children: dict[int, list[int]] = {}
-    pages: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            pages[int(entry.name)] = int((entry / "statm").read_text().split()[1])
-        except (OSError, IndexError):
-            continue  # it has ended meanwhile
-        children.setdefault(parent, []).append(int(entry.name))
-    found, waiting = 0, [os.getpid()]
+    pages, waiting = 0, [str(os.getpid())]
     while waiting:
-        process = waiting.pop()
-        found += pages.get(process, 0)
-        waiting += children.get(process, [])
-    return found * os.sysconf("SC_PAGE_SIZE")
+        process = Path("/proc", waiting.pop())
+        try:
+            pages += int((process / "statm").read_text().split()[1])
+            for children in process.glob("task/*/children"):
+                waiting += children.read_text().split()
+        except OSError:
+            continue  # it has ended meanwhile
+    return pages * os.sysconf("SC_PAGE_SIZE")
