@@ -1,7 +1,8 @@
 """A simulator on a Java virtual machine: started once for the whole process, and taken by one attempt after the other.
 
 Starting a JVM takes seconds, so the next attempt gets the one that is there. It holds one game at a time: who takes it
-ends the game of whoever had it. A machine that died is replaced when the next attempt begins.
+ends the game of whoever had it. What is asked besides, such as how a task is done, is asked of a second interface of
+the simulator, so that no game is disturbed. A machine that died is replaced when the next attempt begins.
 """
 
 import contextlib
@@ -25,28 +26,28 @@ simulator's sets, and with it what it shows and does, would change from one star
 
 class Machine:
     def __init__(self, name: str, launch: Callable[[], Any]) -> None:
-        """`launch` imports and makes the simulator of the environment `name`, which talks to its JVM through py4j."""
+        """`launch` makes the simulator of the environment `name`, which talks to its JVM through py4j."""
         self._name, self._launch = name, launch
         self._simulator: Any = None
         self._holder: object = None
 
     def take(self, holder: object) -> Any:
         """The simulator, for this holder alone."""
-        if self._simulator is None or self._simulator._gateway.java_process.poll() is not None:
-            self._simulator = self._start()
+        simulator = self.running()
         self._holder = holder
+        return simulator
+
+    def running(self) -> Any:
+        """The simulator, for whoever does not touch its game."""
+        if self._simulator is None or self._simulator._gateway.java_process.poll() is not None:
+            self._simulator, self._holder = self._start(), None
         return self._simulator
 
     def of(self, holder: object) -> Any:
         """The simulator, if it is still the holder's."""
         if self._holder is not holder:
-            raise RuntimeError(f"{self._name} plays one attempt at a time in a process, and another one has begun")
+            raise RuntimeError(f"{self._name} plays one attempt at a time in a process, and this one's game is gone")
         return self._simulator
-
-    @property
-    def process(self) -> int | None:
-        """The process id of the JVM, once it runs."""
-        return self._simulator and self._simulator._gateway.java_process.pid
 
     def _start(self) -> Any:
         if shutil.which("java") is None:

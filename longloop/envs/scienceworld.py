@@ -38,7 +38,9 @@ _TELEPORT = ("easy", "teleportAction")
 
 
 def _launch() -> Any:
-    return importlib.import_module("scienceworld").ScienceWorldEnv("")
+    simulator = importlib.import_module("scienceworld").ScienceWorldEnv("")
+    simulator.aside = simulator._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+    return simulator
 
 
 _MACHINE = Machine("scienceworld", _launch)
@@ -111,15 +113,15 @@ def _score(server: Any) -> int:
 
 @functools.lru_cache(maxsize=10_000)
 def _gold(kind: str, number: int, simplification: str) -> tuple[str, ...]:
-    simulator = _MACHINE.take(None)
-    simulator.load(kind, number, simplification, generateGoldPath=True)
-    return tuple(simulator.get_gold_action_sequence())
+    server = _MACHINE.running().aside
+    server.load(kind, number, simplification, True)
+    return tuple(server.getGoldActionSequence())
 
 
 @functools.cache
 def _variations() -> dict[str, list[tuple[str, int]]]:
     """Split -> every (kind of task, variation) in it."""
-    server = _MACHINE.take(None).server
+    server = _MACHINE.running().aside
     found: dict[str, list[tuple[str, int]]] = {"train": [], "dev": [], "test": []}
     for kind in server.getTaskNames():
         server.load(kind, 0, "", False)
@@ -129,7 +131,7 @@ def _variations() -> dict[str, list[tuple[str, int]]]:
 
 
 def _check(simplification: str) -> None:
-    known = ["easy", *_MACHINE.take(None).get_possible_simplifications()]
+    known = ["easy", *_MACHINE.running().get_possible_simplifications()]
     for word in filter(None, simplification.split(",")):
         if word not in known:
             raise UserError(f"env.simplification: there is no {word!r}. Known are {', '.join(known)}.")

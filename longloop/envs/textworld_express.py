@@ -29,7 +29,9 @@ OBJ, read OBJ, examine OBJ, cook OBJ in OBJ, slice OBJ, eat OBJ."""
 
 
 def _launch() -> Any:
-    return importlib.import_module("textworld_express").TextWorldExpressEnv()
+    simulator = importlib.import_module("textworld_express").TextWorldExpressEnv()
+    simulator.aside = simulator._gateway.jvm.textworldexpress.runtime.PythonInterface()
+    return simulator
 
 
 _MACHINE = Machine("textworld_express", _launch)
@@ -52,12 +54,10 @@ class TextWorldExpress:
     def tasks(cls, split: str, game: str = "coin", params: str = "", steps: int = 0) -> Sequence[Task]:
         if split not in ("train", "dev", "test"):
             return []
-        simulator = _MACHINE.take(None)
-        try:
-            simulator.load(game, params)
-        except ValueError as error:
-            raise UserError(f"env.game = {game!r}, env.params = {params!r}: {str(error).strip()}") from error
-        seeds = getattr(simulator.server, f"getSeeds{split.title()}")()
+        server = _MACHINE.running().aside
+        if complaint := server.load(game, params):
+            raise UserError(f"env.game = {game!r}, env.params = {params!r}: {complaint.strip()}")
+        seeds = getattr(server, f"getSeeds{split.title()}")()
         return [Task(f"{game}/{seed}", split, {"seed": seed}) for seed in seeds]
 
     def start(self, task: Task) -> Sequence[Message]:
@@ -95,7 +95,7 @@ class TextWorldExpress:
 
 @functools.lru_cache(maxsize=10_000)
 def _gold(game: str, params: str, seed: int, split: str) -> tuple[str, ...]:
-    simulator = _MACHINE.take(None)
-    simulator.load(game, params)
-    simulator.server.generateNewGameJSON(seed, split, True)
-    return tuple(simulator.server.getGoldActionSequence())
+    server = _MACHINE.running().aside
+    server.load(game, params)
+    server.generateNewGameJSON(seed, split, True)
+    return tuple(server.getGoldActionSequence())

@@ -32,7 +32,10 @@ def test_one_machine_serves_all_until_it_dies(java):
         machine.of("a")
     first._gateway.java_process.kill()
     first._gateway.java_process.wait()
-    second = machine.take("c")
+    second = machine.running()
+    with pytest.raises(RuntimeError, match="game is gone"):
+        machine.of("b")
+    assert machine.take("c") is second
     assert second is not first and second._gateway.java_process.poll() is None
     second._gateway.java_process.kill()
     second._gateway.java_process.wait()

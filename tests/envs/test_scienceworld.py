@@ -1,6 +1,7 @@
 """ScienceWorld, the real one: in this Python if the package is there, else in the environment's own virtualenv."""
 
 import asyncio
+import functools
 import json
 import lzma
 from pathlib import Path
@@ -134,3 +135,18 @@ def test_any_text_is_an_action(place):
     assert asyncio.run(violations(place.make, task("boil", 0))) == []
     played = attempt(place, task("boil", 0), "Thought: hm\nAction: gobble")
     assert played.messages[-1].content == "No known action matches that input."
+
+
+class Late:
+    """An expert who is only called when the game has begun, as one in a worker is."""
+
+    def __init__(self, env, task):
+        self._called = functools.cache(lambda: env.expert(task))
+
+    def act(self, messages):
+        return self._called().act(messages)
+
+
+def test_an_expert_may_come_late(place):
+    env, where = place.make(), task("find-plant", 5)
+    assert asyncio.run(play(env, where, Late(env, where))).outcome.success

@@ -1,6 +1,7 @@
 """TextWorldExpress, the real one: in this Python if the package is there, else in its own virtualenv."""
 
 import asyncio
+import functools
 
 import pytest
 
@@ -85,3 +86,19 @@ def test_bad_options_are_refused(options, complaint):
 def test_any_text_is_an_action():
     place = world()
     assert asyncio.run(violations(place.make, place.tasks("train")[0])) == []
+
+
+class Late:
+    """An expert who is only called when the game has begun, as one in a worker is."""
+
+    def __init__(self, env, task):
+        self._called = functools.cache(lambda: env.expert(task))
+
+    def act(self, messages):
+        return self._called().act(messages)
+
+
+def test_an_expert_may_come_late():
+    place = world(game="twc")
+    env, task = place.make(), place.tasks("train")[3]
+    assert asyncio.run(play(env, task, Late(env, task))).outcome.success
