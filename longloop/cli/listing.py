@@ -33,11 +33,14 @@ def envs(name: str | None) -> None:
         console.print(_scenarios(world.environment.scenarios()))
     console.print()
     isolation = getattr(world.environment, "isolation", "inline")
-    if isolation == "inline":
-        console.print(floors(world))
+    if isolation != "inline":
+        own = f"a virtualenv of its own (`longloop envs install {name}`)" if isolation == "venv" else "worker processes"
+        console.print(f"It runs in {own}. `longloop check {name}` shows what can be scored in it.", soft_wrap=True)
         return
-    own = f"a virtualenv of its own (`longloop envs install {name}`)" if isolation == "venv" else "worker processes"
-    console.print(f"It runs in {own}. `longloop check {name}` shows what can be scored in it.", soft_wrap=True)
+    try:
+        console.print(floors(world))
+    except UserError as error:
+        console.print(str(error), markup=False, soft_wrap=True)  # it needs a setting
 
 
 def install_env(name: str) -> None:

@@ -211,14 +211,20 @@ def check(
     env: Annotated[str, typer.Argument(help="An environment's name, or `module:Class`.")],
     options: Annotated[list[str] | None, typer.Argument(help="Its options, as `key=value`.")] = None,
     seeds: Annotated[int, typer.Option(help="Further worlds per scenario, where an environment can make them.")] = 20,
+    tasks: Annotated[int, typer.Option(min=0, help="Tasks of each split, spread evenly over it; 0 for all.")] = 0,
+    seconds: Annotated[float, typer.Option(min=0, help="Begin no further task after so long a time of playing.")] = 60,
 ) -> None:
     """Find out whether an environment is sound: do its experts succeed, and do idlers and vandals never?
 
-    Plays every task of every split without a model. `longloop check errands`
+    Plays the tasks of every split without a model, and shows what each player scores, how fast, in how much memory.
+
+    `longloop check errands`
+
+    `longloop check scienceworld simplification=teleportAction --tasks 20 --seconds 600`
     """
     from longloop.cli import worlds
 
-    worlds.check(env, options or [], seeds)
+    worlds.check(env, options or [], seeds, tasks, seconds)
 
 
 @app.command()

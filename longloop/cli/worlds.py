@@ -1,8 +1,9 @@
 """What `check` and `play` do: an environment without a model in it."""
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -13,38 +14,38 @@ from rich.table import Table
 from longloop.build import World
 from longloop.build import world as build_world
 from longloop.config import Config, override
+from longloop.envs.check import NoTasks
 from longloop.envs.play import answered
 from longloop.envs.play import play as play_task
-from longloop.envs.trial import Score, repeats, scores, splits
+from longloop.envs.trial import Score, resident, scores, splits, spread, violations
 from longloop.types import Message, Task, UserError
 
 console = Console(highlight=False)
 
 
-def check(name: str, options: list[str], seeds: int) -> None:
+def check(name: str, options: list[str], seeds: int, most: int, seconds: float) -> None:
     """Play every split with everyone who needs no model; stop with an error when something is not as it should be."""
+    before = resident()
     world = _world(name, options)
     faults: list[str] = []
-    found = {split: tasks for split in splits(world.environment) if (tasks := _tasks(world, split))}
+    found = _found(world)
     if not found:
         raise UserError(f"{name} has no tasks in any split.")
-    some = [tasks[0] for tasks in found.values()]
-    for task in some:
-        if not asyncio.run(repeats(world.make, task)):
-            faults.append(f"{task.id}: the same actions met other answers or another score the second time.")
+    repeatable = getattr(world.environment, "deterministic", True)
+    for tasks in found.values():
+        faults += asyncio.run(violations(world.make, tasks[0], repeatable))
     results = {
-        split: asyncio.run(scores(world.make, tasks))
+        split: asyncio.run(scores(world.make, spread(tasks)[: most or None], seconds=seconds / len(found)))
         for split, tasks in track(found.items(), "playing", console=console, transient=True)
     }
-    console.print(_scores_table(results, {split: len(tasks) for split, tasks in found.items()}))
-    for by_player in results.values():
-        for player, score in by_player.items():
-            wrong = score.failures if player == "expert" else score.successes
-            faults += [f"{task}: {player} {'fails' if player == 'expert' else 'succeeds'}." for task in wrong]
-    expert = [by_player["expert"] for by_player in results.values() if "expert" in by_player]
-    if expert:
-        steps, seconds = sum(s.steps for s in expert), sum(s.seconds for s in expert)
-        console.print(f"\n{steps} expert turns in {seconds:.1f} s: {steps / seconds:.0f} a second, starting included.")
+    sizes = {split: len(tasks) for split, tasks in found.items()}
+    console.print(_scores_table(results, sizes))
+    if any(_played(by_player) < sizes[split] for split, by_player in results.items()):
+        console.print("A sample, spread evenly over each split; --seconds and --tasks set how large.", style="dim")
+    console.print()
+    console.print(_cost_table(results, before))
+    lucky = getattr(world.environment, "lucky", ())
+    faults += [fault for by_player in results.values() for fault in _faults(by_player, lucky)]
     if hasattr(world.environment, "audit"):
         for line in world.environment.audit(
             seeds, lambda items: track(items, "auditing", console=console, transient=True)
@@ -62,7 +63,7 @@ def check(name: str, options: list[str], seeds: int) -> None:
 
 def floors(world: World) -> Table:
     """What baselines score on every split, for `longloop envs NAME`."""
-    found = {split: tasks for split in splits(world.environment) if (tasks := _tasks(world, split))}
+    found = _found(world)
     results = {split: asyncio.run(scores(world.make, tasks, expert=False)) for split, tasks in found.items()}
     return _scores_table(results, {split: len(tasks) for split, tasks in found.items()})
 
@@ -124,11 +125,29 @@ def _world(name: str, options: list[str]) -> World:
     return build_world(Config.model_validate(tree))
 
 
-def _tasks(world: World, split: str) -> list[Task]:
-    try:
-        return world.tasks(split)
-    except UserError:
-        return []  # a split it does not have
+def _found(world: World) -> dict[str, list[Task]]:
+    """The tasks of each split that has any."""
+    found = {}
+    for split in splits(world.environment):
+        with contextlib.suppress(NoTasks):
+            found[split] = world.tasks(split)
+    return found
+
+
+def _faults(by_player: dict[str, Score], lucky: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the scores of a split: the expert must succeed, others must not, unless by chance."""
+    for player, score in by_player.items():
+        yield from score.errors
+        if score.rewards and not 0 <= min(score.rewards) <= max(score.rewards) <= 1:
+            yield f"{player} was paid {min(score.rewards):g} to {max(score.rewards):g}; a reward lies between 0 and 1."
+        if player == "expert":
+            yield from (f"{task}: expert fails." for task in score.failures)
+        elif player not in lucky and not player.startswith("random"):
+            yield from (f"{task}: {player} succeeds." for task in score.successes)
+
+
+def _played(by_player: dict[str, Score]) -> int:
+    return max(len(score.rewards) + len(score.errors) for score in by_player.values())
 
 
 def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -> Table:
@@ -139,7 +158,24 @@ def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -
     for name in names:
         table.add_column(name, justify="right")
     for split, by_player in results.items():
-        table.add_row(split, str(sizes[split]), *(_cell(by_player[name]) for name in names))
+        played, size = _played(by_player), sizes[split]
+        tasks = f"{played} of {size}" if played < size else str(size)
+        table.add_row(split, tasks, *(_cell(by_player[name]) for name in names))
+    return table
+
+
+def _cost_table(results: dict[str, dict[str, Score]], before: int) -> Table:
+    """Speed by player over all splits, and memory with all the processes that the environment has started."""
+    table = Table(box=None, pad_edge=False, title="speed and memory", title_justify="left")
+    table.add_column("player", style="bold")
+    for name in ("steps", "steps a second", "with starting", f"MiB ({before >> 20} before)"):
+        table.add_column(name, justify="right")
+    for name in dict.fromkeys(name for by_player in results.values() for name in by_player):
+        some = [by_player[name] for by_player in results.values() if name in by_player]
+        steps = sum(score.steps for score in some)
+        seconds = [sum(score.stepping for score in some), sum(score.seconds for score in some)]
+        rates = [f"{steps / spent:.0f}" if steps else "" for spent in seconds]
+        table.add_row(name, str(steps), *rates, str(max(score.memory for score in some) >> 20))
     return table
 
 

@@ -9,4 +9,7 @@ ENVS = {
     "multihop_qa": "longloop.envs.multihop_qa:MultihopQA",
     "appworld": "longloop.envs.appworld:AppWorld",
     "mind2web": "longloop.envs.mind2web:Mind2Web",
+    "scienceworld": "longloop.envs.scienceworld:ScienceWorld",
+    "textworld_express": "longloop.envs.textworld_express:TextWorldExpress",
+    "gymnasium": "longloop.envs.gymnasium:Gymnasium",
 }

@@ -13,6 +13,10 @@ from typing import Any
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 
+class NoTasks(UserError):
+    """A split is empty."""
+
+
 def has_methods(environment: type) -> None:
     """Refuse a class that lacks one of the three methods."""
     for method in ("start", "step", "finish"):
@@ -31,7 +35,7 @@ def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Tas
     if not isinstance(tasks, Sequence) or not all(isinstance(task, Task) for task in tasks):
         raise UserError(f"{name}.tasks({split!r}) must return a list of Task, but returned {_short(tasks)}.")
     if not tasks:
-        raise UserError(f"{name} has no tasks in the split {split!r}. Set `split` (or `eval.split`) to one that has.")
+        raise NoTasks(f"{name} has no tasks in the split {split!r}. Set `split` (or `eval.split`) to one that has.")
     if len({task.id for task in tasks}) < len(tasks):
         raise UserError(f"{name}.tasks({split!r}) has two tasks with the same id; ids must be unique.")
     return list(tasks)

@@ -1,10 +1,14 @@
 """An attempt without a model: someone who speaks text plays a task. For experts, baselines, people and tests."""
 
 import inspect
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from longloop.envs.check import expect
+from longloop.envs.react import act
 from longloop.interfaces import Player
 from longloop.types import Message, Outcome, Task
 
@@ -16,22 +20,26 @@ class Played:
     messages: list[Message]
     turns: int
     outcome: Outcome
+    seconds: float = field(default=0.0, compare=False)
+    """Spent in the environment's steps."""
 
 
 async def play(env: Any, task: Task, player: Player, max_turns: int = 40) -> Played:
-    """One attempt, from start to finish."""
-    turns = 0
-    arrived: Sequence[Message] = await answered(env.start(task))
+    """One attempt, from start to finish; every answer is held against the contract."""
+    turns, seconds = 0, 0.0
+    arrived: Sequence[Message] = expect("start", await answered(env.start(task)))
     messages = list(arrived)
     while turns < max_turns and (said := await answered(player.act(arrived))):
         turns += 1
         action = Message("assistant", said)
-        step = await answered(env.step(action))
+        asked = time.perf_counter()
+        step = expect("step", await answered(env.step(action)))
+        seconds += time.perf_counter() - asked
         arrived = step.messages
         messages += [action, *arrived]
         if step.done:
             break
-    return Played(messages, turns, await answered(env.finish()))
+    return Played(messages, turns, expect("finish", await answered(env.finish())), seconds)
 
 
 class Silent:
@@ -49,6 +57,16 @@ class Script:
 
     def act(self, messages: Sequence[Message]) -> str:
         return next(self._lines, "")
+
+
+class Random:
+    """Does any of the actions that there are at each turn, drawn with a seed."""
+
+    def __init__(self, choices: Callable[[], Sequence[str]], seed: str) -> None:
+        self._choices, self._rng = choices, random.Random(seed)
+
+    def act(self, messages: Sequence[Message]) -> str:
+        return act("", self._rng.choice(self._choices()))
 
 
 async def answered(value: Any) -> Any:

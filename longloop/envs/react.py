@@ -34,7 +34,7 @@ def code_of(text: str) -> str:
 
 def act(thought: str, action: str) -> str:
     """A turn with a line of text as its action."""
-    return f"Thought: {thought}\nAction: {action}"
+    return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
 
 
 def action_of(text: str) -> str:

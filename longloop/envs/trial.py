@@ -1,15 +1,22 @@
-"""Trying an environment out: what its expert and its baselines score, and whether a repeated attempt is the same."""
+"""Trying an environment out: what its expert and its baselines score, at what cost, and whether it keeps its word."""
 
 import itertools
+import json
+import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from longloop.envs.play import Played, Script, Silent, answered, play
 from longloop.interfaces import Player
-from longloop.types import Task
+from longloop.types import Task, UserError
+
+_EXPERT_TURNS = 1000
+_MALFORMED = (" ", "?", 'Action: {"\x00": [', "Thought: nothing but a thought", "never ending " * 1000)
 
 
 @dataclass
@@ -20,35 +27,60 @@ class Score:
     successes: list[str] = field(default_factory=list)
     """The tasks it succeeded in."""
     failures: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """Attempts that the environment broke off, in its words."""
     steps: int = 0
+    stepping: float = 0.0
+    """Seconds in the environment's steps."""
     seconds: float = 0.0
+    """Of whole attempts, their starts included."""
+    memory: int = 0
+    """The most bytes that were seen in use after an attempt."""
 
     def add(self, task: Task, played: Played, seconds: float) -> None:
         self.rewards.append(played.outcome.reward)
         (self.successes if played.outcome.success else self.failures).append(task.id)
         self.steps += played.turns
+        self.stepping += played.seconds
         self.seconds += seconds
+        self.memory = max(self.memory, resident())
 
     @property
     def reward(self) -> float:
-        return fmean(self.rewards)
+        return fmean(self.rewards) if self.rewards else math.nan
 
     @property
     def success(self) -> float:
-        return len(self.successes) / len(self.rewards)
+        return len(self.successes) / len(self.rewards) if self.rewards else math.nan
 
 
-async def scores(make: Callable[[], Any], tasks: Sequence[Task], *, expert: bool = True) -> dict[str, Score]:
-    """Everyone who can play without a model, on every task: the expert, if there is one, and the baselines."""
+async def scores(
+    make: Callable[[], Any], tasks: Sequence[Task], *, expert: bool = True, seconds: float = math.inf
+) -> dict[str, Score]:
+    """Everyone who can play without a model: the expert, if there is one, and the baselines.
+
+    Tasks are taken in turn until the seconds are over, the first one in any case. A baseline has the turns that an
+    agent has by default, the expert as many as it needs.
+    """
     found: dict[str, Score] = {}
-    for task in tasks:
+    ends = time.perf_counter() + seconds
+    for place, task in enumerate(tasks):
+        if place and time.perf_counter() > ends:
+            break
         for number in itertools.count():
-            env = make()
-            everyone = await players(env, task, expert)
-            name, player = list(everyone.items())[number]
             began = time.perf_counter()
-            played = await play(env, task, player)
-            found.setdefault(name, Score()).add(task, played, time.perf_counter() - began)
+            env = make()  # who looks into the environment to find valid actions must be of the one that is played
+            everyone = list((await players(env, task, expert)).items())
+            name, player = everyone[number]
+            score = found.setdefault(name, Score())
+            try:
+                played = await play(env, task, player, **({"max_turns": _EXPERT_TURNS} if name == "expert" else {}))
+            except UserError:
+                raise
+            except Exception as error:
+                score.errors.append(f"{task.id}: {name} met {type(error).__name__}: {error}")
+            else:
+                score.add(task, played, time.perf_counter() - began)
             if number + 1 == len(everyone):
                 break
     return found
@@ -60,6 +92,12 @@ async def players(env: Any, task: Task, expert: bool = True) -> dict[str, Player
     return known | (await answered(env.baselines(task)) if hasattr(env, "baselines") else {"nothing": Silent()})
 
 
+def spread(tasks: Sequence[Task]) -> list[Task]:
+    """All the tasks, in an order of which any beginning lies evenly over them."""
+    order = sorted(range(len(tasks)), key=lambda place: place * (math.sqrt(5) - 1) / 2 % 1)
+    return [tasks[place] for place in order]
+
+
 async def repeats(make: Callable[[], Any], task: Task) -> bool:
     """Whether the expert's actions, said again, meet the same answers and the same score."""
     env = make()
@@ -69,6 +107,40 @@ async def repeats(make: Callable[[], Any], task: Task) -> bool:
     return first == again
 
 
+async def violations(make: Callable[[], Any], task: Task, repeatable: bool = True) -> list[str]:
+    """What of the contract a task's data, the answers to malformed actions, or a repeated attempt break."""
+    broken = []
+    try:
+        if json.loads(json.dumps(task.data)) != task.data:
+            raise TypeError("it reads back differently")
+    except (TypeError, ValueError) as error:
+        broken.append(f"{task.id}: the task's data must be JSON values ({error}).")
+    try:
+        await play(make(), task, Script(_MALFORMED))
+    except UserError:
+        raise
+    except Exception as error:
+        broken.append(f"{task.id}: any text is an action, but a malformed one met {type(error).__name__}: {error}.")
+    else:
+        if repeatable and not await repeats(make, task):
+            broken.append(f"{task.id}: the same actions met other answers or another score the second time.")
+    return broken
+
+
 def splits(environment: type) -> tuple[str, ...]:
     """The splits that an environment says it has, or those that most have."""
     return getattr(environment, "splits", ("train", "dev", "test"))
+
+
+def resident() -> int:
+    """Bytes of memory in use by this process and all that descend from it; 0 where there is no /proc to tell."""
+    pages, waiting = 0, [str(os.getpid())]
+    while waiting:
+        process = Path("/proc", waiting.pop())
+        try:
+            pages += int((process / "statm").read_text().split()[1])
+            for children in process.glob("task/*/children"):
+                waiting += children.read_text().split()
+        except OSError:
+            continue  # it has ended meanwhile
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,101 @@
+"""TextWorldExpress: small text games made from seeds: find a coin, cook a meal, tidy up, read a map, count and sort.
+
+The simulator of Jansen and Cote (2022) in version 1.1.0: the games coin, cookingworld, twc, mapreader, arithmetic,
+sorting, simonsays and peckingorder, each with 1,000 seeds for train, dev and test. It runs on Java, one game at a time
+in a process (jvm.py).
+
+The reward is the game's score, 0 to 1; success is what the game calls so. Experts follow the simulator's gold paths.
+"""
+
+import functools
+import importlib
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from longloop.envs.jvm import Machine
+from longloop.envs.play import Random, Script, Silent
+from longloop.envs.react import act, action_of
+from longloop.interfaces import Player
+from longloop.types import Message, Outcome, Step, Task, UserError
+
+SYSTEM = """You play a text game. In each turn write a thought, then one action, a few words long:
+
+Thought: I do not see it here, but there is a door.
+Action: open door to north
+
+Actions are like: look around, inventory, move north, open door to north, open OBJ, close OBJ, take OBJ, put OBJ in \
+OBJ, read OBJ, examine OBJ, cook OBJ in OBJ, slice OBJ, eat OBJ."""
+
+
+def _launch() -> Any:
+    simulator = importlib.import_module("textworld_express").TextWorldExpressEnv()
+    simulator.aside = simulator._gateway.jvm.textworldexpress.runtime.PythonInterface()
+    return simulator
+
+
+_MACHINE = Machine("textworld_express", _launch)
+
+
+class TextWorldExpress:
+    """`params` changes how the game is made, as the simulator writes it: `numLocations=5,includeDoors=0`. `steps` ends
+    an attempt after so many actions (0: never)."""
+
+    isolation: ClassVar = "venv"
+    requires: ClassVar = ("textworld-express==1.1.0",)
+    system: ClassVar = ("java",)
+
+    def __init__(self, game: str = "coin", params: str = "", steps: int = 0) -> None:
+        self._game, self._params = game, params
+        self._left = steps or -1
+        self._state: dict[str, Any] = {"score": 0.0, "tasksuccess": False, "validActions": []}
+
+    @classmethod
+    def tasks(cls, split: str, game: str = "coin", params: str = "", steps: int = 0) -> Sequence[Task]:
+        if split not in ("train", "dev", "test"):
+            return []
+        server = _MACHINE.running().aside
+        if complaint := server.load(game, params):
+            raise UserError(f"env.game = {game!r}, env.params = {params!r}: {complaint.strip()}")
+        seeds = getattr(server, f"getSeeds{split.title()}")()
+        return [Task(f"{game}/{seed}", split, {"seed": seed}) for seed in seeds]
+
+    def start(self, task: Task) -> Sequence[Message]:
+        simulator = _MACHINE.take(self)
+        simulator.load(self._game, self._params)
+        self._state = json.loads(simulator.server.generateNewGameJSON(task.data["seed"], task.split, False))
+        goal = simulator.server.getTaskDescription()
+        return [Message("system", SYSTEM), Message("user", f"{goal}\n\n{self._state['observation']}")]
+
+    def step(self, action: Message) -> Step:
+        before = self._reward
+        self._state = json.loads(_MACHINE.of(self).server.stepJSON(action_of(action.content)))
+        self._left -= 1
+        done = self._state["tasksuccess"] or self._state["taskfailure"] or self._left == 0
+        return Step([Message("user", self._state["observation"])], self._reward - before, done)
+
+    def finish(self) -> Outcome:
+        return Outcome(self._reward, self._state["tasksuccess"], {"score": self._state["score"]})
+
+    def expert(self, task: Task) -> Player:
+        """Walks the gold path, which the simulator makes with the game."""
+        return Script([act("", line) for line in _gold(self._game, self._params, task.data["seed"], task.split)])
+
+    def baselines(self, task: Task) -> dict[str, Player]:
+        return {"nothing": Silent(), "random": Random(self.valid, task.id)}
+
+    def valid(self) -> list[str]:
+        """What can be done now, in the order of the alphabet."""
+        return sorted(self._state["validActions"])
+
+    @property
+    def _reward(self) -> float:
+        return min(max(self._state["score"], 0.0), 1.0)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _gold(game: str, params: str, seed: int, split: str) -> tuple[str, ...]:
+    server = _MACHINE.running().aside
+    server.load(game, params)
+    server.generateNewGameJSON(seed, split, True)
+    return tuple(server.getGoldActionSequence())

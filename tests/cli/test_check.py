@@ -1,0 +1,156 @@
+"""What `longloop check` finds out, on environments that each have one thing wrong with them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from longloop.envs.trial import resident, spread
+from longloop.types import Task
+
+BAD = """
+from longloop.envs.play import Script
+from longloop.types import Message, Outcome, Step, Task
+
+
+class Sound:
+    deterministic = True
+
+    def __init__(self):
+        self.reward = 0.0
+
+    @classmethod
+    def tasks(cls, split):
+        return [Task(f"{split}-{n}", split, {"n": n}) for n in range(50)]
+
+    def start(self, task):
+        self.n = task.data["n"]
+        return [Message("user", "what?")]
+
+    def step(self, action):
+        self.reward = float(action.content == "yes")
+        return Step(done=True)
+
+    def finish(self):
+        return Outcome(self.reward, self.reward == 1)
+
+    def expert(self, task):
+        return Script(["yes"])
+
+
+class Lucky(Sound):
+    def baselines(self, task):
+        return {"random": Script(["yes"])}
+
+
+class Easy(Sound):
+    def baselines(self, task):
+        return {"shouting": Script(["yes"])}
+
+
+class Rich(Sound):
+    def finish(self):
+        return Outcome(3 * self.reward, self.reward == 1)
+
+
+class Odd(Sound):
+    @classmethod
+    def tasks(cls, split):
+        return [Task(split, split, {"n": (1, 2)})]
+
+
+class Strict(Sound):
+    def step(self, action):
+        if action.content != "yes":
+            raise ValueError("say yes")
+        return super().step(action)
+
+
+class Fragile(Sound):
+    def start(self, task):
+        if task.data["n"] == 20:
+            raise OSError("the world is flat")
+        return super().start(task)
+
+
+class Mute(Sound):
+    def step(self, action):
+        return Step()
+
+
+class Fickle(Sound):
+    calls = 0
+
+    def start(self, task):
+        Fickle.calls += 1
+        return [Message("user", str(Fickle.calls))]
+
+
+class Free(Fickle):
+    deterministic = False
+"""
+
+
+@pytest.fixture
+def check(command, tmp_path, monkeypatch):
+    (tmp_path / "bad_worlds.py").write_text(BAD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def run(name: str, *arguments: str) -> tuple[int, str]:
+        code, out, err = command("check", f"bad_worlds:{name}", *arguments)
+        return code, out + err
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["Sound", "Lucky", "Free"])
+def test_nothing_is_wrong(check, name):
+    """A lucky random player is shown, and no fault; who does not promise to repeat itself need not."""
+    code, printed = check(name)
+    assert code == 0 and "all is well" in printed, printed
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Easy", "train-20: shouting succeeds"),
+        ("Rich", "expert was paid 3 to 3; a reward lies between 0 and 1"),
+        ("Odd", "data must be JSON"),
+        ("Strict", "a malformed one met ValueError: say yes"),
+        ("Fragile", "dev-20: nothing met OSError: the world is flat"),
+        ("Mute", "no message for the agent"),
+        ("Fickle", "the second time"),
+    ],
+)
+def test_what_is_wrong_is_said(check, name, words):
+    code, printed = check(name)
+    assert code == 1 and words in printed, printed
+
+
+def test_a_sample_is_called_one(check):
+    code, printed = check("Sound", "--tasks", "7")
+    assert code == 0 and printed.count("7 of 50") == 3 and "A sample" in printed
+    code, printed = check("Sound", "--seconds", "0")
+    assert code == 0 and printed.count("1 of 50") == 3
+    code, printed = check("Sound")
+    assert "A sample" not in printed and "expert" in printed and "steps a second" in printed and "MiB (" in printed
+
+
+def test_a_beginning_lies_evenly_over_the_tasks():
+    tasks = [Task(str(n), "train") for n in range(1000)]
+    order = [int(task.id) for task in spread(tasks)]
+    assert sorted(order) == list(range(1000))
+    for size in (5, 20, 100):
+        tenths = [sum(place // 200 == fifth for place in order[:size]) for fifth in range(5)]
+        assert max(tenths) - min(tenths) <= 2, (size, tenths)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_counts_children():
+    before = resident()
+    code = "block = bytearray(b'x') * 100_000_000; print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout and child.stdout.readline()
+        held = resident() - before
+        child.communicate(b"\n")
+    assert 100e6 < held < 150e6 and resident() - before < 50e6
