@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import longloop
+from longloop.envs.check import NoTasks
 from longloop.envs.worker import LONGEST, packed
 from longloop.types import Task, UserError
 
@@ -46,6 +47,8 @@ _VARIABLES = (
 """Environment variables that a worker gets, beside LONGLOOP_* and those that the environment's class names."""
 _STARTING = 180.0
 """Seconds for a new worker to import the environment and make one; a used one has a tenth of it."""
+_SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks)}
+"""Errors that keep their kind on the way here; any other has only its name."""
 _LOOKS = 0.25
 """Seconds between two looks at what workers use."""
 _LOG = 1 << 26
@@ -116,7 +119,7 @@ class Worker:
         except BaseException:
             self.kill(f"the worker was killed, because {name}() was given up")
             raise
-        raise UserError(text) if kind == UserError.__name__ else type(kind, (Exception,), {})(text)
+        raise _SPOKEN[kind](text) if kind in _SPOKEN else type(kind, (Exception,), {})(text)
 
     def kill(self, why: str) -> None:
         """It, and every process it started, at once. Without a reason, it died by itself."""
