@@ -224,6 +224,9 @@ def test_a_worker_that_has_grown_is_replaced(workers: Any) -> None:
     first = answers(where, "say pid", "hoard 110", "late 0")[0]
     second = answers(where, "say pid", "hoard 1", "late 0")[0]
     assert first != second == answers(where, "say pid")[0]
+    where = workers(size=1, memory=200)
+    where._watching = threading.current_thread()  # nobody looks meanwhile
+    assert answers(where, "say pid", "hoard 110")[0] != answers(where, "say pid")[0]
 
 
 def test_a_worker_that_is_just_being_started_is_not_killed_for_the_trainers_memory(
