@@ -135,6 +135,14 @@ class Worker:
             self._condemned = why
             self._kill_all()
 
+    def size(self) -> int:
+        """What it uses: all its processes when last looked at, or itself right now, if that is more."""
+        try:
+            now = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:
+            now = 0  # it has ended
+        return max(now, self.use.bytes)
+
     def gone(self, seconds: float = 0.0) -> bool:
         """Whether it was lost and has ended. Asking leaves no zombie behind."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -296,7 +304,7 @@ class Pool:
 
     def _keep(self, worker: Worker) -> None:
         """For the next attempt, unless it is worn out or was left in the middle of one."""
-        worn = worker.episodes >= self._episodes or worker.use.bytes > self._memory << 19
+        worn = worker.episodes >= self._episodes or worker.size() > self._memory << 19
         if worn or worker.open or len(self._idle) >= self._size:
             worker.kill("it is not needed any more")
         if not worker.lost:
