@@ -2,7 +2,8 @@
 
 Starting a JVM takes seconds, so the next attempt gets the one that is there. It holds one game at a time: who takes it
 ends the game of whoever had it. What is asked besides, such as how a task is done, is asked of a second interface of
-the simulator, so that no game is disturbed. A machine that died is replaced when the next attempt begins.
+the simulator, or of a second machine, so that no game is disturbed. A machine that died is replaced when the next
+attempt begins.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ import pytest
 
 from longloop import build, config
 from longloop.envs.play import Script, Silent, play
-from longloop.envs.trial import violations
+from longloop.envs.trial import players, violations
 from longloop.types import Task, UserError
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -118,11 +118,11 @@ def test_the_same_task_starts_and_goes_on_the_same(place):
     """The order of things in this room changes from load to load in a JVM without our options."""
     where = task("boil", 14)
 
-    def random_attempt():
+    async def random_attempt():
         env = place.make()
-        return asyncio.run(play(env, where, env.baselines(where)["random"], max_turns=5))
+        return await play(env, where, (await players(env, where))["random"], max_turns=5)
 
-    attempts = [random_attempt() for _ in range(4)]
+    attempts = [asyncio.run(random_attempt()) for _ in range(4)]
     assert attempts[0].turns > 1 and all(other == attempts[0] for other in attempts[1:])
 
 

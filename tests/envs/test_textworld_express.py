@@ -7,7 +7,7 @@ import pytest
 
 from longloop import build, config
 from longloop.envs.play import Script, Silent, play
-from longloop.envs.trial import violations
+from longloop.envs.trial import players, violations
 from longloop.types import UserError
 
 
@@ -48,12 +48,12 @@ def test_the_same_seed_is_the_same_game():
     place = world()
     task = place.tasks("train")[7]
 
-    def random_attempt():
+    async def random_attempt():
         env = place.make()
-        return asyncio.run(play(env, task, env.baselines(task)["random"], max_turns=15))
+        return await play(env, task, (await players(env, task))["random"], max_turns=15)
 
-    first = random_attempt()
-    assert first.turns == 15 and random_attempt() == first
+    first = asyncio.run(random_attempt())
+    assert first.turns == 15 and asyncio.run(random_attempt()) == first
 
 
 def test_disobeying_simon_ends_it():
