@@ -39,6 +39,7 @@ class Find:
     many: bool = False
     """Whether every row counts, and not just the first."""
     person: bool = False
+    """Whether `it` is someone."""
 
     @property
     def pronoun(self) -> str:
@@ -123,6 +124,10 @@ class Ask:
             goal.answer = rows[0][self.field]
 
     @property
+    def said(self) -> str:
+        return "how many there are" if self.field == "how many" else f"the {self.field}"
+
+    @property
     def answer(self) -> str:
         """The code for it."""
         if self.show:
@@ -137,7 +142,7 @@ class Ask:
         if not self.show:
             return None
         call = _call(self.show, {self.key: 'found[0]["id"]'} if self.key else {})
-        return f"{self.show} tells the {self.field}.", f'answer = {call}["{self.field}"]\nprint(answer)'
+        return f"{self.show} tells {self.said}.", f'answer = {call}["{self.field}"]\nprint(answer)'
 
 
 Wish = Act | Ask
@@ -195,7 +200,7 @@ class Drill(Scenario):
             yield " ".join(thought for thought, _ in turns), code
         answers = [wish for wish in self.wishes if isinstance(wish, Ask)]
         if answers:
-            yield f"I answer with the {answers[0].field}.", f"apis.owner.complete_task(answer={answers[0].answer})"
+            yield f"I answer with {answers[0].said}.", f"apis.owner.complete_task(answer={answers[0].answer})"
         else:
             yield "That is all that was asked.", "apis.owner.complete_task()"
 
