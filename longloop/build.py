@@ -69,6 +69,16 @@ class World:
         return made
 
     def tasks(self, split: str) -> list[Task]:
+        """The tasks of a split, or of several with commas between them, one after the other."""
+        tasks = [task for name in split.split(",") for task in self._tasks(name.strip())]
+        if len({task.id for task in tasks}) < len(tasks):
+            raise UserError(
+                f"split = {split!r}: two of these splits of {self.environment.__name__} have a task with the same id. "
+                "Name only one of them."
+            )
+        return tasks
+
+    def _tasks(self, split: str) -> list[Task]:
         return tasks_of(self.environment, split, self.options) if self.pool is None else self.pool.tasks(split)
 
 
@@ -259,7 +269,7 @@ def needs_expert(config: Config) -> None:
 
 
 async def demonstrations(config: Config, run: "Run", progress: Callable[[int, int], None]) -> int:
-    """Write the expert's attempts at a split's tasks as a run; how many of them succeeded."""
+    """Write the expert's attempts at the tasks to train on as a run; how many of them succeeded."""
     from longloop.learners.model import load
     from longloop.rollout.groups import GroupRollouts
 

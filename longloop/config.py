@@ -128,7 +128,7 @@ class Config(Section):
     steps: Count = 200
     tasks_per_step: Count = 40
     split: str = "train"
-    """The tasks to train on."""
+    """The tasks to train on: those of a split, or of several with commas between them."""
     demos: str = ""
     """A run folder whose best attempts at each task are imitated; empty asks the environment's own expert."""
     env: dict[str, Any]

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from longloop import config
+from longloop import build, config
 from longloop.algos.loop import Loop
 from longloop.config import options_for
 from longloop.envs.guess import Guess
 from longloop.types import UserError
 from tests.helpers import write_config
 
-CONFIGS = sorted(Path("configs").glob("*.toml"))
+CONFIGS = sorted(Path("configs").glob("*.toml")) + sorted(Path("recipes").glob("*/*.toml"))
 
 
 def refuse(tmp_path, text: str, *overrides: str) -> str:
@@ -23,11 +23,21 @@ def refuse(tmp_path, text: str, *overrides: str) -> str:
 def test_every_committed_config_is_valid():
     assert CONFIGS
     for path in CONFIGS:
-        from longloop import build
-
         loaded = config.load(path)
         build.world(loaded).tasks(loaded.split)
         build.algorithm(loaded)
+
+
+def test_several_splits_are_trained_on_together(tmp_path):
+    loaded = config.load(
+        write_config(tmp_path, "[env]\nname = 'errands'\nper_scenario = 2\n"), ["split=train, practice"]
+    )
+    place = build.world(loaded)
+    assert place.tasks(loaded.split) == place.tasks("train") + place.tasks("practice")
+    with pytest.raises(UserError, match="no tasks in the split 'practise'"):
+        place.tasks("train,practise")
+    with pytest.raises(UserError, match="a task with the same id"):
+        place.tasks("train,train")
 
 
 def test_what_is_saved_reads_back_the_same(tmp_path):

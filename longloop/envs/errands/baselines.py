@@ -2,9 +2,9 @@
 
 import random
 
-from longloop.envs.errands.apps import APPS
+from longloop.envs.errands.apps import BY_NAME
 from longloop.envs.errands.people import FIRST, LAST
-from longloop.envs.errands.scenario import log_in
+from longloop.envs.errands.scenario import by_name, log_in
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import react
 from longloop.interfaces import Player
@@ -23,16 +23,14 @@ def baselines(task: Task) -> dict[str, Player]:
         "nothing": Silent(),
         "complete at once": Script([react("Done.", "apis.owner.complete_task()")]),
         "answer at random": Script([react("A guess.", f"apis.owner.complete_task(answer={rng.choice(answers)!r})")]),
-        "delete everything": Script(_destruction()),
+        "delete everything": Script(_destruction(by_name()[task.data["scenario"]].apps())),
     }
 
 
-def _destruction() -> list[str]:
-    """Everything that can be deleted by a number, for every number."""
+def _destruction(apps: list[str]) -> list[str]:
+    """Everything in the errand's apps that can be deleted by a number, for every number."""
     turns = []
-    for app in APPS:
-        if not app.login:
-            continue
+    for app in (BY_NAME[name] for name in apps):
         turns.append(react("I log in.", log_in(app.name)))
         for api in app.apis.values():
             needed = [p.name for p in api.parameters.values() if p.name != "access_token" and p.text.find("=") < 0]

@@ -38,9 +38,10 @@ class Errands:
     novices. A `thorough` expert first lists what the apps can do, which is how an agent finds its way in errands of
     kinds that it has not seen."""
 
-    splits: ClassVar = ("train", "fresh", "dev", "test_normal", "test_challenge")
-    """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own, and those
-    of test_challenge need an app that train never uses."""
+    splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
+    """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
+    practice are many and small and use no API that a test asks for and train does not; those of test_challenge need an
+    app that train never uses."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ class Scenario(ABC):
     """Subclass it, and list the subclass in its module's SCENARIOS."""
 
     split: ClassVar[str]
-    """train, dev, test_normal or test_challenge."""
+    """train, practice, dev, test_normal or test_challenge."""
     difficulty: ClassVar[int]
     """1: one or two apps, few calls. 2: more apps or a search over pages. 3: four or more apps, or loops with
     conditions over pages of data."""
@@ -45,6 +45,14 @@ class Scenario(ABC):
     @abstractmethod
     def prepare(self, w: World) -> Goal:
         """Put into the world what the task is about, and say what should come of it."""
+
+    def survey(self, app: str, slots: dict[str, Any]) -> str:
+        """The thought of a thorough expert who lists what an app can do."""
+        return f"I see what {app} can do."
+
+    def reading(self, slots: dict[str, Any]) -> str:
+        """The thought of an expert who reads the documentation."""
+        return "I read the documentation of what I need."
 
     solve: Callable[..., Turns]
     """Do the task as a careful person would, knowing the slots (they stand in the instruction) and what comes back, and
@@ -92,14 +100,14 @@ def _world(seed: str) -> World:
 
 def expert(scenario: str, slots: dict[str, Any], thorough: bool = False) -> Turns:
     """All turns of the expert: what the apps can do, if it is thorough; the documentation; then the errand."""
-    kind = by_name()[scenario]
+    kind = by_name()[scenario]()
     for app in kind.apps() if thorough else ():
-        yield f"I see what {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
+        yield kind.survey(app, slots), f'print(apis.docs.list_apis(app="{app}"))'
     for start in range(0, len(kind.apis), _AT_ONCE):
         some = kind.apis[start : start + _AT_ONCE]
         shows = "\n".join(f'print(apis.docs.show(api="{api}"))' for api in some)
-        yield f"I read the {'documentation' if start == 0 else 'rest'} of what I need.", shows
-    yield from kind().solve(**slots)
+        yield kind.reading(slots) if start == 0 else "I read the rest of what I need.", shows
+    yield from kind.solve(**slots)
 
 
 def log_in(*apps: str) -> str:
@@ -118,9 +126,11 @@ def every(rows: str, call: str) -> str:
 
 @functools.cache
 def by_name() -> dict[str, type[Scenario]]:
+    from longloop.envs.errands.drills import DRILLS
     from longloop.envs.errands.scenarios import SCENARIOS
 
-    return {kind.name(): kind for kind in SCENARIOS}
+    kinds: list[type[Scenario]] = [*SCENARIOS, *DRILLS]
+    return {kind.name(): kind for kind in kinds}
 
 
 def of_split(split: str) -> Iterator[type[Scenario]]:

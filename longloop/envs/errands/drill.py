@@ -1,0 +1,295 @@
+"""A drill: a small kind of errand, put together from how a thing is found and what is wished of it.
+
+The tables in `drills` say each only once: a Find (how a thing comes into the world, what it is called, the code that
+looks for it), an Act (an API that does something to it) and an Ask (something to be told about it). Any Find goes with
+any Act or Ask for the same thing, so that the wish must be understood and the API for it found in the documentation;
+no script for the whole of it can be learnt by heart.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from longloop.envs.errands.api import Api
+from longloop.envs.errands.apps import BY_NAME, find
+from longloop.envs.errands.judge import Goal
+from longloop.envs.errands.scenario import Scenario, Turns, log_in
+from longloop.envs.errands.world import World
+
+Slots = dict[str, Any]
+Rows = list[dict[str, Any]]
+"""The things that a Find is about, by their columns."""
+
+_CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
+
+
+@dataclass(frozen=True)
+class Find:
+    """How a thing is found."""
+
+    name: str
+    it: tuple[str, ...]
+    """What it is called in an instruction, with slots in braces."""
+    look: str
+    """Code that leaves its rows in `found`. Calls are written `app.api(...)`; log-ins and tokens are added."""
+    put: Callable[[World], tuple[Slots, Rows]]
+    """Puts it into the world; the slots, and what should be found."""
+    many: bool = False
+    """Whether every row counts, and not just the first."""
+    person: bool = False
+    """Whether `it` is someone."""
+
+    @property
+    def pronoun(self) -> str:
+        return "them" if self.many or self.person else "it"
+
+    @property
+    def apis(self) -> list[str]:
+        return [f"{app}.{api}" for app, api, _ in _CALL.findall(self.look) if app in BY_NAME]
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that can be done to a thing. A slot that is called like a parameter of the API is its argument."""
+
+    api: str
+    wordings: tuple[str, ...]
+    """The wish. {it} is what the thing is called, {them} its pronoun; the rest are slots."""
+    aim: str
+    """The wish as in "I should ...", with {them} and all slots."""
+    key: str = ""
+    """The parameter that says which thing; none for an API that needs no thing."""
+    field: str = "id"
+    """What of the thing it takes."""
+    given: Callable[[World, Rows], Slots] = lambda w, rows: {}
+    """More slots. May also make the world ready for it."""
+    fixed: tuple[tuple[str, Any], ...] = ()
+    """Arguments that are always the same."""
+    name: str = ""
+    """Of the kinds of errand with it; what the API is called if not given."""
+    listed: bool = False
+    """Whether the API takes a list of things; it gets one."""
+
+    @property
+    def apis(self) -> list[str]:
+        return [self.api]
+
+    def arguments(self, slots: Slots) -> dict[str, Any]:
+        """All but which thing."""
+        return {name: slots[name] for name in _api(self.api).parameters if name in slots} | dict(self.fixed)
+
+    def done(self, goal: Goal, rows: Rows) -> None:
+        for row in rows:
+            which = [row[self.field]] if self.listed else row.get(self.field)
+            goal.do(self.api, **({self.key: which} if self.key else {}), **self.arguments(goal.slots))
+
+    def turn(self, slots: Slots, many: bool) -> tuple[str, str]:
+        """A thought and the code."""
+        arguments = {name: _literal(value) for name, value in self.arguments(slots).items()}
+        which = f'{"x" if many else "found[0]"}["{self.field}"]'
+        key = {self.key: f"[{which}]" if self.listed else which} if self.key else {}
+        call = _call(self.api, key | arguments)
+        needs = [f"{self.key} is the {self.field} of what I found"] if key else []
+        needs += [f"{', '.join(arguments)} as I was told"] if arguments else []
+        thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
+        return thought, f"for x in found:\n    {call}\nprint(len(found))" if many else f"print({call})"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Something that can be asked about a thing."""
+
+    field: str
+    """What is asked for: a field of what was found, `how many` there are, or the `sum of` a field."""
+    wordings: tuple[str, ...]
+    aim: str
+    show: str = ""
+    """The API that tells it, if finding the thing does not."""
+    key: str = ""
+    """The parameter of that API that says which thing."""
+    name: str = ""
+
+    @property
+    def apis(self) -> list[str]:
+        return [self.show] if self.show else []
+
+    def done(self, goal: Goal, rows: Rows) -> None:
+        if self.field == "how many":
+            goal.answer = len(rows)
+        elif self.field.startswith("sum of "):
+            goal.answer = round(sum(row[self.field[7:]] for row in rows), 2)
+        else:
+            goal.answer = rows[0][self.field]
+
+    @property
+    def said(self) -> str:
+        return "how many there are" if self.field == "how many" else f"the {self.field}"
+
+    @property
+    def answer(self) -> str:
+        """The code for it."""
+        if self.show:
+            return "answer"
+        if self.field == "how many":
+            return "len(found)"
+        if self.field.startswith("sum of "):
+            return f'round(sum([x["{self.field[7:]}"] for x in found]), 2)'
+        return f'found[0]["{self.field}"]'
+
+    def turn(self, slots: Slots, many: bool) -> tuple[str, str] | None:
+        if not self.show:
+            return None
+        call = _call(self.show, {self.key: 'found[0]["id"]'} if self.key else {})
+        return f"{self.show} tells {self.said}.", f'answer = {call}["{self.field}"]\nprint(answer)'
+
+
+Wish = Act | Ask
+
+NOTHING = Find("", ("",), "", lambda w: ({}, [{}]))
+"""For acts that need no thing."""
+
+
+class Drill(Scenario):
+    """Find a thing, then do with it what is wished, one after the other."""
+
+    split = "practice"
+    called: ClassVar[str]
+    find: ClassVar[Find]
+    wishes: ClassVar[tuple[Wish, ...]]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.called
+
+    def prepare(self, w: World) -> Goal:
+        slots, rows = self.find.put(w)
+        rows = rows if self.find.many else rows[:1]
+        for wish in self.wishes:
+            slots |= wish.given(w, rows) if isinstance(wish, Act) else {}
+        goal = Goal(w, **slots)
+        for wish in self.wishes:
+            wish.done(goal, rows)
+        return goal
+
+    def survey(self, app: str, slots: Slots) -> str:
+        acts = {api.partition(".")[0] for wish in self.wishes for api in wish.apis}
+        if app in acts or not acts:
+            return f"I should {self._aim(slots)}. I see what the app {app} can do."
+        return f"To find {self.find.it[0].format(**slots)} I need {app}. I see what it can do."
+
+    def reading(self, slots: Slots) -> str:
+        acts = [f"{api} ('{_about(api)}')" for wish in self.wishes for api in wish.apis]
+        finds = [f"{api} ('{_about(api)}')" for api in self.find.apis]
+        said = [f"To {self._aim(slots)} there is {' and '.join(acts or finds)}."]
+        if acts and finds:
+            said.append(f"To find {self.find.it[0].format(**slots)} there is {' and '.join(finds)}.")
+        return " ".join([*said, "I read how to use this."])
+
+    def solve(self, **slots: Any) -> Turns:
+        enter = log_in(*(app for app in self.apps()))
+        if self.find.look:
+            look = _expanded(self.find.look.format(**slots))
+            shown = "" if "print(" in look else "\nprint(found)"
+            yield f"I look for {self.find.it[0].format(**slots)}.", f"{enter}\n{look}{shown}".strip()
+            enter = ""
+        turns = [turn for wish in self.wishes if (turn := wish.turn(slots, self.find.many))]
+        if turns:
+            code = "\n".join(([enter] if enter else []) + [code for _, code in turns])
+            yield " ".join(thought for thought, _ in turns), code
+        answers = [wish for wish in self.wishes if isinstance(wish, Ask)]
+        if answers:
+            yield f"I answer with {answers[0].said}.", f"apis.owner.complete_task(answer={answers[0].answer})"
+        else:
+            yield "That is all that was asked.", "apis.owner.complete_task()"
+
+    def _aim(self, slots: Slots) -> str:
+        first, *more = self.wishes
+        aims = [
+            first.aim.replace("{them}", self.find.it[0]),
+            *(wish.aim.replace("{them}", self.find.pronoun) for wish in more),
+        ]
+        return ", then ".join(aims).format(**slots)
+
+
+def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Act]]) -> list[type[Drill]]:
+    """A kind of errand for every way to find a thing and every wish, or two wishes one after the other."""
+    return [_drill(thing, wish if isinstance(wish, tuple) else (wish,)) for thing in finds for wish in wishes]
+
+
+def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
+    names = [wish.name or (wish.api.partition(".")[2] if isinstance(wish, Act) else wish.field) for wish in wishes]
+    called = re.sub(r"[ _]", "-", "-and-".join(names) + (f"-{thing.name}" if thing.name else ""))
+    said = [_joined(wording, [wish.aim for wish in wishes[1:]]) for wording in wishes[0].wordings]
+    apis = [*thing.apis, *(api for wish in wishes for api in wish.apis)]
+    members = {
+        "__doc__": f"{wishes[0].aim.replace('{them}', thing.it[0]).capitalize()}.",
+        "called": called,
+        "find": thing,
+        "wishes": wishes,
+        "difficulty": 1 if len(wishes) == 1 and not thing.many else 2,
+        "apis": tuple(dict.fromkeys(apis)),
+        "phrasings": tuple(
+            dict.fromkeys(
+                _sentence(one.replace("{it}", it).replace("{them}", thing.pronoun)) for one in said for it in thing.it
+            )
+        ),
+    }
+    return type(called.title().replace("-", ""), (Drill,), members)
+
+
+def pick(**choices: Sequence[Any]) -> Callable[[World, Rows], Slots]:
+    """Arguments chosen at random."""
+    return lambda w, rows: {name: w.rng.choice(options) for name, options in choices.items()}
+
+
+def row(w: World, table: str, id: int) -> dict[str, Any]:
+    """A row with its columns as the APIs call them: money not in cents."""
+    found = w.one(f"SELECT * FROM {table} WHERE id = ?", id)
+    assert found is not None
+    return found | {name[:-6]: value / 100 for name, value in found.items() if name.endswith("_cents")}
+
+
+def _joined(wording: str, aims: list[str]) -> str:
+    for aim in aims:
+        wording += f" Then {aim}." if wording.endswith("?") else f" After that, {aim}."
+    return wording
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _call(api: str, arguments: dict[str, str]) -> str:
+    app = api.partition(".")[0]
+    token = {"access_token": app} if BY_NAME[app].login else {}
+    return f"apis.{api}({', '.join(f'{name}={code}' for name, code in (arguments | token).items())})"
+
+
+def _expanded(code: str) -> str:
+    """The code of a Find as the agent writes it."""
+
+    def call(match: re.Match[str]) -> str:
+        app, api, arguments = match.groups()
+        if app not in BY_NAME:
+            return match[0]
+        token = f"access_token={app}" if BY_NAME[app].login else ""
+        return f"apis.{app}.{api}({', '.join(part for part in (arguments, token) if part)})"
+
+    return _CALL.sub(call, code)
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _about(api: str) -> str:
+    """What the list of an app's APIs says about one."""
+    return _api(api).about.split(". ")[0].rstrip(".")
+
+
+def _api(name: str) -> Api:
+    api = find(name)
+    assert api is not None, name
+    return api

@@ -1,0 +1,192 @@
+"""Drills around notes."""
+
+from longloop.envs.errands.drill import NOTHING, Act, Ask, Find, Rows, Slots, drills, pick, row
+from longloop.envs.errands.world import World
+
+_TITLES = ("Attic", "Picnic", "Carnival", "Regatta", "Orchard", "Lighthouse", "Treehouse", "Workbench")
+_BODIES = ("red or blue", "ask the neighbour", "measure twice", "not before May", "about forty", "see the old plan")
+_TAGS = ("garden", "harbour", "hobby", "school", "winter", "sport")
+
+
+def _add(w: World, title: str, pinned: int = 0) -> int:
+    values = {"body": w.rng.choice(_BODIES), "created": w.ago(w.rng.randrange(1, 90), w.rng.randrange(9))}
+    return w.add("notes", owner=w.owner.id, title=title, pinned=pinned, **values)
+
+
+def _titled(w: World, pinned: int = 0) -> tuple[Slots, Rows]:
+    titles = w.rng.sample(_TITLES, 3)
+    ids = [_add(w, title, pinned) for title in titles]
+    return {"note": titles[0]}, [row(w, "notes", ids[0])]
+
+
+def _tagged(w: World, count: int) -> tuple[Slots, Rows]:
+    topic, other = w.rng.sample(_TAGS, 2)
+    ids = [_add(w, title) for title in w.rng.sample(_TITLES, count + 1)]
+    for id in ids:
+        w.add("notes_tags", note_id=id, tag=other if id == ids[-1] else topic)
+    return {"topic": topic}, [row(w, "notes", id) for id in ids[:-1]]
+
+
+def _with_tag(w: World, rows: Rows) -> Slots:
+    """A tag that the notes have."""
+    tag = w.rng.choice(("old", "urgent", "draft", "maybe"))
+    for note in rows:
+        w.add("notes_tags", note_id=note["id"], tag=tag)
+    return {"tag": tag}
+
+
+_NOTE = Find(
+    "note",
+    ("the note '{note}'", "my note '{note}'", "the note called '{note}'"),
+    'found = notes.search(query="{note}")',
+    _titled,
+)
+_PINNED = Find(
+    "pinned-note",
+    ("the note '{note}'", "my note '{note}'", "the pinned note '{note}'"),
+    'found = notes.search(query="{note}")',
+    lambda w: _titled(w, 1),
+)
+_TAGGED = Find(
+    "tagged-note",
+    ("the note with the tag '{topic}'", "the note tagged '{topic}'", "my one note that has the tag '{topic}'"),
+    'found = notes.search(tag="{topic}")',
+    lambda w: _tagged(w, 1),
+)
+_ALL = Find(
+    "tagged-notes",
+    ("all notes with the tag '{topic}'", "every note tagged '{topic}'"),
+    'found = notes.search(tag="{topic}", page_size=20)',
+    lambda w: _tagged(w, w.rng.randrange(2, 6)),
+    many=True,
+)
+
+_APPEND = Act(
+    "notes.append",
+    ("Add the line '{line}' to {it}.", "Write '{line}' at the end of {it}.", "{it} needs one more line: '{line}'."),
+    "add the line '{line}' to {them}",
+    key="note_id",
+    given=pick(line=("call the shop", "two are enough", "bring gloves", "paid already", "next to the door")),
+)
+_REWRITE = Act(
+    "notes.rewrite",
+    (
+        "Replace all that is in {it} by '{body}'.",
+        "The whole text of {it} should be '{body}'.",
+        "Forget what {it} says now and write '{body}' instead.",
+    ),
+    "replace the whole text of {them} by '{body}'",
+    key="note_id",
+    given=pick(body=("done with it", "start again", "wait for spring", "nothing yet", "to be decided")),
+)
+_RENAME = Act(
+    "notes.rename",
+    (
+        "Rename {it} to '{title}'.",
+        "Give {it} the title '{title}'.",
+        "{it} should be called '{title}' from now on.",
+        "Change the title of {it} to '{title}'.",
+    ),
+    "rename {them} to '{title}'",
+    key="note_id",
+    given=pick(title=("Leftovers", "Big project", "For later", "Second try", "Collected thoughts")),
+)
+_TAG = Act(
+    "notes.add_tag",
+    ("Tag {it} with '{tag}'.", "Put the tag '{tag}' on {it}.", "{it} should have the tag '{tag}'."),
+    "put the tag '{tag}' on {them}",
+    key="note_id",
+    given=pick(tag=("important", "checked", "shared", "spring")),
+)
+_UNTAG = Act(
+    "notes.remove_tag",
+    (
+        "Take the tag '{tag}' off {it}.",
+        "Remove the tag '{tag}' from {it}.",
+        "{it} should not have the tag '{tag}' any more.",
+    ),
+    "take the tag '{tag}' off {them}",
+    key="note_id",
+    given=_with_tag,
+)
+_PIN = Act(
+    "notes.pin",
+    ("Pin {it}.", "I want {it} pinned.", "Keep {it} at the top: pin {them}."),
+    "pin {them}",
+    key="note_id",
+)
+_UNPIN = Act(
+    "notes.pin",
+    ("Unpin {it}.", "I do not want {it} pinned any more.", "Take the pin off {it}."),
+    "unpin {them}",
+    key="note_id",
+    fixed=(("pinned", False),),
+    name="unpin",
+)
+_REPLACE = Act(
+    "notes.replace_text",
+    (
+        "In {it}, write '{new}' in place of '{old}'.",
+        "Replace '{old}' by '{new}' in {it}.",
+        "{it} says '{old}', but it should say '{new}'. Change that.",
+    ),
+    "replace '{old}' by '{new}' in {them}",
+    key="note_id",
+    given=lambda w, rows: {
+        "old": w.rng.choice(rows[0]["body"].split()),
+        "new": w.rng.choice(("perhaps", "soon", "gold")),
+    },
+)
+_DELETE = Act(
+    "notes.delete",
+    ("Delete {it}.", "{it} can go: delete {them}.", "Throw away {it}."),
+    "delete {them}",
+    key="note_id",
+)
+_CREATE = Act(
+    "notes.create",
+    (
+        "Write a note '{title}' that says '{body}'.",
+        "Make a new note with the title '{title}' and the text '{body}'.",
+        "I need a note called '{title}'. Put '{body}' into it.",
+    ),
+    "write a note called '{title}' that says '{body}'",
+    given=pick(title=_TITLES, body=_BODIES),
+    name="create-note",
+)
+
+_BODY = Ask(
+    "body",
+    ("What does {it} say?", "Read me {it}.", "Tell me the text of {it}."),
+    "tell the text of {them}",
+    show="notes.show",
+    key="note_id",
+)
+_CREATED = Ask(
+    "created",
+    (
+        "When did I write {it}? Answer like 2026-01-31 15:00.",
+        "Tell me when {it} was created, like 2026-01-31 15:00.",
+        "From when is {it}? Write it like 2026-01-31 15:00.",
+    ),
+    "say when {them} was created",
+)
+_TITLE = Ask(
+    "title",
+    ("What is the title of {it}?", "What is {it} called?", "Tell me the title of {it}."),
+    "tell the title of {them}",
+)
+_COUNT = Ask(
+    "how many",
+    ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
+    "count {them}",
+)
+
+DRILLS = [
+    *drills([_NOTE], [_REWRITE, _RENAME, _TAG, _UNTAG, _PIN, _REPLACE, _DELETE, _BODY, _CREATED]),
+    *drills([_PINNED], [_UNPIN]),
+    *drills([_TAGGED], [_APPEND, _RENAME, _DELETE, _TITLE, _BODY]),
+    *drills([_ALL], [_PIN, _TAG, _APPEND, _DELETE, _COUNT]),
+    *drills([_NOTE], [(_RENAME, _PIN), (_BODY, _DELETE), (_REPLACE, _TAG)]),
+    *drills([NOTHING], [_CREATE]),
+]

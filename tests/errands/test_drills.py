@@ -1,0 +1,153 @@
+"""The practice split: drills are as sound as scenarios, and none of them is a rehearsal of a test."""
+
+import asyncio
+import hashlib
+import string
+from typing import Any
+
+import pytest
+
+from longloop.envs.errands.api import Api
+from longloop.envs.errands.apps import find
+from longloop.envs.errands.audit import audit
+from longloop.envs.errands.drill import Act, Ask, Find, drills, pick
+from longloop.envs.errands.drills import DRILLS
+from longloop.envs.errands.env import Errands
+from longloop.envs.errands.scenario import by_name, expert, setting
+from longloop.envs.errands.scenarios import SCENARIOS
+from longloop.envs.errands.world import World
+from longloop.envs.play import Played, play
+from longloop.types import Task
+
+NAMES = [kind.name() for kind in DRILLS]
+MEASURED = [kind for kind in SCENARIOS if kind.split != "train"]
+TRAINED = {api for kind in SCENARIOS if kind.split == "train" for api in kind.apis}
+
+
+def played(name: str, seed: int, thorough: bool = True) -> Played:
+    env = Errands(thorough=thorough)
+    task = Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
+    return asyncio.run(play(env, task, env.expert(task)))
+
+
+def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
+    assert len(DRILLS) >= 100
+    assert len({*NAMES, *(kind.name() for kind in SCENARIOS)}) == len(DRILLS) + len(SCENARIOS) == len(by_name())
+    assert {kind.split for kind in DRILLS} == {"practice"}
+    assert {kind.difficulty for kind in DRILLS} == {1, 2}
+
+
+def test_no_drill_uses_an_api_that_a_test_has_and_train_has_not() -> None:
+    kept = {api for kind in MEASURED for api in kind.apis} - TRAINED
+    assert len(kept) > 40
+    for kind in DRILLS:
+        assert not kept & set(kind.apis), kind.name()
+    trained = {app for kind in SCENARIOS if kind.split == "train" for app in kind.apps()}
+    assert {app for kind in DRILLS for app in kind.apps()} <= trained
+
+
+def test_no_drill_uses_all_that_an_errand_of_the_tests_needs() -> None:
+    for kind in DRILLS:
+        same = [other.name() for other in MEASURED if set(other.apis) <= set(kind.apis)]
+        assert not same, kind.name()
+
+
+def test_most_of_what_may_be_used_is_used() -> None:
+    """The point of the split: far more APIs than train's."""
+    used = {api for kind in DRILLS for api in kind.apis}
+    assert len(used - TRAINED) >= 40
+
+
+def test_the_other_splits_are_as_they_were() -> None:
+    """The shipped novice and published figures depend on them."""
+    digests = {}
+    for split in ("train", "fresh", "dev", "test_normal", "test_challenge"):
+        tasks = Errands.tasks(split)
+        digest = hashlib.sha256("\n".join(f"{task.id} {task.scenario} {task.data}" for task in tasks).encode())
+        for task in tasks[:: len(tasks) // 6]:
+            made = setting(task.data["scenario"], task.data["world"])
+            turns = expert(task.data["scenario"], made.goal.slots, thorough=True)
+            first = [next(turns), turns.send(""), turns.send("")]
+            digest.update(repr((made.instruction, made.goal.steps, made.goal.answer, first)).encode())
+        digests[split] = digest.hexdigest()[:16]
+    assert digests == {
+        "train": "b8d8d3c06d398b59",
+        "fresh": "ee5f04547fd784c5",
+        "dev": "f81e7f60e9f70b98",
+        "test_normal": "e57d0b3da2f5e223",
+        "test_challenge": "318ed4135d765295",
+    }
+
+
+def test_practice_has_tasks_in_worlds_of_its_own() -> None:
+    tasks = Errands.tasks("practice", per_scenario=2)
+    assert [task.id for task in tasks[: len(DRILLS)]] == [f"practice/{name}/0" for name in NAMES]
+    assert {task.data["world"] for task in tasks} == {"practice/0/0", "practice/0/1"}
+
+
+@pytest.mark.parametrize("kind", DRILLS, ids=NAMES)
+def test_every_wording_says_everything(kind: Any) -> None:
+    slots = setting(kind.name(), "tests/0").goal.slots
+    assert len(set(kind.phrasings)) == len(kind.phrasings) >= 3
+    for wording in kind.phrasings:
+        assert {field for _, field, _, _ in string.Formatter().parse(wording) if field is not None} == set(slots)
+        assert (wording[0].isupper() or wording[0] in "'{") and wording[-1] in ".?"
+    assert all(find(api) is not None for api in kind.apis)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thorough expert succeeds, having read about each API in list and documentation; wrong end states fail."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+    real = World.call
+
+    def recording(self: World, api: Api, arguments: dict[str, Any]) -> Any:
+        calls.append((f"{api.app}.{api.name}", arguments))
+        return real(self, api, arguments)
+
+    monkeypatch.setattr(World, "call", recording)
+    wishes = []
+    for seed in range(3):
+        calls.clear()
+        attempt = played(name, seed)
+        observed = [message.content for message in attempt.messages[1:] if message.role == "user"]
+        assert attempt.outcome.success, (attempt.outcome.info, observed)
+        assert not any("Traceback" in text or "characters more were cut" in text for text in observed)
+        listed = [arguments["app"] for api, arguments in calls if api == "docs.list_apis"]
+        read = [arguments["api"] for api, arguments in calls if api == "docs.show"]
+        used = {api for api, _ in calls if not api.startswith("docs.") and not api.endswith(".login")}
+        assert used - {"owner.show_account", "owner.complete_task"} == set(read) == set(by_name()[name].apis)
+        assert listed == by_name()[name].apps()
+        goal = setting(name, f"tests/{seed}").goal
+        assert goal.start.inconsistencies() == goal.wish.inconsistencies() == []
+        wishes.append(repr((goal.slots, goal.steps, goal.answer)))
+    assert len(set(wishes)) >= 2
+    found = asyncio.run(audit(by_name()[name], 1))
+    assert found.faults == [] and found.variants >= 1
+
+
+def test_a_drill_is_put_together_from_a_find_and_a_wish() -> None:
+    thing = Find(
+        "memo",
+        ("the memo '{memo}'", "my memo '{memo}'"),
+        'found = notes.search(query="{memo}")',
+        lambda w: ({"memo": "Attic"}, [{"id": 7, "body": "red"}]),
+    )
+    rename = Act("notes.rename", ("Call {it} '{title}'.",), "call {them} '{title}'", "note_id", given=pick(title=["A"]))
+    body = Ask("body", ("What is in {it}?",), "read {them}", show="notes.show", key="note_id")
+    one, both = drills([thing], [rename, (body, rename)])
+    assert (one.name(), one.difficulty, one.apis) == ("rename-memo", 1, ("notes.search", "notes.rename"))
+    assert one.phrasings == ("Call the memo '{memo}' '{title}'.", "Call my memo '{memo}' '{title}'.")
+    assert (both.name(), both.difficulty) == ("body-and-rename-memo", 2)
+    assert both.phrasings[0] == "What is in the memo '{memo}'? Then call it '{title}'."
+    turns = list(both().solve(memo="Attic", title="A"))
+    assert turns[0][1].splitlines()[1:] == [
+        'found = apis.notes.search(query="Attic", access_token=notes)',
+        "print(found)",
+    ]
+    assert turns[1][1].splitlines() == [
+        'answer = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"]',
+        "print(answer)",
+        'print(apis.notes.rename(note_id=found[0]["id"], title="A", access_token=notes))',
+    ]
+    assert turns[2][1] == "apis.owner.complete_task(answer=answer)"
