@@ -5,7 +5,7 @@ import importlib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,29 +260,27 @@ def _by_task(found: Mapping[str, Mapping[Any, Trajectory]]) -> list[Group]:
     return [Group(some[0].task, tuple(replace(t, attempt=n) for n, t in enumerate(some))) for some in groups]
 
 
-def needs_expert(config: Config) -> None:
-    """Refuse an environment that cannot show how its tasks are done."""
-    from longloop.rollout.demos import expert_of
-
-    place = world(config)
-    expert_of(place.make(), place.tasks(config.split)[0])
-
-
-async def demonstrations(config: Config, run: "Run", progress: Callable[[int, int], None]) -> int:
-    """Write the expert's attempts at the tasks to train on as a run; how many of them succeeded."""
+def demonstrator(config: Config) -> "Callable[[Run, Callable[[int, int], None]], Coroutine[Any, Any, int]]":
+    """What writes the expert's attempts at the tasks to train on into a run, and says how many of them succeeded."""
     from longloop.learners.model import load
+    from longloop.rollout.demos import expert_of
     from longloop.rollout.groups import GroupRollouts
 
     place = world(config)
     tasks = place.tasks(config.split)
+    expert_of(place.make(), tasks[0])
     rollouts = GroupRollouts(setting(config, place, load(config.model, config.seed), 1.0), "demos")
-    done = 0
-    for step, start in enumerate(range(0, len(tasks), _AT_ONCE)):
-        groups = await rollouts.demonstrations(tasks[start : start + _AT_ONCE])
-        run.trajectories.write(step, groups)
-        done += sum(t.success for group in groups for t in group.scored)
-        progress(min(start + _AT_ONCE, len(tasks)), len(tasks))
-    return done
+
+    async def write(run: "Run", progress: Callable[[int, int], None]) -> int:
+        done = 0
+        for step, start in enumerate(range(0, len(tasks), _AT_ONCE)):
+            groups = await rollouts.demonstrations(tasks[start : start + _AT_ONCE])
+            run.trajectories.write(step, groups)
+            done += sum(t.success for group in groups for t in group.scored)
+            progress(min(start + _AT_ONCE, len(tasks)), len(tasks))
+        return done
+
+    return write
 
 
 async def evaluation(

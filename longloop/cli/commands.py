@@ -88,12 +88,12 @@ def demos(target: str, overrides: list[str], source: Path | None, min_reward: fl
         return
     from rich.progress import Progress as Bar
 
-    from longloop.build import demonstrations, needs_expert
+    from longloop.build import demonstrator
 
-    needs_expert(config)  # before a folder is made for nothing
+    write = demonstrator(config)  # before a folder is made for nothing
     with Run.create(config, machine_facts()) as run, Bar(console=console, transient=True) as bar:
         line = bar.add_task("demonstrating", total=None)
-        done = asyncio.run(demonstrations(config, run, lambda now, all: bar.update(line, completed=now, total=all)))
+        done = asyncio.run(write(run, lambda now, all: bar.update(line, completed=now, total=all)))
     if not done:
         raise UserError(
             f"{run.folder}: the expert failed at every task, so there is nothing to imitate. See whether `longloop "

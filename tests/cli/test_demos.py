@@ -134,6 +134,11 @@ def test_trajectories_that_cannot_be_read(refused, config, run, damage):
     assert "the trajectories of step 3 cannot be read" in refused("train", config, "algo.name=sft", f"demos={run}")
 
 
+def test_no_folder_is_made_for_nothing(refused, tmp_path):
+    refused("demos", "guess", f"model.path={tmp_path / 'nowhere'}", f"folder={tmp_path}", "name=none")
+    assert not (tmp_path / "none").exists()
+
+
 def test_an_environment_without_an_expert(refused, command, tmp_path):
     assert "Crossroads has no expert" in refused("demos", "crossroads")
     text = write_config(tmp_path).read_text()
