@@ -111,6 +111,8 @@ class Config(Section):
     tasks_per_step: Count = 40
     split: str = "train"
     """The tasks to train on."""
+    doctor: bool = True
+    """Look for what would spoil the run before its first step, and refuse to start when there is something."""
     demos: str = ""
     """A run folder whose best attempts at each task are imitated; empty asks the environment's own expert."""
     env: dict[str, Any]
