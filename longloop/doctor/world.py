@@ -228,8 +228,8 @@ async def shortcut(make: Make, tasks: Sequence[Task], found: dict[str, Score], s
     return Finding(
         "shortcut",
         "fail" if share >= _ALL else "warning",
-        f"Saying at once {_short(best)!r}, and nothing else, is paid {most:.3g} on average {beside}: an agent will learn "
-        "to say just that.",
+        f"Saying at once {_short(best)!r}, and nothing else, is paid {most:.3g} on average {beside}: an agent will "
+        "learn to say just that.",
         "Let finish() score what was done, not what was claimed.",
         numbers,
     )
