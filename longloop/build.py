@@ -108,7 +108,7 @@ class Training:
     tasks: list[Task]
     floor: tuple[float, float] | None = None
 
-    async def preflight(self, tell: Callable[[str], None]) -> "Ledger | None":
+    async def preflight(self, tell: Callable[[str], None] = print) -> "Ledger | None":
         """Refuse what can be known to be wrong before the first step: the environment, the memory, the tokens."""
         from longloop.doctor import checkup, world
         from longloop.learners import memory

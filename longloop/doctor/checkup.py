@@ -42,10 +42,9 @@ async def quick(rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[
         if algo.imitates:
             return  # someone else chooses the actions
         short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
-        samples = sampling.credited(short, algo, learner)
-        yield sampling.tokens(short, samples, setting.chat)
+        yield sampling.tokens(short, algo, learner, setting.chat)
         yield sampling.template(short)
-        yield sampling.agreement(samples, learner)[0]
+        yield sampling.agreement(short.samples(), learner)[0]
         yield sampling.variety(short, algo.k, setting.temperature)
         yield await world.replay(world.watched(setting), short.groups)
 
@@ -65,18 +64,17 @@ async def full(
         async for finding in _environment(make, some, _SECONDS, everyone=True):
             yield finding
         short = await sampling.collect(rollouts, some[:2], _attempts(algo.k, _MOST), max_turns=_TURNS)
-        samples = sampling.credited(short, algo, learner)
-        yield sampling.tokens(short, samples, setting.chat)
+        yield sampling.tokens(short, algo, learner, setting.chat)
         if not short.own:
             return
         yield sampling.template(short, await _shown(rollouts, some[:2]))
-        agreed, gap = sampling.agreement(samples, learner)
+        agreed, gap = sampling.agreement(short.samples(), learner)
         yield agreed
         yield sampling.variety(short, algo.k, setting.temperature)
         yield await world.replay(make, short.groups)
         fits, book = cost.memory(config, learner)
         yield fits
-        moved, speed = await learning.update(rollouts, learner, short, samples, _TURNS)
+        moved, speed = await learning.update(rollouts, learner, short, _TURNS)
         yield moved
         rescored = gap.old == "learner" and not algo.imitates
         yield await cost.duration(

@@ -1,5 +1,6 @@
 """An update, tried out and undone: it must change what the sampler says. On the way, how long one takes."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from longloop.doctor.finding import Finding
-from longloop.doctor.sampling import Collection, agreement, collect, credited
+from longloop.doctor.sampling import Collection, agreement, collect
 from longloop.learners.agreement import compare
 from longloop.learners.local import LocalLearner
 from longloop.rollout.groups import GroupRollouts
@@ -15,8 +16,8 @@ from longloop.types import Batch, Metrics, Minibatch, Sample, Scored
 
 _FIRST, _TIMES = 3e-4, 12
 """The learning rate of the first try; each of so many is twice the last."""
-_MOVED = 0.5
-"""The mean change of a token's probability after which a sampler that did not follow cannot be overlooked."""
+_MOVED, _MOVED_BF16 = 0.05, 0.5
+"""The mean change of a token's probability that is no rounding: a sampler that did not follow it is found out."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,13 @@ class Speed:
 
 
 async def update(
-    rollouts: GroupRollouts, learner: LocalLearner, before: Collection, samples: Sequence[Sample], turns: int
+    rollouts: GroupRollouts, learner: LocalLearner, before: Collection, turns: int
 ) -> tuple[Finding, Speed]:
-    """Make what was sampled unlikely, and see whether the engine stops saying it."""
-    read = sum(len(sample.ids) for sample in samples)
+    """Change much what the policy would say, and see whether the engine says it."""
+    enough = _MOVED_BF16 if learner.policy.bf16 else _MOVED
     with learner.on_trial():
-        moved, speed = _push_away(learner, samples, read)
-        if moved <= _MOVED:
+        moved, speed = _change(learner, before.samples(), enough)
+        if moved <= enough:
             return Finding(
                 "update",
                 "fail",
@@ -45,7 +46,7 @@ async def update(
             ), speed
         tasks = [group.task for group in before.groups]
         after = await collect(rollouts, tasks, max(len(g.trajectories) for g in before.groups), max_turns=turns)
-        found, gap = agreement(credited(after, learner.algo, learner), learner)
+        found, gap = agreement(after.samples(), learner)
     numbers = {"moved": moved, "mean": gap.mean, "most": gap.most}
     if found.verdict == "fail":
         return Finding(
@@ -65,8 +66,9 @@ async def update(
     ), speed
 
 
-def _push_away(learner: LocalLearner, samples: Sequence[Sample], read: int) -> tuple[float, Speed]:
+def _change(learner: LocalLearner, samples: Sequence[Sample], enough: float) -> tuple[float, Speed]:
     """Updates until the samples' probabilities have changed; by how much, and how fast that was."""
+    read = sum(len(sample.ids) for sample in samples)
     first = learner.logprobs(samples)
     start = [replace(sample, logprobs=row) for sample, row in zip(samples, first, strict=True)]
     now, moved, speed = start, 0.0, Speed(0.0, 0.0)
@@ -74,16 +76,18 @@ def _push_away(learner: LocalLearner, samples: Sequence[Sample], read: int) -> t
         rate = _FIRST * 2**number / learner.algo.lr if learner.algo.lr else 0.0
         minibatch = Minibatch(now, norm=float(read), step=1, on_policy=False, pace=rate)
         began = time.perf_counter()
-        learner.update(minibatch, _unlikely)
+        learner.update(minibatch, _surprise)
         updated = time.perf_counter()
         rows = learner.logprobs(samples)
         speed = Speed(read / (updated - began), read / (time.perf_counter() - updated))
         moved = compare(start, rows).mean
-        if moved > _MOVED:
+        if moved > enough:
             break
         now = [replace(sample, logprobs=row) for sample, row in zip(samples, rows, strict=True)]
     return moved, speed
 
 
-def _unlikely(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
-    return scored.logp_N.sum(), {}
+def _surprise(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+    """What was likely becomes unlikely, and the other way round: a change that is large for every model."""
+    likely_N = batch.old_N > math.log(0.5)
+    return torch.where(likely_N, scored.logp_N, -scored.logp_N).sum(), {}

@@ -72,6 +72,10 @@ class Collection:
         """The scored attempts in which the policy spoke, with their group's place."""
         return [(place, t) for place, group in enumerate(self.groups) for t in group.own if t.action_tokens]
 
+    def samples(self) -> list[Sample]:
+        """All that the policy said, as samples."""
+        return [sample for place, t in self.own for sample in spread(t, place, 1.0, "token")]
+
 
 async def collect(rollouts: GroupRollouts, tasks: Sequence[Task], k: int, **limits: Any) -> Collection:
     """Attempts as training makes them, with some limits lower."""
@@ -86,18 +90,11 @@ async def collect(rollouts: GroupRollouts, tasks: Sequence[Task], k: int, **limi
     return Collection(groups, recorder.asked, time.perf_counter() - began)
 
 
-def credited(collected: Collection, algo: Algorithm, learner: Learner) -> list[Sample]:
-    """What the algorithm would train on if the attempts of a group were paid differently, and what it leaves out."""
-    samples: list[Sample] = []
+def tokens(collected: Collection, algo: Algorithm, learner: Learner, chat: Any) -> Finding:
+    """Is what the algorithm would train on what was sampled, id by id?"""
+    samples = collected.samples()
     if not algo.imitates:
-        samples = algo.credit([_paid_differently(group) for group in collected.groups], learner)
-    known = {sample.trajectory for sample in samples}
-    rest = [(place, t) for place, t in collected.own if (place, t.attempt) not in known]
-    return [*samples, *(sample for place, t in rest for sample in spread(t, place, 1.0, "token"))]
-
-
-def tokens(collected: Collection, samples: Sequence[Sample], chat: Any) -> Finding:
-    """Is what would be trained on what was sampled, id by id?"""
+        samples += algo.credit([_paid_differently(group) for group in collected.groups], learner)
     attempts = {(place, t.attempt): t for place, t in collected.own}
     for (place, number), trajectory in attempts.items():
         record = collected.asked(place, trajectory)
@@ -119,7 +116,7 @@ def tokens(collected: Collection, samples: Sequence[Sample], chat: Any) -> Findi
             "tokens", "fail", f"No attempt could be looked at: {_why_none(collected)}.", "Mend the environment first."
         )
     longest = max(attempts.values(), key=lambda t: (len(t.turns), t.action_tokens))
-    chosen, seen = sum(s.action_tokens for s in samples), sum(len(s.ids) for s in samples)
+    chosen, seen = (sum(map(size, collected.samples())) for size in (lambda s: s.action_tokens, lambda s: len(s.ids)))
     return Finding(
         "tokens",
         "pass",
@@ -273,12 +270,15 @@ def _where_sample_differs(sample: Sample, stretch: Stretch) -> str:
     for place, chosen in enumerate(sample.mask):
         if chosen and not stretch.mask[place]:
             return f"the mask of the algorithm's sample marks token {place}, which the model did not choose"
-        if chosen and sample.logprobs[place] != stretch.logprobs[place]:
-            return f"the algorithm's sample has another log-prob at token {place} than was sampled"
+    if not any(sample.mask):
+        return "the mask of the algorithm's sample marks no token"
     actions = _actions(sample, stretch)
     for end, name in ((0, "first"), (-1, "last")):
         if actions and not any(marked[end] for marked in actions):
             return f"the mask of the algorithm's sample leaves out the {name} token of every action"
+    for place, chosen in enumerate(sample.mask):
+        if chosen and sample.logprobs[place] != stretch.logprobs[place]:
+            return f"the algorithm's sample has another log-prob at token {place} than was sampled"
     return ""
 
 
