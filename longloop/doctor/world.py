@@ -236,11 +236,12 @@ async def shortcut(make: Make, tasks: Sequence[Task], found: dict[str, Score], s
 
 
 async def _last_words(make: Make, task: Task) -> str:
+    """What the expert says last. Its only words are no ending: they are all that it does."""
     env = make()
     if not hasattr(env, "expert"):
         return ""
     said = [m.content for m in (await play(env, task, env.expert(task))).messages if m.role == "assistant"]
-    return said[-1] if said else ""
+    return said[-1] if len(said) > 1 else ""
 
 
 def _ceiling(found: dict[str, Score]) -> float:

@@ -78,6 +78,8 @@ def test_claiming_to_be_done_pays(examined, setting, verdict, words):
 
 def test_an_ending_that_does_not_pay_alone(examined):
     assert examined("env={name='tests.broken:Office'}")[0]["shortcut"]["verdict"] == "pass"
+    found, _ = examined("env.tries=1")  # the expert's only words are right at one task in three
+    assert found["shortcut"]["verdict"] == "pass" and "fails at 2" in found["reward"]["seen"]
 
 
 @pytest.mark.parametrize("environment", ["Moody", "Lottery"])
@@ -164,6 +166,7 @@ def test_hostile_text_is_text(command, tmp_path, monkeypatch):
         ([f"env.name={BROKEN}Moody"], "partly luck"),
         ([f"algo.name={BROKEN}OffByOne"], "mask"),
         ([f"engine.name={BROKEN}OneSeed"], "the same random numbers"),
+        (["engine={name='scripted', actions=['1']}", "algo.name=reinforce"], "Engine and learner disagree"),
     ],
 )
 def test_train_refuses(command, tmp_path, broken, words):
