@@ -5,7 +5,8 @@ import importlib
 import math
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from longloop.interfaces import Environment
 from longloop.types import Group, Task, Trajectory, UserError
 
 if TYPE_CHECKING:
+    from longloop.doctor.finding import Finding
     from longloop.evaluate import Evaluation
     from longloop.learners.local import LocalLearner
     from longloop.learners.memory import Ledger
@@ -143,14 +145,32 @@ class Training:
     tasks: list[Task]
     floor: tuple[float, float] | None = None
 
-    async def preflight(self) -> "Ledger | None":
-        """What can be known to be wrong before the first step: the environment, the context, the memory."""
+    async def preflight(self, tell: Callable[[str], None] = print) -> "Ledger | None":
+        """Refuse what can be known to be wrong before the first step: the environment, the memory, the tokens."""
+        from longloop.doctor import checkup, world
         from longloop.learners import memory
 
-        await _try_out(self.world, self.rollouts.setting, self.tasks[0])
-        if not self.config.learner.memory_check:
-            return None
-        return memory.check(self.learner, self.config.rollout.context, self.config.rollout.concurrency)
+        rollout = self.config.rollout
+        await world.try_out(self.world.environment.__name__, self.rollouts.setting, self.tasks[0])
+        checked = self.config.learner.memory_check
+        book = memory.check(self.learner, rollout.context, rollout.concurrency) if checked else None
+        if not self.config.doctor:
+            return book
+        async with aclosing(checkup.quick(self.rollouts, self.learner, self.tasks)) as findings:
+            async for finding in findings:
+                if finding.verdict == "fail":
+                    raise UserError(f"{finding} `longloop doctor` says more; doctor=false trains anyway.")
+                if finding.verdict == "warning":
+                    tell(f"warning ({finding.name}): {finding}")
+        return book
+
+    def checkup(self) -> "AsyncGenerator[Finding]":
+        """All that the doctor can find, one thing after another."""
+        from longloop.doctor import checkup
+
+        evaluated = len(_evaluated(self.world, self.config, self.config.eval.split)) * self.config.eval.attempts
+        name = self.world.environment.__name__
+        return checkup.full(name, self.config, self.rollouts, self.learner, self.tasks, evaluated)
 
     async def run(self, run: "Run", report: "Report") -> None:
         from longloop.train import TaskStream, train
@@ -363,15 +383,3 @@ async def fresh_model(
 def _evaluated(place: World, config: Config, split: str) -> list[Task]:
     tasks = place.tasks(split)
     return tasks[: config.eval.tasks or len(tasks)]
-
-
-async def _try_out(place: World, setting: "Setting", task: Task) -> None:
-    """One turn by hand, so that a broken environment is refused before a model is asked anything."""
-    from longloop.engines.scripted import ScriptedEngine
-    from longloop.rollout.episode import run_episode
-
-    silent = ScriptedEngine(None, setting.chat, [""])
-    limits = setting.limits.model_copy(update={"max_turns": 1})
-    trajectory = await run_episode(replace(setting, engine=silent, limits=limits), task, 0, "try-out")
-    if not trajectory.stop.scored:
-        raise UserError(f"{place.environment.__name__} fails on task {task.id!r}: {trajectory.error}.")

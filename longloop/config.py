@@ -129,6 +129,8 @@ class Config(Section):
     tasks_per_step: Count = 40
     split: str = "train"
     """The tasks to train on: those of a split, or of several with commas between them."""
+    doctor: bool = True
+    """Look for what would spoil the run before its first step, and refuse to start when there is something."""
     demos: str = ""
     """A run folder whose best attempts at each task are imitated; empty asks the environment's own expert."""
     env: dict[str, Any]

@@ -34,7 +34,7 @@ def trained(config: Config, resume: Path | None) -> Run:
     from longloop.cli.progress import Progress
 
     parts = training(config)
-    book = asyncio.run(parts.preflight())
+    book = asyncio.run(parts.preflight(lambda text: console.print(text, soft_wrap=True, markup=False)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interruption
     with Run.reopen(resume) if resume is not None else Run.create(config, machine_facts()) as run:
         console.print(

@@ -1,6 +1,7 @@
-"""What `longloop doctor` says. So far it foresees memory, and nothing else."""
+"""What `longloop doctor` says: all findings, or with `--memory` where memory will go."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from longloop import config as configs
+from longloop.cli import findings
 from longloop.config import Config
 from longloop.types import UserError
 
@@ -39,12 +41,11 @@ _SHORT = 2000
 
 
 def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float | None, as_json: bool) -> None:
-    if not memory:
-        raise UserError(
-            f"Say what to look at: `longloop doctor {config_path} --memory` foresees where memory will go. There is no "
-            "other check so far."
-        )
     config = configs.load(config_path, overrides)
+    if not memory:
+        if gpu_gib is not None:
+            raise UserError("--gpu-gib asks about a card that need not be here, which only --memory can answer.")
+        sys.exit(findings.show(config, as_json, console))
     if gpu_gib is not None:
         config = changed(config, {"model.device": "cuda"})
     from longloop.build import free_memory

@@ -193,11 +193,15 @@ def doctor(
         Path, typer.Argument(help="A TOML file; `model.path=shape:NAME` asks for a model not fetched yet.")
     ],
     overrides: Overrides = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Foresee where memory will go.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Only foresee where memory will go.")] = False,
     gpu_gib: Annotated[float | None, typer.Option(min=0.1, help="Ask for a GPU with so much free memory.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, in bytes.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the findings, or with --memory bytes, as JSON.")] = False,
 ) -> None:
-    """Look for what would go wrong before a run is started; so far, whether it fits into memory.
+    """Look for what would spoil a run before it is started: in the environment, the tokens, the weights, the memory.
+
+    Takes about a minute, changes nothing, and ends with 1 when something is wrong. `train` begins with a quick form.
+
+    `longloop doctor configs/quickstart.toml`
 
     `longloop doctor configs/quickstart.toml --memory --gpu-gib 80 model.path=shape:qwen2.5-7b`
     """

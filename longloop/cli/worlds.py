@@ -17,7 +17,7 @@ from longloop.config import Config, override
 from longloop.envs.check import NoTasks
 from longloop.envs.play import answered
 from longloop.envs.play import play as play_task
-from longloop.envs.trial import Score, resident, scores, splits, spread, violations
+from longloop.envs.trial import Score, by_luck, resident, scores, splits, spread, violations
 from longloop.types import Message, Task, UserError
 
 console = Console(highlight=False)
@@ -44,8 +44,7 @@ def check(name: str, options: list[str], seeds: int, most: int, seconds: float) 
         console.print("A sample, spread evenly over each split; --seconds and --tasks set how large.", style="dim")
     console.print()
     console.print(_cost_table(results, before))
-    lucky = getattr(world.environment, "lucky", ())
-    faults += [fault for by_player in results.values() for fault in _faults(by_player, lucky)]
+    faults += [fault for by_player in results.values() for fault in _faults(by_player, world.environment)]
     if hasattr(world.environment, "audit"):
         for line in world.environment.audit(
             seeds, lambda items: track(items, "auditing", console=console, transient=True)
@@ -134,7 +133,7 @@ def _found(world: World) -> dict[str, list[Task]]:
     return found
 
 
-def _faults(by_player: dict[str, Score], lucky: Sequence[str]) -> Iterator[str]:
+def _faults(by_player: dict[str, Score], environment: type) -> Iterator[str]:
     """What is wrong with the scores of a split: the expert must succeed, others must not, unless by chance."""
     for player, score in by_player.items():
         yield from score.errors
@@ -142,7 +141,7 @@ def _faults(by_player: dict[str, Score], lucky: Sequence[str]) -> Iterator[str]:
             yield f"{player} was paid {min(score.rewards):g} to {max(score.rewards):g}; a reward lies between 0 and 1."
         if player == "expert":
             yield from (f"{task}: expert fails." for task in score.failures)
-        elif player not in lucky and not player.startswith("random"):
+        elif not by_luck(environment, player):
             yield from (f"{task}: {player} succeeds." for task in score.successes)
 
 

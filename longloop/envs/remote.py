@@ -79,14 +79,15 @@ class RemotePlayer:
 
 
 _OPTIONAL = {"fork": Remote._fork, "expert": Remote._expert, "baselines": Remote._baselines}
+_DECLARED = ("deterministic", "lucky")
 
 
 @functools.cache
 def remote(environment: type) -> type[Remote]:
-    """What stands for an environment's class: of the same name, with the methods that it has."""
-    return type(
-        environment.__name__, (Remote,), {name: how for name, how in _OPTIONAL.items() if hasattr(environment, name)}
-    )
+    """What stands for an environment's class: of the same name, with the methods that it has and what it declares."""
+    methods = {name: how for name, how in _OPTIONAL.items() if hasattr(environment, name)}
+    declared = {name: getattr(environment, name) for name in _DECLARED if hasattr(environment, name)}
+    return type(environment.__name__, (Remote,), {**methods, **declared})
 
 
 def _messages(value: Any) -> list[Message]:

@@ -92,6 +92,11 @@ async def players(env: Any, task: Task, expert: bool = True) -> dict[str, Player
     return known | (await answered(env.baselines(task)) if hasattr(env, "baselines") else {"nothing": Silent()})
 
 
+def by_luck(environment: Any, player: str) -> bool:
+    """Whether a baseline may succeed now and then without that being a fault."""
+    return player.startswith("random") or player in getattr(environment, "lucky", ())
+
+
 def spread(tasks: Sequence[Task]) -> list[Task]:
     """All the tasks, in an order of which any beginning lies evenly over them."""
     order = sorted(range(len(tasks)), key=lambda place: place * (math.sqrt(5) - 1) / 2 % 1)

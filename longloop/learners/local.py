@@ -172,6 +172,22 @@ class LocalLearner:
             self._learned = tuple(scores)
         return values
 
+    @contextmanager
+    def on_trial(self) -> Iterator[None]:
+        """What is done to the weights meanwhile is undone, to the bit. They are kept in the machine's memory."""
+        kept = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, parameter in self.parameters.items():
+                    parameter.copy_(kept[name])
+            self.masters.publish()
+            self.optimiser.zero_grad()
+            self.optimiser.state.clear()
+            self._not_finite, self._learned = 0, ()
+            self.policy.version += 1
+
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)
 

@@ -71,6 +71,11 @@ class Ledger:
     def peak(self) -> int:
         return max(self.update, self.collect)
 
+    @property
+    def to_come(self) -> int:
+        """What a run still needs once the model is loaded."""
+        return self.peak - self.weights - self.adapters - self.masters - self.second_copy
+
     def to_json(self) -> dict[str, int]:
         return asdict(self) | {"update": self.update, "collect": self.collect, "peak": self.peak}
 
@@ -114,7 +119,7 @@ def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
     policy = learner.policy
     book = forecast(policy.module.config, policy.config, learner.config, learner.algo, longest, sessions)
     room = available(policy.device)
-    needed = book.peak - book.weights - book.adapters - book.masters - book.second_copy  # these are in memory already
+    needed = book.to_come
     if needed > room:
         raise UserError(_advice(book, needed, room, longest))
     if policy.device.type == "cuda":

@@ -36,6 +36,10 @@ class GroupRollouts:
         limits = self.setting.limits.model_copy(update={"max_turns": 0})
         return GroupRollouts(replace(self.setting, limits=limits), f"{self._name}/idle", abandon=False)
 
+    def apart(self, name: str, setting: Setting) -> "GroupRollouts":
+        """The same attempts to imitate in another setting. What is done there is not remembered here."""
+        return GroupRollouts(setting, name, abandon=False, stored=list(self._stored.values()))
+
     async def groups(self, tasks: Sequence[Task], k: int, seed: int, temperatures: Sequence[float] = ()) -> list[Group]:
         """The K attempts at each task. `seed` must differ from call to call: the place in the stream of tasks does.
 

@@ -184,7 +184,7 @@ def test_eval_of_a_step_that_is_not_kept(refused, tmp_path):
 def test_engine_and_learner_that_disagree(refused, tmp_path):
     """A scripted engine claims log-probs of 0: the run refuses to train on them, says where, and keeps its folder."""
     said = refused(
-        *("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "env.tries=1"),
+        *("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "env.tries=1", "doctor=false"),
         *("engine={name='scripted', actions=['1']}", "algo.name=reinforce"),
     )
     assert "Engine and learner disagree" in said

@@ -88,7 +88,7 @@ def test_a_shape_by_its_name(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["--memory` foresees where memory will go", "no other check so far"]),
+        (["--gpu-gib", "80"], ["only --memory can answer"]),
         (["--memory", "model.path=shape:qwen2.5-8b"], ["Did you mean 'qwen2.5-7b'?", "llama-3.1-8b"]),
         (["--memory", "model.path=./nowhere"], ["'./nowhere'", "shape:NAME", "smollm2-135m"]),
         (["--memory", "learner.chunks=1"], ["Did you mean 'learner.chunk'?"]),

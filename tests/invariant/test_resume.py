@@ -84,7 +84,7 @@ def unharmed(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     "sabotage",
     [
-        ["env.name=tests.saboteurs:KillingGuess", "env.marker={marker}", "env.at=50"],
+        ["env.name=tests.saboteurs:KillingGuess", "env.marker={marker}", "env.at=50", "doctor=false"],
         ["algo.name=tests.saboteurs:KillingLoop", "algo.marker={marker}", "algo.at=8"],
     ],
     ids=["in collection", "in update"],

@@ -24,9 +24,12 @@ ALLOWED = {
     "evaluate": {"types", "interfaces", "envs"},
     "analyze": {"types", "envs", "store"},
     "train": {"types", "interfaces", "config", "algos", "learners", "store", "evaluate"},
+    "doctor": {
+        *("types", "interfaces", "config", "envs", "algos", "engines", "learners", "rollout", "train"),
+    },
     "build": {
         *("types", "interfaces", "config", "envs", "tokens", "store"),
-        *("algos", "engines", "learners", "rollout", "evaluate", "train"),
+        *("algos", "engines", "learners", "rollout", "evaluate", "train", "doctor"),
     },
     "compare": {"types", "config", "algos", "build"},
     "view": {"types", "config", "store", "analyze"},

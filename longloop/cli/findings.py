@@ -1,0 +1,54 @@
+"""The doctor's findings, at a terminal or as JSON. What models and environments said is printed as text and no more."""
+
+import asyncio
+import json
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from longloop.build import training
+from longloop.config import Config
+from longloop.view.text import visible
+
+_COLOURS = {"pass": "green", "warning": "yellow", "fail": "bold red"}
+_PIECE = 400
+"""Characters that are shown of a piece of a conversation."""
+
+
+def show(config: Config, as_json: bool, console: Console) -> int:
+    """Print each finding as it comes; the exit status."""
+    return asyncio.run(_show(config, as_json, console))
+
+
+async def _show(config: Config, as_json: bool, console: Console) -> int:
+    found = []
+    progress = Console(stderr=True, quiet=as_json)
+    with progress.status("Looking"):
+        async for finding in training(config).checkup():
+            found.append(finding)
+            if as_json:
+                continue
+            line = Text.assemble((f"{finding.verdict:8}", _COLOURS[finding.verdict]), (f"{finding.name:12}", "bold"))
+            console.print(line + Text(visible(str(finding))), soft_wrap=True)
+            if finding.text:
+                marked = console.no_color or not console.is_terminal
+                console.print(Padding(conversation(finding.text, marked), (0, 0, 0, 8)))
+    failed = sum(finding.verdict == "fail" for finding in found)
+    warned = sum(finding.verdict == "warning" for finding in found)
+    if as_json:
+        print(json.dumps({"findings": [finding.to_json() for finding in found], "fails": failed, "warnings": warned}))
+    else:
+        console.print(f"{len(found)} findings: {failed} fail, {warned} warning{'s' * (warned != 1)}.")
+    return int(failed > 0)
+
+
+def conversation(pieces: tuple[tuple[bool, str], ...], marked: bool) -> Text:
+    """A conversation, bright green where it is trained on; `marked`: with brackets as well, where colours are lost."""
+    text = Text()
+    for trained, piece in pieces:
+        shown = visible(piece)
+        if len(shown) > _PIECE:
+            shown = f"{shown[: _PIECE // 2]} [...] {shown[-_PIECE // 2 :]}"
+        text.append(f"[[{shown}]]" if trained and marked else shown, "bold green" if trained else "dim")
+    return text

@@ -1,0 +1,130 @@
+"""The list of what is looked at, in order: the environment, what is sampled, the memory, an update, the time.
+
+`quick` is what every run begins with: no update is tried, attempts are cut short. Neither changes what a run does
+afterwards: weights are put back, and whoever draws from a common random generator finds it as it was.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from longloop.config import Config
+from longloop.doctor import cost, learning, sampling, world
+from longloop.doctor.finding import Finding
+from longloop.learners.local import LocalLearner
+from longloop.rollout.demos import demonstrate
+from longloop.rollout.groups import GroupRollouts
+from longloop.rollout.guard import Fault
+from longloop.types import Task, Trajectory, UserError
+
+_TASKS, _SECONDS = 12, 10.0
+"""Tasks that are played without a model, if they take no longer than this."""
+_QUICK_TASKS, _QUICK_SECONDS = 8, 1.0
+_TURNS = 4
+"""Turns of the attempts that are looked at token by token."""
+_QUICK = {"max_turns": 2, "turn_tokens": 64}
+_MOST = 8
+"""Attempts at a task that are looked at."""
+_TIMED = 15.0
+"""Seconds for the collection whose time is taken."""
+
+
+async def quick(rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[Task]) -> AsyncGenerator[Finding]:
+    """What can be seen in a moment."""
+    setting, algo = rollouts.setting, learner.algo
+    with undisturbed():
+        some = _some(tasks, _QUICK_TASKS)
+        async for finding in _environment(world.watched(setting), some, _QUICK_SECONDS, everyone=False):
+            yield finding
+        if algo.imitates:
+            return  # someone else chooses the actions
+        short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
+        yield sampling.tokens(short, algo, learner, setting.chat)
+        yield sampling.template(short)
+        yield sampling.agreement(short.samples(), learner)[0]
+        yield sampling.variety(short, algo.k, setting.temperature)
+        yield await world.replay(world.watched(setting), short.groups)
+
+
+async def full(
+    name: str, config: Config, rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[Task], evaluated: int
+) -> AsyncGenerator[Finding]:
+    """All of it. `name` is the environment's, `evaluated` the number of attempts in an evaluation."""
+    setting, algo = rollouts.setting, learner.algo
+    make = world.watched(setting)
+    with undisturbed():
+        some = _some(tasks, _TASKS)
+        sound = await world.contract(name, setting, some[0])
+        yield sound
+        if sound.verdict == "fail":
+            return
+        async for finding in _environment(make, some, _SECONDS, everyone=True):
+            yield finding
+        short = await sampling.collect(rollouts, some[:2], _attempts(algo.k, _MOST), max_turns=_TURNS)
+        yield sampling.tokens(short, algo, learner, setting.chat)
+        if not short.own:
+            return
+        yield sampling.template(short, await _shown(rollouts, some[:2]))
+        agreed, gap = sampling.agreement(short.samples(), learner)
+        yield agreed
+        yield sampling.variety(short, algo.k, setting.temperature)
+        yield await world.replay(make, short.groups)
+        fits, book = cost.memory(config, learner)
+        yield fits
+        moved, speed = await learning.update(rollouts, learner, short, _TURNS)
+        yield moved
+        rescored = gap.old == "learner" and not algo.imitates
+        yield await cost.duration(
+            config, rollouts, learner, tasks, short, speed, book, evaluated, budget=_TIMED, rescored=rescored
+        )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Common random generators are left as they were found."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+async def _environment(
+    make: world.Make, tasks: Sequence[Task], seconds: float, everyone: bool
+) -> AsyncGenerator[Finding]:
+    """The findings that need no model."""
+    try:
+        yield await world.determinism(make, tasks[:3])
+        found = await world.paid(make, tasks, seconds, everyone)
+        yield world.reward(found, make())
+        yield await world.shortcut(make, tasks, found, seconds)
+    except UserError:
+        raise
+    except Exception as error:  # of the environment, its expert or its baselines
+        said = str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
+        yield Finding(
+            "contract",
+            "fail",
+            f"Playing without a model, by the expert or a baseline, ended with an error: {said}.",
+            "`longloop check` plays every task.",
+        )
+
+
+async def _shown(rollouts: GroupRollouts, tasks: Sequence[Task]) -> list[Trajectory]:
+    """The expert's attempts in the policy's tokens, where there is an expert."""
+    setting = rollouts.setting
+    return [await demonstrate(setting, task) for task in tasks if hasattr(setting.make(), "expert")]
+
+
+def _attempts(k: int, most: int) -> int:
+    return min(max(k, 2), most)
+
+
+def _some(tasks: Sequence[Task], n: int) -> list[Task]:
+    """So many tasks, from all over the list: the same ones every time."""
+    return random.Random(0).sample(tasks, min(n, len(tasks)))
