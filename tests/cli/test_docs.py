@@ -32,7 +32,7 @@ def follow(guide: Path, folder: Path, monkeypatch) -> int:
 
 
 @pytest.mark.parametrize(
-    ("guide", "run", "commands"), [("new-environment.md", "letters", 3), ("new-algorithm.md", "cispo", 1)]
+    ("guide", "run", "commands"), [("new-environment.md", "letters", 4), ("new-algorithm.md", "cispo", 1)]
 )
 def test_guide_works_and_the_agent_improves(guide, run, commands, tmp_path, monkeypatch):
     assert follow(ROOT / "docs" / guide, tmp_path, monkeypatch) == commands
