@@ -86,10 +86,17 @@ def test_an_algorithm_in_full(longloop, name):
     assert "algo.k" in printed and "algo.lr" in printed and ("maximise" in printed or "minimise" in printed)
 
 
-@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("name", ["errands", "guess", "crossroads"])
 def test_an_environment_in_full(longloop, name):
     printed = longloop("envs", name)
     assert "train" in printed and "nothing" in printed, "its splits, and what doing nothing scores on them"
+
+
+@pytest.mark.parametrize("name", sorted({*ENVS} - {"errands", "guess", "crossroads"}))
+def test_an_environment_that_needs_something_says_what(longloop, monkeypatch, name):
+    monkeypatch.delenv("LONGLOOP_DATA", raising=False)
+    printed = longloop("envs", name)
+    assert f"longloop envs install {name}" in printed or "env.data=FOLDER" in printed or "needs env.id" in printed
 
 
 def test_model_shape(longloop, tmp_path):
