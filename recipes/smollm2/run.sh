@@ -23,7 +23,7 @@ measure() { # NAME TARGET
     local file=runs/smollm2-results/$1-$seed.json
     [ -e "$file" ] && return
     mkdir -p runs/smollm2-results
-    $longloop eval "$2" --json --split dev --split test_normal --split test_challenge \
+    $longloop eval "$2" --json --split fresh --split dev --split test_normal --split test_challenge \
         env.per_scenario=12 eval.tasks=0 rollout.concurrency=256 > "$file.part"
     mv "$file.part" "$file"
 }

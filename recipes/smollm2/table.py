@@ -6,7 +6,7 @@ from pathlib import Path
 from longloop.compare import over_seeds
 
 RESULTS = Path("runs/smollm2-results")
-SPLITS = ["dev", "test_normal", "test_challenge"]
+SPLITS = ["fresh", "dev", "test_normal", "test_challenge"]
 
 
 def cell(values: list[float]) -> str:
