@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from longloop.envs.check import NoTasks
 from longloop.envs.pddl import Game, handcoded
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import act, action_of
@@ -90,7 +91,7 @@ class Alfworld:
             return []
         files = sorted(folder.glob("*/*/game.tw-pddl"))
         if not files:
-            raise UserError(f"ALFWorld's split {split!r} should lie in {folder}, and no game.tw-pddl is there. {_GET}")
+            raise NoTasks(f"ALFWorld's split {split!r} should lie in {folder}, and no game.tw-pddl is there. {_GET}")
         return [_task(split, file) for file in files if _playable(file)]
 
     def start(self, task: Task) -> list[Message]:
