@@ -341,6 +341,9 @@ Metrics = dict[str, tuple["Tensor | float", int]]
 A sum may stay a tensor: asking for its value would make the GPU wait for us at every micro-batch.
 """
 
+Learned = tuple[tuple[Sample, tuple[float, ...]], ...]
+"""Samples, each with the learner's log-probs of its ids."""
+
 
 @dataclass(frozen=True)
 class Update:
@@ -349,5 +352,5 @@ class Update:
     metrics: dict[str, float]
     stop: str = ""
     """Not empty when a guard fired: no step was taken, and the rest of this iteration must be skipped."""
-    learned: tuple[tuple[Sample, tuple[float, ...]], ...] = ()
+    learned: Learned = ()
     """Of the first mini-batch: what the learner said of each sample's ids while it was the policy that sampled."""

@@ -1,6 +1,5 @@
 """The environment, tried out without a model: its contract, whether it repeats itself, and what it pays whom."""
 
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +9,8 @@ from typing import Any
 
 from longloop.doctor.finding import Finding
 from longloop.engines.scripted import ScriptedEngine
-from longloop.envs.play import Script, Silent, play
-from longloop.envs.trial import Score, by_luck, players, repeats
+from longloop.envs.play import Script, play
+from longloop.envs.trial import Score, by_luck, contests, repeats
 from longloop.rollout.episode import Setting, run_episode
 from longloop.rollout.guard import Fault, Guarded
 from longloop.types import Group, Message, Outcome, Step, Task, Trajectory, UserError
@@ -150,14 +149,8 @@ async def paid(make: Make, tasks: Sequence[Task], seconds: float, everyone: bool
     """
     found: dict[str, Score] = {}
     for task in _in_time(tasks, seconds):
-        for number in itertools.count():
-            env = make()
-            known = {**await players(env, task), "nothing": Silent()}
-            chosen = [name for name in known if everyone or name in ("expert", "nothing")]
-            name = chosen[number]
-            found.setdefault(name, Score()).add(task, await play(env, task, known[name]), 0.0)
-            if number + 1 == len(chosen):
-                break
+        async for env, name, player in contests(make, task, lambda name: everyone or name in ("expert", "nothing")):
+            found.setdefault(name, Score()).add(task, await play(env, task, player), 0.0)
     return found
 
 

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -67,11 +67,8 @@ async def scores(
     for place, task in enumerate(tasks):
         if place and time.perf_counter() > ends:
             break
-        for number in itertools.count():
-            began = time.perf_counter()
-            env = make()  # who looks into the environment to find valid actions must be of the one that is played
-            everyone = list((await players(env, task, expert)).items())
-            name, player = everyone[number]
+        began = time.perf_counter()
+        async for env, name, player in contests(make, task, lambda name: expert or name != "expert"):
             score = found.setdefault(name, Score())
             try:
                 played = await play(env, task, player, **({"max_turns": _EXPERT_TURNS} if name == "expert" else {}))
@@ -81,15 +78,30 @@ async def scores(
                 score.errors.append(f"{task.id}: {name} met {type(error).__name__}: {error}")
             else:
                 score.add(task, played, time.perf_counter() - began)
-            if number + 1 == len(everyone):
-                break
+            began = time.perf_counter()
     return found
 
 
-async def players(env: Any, task: Task, expert: bool = True) -> dict[str, Player]:
-    """Who can play a task in this environment: where it lives in a worker, so do they."""
-    known: dict[str, Player] = {"expert": env.expert(task)} if expert and hasattr(env, "expert") else {}
-    return known | (await answered(env.baselines(task)) if hasattr(env, "baselines") else {"nothing": Silent()})
+async def contests(
+    make: Callable[[], Any], task: Task, chosen: Callable[[str], bool]
+) -> AsyncIterator[tuple[Any, str, Player]]:
+    """Who can play a task, each with an environment of their own: there they look for valid actions, and where it lives
+    in a worker, so do they."""
+    for number in itertools.count():
+        env = make()
+        everyone = list((await players(env, task, chosen)).items())
+        yield env, *everyone[number]
+        if number + 1 == len(everyone):
+            return
+
+
+async def players(env: Any, task: Task, chosen: Callable[[str], bool] = lambda name: True) -> dict[str, Player]:
+    """The expert, if there is one, who does nothing, and the other baselines; of these the chosen ones."""
+    found: dict[str, Player] = {}
+    if hasattr(env, "expert") and chosen("expert"):  # to know how a task is done may take a while
+        found["expert"] = env.expert(task)
+    others = await answered(env.baselines(task)) if hasattr(env, "baselines") else {}
+    return found | {name: player for name, player in ({"nothing": Silent()} | others).items() if chosen(name)}
 
 
 def by_luck(environment: Any, player: str) -> bool:

@@ -26,7 +26,7 @@ from longloop.learners.agreement import Agreement, check, compare
 from longloop.learners.batching import Packed, microbatches, pack
 from longloop.learners.masters import Masters
 from longloop.learners.model import Policy
-from longloop.types import Metrics, Minibatch, Sample, Scored, Update, UserError
+from longloop.types import Learned, Metrics, Minibatch, Sample, Scored, Update, UserError
 
 _MOST_NAN = 20
 """Updates in a row that were not finite before the run is given up."""
@@ -58,7 +58,6 @@ class LocalLearner:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.agreement: Agreement | None = None
         self._not_finite = 0
-        self._learned: tuple[tuple[Sample, tuple[float, ...]], ...] = ()
         self._seed = seed
 
     def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -127,8 +126,7 @@ class LocalLearner:
 
     def update(self, minibatch: Minibatch, loss: Loss) -> Update:
         self.optimiser.zero_grad()
-        self._learned = ()
-        values = self.gradient(minibatch, loss)
+        values, learned = self._gradient(minibatch, loss)
         stop = self._guard(values)
         if not stop:
             values["grad_norm"] = self._clip()
@@ -141,10 +139,13 @@ class LocalLearner:
             self.policy.version += 1
             self._not_finite = 0
         self.optimiser.zero_grad()  # gradients are not held while the engine samples
-        return Update(values, stop, self._learned)
+        return Update(values, stop, learned)
 
     def gradient(self, minibatch: Minibatch, loss: Loss) -> dict[str, float]:
         """Add the mini-batch's gradient to what the parameters hold, and return its metrics."""
+        return self._gradient(minibatch, loss)[0]
+
+    def _gradient(self, minibatch: Minibatch, loss: Loss) -> tuple[dict[str, float], Learned]:
         sums: Metrics = {}
         scores: list[tuple[Sample, tuple[float, ...]]] = []
         # Training mode only where activation checkpointing asks for it; there is no dropout in either.
@@ -169,8 +170,7 @@ class LocalLearner:
             agreement = compare([sample for sample, _ in scores], [row for _, row in scores])
             check(agreement, self.policy.bf16)
             values["ratio_gap"] = agreement.worst
-            self._learned = tuple(scores)
-        return values
+        return values, tuple(scores)
 
     @contextmanager
     def on_trial(self) -> Iterator[None]:
@@ -185,7 +185,7 @@ class LocalLearner:
             self.masters.publish()
             self.optimiser.zero_grad()
             self.optimiser.state.clear()
-            self._not_finite, self._learned = 0, ()
+            self._not_finite = 0
             self.policy.version += 1
 
     def save(self, folder: Path) -> None:

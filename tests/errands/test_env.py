@@ -226,7 +226,7 @@ def test_everyone_who_can_play_without_a_model_is_scored() -> None:
 
 
 def test_an_environment_without_baselines_has_at_least_the_silent_one() -> None:
-    assert list(asyncio.run(trial.players(Guess(), Guess.tasks("train")[0], expert=False))) == ["nothing"]
+    assert list(asyncio.run(trial.players(Guess(), Guess.tasks("train")[0]))) == ["expert", "nothing"]
     assert trial.splits(Guess) == ("train", "dev", "test") and trial.splits(Errands) == Errands.splits
 
 

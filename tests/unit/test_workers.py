@@ -10,20 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from longloop import build, config
 from longloop.envs import trial
 from longloop.envs.crossroads import Crossroads
 from longloop.envs.errands.env import Errands
 from longloop.envs.guess import Guess
 from longloop.envs.pool import _BEGIN, _PACKAGE, Pool, Use, WorkerLost
 from longloop.envs.worker import packed
-from longloop.types import Message, Step, StopReason, UserError
+from longloop.types import Message, StopReason, UserError
 from tests.obedient import Fatal, Obedient, Picky, made, plain, pool, script
 from tests.worlds import collect, rollouts
 
@@ -378,39 +376,3 @@ def test_a_forgotten_pool_ends_its_workers() -> None:
     assert where.pids == [pid]
     del where
     wait_until(lambda: not alive(pid), "the end of the worker")
-
-
-@pytest.mark.parametrize("kind", ["process", "inline"])
-def test_the_settings_are_not_the_environments(kind: str) -> None:
-    """They stand beside its options, and a run is the same with either."""
-    table = {"name": "guess", "highest": 4, "isolation": kind, "workers": 1, "worker_memory": 1000}
-    world = build.world(config.resolve({"env": table}, "test"))
-    assert world.options == {"highest": 4} and (world.pool is not None) == (kind == "process")
-    assert [task.id for task in world.tasks("dev")] == [f"guess-{n}-of-4" for n in (1, 2, 3, 4)]
-    with pytest.raises(UserError, match="Guess has no tasks in the split 'nowhere'"):
-        world.tasks("nowhere")
-    step = asyncio.run(_first_step(world))
-    assert step == Step([Message("user", "higher")], info={})
-
-
-async def _first_step(world: build.World) -> Step:
-    env = world.make()
-    await env.start(world.tasks("dev")[1])
-    step = await env.step(Message("assistant", "1"))
-    await env.finish()
-    return replace(step, messages=list(step.messages))
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("isolation='thread'", "env.isolation = 'thread': Input should be '', 'inline', 'process' or 'venv'."),
-        ("workers=-1", "env.workers = -1: Input should be greater than or equal to 0."),
-        ("worker_memory=0", "env.worker_memory = 0: Input should be greater than 0."),
-        ("worker_pages=3", "Unknown key 'env.worker_pages'"),
-    ],
-)
-def test_wrong_settings_are_refused(setting: str, said: str) -> None:
-    with pytest.raises(UserError) as refused:
-        build.world(config.resolve({"env": {"name": "guess"}}, "test", [f"env.{setting}"]))
-    assert str(refused.value).startswith(said)
