@@ -109,6 +109,7 @@ def test_all_who_need_no_model_play_with_a_single_worker(workers: Any) -> None:
     played = asyncio.run(asyncio.wait_for(trial.scores(made(where), TASKS[:2]), 60))
     assert {name: score.rewards for name, score in played.items()} == {
         "expert": [27 / 29, 28 / 29],
+        "nothing": [0.0, 1 / 29],
         "zero": [0.0, 1 / 29],
         "one": [3 / 29, 4 / 29],
     }
