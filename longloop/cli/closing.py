@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from longloop.store.metrics import cells
 from longloop.store.run import Run
 from longloop.types import Message, Trajectory
 
@@ -39,7 +40,7 @@ def table(evaluations: Sequence[dict[str, Any]], headings: Sequence[str] = ()) -
     grid.add_column("")
     for heading in headings or [""] * len(evaluations):
         grid.add_column(heading)
-    columns = [_cells(evaluation) for evaluation in evaluations]
+    columns = [cells(evaluation) for evaluation in evaluations]
     for name in columns[0]:
         grid.add_row(name, *(cells[name] for cells in columns))
     return grid
@@ -64,26 +65,6 @@ def draw(lines: Sequence[dict[str, Any]], picture: Path) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     figure.savefig(picture, dpi=150)
-
-
-def _cells(e: dict[str, Any]) -> dict[str, str]:
-    """An evaluation as a person reads it."""
-
-    def with_interval(key: str, form: str) -> str:
-        low, high = e[f"{key}_interval"]
-        return f"{e[key]:{form}} [{low:{form}}, {high:{form}}]"
-
-    cells = {
-        "success [95%]": with_interval("success", ".1%"),
-        "reward [95%]": with_interval("reward", ".3f"),
-        "doing nothing": f"{e['floor_success']:.1%}, reward {e['floor_reward']:.3f}",
-    }
-    cells |= {f"pass@{k}": f"{value:.1%}" for k, value in e["pass_at"].items() if k != "1"}
-    if e["scenarios"] is not None:
-        cells["scenarios"] = f"{e['scenarios']:.1%}"
-    spoiled = f", {e['unscored']} spoiled by the environment" if e["unscored"] else ""
-    cells["tasks"] = f"{e['tasks']} x {e['attempts']} attempts{spoiled}"
-    return cells
 
 
 def _telling_pair(run: Run, before: int, after: int) -> tuple[Trajectory, Trajectory] | None:

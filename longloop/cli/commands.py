@@ -128,8 +128,12 @@ def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
     checkpoint = _checkpoint(run, step)
     _must_be_new(folder)
     from longloop.build import exported
+    from longloop.store.card import card
 
-    exported(config, checkpoint, folder, dtype)
+    partial = folder.with_name(folder.name + ".partial")
+    exported(config, checkpoint, partial, dtype)
+    (partial / "README.md").write_text(card(run, int(checkpoint.name), dtype))
+    partial.replace(folder)
     console.print(f"{checkpoint} is now in {folder}, in {dtype}.", soft_wrap=True)
 
 

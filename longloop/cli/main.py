@@ -247,14 +247,14 @@ def play(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    folder: Annotated[Path, typer.Argument(help="Where to write the model; must not exist yet.")],
+    out: Annotated[Path, typer.Option(help="Where to write the model; must not exist yet.")],
     step: Annotated[int | None, typer.Option(help="Which checkpoint of the run; the newest by default.")] = None,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
 ) -> None:
-    """Write a run's model as a plain Hugging Face folder, adapters merged, for use anywhere."""
+    """Write a run's model as a plain Hugging Face folder with a model card, adapters merged, for use anywhere."""
     from longloop.cli import commands
 
-    commands.export(run, folder, step, dtype)
+    commands.export(run, out, step, dtype)
 
 
 models = typer.Typer(help="List the models that can be used, get or show one, or make a small one.")

@@ -45,7 +45,13 @@ def export(folder: Path, policy: Policy, dtype: str) -> None:
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in kinds:
         raise UserError(f"--dtype {dtype}: choose one of {', '.join(kinds)}.")
-    module = policy.module if policy.adapters is None else policy.adapters.merge_and_unload()
+    module = policy.module
+    if policy.adapters is not None:
+        for parameter in module.parameters():
+            if not parameter.requires_grad:  # the sum is rounded once, and the adapters not before it
+                parameter.data = parameter.data.to(kinds[dtype])
+        module = policy.adapters.merge_and_unload()
+    module.config.use_cache = True
     module.to(kinds[dtype]).save_pretrained(folder, max_shard_size="1TB")
     policy.tokenizer.save_pretrained(folder)
 

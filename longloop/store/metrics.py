@@ -20,6 +20,26 @@ class Metrics:
         return [lines[step] for step in sorted(lines)]
 
 
+def cells(e: dict[str, Any]) -> dict[str, str]:
+    """An evaluation as a person reads it."""
+
+    def with_interval(key: str, form: str) -> str:
+        low, high = e[f"{key}_interval"]
+        return f"{e[key]:{form}} [{low:{form}}, {high:{form}}]"
+
+    cells = {
+        "success [95%]": with_interval("success", ".1%"),
+        "reward [95%]": with_interval("reward", ".3f"),
+        "doing nothing": f"{e['floor_success']:.1%}, reward {e['floor_reward']:.3f}",
+    }
+    cells |= {f"pass@{k}": f"{value:.1%}" for k, value in e["pass_at"].items() if k != "1"}
+    if e["scenarios"] is not None:
+        cells["scenarios"] = f"{e['scenarios']:.1%}"
+    spoiled = f", {e['unscored']} spoiled by the environment" if e["unscored"] else ""
+    cells["tasks"] = f"{e['tasks']} x {e['attempts']} attempts{spoiled}"
+    return cells
+
+
 def _finite(value: Any) -> Any:
     """JSON has no NaN: a number that is not finite is stored as null."""
     if isinstance(value, dict):

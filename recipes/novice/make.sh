@@ -11,12 +11,12 @@ longloop models new runs/novice-start --env errands difficulty=1 per_scenario=60
 
 # Learn to copy, then the language, then errands from a careless expert.
 longloop train recipes/novice/echo.toml
-longloop export runs/novice-echo runs/novice-copier --dtype float32
+longloop export runs/novice-echo --out runs/novice-copier --dtype float32
 longloop train recipes/novice/language.toml
-longloop export runs/novice-language runs/novice-reader --dtype float32
+longloop export runs/novice-language --out runs/novice-reader --dtype float32
 longloop train recipes/novice/novice.toml
 
 rm -rf longloop/novice
-longloop export runs/novice longloop/novice --dtype bfloat16
+longloop export runs/novice --out longloop/novice --dtype bfloat16
 for part in echo language; do cp "runs/novice-$part/logs/train.log" "recipes/novice/$part.log"; done
 cp runs/novice/logs/train.log recipes/novice/novice.log

@@ -119,14 +119,14 @@ def test_a_new_model_is_trained_and_exported(longloop, tmp_path):
     assert code == 2 and "exists already" in printed
     config = str(write_config(tmp_path))
     longloop("train", config, f"model.path={start}", "algo.name=sft", "algo.k=1", "steps=2", f"folder={tmp_path}")
-    code, printed = longloop("export", str(tmp_path / "test"), str(tmp_path / "out"), "--dtype", "float16")
+    code, printed = longloop("export", str(tmp_path / "test"), "--out", str(tmp_path / "out"), "--dtype", "float16")
     assert code == 0
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert str(model.dtype) == "torch.float16"
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     for text in ("guess 1-3", "higher", "Anything at all: naïve 漢字 \t\n"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
-    code, printed = longloop("export", str(tmp_path / "test"), str(tmp_path / "other"), "--dtype", "int3")
+    code, printed = longloop("export", str(tmp_path / "test"), "--out", str(tmp_path / "other"), "--dtype", "int3")
     assert code == 2 and "--dtype int3" in printed
 
 

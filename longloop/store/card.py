@@ -1,0 +1,94 @@
+"""A model card: what an exported model is, what it was trained on and how well it did, from its run folder alone."""
+
+from pathlib import Path
+from typing import Any
+
+from longloop import config as configs
+from longloop.config import Config
+from longloop.store.metrics import Metrics, cells
+from longloop.store.run import read_facts
+
+
+def card(run: Path, step: int, dtype: str) -> str:
+    """The card of the model that a run had after `step`, in Hugging Face's form: facts for machines, then Markdown."""
+    config, facts = configs.load(run / "config.toml"), read_facts(run)
+    lines = [line for line in Metrics(run / "metrics.jsonl").read() if line["step"] <= step]
+    env, algo, path = config.env["name"], config.algo["name"], config.model.path
+    hub = f"base_model: {path}\n" if path.count("/") == 1 and not Path(path).exists() else ""
+    changed = f"LoRA adapters of rank {config.model.lora_rank}, merged" if config.model.lora_rank else "all weights"
+    about = {
+        "environment": _settings(config.env),
+        "trained on": _trained_on(config, lines),
+        "algorithm": _settings(config.algo),
+        "started from": f"`{path}`",
+        "trained": f"{changed}; {step} of {config.steps} steps, seed {config.seed}",
+        "stored in": dtype,
+    }
+    made = {
+        "command": f"`{facts.get('command', '')}`",
+        "longloop": f"{facts.get('longloop', '')}, commit {facts.get('commit') or 'unknown'}",
+        "packages": ", ".join(f"{name} {version}" for name, version in facts.get("packages", {}).items()),
+        "machine": f"{facts.get('machine', '')}, Python {facts.get('python', '')}",
+        "started": facts.get("started", ""),
+    }
+    return f"""---
+library_name: transformers
+pipeline_tag: text-generation
+{hub}tags: [agent, reinforcement-learning, longloop, {algo}]
+---
+
+# {config.name}
+
+`{path}`, trained with `{algo}` in the environment `{env}` by longloop, after step {step}.
+
+{_table(about)}
+## Results
+
+{_results(config, lines, step)}
+## Use
+
+A plain Hugging Face folder with its chat template: `AutoModelForCausalLM.from_pretrained(FOLDER)`, `vllm serve FOLDER`,
+or `model.path = "FOLDER"` in longloop. It expects the conversation that `{env}` holds with an agent: the same opening,
+and answers in the same form.
+
+## How it was made
+
+{_table(made)}
+The whole config:
+
+```toml
+{config.to_toml().strip()}
+```
+"""
+
+
+def _trained_on(config: Config, lines: list[dict[str, Any]]) -> str:
+    attempts, tokens = (sum(line.get(key, 0) for line in lines) for key in ("attempts", "trained_tokens"))
+    shown = f" and the attempts in `{config.demos}`" if config.demos else ""
+    return f"{attempts:,} attempts at tasks of its split `{config.split}`{shown}; {tokens:,} tokens in updates"
+
+
+def _results(config: Config, lines: list[dict[str, Any]], step: int) -> str:
+    measured = [line for line in lines if "eval" in line]
+    if not measured:
+        return "It was not evaluated in this run.\n"
+    ends = [measured[0], measured[-1]] if len(measured) > 1 else measured
+    columns = [cells(line["eval"]) for line in ends]
+    headings = ["before training" if line["step"] == 0 else f"after step {line['step']}" for line in ends]
+    rows = [["", *headings], ["---"] * (len(ends) + 1)]
+    rows += [[name, *(cells[name] for cells in columns)] for name in columns[0]]
+    late = "" if ends[-1]["step"] == step else f"The model itself, after step {step}, was not evaluated. "
+    return (
+        "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        + f"\n\n{late}Tasks of the split `{config.eval.split}`, temperature {config.eval.temperature:g}. Brackets are "
+        "intervals over tasks (success: Wilson; reward: bootstrap); they say nothing about other seeds.\n"
+    )
+
+
+def _settings(given: dict[str, Any]) -> str:
+    rest = ", ".join(f"{key} = {value}" for key, value in given.items() if key != "name")
+    return f"`{given['name']}`" + (f" ({rest})" if rest else "")
+
+
+def _table(rows: dict[str, str]) -> str:
+    return "| | |\n|---|---|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows.items())

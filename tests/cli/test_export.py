@@ -1,0 +1,93 @@
+"""`longloop export`: transformers makes of the folder what the sampler was, and the card says how it was made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from longloop.store.files import read_lines
+from tests.helpers import GUESS, write_config
+
+SHORT = ("algo.name=sft", "algo.k=1", "steps=2", "eval.every=1", "eval.tasks=3", "save.keep=2")
+
+
+@pytest.fixture(params=["model.lora_rank=0", "model.lora_rank=4"], ids=["all weights", "adapters"])
+def run(request: Any, command: Any, tmp_path: Path) -> Path:
+    config = write_config(tmp_path, GUESS.replace("lr = 1e-3", "lr = 1e-2"))
+    code, _, error = command("train", config, f"folder={tmp_path}", request.param, *SHORT)
+    assert code == 0, error
+    return tmp_path / "test"
+
+
+def logprobs(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Of each id after the first, as plain transformers has them."""
+    with torch.no_grad():
+        logits = model(ids[None].long()).logits[0].float()
+    return logits[:-1].log_softmax(-1).gather(1, ids[1:, None].long())[:, 0]
+
+
+def gaps(run: Path, step: int, folder: Path) -> list[float]:
+    """Between the log-probs stored when attempts were sampled in an evaluation, and those of an exported model."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    columns = load_file(run / "evaluations" / f"{step:06d}.safetensors")
+    found = []
+    for attempt in read_lines(run / "evaluations" / f"{step:06d}.jsonl"):
+        assert not any(turn["fresh"] for turn in attempt["turns"][1:])
+        size = sum(turn["context_tokens"] + turn["action_tokens"] for turn in attempt["turns"])
+        part = slice(attempt["first_token"], attempt["first_token"] + size)
+        ids, mask, stored = (columns[name][part] for name in ("ids", "mask", "logprobs"))
+        chosen = mask[1:].bool()
+        found += (logprobs(model, ids)[chosen] - stored[1:][chosen]).abs().tolist()
+    return found
+
+
+def test_the_same_log_probs(run: Path, command: Any, tmp_path: Path) -> None:
+    assert command("export", run, "--out", tmp_path / "whole", "--dtype", "float32")[0] == 0
+    assert command("export", run, "--out", tmp_path / "half")[0] == 0
+    assert command("export", run, "--out", tmp_path / "early", "--step", 1, "--dtype", "float32")[0] == 0
+    exact, half = gaps(run, 2, tmp_path / "whole"), gaps(run, 2, tmp_path / "half")
+    assert len(exact) >= 6 and max(exact) < 1e-4
+    assert 1e-5 < max(half) < 0.1, "bfloat16 rounds"
+    assert max(gaps(run, 1, tmp_path / "early")) < 1e-4
+    assert max(gaps(run, 1, tmp_path / "whole")) > 1e-3, "otherwise the steps are too alike to tell"
+    told = json.loads((tmp_path / "whole" / "config.json").read_text())
+    assert told.get("use_cache", True) and "adapter_config.json" not in {path.name for path in run.rglob("whole/*")}
+
+
+def test_the_card(run: Path, command: Any, tmp_path: Path) -> None:
+    assert command("export", run, "--out", tmp_path / "model", "--step", 1)[0] == 0
+    card = (tmp_path / "model" / "README.md").read_text()
+    lines = {line["step"]: line for line in read_lines(run / "metrics.jsonl")}
+    found = lines[1]["eval"]
+    low, high = found["success_interval"]
+    assert f"{found['success']:.1%} [{low:.1%}, {high:.1%}]" in card
+    assert "| before training | after step 1 |" in card and "after step 2" not in card
+    assert "`guess` (highest = 3, tries = 2)" in card and "`sft` (k = 1" in card
+    assert f"{lines[1]['attempts']:,} attempts" in card and f"{lines[1]['trained_tokens']:,} tokens" in card
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["command"] in card and facts["commit"] in card and facts["packages"]["torch"] in card
+    assert ("merged" in card) == ("lora_rank = 4" in card)
+    assert card.startswith("---\n") and "base_model" not in card, "`tiny` is no name on the hub"
+
+
+def test_it_says_when_the_model_itself_was_not_evaluated(command: Any, tmp_path: Path) -> None:
+    code, _, error = command("train", write_config(tmp_path), f"folder={tmp_path}", "steps=3", "eval.every=2")
+    assert code == 0, error
+    lines = read_lines(tmp_path / "test" / "metrics.jsonl")
+    kept = [line for line in lines if not (line["step"] == 3 and "eval" in line)]  # as if killed before the last
+    (tmp_path / "test" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert command("export", tmp_path / "test", "--out", tmp_path / "model")[0] == 0
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "after step 2" in card and "after step 3, was not evaluated" in card
+
+
+def test_nothing_is_written_over(run: Path, command: Any, tmp_path: Path) -> None:
+    code, _, error = command("export", run, "--out", tmp_path)
+    assert code == 2 and "exists already" in error
+    code, _, error = command("export", run, "--out", tmp_path / "new", "--step", 7)
+    assert code == 2 and "no checkpoint of step 7; it has 1, 2" in error and not (tmp_path / "new").exists()
