@@ -46,7 +46,8 @@ def envs(name: str | None) -> None:
 def install_env(name: str) -> None:
     from longloop.build import install_env
 
-    console.print(f"The virtualenv of {name} is {install_env(name, console.print)}.", soft_wrap=True)
+    folder = install_env(name, lambda text: console.print(text, soft_wrap=True, markup=False))
+    console.print(f"The virtualenv of {name} is {folder}.", soft_wrap=True, markup=False)
 
 
 def algos(name: str | None) -> None:

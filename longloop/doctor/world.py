@@ -10,13 +10,11 @@ from typing import Any
 from longloop.doctor.finding import Finding
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.play import Script, play
-from longloop.envs.trial import Score, by_luck, contests, repeats
+from longloop.envs.trial import MALFORMED, Score, by_luck, contests, repeats
 from longloop.rollout.episode import Setting, run_episode
 from longloop.rollout.guard import Fault, Guarded
 from longloop.types import Group, Message, Outcome, Step, Task, Trajectory, UserError
 
-_ODD = ["", "\x00\x1b[31m", "\N{GRINNING FACE} " * 20, "(" * 500, "x" * 5000]
-"""Actions that no agent should say, and some will."""
 _DONE = ["done", "I am done: the task is complete.", "finish", "submit", "complete_task()"]
 """What an agent says that claims to be done, where no expert shows how that is said."""
 _LAST_WORDS = 6
@@ -75,7 +73,7 @@ async def contract(name: str, setting: Setting, task: Task) -> Finding:
     said = ""
     try:
         await env.start(task)
-        for said in _ODD:
+        for said in ("", *MALFORMED):
             if (await env.step(Message("assistant", said))).done:
                 break
         await env.finish()

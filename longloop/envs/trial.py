@@ -16,7 +16,11 @@ from longloop.interfaces import Player
 from longloop.types import Task, UserError
 
 _EXPERT_TURNS = 1000
-_MALFORMED = (" ", "?", 'Action: {"\x00": [', "Thought: nothing but a thought", "never ending " * 1000)
+MALFORMED = (
+    *(" ", "?", 'Action: {"\x00\x1b[31m": [', "Thought: nothing but a thought"),
+    *("\N{GRINNING FACE} " * 20, "(" * 500, "never ending " * 1000),
+)
+"""Actions that no agent should say, and some will."""
 
 
 @dataclass
@@ -133,7 +137,7 @@ async def violations(make: Callable[[], Any], task: Task, repeatable: bool = Tru
     except (TypeError, ValueError) as error:
         broken.append(f"{task.id}: the task's data must be JSON values ({error}).")
     try:
-        await play(make(), task, Script(_MALFORMED))
+        await play(make(), task, Script(MALFORMED))
     except UserError:
         raise
     except Exception as error:
