@@ -283,12 +283,12 @@ def _by_task(found: Mapping[str, Mapping[Any, Trajectory]]) -> list[Group]:
 def demonstrator(config: Config) -> "Callable[[Run, Callable[[int, int], None]], Coroutine[Any, Any, int]]":
     """What writes the expert's attempts at the tasks to train on into a run, and says how many of them succeeded."""
     from longloop.learners.model import load
-    from longloop.rollout.demos import expert_of
+    from longloop.rollout.demos import required
     from longloop.rollout.groups import GroupRollouts
 
     place = world(config)
     tasks = place.tasks(config.split)
-    expert_of(place.make(), tasks[0])
+    required(place.make(), tasks[0])
     rollouts = GroupRollouts(setting(config, place, load(config.model, config.seed), 1.0), "demos")
 
     async def write(run: "Run", progress: Callable[[int, int], None]) -> int:

@@ -15,7 +15,7 @@ from longloop.build import World
 from longloop.build import world as build_world
 from longloop.config import Config, override
 from longloop.envs.check import NoTasks
-from longloop.envs.play import answered
+from longloop.envs.play import answered, expert_of
 from longloop.envs.play import play as play_task
 from longloop.envs.trial import Score, by_luck, resident, scores, splits, spread, violations
 from longloop.types import Message, Task, UserError
@@ -77,7 +77,7 @@ def play(name: str, options: list[str], split: str, task_id: str | None) -> None
     console.rule(f"{task.id}")
     console.print("Write what the agent would say; an empty line sends it, /quit ends the attempt.\n", style="dim")
     env: Any = world.make()
-    hint = env.expert(task) if hasattr(env, "expert") else None
+    hint = expert_of(env, task)
     played = asyncio.run(play_task(env, task, _Person(hint)))
     if played.messages:
         _show(played.messages[-1:])
@@ -159,7 +159,7 @@ def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -
     for split, by_player in results.items():
         played, size = _played(by_player), sizes[split]
         tasks = f"{played} of {size}" if played < size else str(size)
-        table.add_row(split, tasks, *(_cell(by_player[name]) for name in names))
+        table.add_row(split, tasks, *(_cell(by_player[name]) if name in by_player else "-" for name in names))
     return table
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from longloop.doctor.finding import Finding
 from longloop.engines.scripted import ScriptedEngine
-from longloop.envs.play import Script, play
+from longloop.envs.play import Script, expert_of, play
 from longloop.envs.trial import MALFORMED, Score, by_luck, contests, repeats
 from longloop.rollout.episode import Setting, run_episode
 from longloop.rollout.guard import Fault, Guarded
@@ -240,9 +240,10 @@ async def shortcut(make: Make, tasks: Sequence[Task], found: dict[str, Score], s
 async def _last_words(make: Make, task: Task) -> str:
     """What the expert says last. Its only words are no ending: they are all that it does."""
     env = make()
-    if not hasattr(env, "expert"):
+    expert = expert_of(env, task)
+    if expert is None:
         return ""
-    said = [m.content for m in (await play(env, task, env.expert(task))).messages if m.role == "assistant"]
+    said = [m.content for m in (await play(env, task, expert)).messages if m.role == "assistant"]
     return said[-1] if len(said) > 1 else ""
 
 

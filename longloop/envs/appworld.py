@@ -53,6 +53,7 @@ class AppWorld:
     """Commands of the virtualenv, run after pip: this one unpacks the apps."""
     variables: ClassVar = ("APPWORLD_ROOT",)
     splits: ClassVar = ("train", "dev", "test_normal", "test_challenge")
+    expert_splits: ClassVar = ("train", "dev")
 
     def __init__(self, data: str = "", hardest: int = 3, observation: int = 9000, code_seconds: int = 30) -> None:
         self._data, self._observation, self._seconds = data, observation, code_seconds

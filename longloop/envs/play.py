@@ -24,6 +24,13 @@ class Played:
     """Spent in the environment's steps."""
 
 
+def expert_of(env: Any, task: Task) -> Player | None:
+    """Who can do the task; None where the environment has no expert, or none for the task's split."""
+    if hasattr(env, "expert") and task.split in getattr(env, "expert_splits", (task.split,)):
+        return env.expert(task)
+    return None
+
+
 async def play(env: Any, task: Task, player: Player, max_turns: int = 40) -> Played:
     """One attempt, from start to finish; every answer is held against the contract."""
     turns, seconds = 0, 0.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from longloop.envs.play import Played, Script, Silent, answered, play
+from longloop.envs.play import Played, Script, Silent, answered, expert_of, play
 from longloop.interfaces import Player
 from longloop.types import Task, UserError
 
@@ -102,8 +102,8 @@ async def contests(
 async def players(env: Any, task: Task, chosen: Callable[[str], bool] = lambda name: True) -> dict[str, Player]:
     """The expert, if there is one, who does nothing, and the other baselines; of these the chosen ones."""
     found: dict[str, Player] = {}
-    if hasattr(env, "expert") and chosen("expert"):  # to know how a task is done may take a while
-        found["expert"] = env.expert(task)
+    if chosen("expert") and (expert := expert_of(env, task)) is not None:  # to ask it may take a while
+        found["expert"] = expert
     others = await answered(env.baselines(task)) if hasattr(env, "baselines") else {}
     return found | {name: player for name, player in ({"nothing": Silent()} | others).items() if chosen(name)}
 
@@ -122,7 +122,7 @@ def spread(tasks: Sequence[Task]) -> list[Task]:
 async def repeats(make: Callable[[], Any], task: Task) -> bool:
     """Whether the expert's actions, said again, meet the same answers and the same score."""
     env = make()
-    first = await play(env, task, env.expert(task) if hasattr(env, "expert") else Script(["something"]))
+    first = await play(env, task, expert_of(env, task) or Script(["something"]))
     said = [message.content for message in first.messages if message.role == "assistant"]
     again = await play(make(), task, Script(said))
     return first == again

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from longloop.envs.play import expert_of
 from longloop.interfaces import Environment, Player
 from longloop.rollout.episode import Setting, run_episode
 from longloop.rollout.guard import Guarded, ready
@@ -20,19 +21,21 @@ from longloop.types import Message, Sampled, Step, Task, Trajectory, UserError
 async def demonstrate(setting: Setting, task: Task) -> Trajectory:
     """The expert's attempt at a task."""
     env = setting.make()
-    seat: Any = _Seat(env, expert_of(env, task), setting)
+    seat: Any = _Seat(env, required(env, task), setting)
     alone = replace(setting, make=lambda: seat, engine=seat)
     return replace(await run_episode(alone, task, 0, f"demonstration/{task.id}"), expert=True)
 
 
-def expert_of(env: Any, task: Task) -> Player:
-    """Who can do the task."""
-    if not hasattr(env, "expert"):
+def required(env: Any, task: Task) -> Player:
+    """Who can do the task, or a clear word that nobody can."""
+    expert = expert_of(env, task)
+    if expert is None:
+        where = f" for the split {task.split!r}" if hasattr(env, "expert") else ""
         raise UserError(
-            f"{type(env).__name__} has no expert, so there is nothing to imitate. Name a run whose attempts are worth "
-            "it with demos=RUN, or give the environment one (docs/new-environment.md)."
+            f"{type(env).__name__} has no expert{where}, so there is nothing to imitate. Name a run whose attempts are "
+            "worth it with demos=RUN, or give the environment one (docs/new-environment.md)."
         )
-    return env.expert(task)
+    return expert
 
 
 def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:

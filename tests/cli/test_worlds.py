@@ -7,7 +7,8 @@ import pytest
 
 from tests.helpers import write_config
 
-PAYS_FOR_NOTHING = """
+WORLDS = """
+from longloop.envs.play import Script
 from longloop.types import Message, Outcome, Step, Task
 
 
@@ -32,6 +33,30 @@ class Moody(Generous):
     def step(self, action):
         Moody.calls += 1
         return Step([Message("user", f"call {Moody.calls}")], done=True)
+
+
+class Secretive:
+    expert_splits = ("train",)
+
+    @classmethod
+    def tasks(cls, split):
+        return [Task("one", split)] if split != "dev" else []
+
+    def start(self, task):
+        self.said = ""
+        return [Message("user", "say yes")]
+
+    def step(self, action):
+        self.said = action.content
+        return Step(done=True)
+
+    def finish(self):
+        return Outcome(float(self.said == "yes"), self.said == "yes")
+
+    def expert(self, task):
+        if task.split == "test":
+            raise FileNotFoundError("the solution")
+        return Script(["yes"])
 """
 
 
@@ -54,7 +79,7 @@ def test_check_passes_a_sound_environment(longloop):
 
 def test_check_finds_what_is_wrong(longloop, tmp_path, monkeypatch):
     """An environment that pays for nothing, and one that answers differently each time."""
-    (tmp_path / "generous.py").write_text(PAYS_FOR_NOTHING)
+    (tmp_path / "generous.py").write_text(WORLDS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     code, printed = longloop("check", "generous:Generous")
@@ -97,6 +122,19 @@ def test_demos_are_a_run_that_can_be_imitated(longloop, tmp_path):
     assert (tmp_path / "test" / "curve.png").stat().st_size > 1000
     code, printed = longloop("train", config, "algo.name=sft", "algo.k=1", f"demos={tmp_path / 'nowhere'}")
     assert code == 2 and "no run folder with trajectories" in printed
+
+
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+def test_a_split_may_be_without_its_expert(longloop, tmp_path, monkeypatch, isolation):
+    (tmp_path / "secretive.py").write_text(WORLDS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, printed = longloop("check", "secretive:Secretive", f"isolation={isolation}")
+    assert code == 0 and "all is well" in printed, printed
+    rows = [line.split() for line in printed.splitlines()]
+    assert ["train", "1", "1.000", "(all)", "0.000"] in rows and ["test", "1", "-", "0.000"] in rows
+    code, printed = longloop("demos", "secretive:Secretive", "split=test", f"env.isolation={isolation}")
+    assert code == 2 and "Secretive has no expert for the split 'test'" in printed
 
 
 def test_imitation_needs_an_expert(longloop, tmp_path):
