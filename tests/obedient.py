@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from longloop.envs.play import Script
 from longloop.envs.pool import Pool
 from longloop.envs.remote import remote
 from longloop.envs.worker import packed
@@ -137,6 +138,11 @@ class Picky(Obedient):
     @classmethod
     def tasks(cls, split: str) -> list[Task]:
         raise UserError("there is no data")
+
+
+class Rowdy(Obedient):
+    def baselines(self, task: Task) -> dict[str, Any]:
+        return {"raises": Script(["raise no"]), "hangs": Script(["hang"]), "dies": Script(["kill"]), "one": Adder(1)}
 
 
 class Fatal(Obedient):

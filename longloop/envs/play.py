@@ -1,5 +1,7 @@
 """An attempt without a model: someone who speaks text plays a task. For experts, baselines, people and tests."""
 
+import asyncio
+import contextlib
 import inspect
 import random
 import time
@@ -31,22 +33,32 @@ def expert_of(env: Any, task: Task) -> Player | None:
     return None
 
 
-async def play(env: Any, task: Task, player: Player, max_turns: int = 40) -> Played:
-    """One attempt, from start to finish; every answer is held against the contract."""
+async def play(env: Any, task: Task, player: Player, max_turns: int = 40, patience: float | None = None) -> Played:
+    """One attempt, from start to finish; every answer is held against the contract.
+
+    One that fails is finished too, to give back its worker. Where it lives in one, it has `patience` seconds.
+    """
     turns, seconds = 0, 0.0
-    arrived: Sequence[Message] = expect("start", await answered(env.start(task)))
-    messages = list(arrived)
-    while turns < max_turns and (said := await answered(player.act(arrived))):
-        turns += 1
-        action = Message("assistant", said)
-        asked = time.perf_counter()
-        step = expect("step", await answered(env.step(action)))
-        seconds += time.perf_counter() - asked
-        arrived = step.messages
-        messages += [action, *arrived]
-        if step.done:
-            break
-    return Played(messages, turns, expect("finish", await answered(env.finish())), seconds)
+    try:
+        async with asyncio.timeout(patience):
+            arrived: Sequence[Message] = expect("start", await answered(env.start(task)))
+            messages = list(arrived)
+            while turns < max_turns and (said := await answered(player.act(arrived))):
+                turns += 1
+                action = Message("assistant", said)
+                asked = time.perf_counter()
+                step = expect("step", await answered(env.step(action)))
+                seconds += time.perf_counter() - asked
+                arrived = step.messages
+                messages += [action, *arrived]
+                if step.done:
+                    break
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await answered(env.finish())
+        raise
+    async with asyncio.timeout(patience):
+        return Played(messages, turns, expect("finish", await answered(env.finish())), seconds)
 
 
 class Silent:

@@ -16,6 +16,8 @@ from longloop.interfaces import Player
 from longloop.types import Task, UserError
 
 _EXPERT_TURNS = 1000
+_PATIENCE = 600.0
+"""Seconds that an attempt may take."""
 MALFORMED = (
     *(" ", "?", 'Action: {"\x00\x1b[31m": [', "Thought: nothing but a thought"),
     *("\N{GRINNING FACE} " * 20, "(" * 500, "never ending " * 1000),
@@ -59,7 +61,12 @@ class Score:
 
 
 async def scores(
-    make: Callable[[], Any], tasks: Sequence[Task], *, expert: bool = True, seconds: float = math.inf
+    make: Callable[[], Any],
+    tasks: Sequence[Task],
+    *,
+    expert: bool = True,
+    seconds: float = math.inf,
+    patience: float = _PATIENCE,
 ) -> dict[str, Score]:
     """Everyone who can play without a model: the expert, if there is one, and the baselines.
 
@@ -75,9 +82,12 @@ async def scores(
         async for env, name, player in contests(make, task, lambda name: expert or name != "expert"):
             score = found.setdefault(name, Score())
             try:
-                played = await play(env, task, player, **({"max_turns": _EXPERT_TURNS} if name == "expert" else {}))
+                turns = {"max_turns": _EXPERT_TURNS} if name == "expert" else {}
+                played = await play(env, task, player, **turns, patience=patience)
             except UserError:
                 raise
+            except TimeoutError as error:
+                score.errors.append(f"{task.id}: {name} came to no end in {patience:g} s {error}".rstrip())
             except Exception as error:
                 score.errors.append(f"{task.id}: {name} met {type(error).__name__}: {error}")
             else:
@@ -137,7 +147,7 @@ async def violations(make: Callable[[], Any], task: Task, repeatable: bool = Tru
     except (TypeError, ValueError) as error:
         broken.append(f"{task.id}: the task's data must be JSON values ({error}).")
     try:
-        await play(make(), task, Script(MALFORMED))
+        await play(make(), task, Script(MALFORMED), patience=_PATIENCE)
     except UserError:
         raise
     except Exception as error:

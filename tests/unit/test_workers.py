@@ -22,7 +22,7 @@ from longloop.envs.guess import Guess
 from longloop.envs.pool import _BEGIN, _PACKAGE, Pool, Use, WorkerLost
 from longloop.envs.worker import packed
 from longloop.types import Message, StopReason, UserError
-from tests.obedient import Fatal, Obedient, Picky, made, plain, pool, script
+from tests.obedient import Fatal, Obedient, Picky, Rowdy, made, plain, pool, script
 from tests.worlds import collect, rollouts
 
 TASKS = Obedient.tasks("train")
@@ -114,6 +114,16 @@ def test_all_who_need_no_model_play_with_a_single_worker(workers: Any) -> None:
         "one": [3 / 29, 4 / 29],
     }
     assert asyncio.run(trial.repeats(made(where), TASKS[0])) and len(where.pids) == 1
+
+
+def test_players_who_break_their_environment_do_not_keep_its_worker(workers: Any) -> None:
+    """There is one worker: who kept it would have the next one wait for ever."""
+    where = workers(Rowdy, 1)
+    played = asyncio.run(asyncio.wait_for(trial.scores(made(where, Rowdy), TASKS[:2], patience=2.0), 60))
+    errors = {name: score.errors[1].removeprefix(TASKS[1].id) for name, score in played.items() if score.errors}
+    assert errors["raises"] == ": raises met ValueError: no" and errors["hangs"] == ": hangs came to no end in 2 s"
+    assert errors.keys() == {"raises", "hangs", "dies"} and "killed by signal 9" in errors["dies"]
+    assert played["one"].rewards == [3 / 29, 4 / 29] and played["expert"].rewards == [27 / 29, 28 / 29]
 
 
 def test_sixteen_attempts_share_one_worker_and_waiting_is_not_counted(workers: Any) -> None:
