@@ -29,7 +29,9 @@ def main() -> None:
             env = ScienceWorld()
             env.start(task)
             began, used = time.perf_counter(), jvm_seconds()
-            for said, action in enumerate(lines[task.id], 1):
+            said = 0
+            for action in lines[task.id]:
+                said += 1
                 if env.step(action).done:
                     break
             took = time.perf_counter() - began
