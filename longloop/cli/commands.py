@@ -40,6 +40,7 @@ def trained(config: Config, resume: Path | None) -> Run:
         console.print(
             f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}", soft_wrap=True
         )
+        run.note(analysis=getattr(parts.world.environment, "analysis", {}))
         if book is not None:
             console.print(f"memory: {book}", soft_wrap=True)
             run.note(memory=book.to_json())

@@ -6,6 +6,7 @@ the guards; then one optimiser step. A guard that fires leaves the weights untou
 
 import copy
 import math
+import resource
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -187,6 +188,13 @@ class LocalLearner:
             self.optimiser.state.clear()
             self._not_finite = 0
             self.policy.version += 1
+
+    def peak_memory(self) -> dict[str, int]:
+        found = {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        if self.policy.device.type == "cuda":
+            found["card"] = torch.cuda.max_memory_allocated(self.policy.device)
+            torch.cuda.reset_peak_memory_stats(self.policy.device)
+        return found
 
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)

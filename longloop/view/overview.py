@@ -69,7 +69,7 @@ def run(record: Record) -> Content:
         "ribbon": _ribbon(record),
         "evaluations": [(step, _evaluation(record, step)) for step in record.attempts["eval"].steps()],
         "seconds": sum(sum((line.get("time") or {}).values()) for line in steps),
-        "facts": _flat({key: value for key, value in record.facts.items() if key not in ("memory", "packages")}),
+        "facts": _flat({key: value for key, value in record.facts.items() if key not in ("memory", "packages", "analysis")}),
         "config": _flat(record.config),
         "memory": _memory(record.facts.get("memory")),
     }
