@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from longloop.analysis.report import Cell, Places, Report, Table
 
 _MARKS = re.compile(r"[\\`*_{}\[\]|~#!@$^=]")
-_LINKS = {"://": ":\\//", "www.": "www\\."}
+_LINK = re.compile(r":(?=//)|www(?=\.)", re.IGNORECASE)
 """What would become a link by itself."""
 
 
@@ -27,8 +27,7 @@ def escaped(text: str) -> str:
     """On one line, every mark as itself."""
     text = "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
     text = _MARKS.sub(r"\\\g<0>", text)
-    for found, instead in _LINKS.items():
-        text = re.sub(re.escape(found), lambda _, instead=instead: instead, text, flags=re.IGNORECASE)
+    text = _LINK.sub(r"\g<0>\\", text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -164,9 +164,9 @@ def _by(found: Analysis) -> list[Section]:
             ends = (line.first, line.last)[: len(parts)]
             tasks = max(end.tasks if end else 0 for end in ends)
             rows.append((line.value, f"{tasks:,}", *(shown(end) for end in ends)))
-        text = ("A task that has several counts in each of their rows.",) if _several(found, name) else ()
-        text += (f"{len(lines) - _LONGEST} more are in the JSON.",) if len(lines) > _LONGEST else ()
-        sections.append(Section(f"Success by {name}", text, (Table(head, tuple(rows)),)))
+        text = ["A task that has several counts in each of their rows."] * _several(found, name)
+        text += [f"{len(lines) - _LONGEST} more are in the JSON."] * (len(lines) > _LONGEST)
+        sections.append(Section(f"Success by {name}", tuple(text), (Table(head, tuple(rows)),)))
     return sections
 
 
@@ -241,6 +241,8 @@ def _number(value: float | None, rate: Rate, sign: str = "") -> str:
 
 def _interval(ends: Interval, rate: Rate) -> str:
     scale, form = (100, "+.1f") if rate.share else (1, "+.2f")
+    if max(map(abs, ends)) >= 100 and not rate.share:
+        form = "+,.0f"
     return ", ".join(f"{scale * end:{form}}" for end in ends)
 
 

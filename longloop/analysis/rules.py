@@ -64,11 +64,13 @@ class Rules:
         return self.patterns["failure"].regex
 
 
-def rules(declared: Mapping[str, Any] | None = None, file: Path | None = None) -> Rules:
-    """The rules of a run, from what its environment declared, and of a file that changes them."""
+def rules(
+    declared: Mapping[str, Any] | None = None, file: Path | None = None, source: str = "run.json, analysis"
+) -> Rules:
+    """The rules of a run: what its environment declared (in `source`), and a file that changes them."""
     found = _read({"by": BY, "patterns": PATTERNS}, "the defaults")
     if declared:
-        found = _over(found, _read(declared, "The run's analysis (in run.json)"))
+        found = _over(found, _read(declared, source))
     if file is not None:
         try:
             tree = tomllib.loads(file.read_text())
@@ -123,7 +125,7 @@ def _pattern(name: str, spec: Any, source: str) -> Pattern:
         raise UserError(f'{here}: per = {per!r} must be "attempt" or "turn".')
     try:
         regex = re.compile(spec[where[0]], re.MULTILINE)
-    except (re.error, TypeError) as error:
+    except (re.error, TypeError, ValueError) as error:
         raise UserError(f"{here}: {where[0]} is not a regular expression: {error}.") from error
     if regex.search("") and where[0] != "called":
         raise UserError(f"{here}: {where[0]} = {spec[where[0]]!r} also matches nothing at all, so it says nothing.")

@@ -44,7 +44,7 @@ class Tally:
         sums = self.tasks.setdefault(name, Counter())
         sums.update(count(attempt, rules))
         sums["success"] += success
-        sums["reward"] += attempt.get("reward") or 0.0
+        sums["reward"] += attempt.get("reward") or 0.0  # type: ignore[assignment]  # the one sum that has fractions
         self.properties.setdefault(name, _properties(task, rules))
         judged = list(tests(attempt))
         for test in {test for test, _ in judged}:

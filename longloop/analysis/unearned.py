@@ -57,7 +57,7 @@ class _Comparison:
     where: str
     first: Tasks
     last: Tasks
-    paired: bool
+    paired: bool = False
 
 
 def stretches(steps: Mapping[int, Tally], most: int = STRETCHES) -> list[tuple[int, ...]]:
@@ -90,7 +90,7 @@ def _over_steps(training: Mapping[int, Tally], evaluations: Mapping[int, Tally])
         yield _pair(f"evaluation after step {step}", evaluations[first].tasks, evaluations[step].tasks)
     begin, *rest = stretches(training) or [()]
     for steps in rest:
-        yield _Comparison(f"training, {span(steps)}", _of(training, begin), _of(training, steps), paired=False)
+        yield _Comparison(f"training, {span(steps)}", _of(training, begin), _of(training, steps))
 
 
 def _by_property(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> Iterator[_Comparison]:
@@ -99,7 +99,7 @@ def _by_property(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]
             for value, tasks in groups.items():
                 first, last = ({t: s for t, s in side.tasks.items() if t in tasks} for side in (one, other))
                 where = f"{name} {value}, in {kind}"
-                yield _pair(where, first, last) if kind == "evaluation" else _Comparison(where, first, last, False)
+                yield _pair(where, first, last) if kind == "evaluation" else _Comparison(where, first, last)
 
 
 def _ends(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> Iterator[tuple[str, Tally, Tally]]:
@@ -138,27 +138,27 @@ def _chances(one: _Comparison) -> tuple[float, float, float]:
 
 
 def _tests(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> list[Test]:
-    compared: list[tuple[str, str, _Comparison]] = []
+    """The judge's tests, each in the tasks that have it."""
+    compared: list[tuple[Rate, _Comparison]] = []
     for kind, one, other in _ends(training, evaluations):
-        names = {key.partition("/")[2] for side in (one, other) for s in side.tasks.values() for key in s if "/" in key}
-        for name in sorted(names):
-            first, last = ({t: s for t, s in side.tasks.items() if s[f"tested/{name}"]} for side in (one, other))
-            pair = _pair("", first, last) if kind == "evaluation" else _Comparison("", first, last, False)
-            if min(len(pair.first), len(pair.last)) >= _LEAST:
-                compared.append((name, kind, pair))
-    chances = []
-    for name, _, pair in compared:
-        first, last = (
-            np.array([[s[f"unearned/{name}"] / s[f"tested/{name}"]] for s in side.values()])
-            for side in (pair.first, pair.last)
-        )
-        chances.append(float(rises(first, last, pair.paired)[0]))
-    found = []
-    for (name, kind, pair), p in zip(compared, holm(chances), strict=True):
-        if p < LEVEL:
+        keys = {key for side in (one, other) for sums in side.tasks.values() for key in sums}
+        for name in sorted(key.removeprefix("tested/") for key in keys if key.startswith("tested/")):
             rate = Rate(f"unearned/{name}", f"tested/{name}", name)
-            found.append(Test(name, kind, change(rate, pair.first, pair.last, pair.paired), p))
+            first, last = ({t: s for t, s in side.tasks.items() if s[rate.out_of]} for side in (one, other))
+            compared.append(
+                (rate, _pair(kind, first, last) if kind == "evaluation" else _Comparison(kind, first, last))
+            )
+    compared = [(rate, one) for rate, one in compared if min(len(one.first), len(one.last)) >= _LEAST]
+    found = []
+    for (rate, pair), p in zip(compared, holm([_chance(*both) for both in compared]), strict=True):
+        if p < LEVEL:
+            found.append(Test(rate.title, pair.where, change(rate, pair.first, pair.last, pair.paired), p))
     return sorted(found, key=lambda test: -(test.passed.difference or 0.0))
+
+
+def _chance(rate: Rate, one: _Comparison) -> float:
+    first, last = (np.array([[rate.of(sums)] for sums in side.values()]) for side in (one.first, one.last))
+    return float(rises(first, last, one.paired)[0])
 
 
 def span(steps: Sequence[int]) -> str:

@@ -57,7 +57,10 @@ class ScienceWorld:
     system: ClassVar = ("java",)
     analysis: ClassVar = {
         "patterns": {
-            "failure": {"heard": r"^No known action|^Ambiguous request|^Unknown action", "title": "actions that failed"},
+            "failure": {
+                "heard": r"^No known action|^Ambiguous request|^Unknown action",
+                "title": "actions that failed",
+            },
             "focus": {"said": r"(?i)^Action:\s*focus on", "title": "`focus on` / attempt"},
             "waits": {"said": r"(?i)^Action:\s*wait"},
         }

@@ -6,7 +6,6 @@ the guards; then one optimiser step. A guard that fires leaves the weights untou
 
 import copy
 import math
-import resource
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,6 +26,7 @@ from longloop.learners.agreement import Agreement, check, compare
 from longloop.learners.batching import Packed, microbatches, pack
 from longloop.learners.masters import Masters
 from longloop.learners.model import Policy
+from longloop.learners.peak import peak
 from longloop.types import Learned, Metrics, Minibatch, Sample, Scored, Update, UserError
 
 _MOST_NAN = 20
@@ -190,11 +190,7 @@ class LocalLearner:
             self.policy.version += 1
 
     def peak_memory(self) -> dict[str, int]:
-        found = {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
-        if self.policy.device.type == "cuda":
-            found["card"] = torch.cuda.max_memory_allocated(self.policy.device)
-            torch.cuda.reset_peak_memory_stats(self.policy.device)
-        return found
+        return peak(self.policy.device)
 
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)

@@ -1,29 +1,28 @@
-"""LOOP's behaviours over the steps, counted by longloop.analyze: some work at a time, and each step once."""
+"""What longloop.analysis finds in a run, for its pages: some work at a time, and each step once."""
 
 import time
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 
-from longloop.analyze import BEHAVIOURS, count
-from longloop.view.attempts import Attempts
-from longloop.view.charts import Chart, Line, finite
+from longloop.analysis.pictures import Picture
+from longloop.analysis.report import Places, Report, report
+from longloop.analysis.rules import Rules, declared, rules
+from longloop.analysis.run import analysis
+from longloop.analysis.tally import Tally, tally
+from longloop.types import UserError
+from longloop.view.charts import Chart, Line
+from longloop.view.content import address
 from longloop.view.record import KINDS, Record
 
 
-@dataclass(frozen=True)
-class Row:
-    """A behaviour at the first and at the last step that was counted."""
+class Counted:
+    """The steps of a run that have been counted so far."""
 
-    title: str
-    share: bool
-    first: float | None
-    last: float | None
-
-
-class Behaviours:
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._sums: dict[tuple[str, int], tuple[object, Counter[str]]] = {}
+        self._rules = _rules(record.folder)
+        self._tallies: dict[tuple[str, int], tuple[object, Tally]] = {}
+        self._made: tuple[object, Report | None] = (None, None)
 
     def count(self, patience: float) -> tuple[int, int]:
         """Go on counting for so many seconds; how many steps are done, and of how many."""
@@ -31,47 +30,49 @@ class Behaviours:
         wanted = [(kind, step) for kind in reversed(KINDS) for step in self._record.attempts[kind].steps()]
         done = 0
         for kind, step in _spread(wanted):
-            stamp = (self._record.attempts[kind].folder / f"{step:06d}.jsonl").stat().st_mtime_ns
-            known = self._sums.get((kind, step))
+            attempts = self._record.attempts[kind]
+            stamp = (attempts.folder / f"{step:06d}.jsonl").stat().st_mtime_ns
+            known = self._tallies.get((kind, step))
             if known is not None and known[0] == stamp:
                 done += 1
             elif time.monotonic() < deadline:
-                self._sums[kind, step] = stamp, _sums(self._record.attempts[kind], step)
+                self._tallies[kind, step] = stamp, tally(attempts.lines(step), kind, step, self._rules)
                 done += 1
         return done, len(wanted)
 
-    def charts(self) -> list[Chart]:
-        charts = []
-        for behaviour in BEHAVIOURS:
-            lines = []
-            for colour, (kind, name) in enumerate((("step", "training"), ("eval", "held out"))):
-                points = finite([(step, behaviour.rate(sums)) for step, sums in self._course(kind)])
-                lines.append(Line(name, points, colour, dots=kind == "eval"))
-            charts.append(Chart(behaviour.title, [line for line in lines if line.points], behaviour.share))
-        return charts
-
-    def rows(self) -> tuple[str, list[Row]]:
-        """What is compared, and the behaviours at both ends: evaluations when there are two, otherwise training."""
-        kind, name = ("eval", "evaluation") if len(self._course("eval")) > 1 else ("step", "training step")
-        course = self._course(kind)
-        if not course:
-            return "", []
-        (first, before), (last, after) = course[0], course[-1]
-        rows = [Row(b.title, b.share, b.rate(before), b.rate(after)) for b in BEHAVIOURS]
-        return f"{name} {first} and {last}", rows
-
-    def _course(self, kind: str) -> list[tuple[int, Counter[str]]]:
-        found = sorted((step, sums) for (of, step), (_, sums) in self._sums.items() if of == kind)
-        return [(step, sums) for step, sums in found if sums["attempts"]]
+    def report(self) -> Report | None:
+        """Of what was counted so far; None when that is nothing."""
+        stamps = {place: stamp for place, (stamp, _) in self._tallies.items()}
+        if self._made[0] != stamps:
+            steps = {kind: {s: t for (k, s), (_, t) in self._tallies.items() if k == kind} for kind in KINDS}
+            try:
+                made = report(analysis(steps["step"], steps["eval"], self._rules, self._record.name))
+            except UserError:
+                made = None
+            self._made = stamps, made
+        return self._made[1]
 
 
-def _sums(attempts: Attempts, step: int) -> Counter[str]:
-    scored = {entry.place for entry in attempts.entries(step) if entry.scored}
-    total: Counter[str] = Counter()
-    for line in attempts.lines(step):
-        if (line.get("group", 0), line.get("attempt", 0)) in scored and "turns" in line:
-            total.update(count({"stop": "finished"} | line))
-    return total
+def charts(pictures: Sequence[Picture]) -> list[Chart]:
+    found = []
+    for picture in pictures:
+        lines = [Line(c.name, c.points, int(c.measured), c.band, dots=c.measured) for c in picture.curves]
+        found.append(Chart(picture.title, lines, picture.share))
+    return [chart for chart in found if not chart.empty]
+
+
+def attempts(record: Record, cell: Places) -> list[tuple[str, str]]:
+    """Attempts as `longloop show` takes them, each with its address."""
+    places = [(place, place if place.startswith("eval/") else f"step/{place}") for place in cell.places]
+    return [(shown, address("run", record.name, *where.split("/"))) for shown, where in places]
+
+
+def _rules(folder: Path) -> Rules:
+    """What is wrong in a run's own rules costs those rules, not the page."""
+    try:
+        return rules(declared(folder))
+    except UserError:
+        return rules()
 
 
 def _spread(steps: list[tuple[str, int]]) -> list[tuple[str, int]]:

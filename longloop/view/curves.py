@@ -85,7 +85,8 @@ def of_run(record: Record) -> list[Chart]:
     phases = [Line(name, _points(metrics, _of("time", name)), place) for place, name in enumerate(_PHASES)]
     charts.append(Chart("Seconds", [line for line in phases if line.points], note="per phase of a step"))
     memory = [Line(name, _points(metrics, _gib(name)), place) for place, name in enumerate(("process", "card"))]
-    charts.append(Chart("Memory", [line for line in memory if line.points], note="GiB at most: the process so far, the card in the step"))
+    shown = [line for line in memory if line.points]
+    charts.append(Chart("Memory", shown, note="GiB at most: process so far, card in the step"))
     return [chart for chart in charts if not chart.empty]
 
 
