@@ -68,10 +68,10 @@ def count(attempt: Mapping[str, Any], rules: Rules) -> Counter[str]:
         sums["repeated"] += done in before
         sums["tokens"] += turn.get("action_tokens") or 0
         before.add(done)
+        matches = {name: _matches(pattern, action, back, called) for name, pattern in rules.patterns.items()}
         for name, pattern in rules.patterns.items():
-            matches = _matches(pattern, action, back, called)
-            sums[name] += bool(matches) if pattern.turns else matches
-        if any(rules.failure.search(text) for text in back):
+            sums[name] += bool(matches[name]) if pattern.turns else matches[name]
+        if matches["failure"]:
             sums["failed"] += len(set(called) - unsettled)
             unsettled.update(called)
         elif following is not None or attempt.get("stop") == StopReason.FINISHED:
@@ -87,6 +87,8 @@ def heard(turn: Mapping[str, Any] | None) -> list[str]:
 
 def calls(code: str) -> list[str]:
     """The APIs that code calls, as app.api. In text that is not Python, what looks like a call."""
+    if "apis" not in code:
+        return []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the agent's escapes are its own affair

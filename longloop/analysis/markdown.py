@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from longloop.analysis.report import Cell, Places, Report, Table
 
 _MARKS = re.compile(r"[\\`*_{}\[\]|~#!@$^=]")
+_BEGIN = re.compile(r"^(\d*)([-+.)])")
+"""What would begin a list."""
 _LINK = re.compile(r":(?=//)|www(?=\.)", re.IGNORECASE)
 """What would become a link by itself."""
 
@@ -24,10 +26,13 @@ def markdown(name: str, facts: str, report: Report, pictures: Mapping[str, str])
 
 
 def escaped(text: str) -> str:
-    """On one line, every mark as itself."""
+    """A paragraph, every mark in it as itself."""
+    return _BEGIN.sub(r"\1\\\2", _inline(text))
+
+
+def _inline(text: str) -> str:
     text = "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    text = _MARKS.sub(r"\\\g<0>", text)
-    text = _LINK.sub(r"\g<0>\\", text)
+    text = _LINK.sub(r"\g<0>\\", _MARKS.sub(r"\\\g<0>", text.strip()))
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -39,4 +44,4 @@ def _table(table: Table) -> str:
 def _cell(cell: Cell) -> str:
     if isinstance(cell, Places):
         return " ".join(f"`{place}`" for place in cell.places)
-    return escaped(cell)
+    return _inline(cell)

@@ -61,7 +61,7 @@ def tally(lines: Iterable[Mapping[str, Any]], kind: str, step: int, rules: Rules
     """The attempts of a step: the policy's own, or where it made none, the expert's."""
     own, expert = Tally(), Tally(expert=True)
     for line in lines:
-        place = f"{step}/{line.get('group', 0)}/{line.get('attempt', 0)}"
+        place = f"{step}/{int(line.get('group', 0))}/{int(line.get('attempt', 0))}"
         (expert if line.get("expert") else own).add(line, place if kind == "step" else f"{kind}/{place}", rules)
     tried = own.stops.total() - own.stops[StopReason.PRACTISED]
     return own if tried or not expert.stops else expert
