@@ -16,7 +16,8 @@ _LONGEST = 160
 _QUOTED = re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)(?!\w)")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,64}")
 _ID = re.compile(r"\b(?=[a-zA-Z_]*\d)\w{6,64}\b")
-_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
+_NUMBER = re.compile(r"(?<!\d)(?![45]\d\d(?: [A-Z]|:))\d+(?:[.,:/-]\d+)*")
+"""But for a status code with its sentence, which says what went wrong."""
 
 
 @dataclass

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from longloop.analysis.report import Cell, Places, Report, Table
 
-_MARKS = re.compile(r"[\\`*_{}\[\]|~#!@$^=]")
-_BEGIN = re.compile(r"^(\d*)([-+.)])")
-"""What would begin a list."""
+_MARKS = re.compile(r"[\\`*_{}\[\]|~!@$]")
+_BEGIN = re.compile(r"^(\d*)([-+.)#=])")
+"""What would begin a list or a heading."""
 _LINK = re.compile(r":(?=//)|www(?=\.)", re.IGNORECASE)
 """What would become a link by itself."""
 

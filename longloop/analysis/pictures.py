@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longloop.analysis.chance import Rate, spread, total
+from longloop.analysis.chance import SUCCESS, Interval, Rate, spread, total
+from longloop.analysis.outcomes import share
 from longloop.analysis.run import Analysis
+from longloop.analysis.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,14 @@ def pictures(found: Analysis, rates: Sequence[Rate]) -> tuple[Picture, ...]:
             band = [
                 (step, *ends)
                 for step, tally in (steps.items() if measured else ())
-                if (ends := spread(rate, tally.tasks)) is not None
+                if (ends := _interval(rate, tally)) is not None
             ]
             if points:
                 curves.append(Curve(name, points, band, measured))
         drawn.append(Picture(rate.title, rate.share, curves))
     return tuple(drawn)
+
+
+def _interval(rate: Rate, tally: Tally) -> Interval | None:
+    found = share(tally) if rate is SUCCESS else None
+    return found.interval if found else spread(rate, tally.tasks)

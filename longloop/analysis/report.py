@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from longloop.analysis.chance import REWARD, SUCCESS, Change, Interval, Rate, total
 from longloop.analysis.failures import Cases, Kinds
-from longloop.analysis.outcomes import Share
+from longloop.analysis.outcomes import Share, share
 from longloop.analysis.pictures import Picture, pictures
 from longloop.analysis.run import Analysis, Part
 from longloop.analysis.tally import SCORED, together
@@ -67,16 +67,15 @@ def report(found: Analysis) -> Report:
 def headline(found: Analysis) -> str:
     """What came of it, in a sentence or two."""
     what = "held-out success" if found.evaluated else "success in training"
-    expert = " These are the attempts of an expert, not of the agent." if found.first.tally.expert else ""
-    if found.last is None:
-        said = f"{heading(found.first, found.evaluated).capitalize()}, {what} is {shown(found.first.success)}."
-        return said + expert
-    moved = found.changes["success"]
-    names = (heading(part, found.evaluated) for part in (found.first, found.last))
-    first, last = (f"{shown(part.success)} {name}" for part, name in zip((found.first, found.last), names, strict=True))
-    certain = "" if moved.interval is None else f" [{_interval(moved.interval, SUCCESS)}]"
-    said = f"{what.capitalize()}: {first}, {last}: {_number(moved.difference, SUCCESS, '+')}{certain}."
-    return said + expert
+    ends = ", ".join(f"{shown(part.success)} {heading(part, found.evaluated)}" for part in found.parts)
+    changed = difference(SUCCESS, found.changes["success"])
+    said = [f"{what.capitalize()}: {ends}: {changed}." if changed else f"{what.capitalize()}: {ends}."]
+    if not found.evaluated and found.evaluations:
+        step, tally = max(found.evaluations.items())
+        said.append(f"Held-out success: {shown(share(tally))} after step {step}.")
+    if found.first.tally.expert:
+        said.append("These are the attempts of an expert, not of the agent.")
+    return " ".join(said)
 
 
 def heading(part: Part, evaluated: bool) -> str:
@@ -113,7 +112,7 @@ def _outcomes(found: Analysis) -> Section:
 
 def _behaviours(found: Analysis) -> Section:
     rates = found.behaviours
-    parts = [found.first, *([found.last] if found.last else [])]
+    parts = found.parts
     head = ("", *(heading(part, found.evaluated) for part in parts), *(("change [95%]",) if found.last else ()))
     rows = []
     for rate in rates:
@@ -143,7 +142,7 @@ def _over_training(found: Analysis, rates: Sequence[Rate]) -> list[Table]:
 
 
 def _stops(found: Analysis) -> Section:
-    parts = [found.first, *([found.last] if found.last else [])]
+    parts = found.parts
     reasons = sorted({stop for part in parts for stop in part.tally.stops}, key=lambda stop: (stop not in SCORED, stop))
     rows = []
     for stop in reasons:
@@ -156,7 +155,7 @@ def _stops(found: Analysis) -> Section:
 
 def _by(found: Analysis) -> list[Section]:
     sections = []
-    parts = [found.first, *([found.last] if found.last else [])]
+    parts = found.parts
     for name, lines in found.by.items():
         head = (name, "tasks", *(heading(part, found.evaluated) for part in parts))
         rows = []

@@ -56,6 +56,10 @@ class Analysis:
     tests: list[Test]
 
     @property
+    def parts(self) -> list[Part]:
+        return [self.first, *([self.last] if self.last else [])]
+
+    @property
     def coded(self) -> bool:
         """Whether any turn had code in it."""
         steps = [*self.training.values(), *self.evaluations.values()]

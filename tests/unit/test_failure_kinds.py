@@ -26,6 +26,7 @@ PATTERN = re.compile(FAILURE, re.MULTILINE)
         ("token 9f86d081 expired", "token a3c1b2f4e expired"),
         ("at 2026-08-20 08:10", "at 2025-01-01 23:59"),
         ("it costs 1,204.50", "it costs 3"),
+        ("the answer is 401", "the answer is 402"),
         ("two\n  lines", "two lines"),
     ],
 )
@@ -38,6 +39,8 @@ def test_what_differs_from_task_to_task_is_left_out(one, other):
     [
         ("404 There is no message 3.", "404 There is no contact 3."),
         ("KeyError: 'x'", "IndexError: 'x'"),
+        ("401 It is wrong.", "409 It is wrong."),
+        ("Response status code is 401:", "Response status code is 422:"),
         ("I'm not sure what you mean", "I'm not sure what that is, isn't it"),  # an apostrophe quotes nothing
         ("message_id", "user_id"),
     ],
@@ -60,9 +63,10 @@ def heard(*texts: str) -> dict:
 
 def test_the_last_error_is_the_last_line_of_the_last_failure():
     traceback = 'Traceback (most recent call last):\n  File "x"\nLookupError: 404 There is no message 3.\n'
-    assert last_error(heard(traceback, "fine", "404 No such thing 5.\nok"), PATTERN) == "# No such thing #."
+    assert last_error(heard(traceback, "fine", "404 No such thing 5.\nok"), PATTERN) == "404 No such thing #."
     assert (
-        last_error(heard("404 No such thing 5.", traceback, "fine"), PATTERN) == "LookupError: # There is no message #."
+        last_error(heard("404 No such thing 5.", traceback, "fine"), PATTERN)
+        == "LookupError: 404 There is no message #."
     )
     assert last_error(heard("fine"), PATTERN) == "" == last_error({"turns": []}, PATTERN)
     assert last_error({"turns": [{"context": [{"role": "user", "content": "Error: in the task"}]}]}, PATTERN) == ""
