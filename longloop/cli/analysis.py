@@ -21,9 +21,12 @@ from longloop.analysis.run import Analysis, Part, Steps
 from longloop.analysis.run import analyze as counted
 from longloop.types import UserError
 from longloop.view.record import Record
-from longloop.view.text import visible
+from longloop.view.text import excerpt, visible
 
 console = Console(highlight=False, markup=False)
+
+_LONGEST = 110
+"""Characters of a cell in the terminal."""
 
 
 def analyze(folders: Sequence[Path], as_json: bool, patterns: Path | None) -> None:
@@ -118,7 +121,7 @@ def _grid(table: Table, most: int) -> Grid:
     for place, heading in enumerate(table.head):
         grid.add_column(visible(heading), max_width=60 if place == 0 else None)
     for row in table.rows[:most]:
-        grid.add_row(*(visible(_text(cell)) for cell in row))
+        grid.add_row(*(excerpt(visible(_text(cell)), _LONGEST) for cell in row))
     return grid
 
 
