@@ -97,7 +97,8 @@ def test_the_analysis_leads_to_the_attempts_that_failed(browser, tmp_path):
     with server(tmp_path / "runs") as (port, _):
         browser.open(f"http://127.0.0.1:{port}/run/quickstart")
         browser.run("document.querySelector('.lead a').click()")
-        browser.until("location.pathname === '/run/quickstart/analysis' && !document.querySelector('.lead .tag')")
+        browser.until("location.pathname === '/run/quickstart/analysis' && document.readyState === 'complete'")
+        browser.until("document.querySelectorAll('.counted').length > 3 && !document.querySelector('.lead .tag')")
         assert "Held-out success: " in browser.text(".lead") and own(browser, port)
         headings = browser.run("[...document.querySelectorAll('h2')].map((heading) => heading.innerText)")
         assert headings == ["Success", "Behaviours", "Stop reasons", "Failures", "Reward without success"]
