@@ -207,6 +207,10 @@ def hostile(folder: Path) -> Path:
     evil = replace(evil, turns=turns)
     with Run.create(recorded.settings(folder, env={"name": EVIL}), {"command": EVIL, "machine": EVIL}) as run:
         run.trajectories.write(1, [Group(task, (evil, replace(evil, attempt=1)))])
+        failing = tuple(replace(turn, context=(Message("user", f"Error: {EVIL}"),)) for turn in turns)
+        scored = [replace(evil, task=Task(f"{EVIL}{n}", EVIL, {"apps": [EVIL]}, f"{n % 2}{EVIL}"), turns=failing,
+                          stop=StopReason.FINISHED) for n in range(3)]  # fmt: skip
+        run.trajectories.write(2, [Group(one.task, (one,)) for one in scored])
         run.metrics.write(recorded.metrics(1, 0.5, 2, 1) | {"guard": EVIL})
     return folder
 
@@ -236,6 +240,10 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
                 browser.run("document.querySelectorAll('img, main iframe, [onload], [onerror], style').length") == 0
             ), place
             assert own(browser, port), place
+        browser.open(f"http://127.0.0.1:{port}/run/{name}/analysis")
+        seen = browser.text()
+        assert seen.count("<script>window.hacked=1</script>") == 2, "the scenarios"
+        assert seen.count("<script>window.hacked=#</script>") == 2, "a test and an error, without their numbers"
         browser.open(f"http://127.0.0.1:{port}/run/{name}/step/1/0/0")
         browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true })")
         assert browser.text().count("<script>window.hacked=1</script>") > 20
