@@ -49,7 +49,8 @@ class Environment(Protocol):
 
     # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
     # do it; `baselines(task)`, Players by name who must not succeed; `splits`, the names of its splits; `ready()`,
-    # awaited before its deadlines begin. How it is to be isolated, class attributes say (docs/new-environment.md).
+    # awaited before its deadlines begin. How it is to be isolated, and what to look for in its attempts (`analysis`),
+    # class attributes say (docs/new-environment.md, docs/analyze.md).
 
 
 class Player(Protocol):
@@ -169,6 +170,10 @@ class Learner(Protocol):
         ...
 
     def update(self, minibatch: Minibatch, loss: Loss) -> Update: ...
+
+    def peak_memory(self) -> dict[str, int]:
+        """The most bytes in use: of `process` since it began, and of `card`, where there is one, since last asked."""
+        ...
 
     def save(self, folder: Path) -> None: ...
 

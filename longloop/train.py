@@ -92,7 +92,7 @@ async def train(
         if step == config.steps or (config.eval.every and step % config.eval.every == 0):
             with clock("evaluate"):
                 metrics["eval"] = (await evaluate(step)).to_json()
-        run.metrics.write(metrics | {"time": clock.seconds})
+        run.metrics.write(metrics | {"time": clock.seconds, "memory": learner.peak_memory()})
         if step % config.save.every == 0 or step == config.steps:
             report.phase(step, "save")
             run.save(step, config.save.keep, learner.save, {"step": step, "taken": tasks.taken})

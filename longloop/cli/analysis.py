@@ -1,144 +1,200 @@
-"""What `longloop analyze` shows: the behaviours of each run at both ends, and a picture of them over the steps."""
+"""What `longloop analyze` does: a summary in the terminal, and beside the run a report in Markdown with pictures."""
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 
-from longloop import analyze as counting
-from longloop.analyze import BEHAVIOURS, Analysis, Behaviour, Change, Part, Tasks, spread, totals
+from longloop.analysis.behaviours import behaviours
+from longloop.analysis.chance import REWARD, SUCCESS, total
+from longloop.analysis.failures import Kinds
+from longloop.analysis.markdown import markdown
+from longloop.analysis.outcomes import Share
+from longloop.analysis.pictures import Picture
+from longloop.analysis.report import BEHAVIOURS, Cell, Places, Report, Section, Table, headline, report
+from longloop.analysis.run import Analysis, Part, Steps
+from longloop.analysis.run import analyze as counted
 from longloop.types import UserError
+from longloop.view.record import Record
+from longloop.view.text import excerpt, visible
 
 console = Console(highlight=False, markup=False)
 
+_LONGEST = 110
+"""Characters of a cell in the terminal."""
 
-def analyze(folders: Sequence[Path], as_json: bool) -> None:
-    runs = [(folder, counting.analyze(folder)) for folder in folders]
+
+def analyze(folders: Sequence[Path], as_json: bool, patterns: Path | None) -> None:
+    runs = [(folder, counted(folder, patterns)) for folder in folders]
     if as_json:
-        print(json.dumps([to_json(folder, analysis) for folder, analysis in runs]))
+        print(json.dumps([{"run": str(folder)} | to_json(found) for folder, found in runs]))
         return
-    if len(runs) == 1:
-        console.print(str(folders[0]), soft_wrap=True)
-    console.print(table(runs))
-    console.print()
-    for folder, analysis in runs:
-        if not analysis.coded:
-            said = f"No turn of {folder} has Python in it: look-ups, code cells and failed APIs are 0 there."
-            console.print(said, soft_wrap=True)
-        picture = folder / "behaviours.png"
-        draw(analysis, picture)
-        console.print(f"Every step is in {picture}.", soft_wrap=True)
+    reports = [(folder, report(found)) for folder, found in runs]
+    if len(runs) > 1:
+        console.print(_beside(reports))
+    for number, (folder, shown) in enumerate(reports):
+        console.print("\n" * (len(runs) > 1 or number > 0) + f"{folder}: {visible(shown.headline)}", soft_wrap=True)
+        for section in shown.sections:
+            if section.brief and (len(runs) == 1 or section.title != BEHAVIOURS):
+                _print(section)
+        console.print(f"\nAll of it is in {write(folder, shown)}.", soft_wrap=True)
 
 
-def table(runs: Sequence[tuple[Path, Analysis]]) -> Table:
-    """A row for each behaviour, a block of columns for each run (with its name, when there are several)."""
-    grid = Table(box=None, pad_edge=False)
-    columns = [["", *(behaviour.title for behaviour in BEHAVIOURS), "attempts"]]
-    for folder, analysis in runs:
-        columns += _block(f"{folder}\n" if len(runs) > 1 else "", analysis)
-    for heading, *_ in columns:
-        grid.add_column(heading)
-    for row in list(zip(*columns, strict=True))[1:]:
-        grid.add_row(*row)
-    return grid
-
-
-def to_json(folder: Path, analysis: Analysis) -> dict[str, Any]:
-    """All that was counted and found."""
-
-    def part(part: Part | None) -> dict[str, Any] | None:
-        return {"steps": part.steps, "tasks": len(part.tasks), "counts": part.sums} if part else None
-
-    def course(steps: dict[int, Tasks]) -> list[dict[str, Any]]:
-        return [
-            {"step": step, "counts": sums} | {behaviour.counted: behaviour.rate(sums) for behaviour in BEHAVIOURS}
-            for step, sums in totals(steps).items()
-        ]
-
-    return {
-        "run": str(folder),
-        "code": analysis.coded,
-        "compared": "evaluations" if analysis.evaluated else "training",
-        "first": part(analysis.first),
-        "last": part(analysis.last),
-        "changes": {name: vars(change) for name, change in analysis.changes.items()},
-        "training": course(analysis.training),
-        "evaluations": course(analysis.evaluations),
-    }
-
-
-def draw(analysis: Analysis, picture: Path) -> None:
-    """Each behaviour over the steps, in training and in evaluation with its interval, as a picture."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(9.6, 5), layout="constrained")
-    *panels, legend = figure.subplots(2, 3).flatten()
-    for behaviour, axes in zip(BEHAVIOURS, panels, strict=True):
-        training, evaluations = _course(behaviour, analysis.training), _course(behaviour, analysis.evaluations)
-        if training:
-            axes.plot(training.keys(), training.values(), ".-", color="0.7", label="training tasks")
-        if evaluations:
-            spreads = [spread(behaviour, tasks) or (math.nan, math.nan) for tasks in analysis.evaluations.values()]
-            axes.fill_between(evaluations.keys(), *zip(*spreads, strict=True), color="C0", alpha=0.2, linewidth=0)
-            axes.plot(evaluations.keys(), evaluations.values(), "o-", color="C0", label="evaluation, 95% interval")
-        seen = any(rate > 0 for rate in (*training.values(), *evaluations.values()))
-        axes.set(xlabel="step", ylim=(0, None if seen else 1))
-        axes.set_title(behaviour.title, fontsize="medium")
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
-    legend.axis("off")
-    legend.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="center")
+def write(folder: Path, shown: Report) -> Path:
+    """The report and its pictures, beside the run."""
+    pictures = {section.name: f"{section.name}.png" for section in shown.sections if section.pictures}
+    path = folder / "analysis.md"
     try:
-        figure.savefig(picture, dpi=150)
+        for section in shown.sections:
+            if section.pictures:
+                path = folder / pictures[section.name]
+                draw(section.pictures, path)
+        path = folder / "analysis.md"
+        text = markdown(folder.name, _facts(folder), shown, pictures)
+        path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         why = error.strerror or error
         raise UserError(
-            f"Cannot write {picture}: {why}. Make room for it, or use --json, which draws nothing."
+            f"Cannot write {path}: {why}. Make room for it, or use --json, which writes nothing."
         ) from error
+    return path
 
 
-def _block(name: str, analysis: Analysis) -> list[list[str]]:
-    """A run's columns, each with its heading and its cells."""
+def draw(pictures: Sequence[Picture], path: Path) -> None:
+    """Each over the steps, in training and in evaluation with its interval."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    def column(part: Part, above: str) -> list[str]:
-        size = f"{part.sums['attempts']:,}, {len(part.tasks):,} tasks"
-        return [above + _heading(part, analysis.evaluated), *(_rate(b, part) for b in BEHAVIOURS), size]
-
-    if analysis.last is None:
-        return [column(analysis.first, name)]
-    below = "\n" if name else ""
-    changes = [_difference(behaviour, analysis.changes[behaviour.counted]) for behaviour in BEHAVIOURS]
-    drawn = "tasks paired" if analysis.evaluated else "tasks not paired"
-    return [column(analysis.first, name), column(analysis.last, below), [f"{below}change [95%]", *changes, drawn]]
-
-
-def _heading(part: Part, evaluated: bool) -> str:
-    first, last = part.steps[0], part.steps[-1]
-    if evaluated:
-        return "before" if first == 0 else f"after step {first}"
-    return f"step {first}" if first == last else f"steps {first} to {last}"
-
-
-def _rate(behaviour: Behaviour, part: Part) -> str:
-    rate, out_of = behaviour.rate(part.sums), part.sums[behaviour.out_of]
-    if rate is None:
-        return "- of 0"
-    return f"{rate:.1%} of {out_of:,}" if behaviour.share else f"{rate:.2f}"
-
-
-def _difference(behaviour: Behaviour, change: Change) -> str:
-    if change.difference is None:
-        return ""
-    scale, form, unit = (100, "+.1f", " points") if behaviour.share else (1, "+.2f", "")
-    interval = ", ".join(f"{scale * end:{form}}" for end in change.interval or ())
-    return f"{scale * change.difference:{form}}{unit}" + (f" [{interval}]" if interval else "")
+    across = min(3, len(pictures))
+    down = math.ceil(len(pictures) / across)
+    figure = Figure(figsize=(3.4 * across + 0.2, 2.5 * down + 0.4), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).flatten()
+    for picture, axes in zip(pictures, panels, strict=False):
+        for curve in picture.curves:
+            steps, values = zip(*curve.points, strict=True)
+            if curve.band:
+                at, low, high = zip(*curve.band, strict=True)
+                axes.fill_between(at, low, high, color="C0", alpha=0.2, linewidth=0)
+            style, colour = ("o-", "C0") if curve.measured else (".-", "0.7")
+            axes.plot(steps, values, style, color=colour, label=curve.name)
+        seen = any(value > 0 for curve in picture.curves for _, value in curve.points)
+        axes.set(xlabel="step", ylim=(0, None if seen else 1))
+        axes.set_title(picture.title.replace("$", r"\$"), fontsize="medium")
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+        if picture.share:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    for axes in panels[len(pictures) :]:
+        axes.axis("off")
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
+    figure.savefig(path, dpi=130)
 
 
-def _course(behaviour: Behaviour, steps: dict[int, Tasks]) -> dict[int, float]:
-    """The rate of each step; NaN, which is not drawn, where there is nothing to divide by."""
-    rates = {step: behaviour.rate(sums) for step, sums in totals(steps).items()}
-    return {step: math.nan if rate is None else rate for step, rate in rates.items()}
+def _print(section: Section) -> None:
+    console.print(f"\n{section.title}", style="bold")
+    for text in section.text:
+        console.print(visible(text), style="dim", soft_wrap=True)
+    for table in section.tables[:1] if section.name else section.tables:
+        console.print(_grid(table, section.brief))
+
+
+def _beside(reports: Sequence[tuple[Path, Report]]) -> Grid:
+    """The behaviours of several runs: a row for each that any of them has, a block of columns for each run."""
+    tables = [next(s.tables[0] for s in shown.sections if s.title == BEHAVIOURS) for _, shown in reports]
+    titles = dict.fromkeys(row[0] for table in tables for row in table.rows)
+    head: list[str] = [""]
+    rows = {title: [title] for title in titles}
+    for (folder, _), table in zip(reports, tables, strict=True):
+        head += [f"{folder if place == 0 else ''}\n{words}" for place, words in enumerate(table.head[1:])]
+        found = {row[0]: row[1:] for row in table.rows}
+        for title in titles:
+            rows[title] += found.get(title, ("",) * (len(table.head) - 1))
+    return _grid(Table(tuple(head), tuple(map(tuple, rows.values()))), len(rows))
+
+
+def _grid(table: Table, most: int) -> Grid:
+    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    for place, heading in enumerate(table.head):
+        grid.add_column(visible(heading), max_width=60 if place == 0 else None)
+    for row in table.rows[:most]:
+        grid.add_row(*(excerpt(visible(_text(cell)), _LONGEST) for cell in row))
+    return grid
+
+
+def _text(cell: Cell) -> str:
+    return "  ".join(cell.places) if isinstance(cell, Places) else cell
+
+
+def _facts(folder: Path) -> str:
+    """What the run was, in a line."""
+    record = Record(folder.name, folder)
+    config = record.config
+
+    def said(table: str, key: str) -> str:
+        inside = config.get(table)
+        return str(inside.get(key, "?")) if isinstance(inside, dict) else "?"
+
+    made = (
+        f"{said('algo', 'name')} on {said('env', 'name')} with {said('model', 'path')}, seed {config.get('seed', '?')}"
+    )
+    return f"{made}; {record.status}, started {record.facts.get('started', '?')}. Written by longloop analyze."
+
+
+def to_json(found: Analysis) -> dict[str, Any]:
+    """All that was counted and found."""
+    rates = (SUCCESS, REWARD, *behaviours(found.rules))
+
+    def part(part: Part | None) -> dict[str, Any] | None:
+        if part is None:
+            return None
+        tally = part.tally
+        return {
+            "steps": part.steps,
+            "tasks": len(tally.tasks),
+            "counts": _counts(total(tally.tasks)),
+            "success": vars(part.success),
+            "stops": tally.stops,
+            "failures": {"tests": _cases(tally.tests), "errors": _cases(tally.errors)},
+        }
+
+    def steps(steps: Steps) -> list[dict[str, Any]]:
+        return [
+            {"step": step, "counts": _counts(sums), "stops": tally.stops}
+            | {rate.counted: rate.of(sums) for rate in rates}
+            for step, tally in steps.items()
+            for sums in [total(tally.tasks)]
+        ]
+
+    return {
+        "headline": headline(found),
+        "code": found.coded,
+        "compared": "evaluations" if found.evaluated else "training",
+        "first": part(found.first),
+        "last": part(found.last),
+        "changes": {name: vars(change) for name, change in found.changes.items()},
+        "by": {
+            name: [{"value": x.value, "first": _vars(x.first), "last": _vars(x.last)} for x in lines]
+            for name, lines in found.by.items()
+        },
+        "reward_without_success": [asdict(rise) for rise in found.rises],
+        "tests_without_success": [asdict(test) for test in found.tests],
+        "training": steps(found.training),
+        "evaluations": steps(found.evaluations),
+    }  # fmt: skip
+
+
+def _counts(sums: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in sums.items() if "/" not in name}
+
+
+def _cases(kinds: Kinds) -> list[dict[str, Any]]:
+    order = sorted(kinds.items(), key=lambda item: (-item[1].count, item[0]))
+    return [{"alike": list(filter(None, key)), "count": c.count, "attempts": c.places} for key, c in order]
+
+
+def _vars(found: Share | None) -> dict[str, Any] | None:
+    return vars(found) if found else None

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from longloop import config as configs
+from longloop.analysis.rules import rules
 from longloop.cli import closing
 from longloop.config import Config
 from longloop.store.run import Run, checkpoints, machine_facts, read_facts
@@ -34,12 +35,16 @@ def trained(config: Config, resume: Path | None) -> Run:
     from longloop.cli.progress import Progress
 
     parts = training(config)
+    environment = parts.world.environment
+    declared = getattr(environment, "analysis", {})
+    rules(declared, source=f"{environment.__name__}.analysis")
     book = asyncio.run(parts.preflight(lambda text: console.print(text, soft_wrap=True, markup=False)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interruption
     with Run.reopen(resume) if resume is not None else Run.create(config, machine_facts()) as run:
         console.print(
             f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}", soft_wrap=True
         )
+        run.note(analysis=declared)
         if book is not None:
             console.print(f"memory: {book}", soft_wrap=True)
             run.note(memory=book.to_json())

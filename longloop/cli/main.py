@@ -96,17 +96,18 @@ def compare(
 @app.command()
 def analyze(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, and draw nothing.")] = False,
+    patterns: Annotated[Path | None, typer.Option(help="A TOML file with what to look for; docs/analyze.md.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON, and write nothing.")] = False,
 ) -> None:
-    """Count how an agent behaves, before and after training, and draw it over the steps.
+    """Say what became of a run: success, how the agent behaves, how it fails, and whether it was paid for failing.
 
-    Documentation look-ups, several code cells in a turn, assumptions, placeholders, giving up after an error.
+    Prints a summary, and writes all of it into the run folder as `analysis.md`, with pictures.
 
     `longloop analyze runs/quickstart`
     """
     from longloop.cli import analysis
 
-    analysis.analyze(runs, json)
+    analysis.analyze(runs, json, patterns)
 
 
 @app.command()

@@ -73,6 +73,12 @@ class Alfworld:
     )
     system: ClassVar[tuple[str, ...]] = ("make", "g++")
     variables: ClassVar[tuple[str, ...]] = ("ALFWORLD_DATA",)
+    analysis: ClassVar = {
+        "patterns": {
+            "failure": {"heard": r"^Nothing happens\.", "title": "actions that failed"},
+            "places": {"said": r"(?i)^Action:\s*go to", "title": "walks / attempt"},
+        }
+    }
     splits: ClassVar[tuple[str, ...]] = ("train", "valid_train", "valid_seen", "valid_unseen")
 
     def __init__(self, data: str = "", expert: str = "walkthrough", commands: bool = False) -> None:

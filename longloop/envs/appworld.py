@@ -68,10 +68,7 @@ class AppWorld:
         if not (folder / "datasets" / f"{split}.txt").is_file():
             return []
         names = _library(data).load_task_ids(split)
-        tasks = [
-            Task(name, split, {"difficulty": _truth(folder, name, "metadata")["difficulty"]}, name.partition("_")[0])
-            for name in names
-        ]
+        tasks = [Task(name, split, _known(folder, name), name.partition("_")[0]) for name in names]
         return [task for task in tasks if task.data["difficulty"] <= hardest]
 
     def start(self, task: Task) -> Sequence[Message]:
@@ -145,6 +142,13 @@ def _folder(data: str) -> Path:
             "APPWORLD_ROOT or env.data to that folder."
         )
     return Path(root, "data").resolve()
+
+
+def _known(folder: Path, name: str) -> dict[str, Any]:
+    """What is told of a task: its difficulty and, where the data says so, the apps it needs."""
+    known = {"difficulty": _truth(folder, name, "metadata")["difficulty"]}
+    told = (folder / "tasks" / name / "ground_truth" / "required_apps.json").is_file()
+    return known | ({"apps": _truth(folder, name, "required_apps")} if told else {})
 
 
 def _truth(folder: Path, name: str, what: str) -> Any:

@@ -7,7 +7,7 @@ the environment draws is shown instead. Each task is a seed: `env.count` of them
 import importlib
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from longloop.envs.play import Random, Silent
 from longloop.envs.react import action_of
@@ -27,6 +27,10 @@ class Gymnasium:
     `about` tells the agent where it is, and `actions` names the moves of a discrete action space, in their order (it
     may say the number as well). The reward is the `sum` of all rewards or the `last` one, clipped to 0..1; an attempt
     that reaches `success` has succeeded."""
+
+    analysis: ClassVar = {
+        "patterns": {"failure": {"heard": r"^There is no action", "title": "actions that failed"}},
+    }
 
     def __init__(
         self,

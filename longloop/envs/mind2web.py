@@ -58,6 +58,9 @@ class Mind2Web:
     above`: the annotated one and others of the page, drawn once and for all."""
 
     splits: ClassVar = ("train", "test_task", "test_website", "test_domain")
+    analysis: ClassVar = {
+        "patterns": {"failure": {"heard": r"^Answer with a letter", "title": "answers that were none"}},
+    }
 
     def __init__(self, data: str = "", choices: int = 5) -> None:
         if not 2 <= choices < len(_LETTERS):

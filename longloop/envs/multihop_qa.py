@@ -93,6 +93,13 @@ class MultihopQA:
     is f1 or em (exact match)."""
 
     splits: ClassVar = ("train", "dev")
+    analysis: ClassVar = {
+        "patterns": {
+            "failure": {"heard": r"^That is no action", "title": "actions that failed"},
+            "searches": {"said": r"(?i)^Action:\s*search\["},
+            "missed": {"heard": r"^No page (?:is like|has the title)", "title": "searches without a page / attempt"},
+        }
+    }
     lucky: ClassVar = ("say yes",)
     """Baselines that now and then succeed."""
 

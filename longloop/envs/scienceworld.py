@@ -55,6 +55,16 @@ class ScienceWorld:
     isolation: ClassVar = "venv"
     requires: ClassVar = ("scienceworld==1.2.3",)
     system: ClassVar = ("java",)
+    analysis: ClassVar = {
+        "patterns": {
+            "failure": {
+                "heard": r"^No known action|^Ambiguous request|^Unknown action",
+                "title": "actions that failed",
+            },
+            "focus": {"said": r"(?i)^Action:\s*focus on", "title": "`focus on` / attempt"},
+            "waits": {"said": r"(?i)^Action:\s*wait"},
+        }
+    }
 
     def __init__(self, simplification: str = "easy", steps: int = 0, indices: str = "") -> None:
         self._simplification = simplification

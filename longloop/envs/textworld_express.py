@@ -44,6 +44,15 @@ class TextWorldExpress:
     isolation: ClassVar = "venv"
     requires: ClassVar = ("textworld-express==1.1.0",)
     system: ClassVar = ("java",)
+    analysis: ClassVar = {
+        "patterns": {
+            "failure": {
+                "heard": r"^Unknown action|^You can't move there|^That is already ",
+                "title": "actions that failed",
+            },
+            "looks": {"said": r"(?i)^Action:\s*(?:look around|inventory)"},
+        }
+    }
 
     def __init__(self, game: str = "coin", params: str = "", steps: int = 0) -> None:
         self._game, self._params = game, params

@@ -26,6 +26,7 @@ from longloop.learners.agreement import Agreement, check, compare
 from longloop.learners.batching import Packed, microbatches, pack
 from longloop.learners.masters import Masters
 from longloop.learners.model import Policy
+from longloop.learners.peak import peak
 from longloop.types import Learned, Metrics, Minibatch, Sample, Scored, Update, UserError
 
 _MOST_NAN = 20
@@ -187,6 +188,9 @@ class LocalLearner:
             self.optimiser.state.clear()
             self._not_finite = 0
             self.policy.version += 1
+
+    def peak_memory(self) -> dict[str, int]:
+        return peak(self.policy.device)
 
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)

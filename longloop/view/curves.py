@@ -42,6 +42,14 @@ def _unscored(line: Metrics) -> Any:
     return lost / line["attempts"] if line.get("attempts") else None
 
 
+def _gib(name: str) -> Callable[[Metrics], Any]:
+    def value(line: Metrics) -> Any:
+        size = _of("memory", name)(line)
+        return size / 2**30 if isinstance(size, int | float) else None
+
+    return value
+
+
 _CURVES = (
     _Curve("Reward", _of("reward")),
     _Curve("Nothing to learn from", _per("equal_groups", "groups"), True, "groups that were paid all alike"),
@@ -76,6 +84,9 @@ def of_run(record: Record) -> list[Chart]:
     charts += [_chart(curve, [Line(curve.title, _points(metrics, curve.value), 0)]) for curve in _CURVES]
     phases = [Line(name, _points(metrics, _of("time", name)), place) for place, name in enumerate(_PHASES)]
     charts.append(Chart("Seconds", [line for line in phases if line.points], note="per phase of a step"))
+    memory = [Line(name, _points(metrics, _gib(name)), place) for place, name in enumerate(("process", "card"))]
+    shown = [line for line in memory if line.points]
+    charts.append(Chart("Memory", shown, note="GiB at most: process so far, card in the step"))
     return [chart for chart in charts if not chart.empty]
 
 

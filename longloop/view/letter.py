@@ -58,8 +58,8 @@ def write(library: Library, path: Path) -> tuple[int, int]:
 
 
 def _chosen(record: Record, count: int) -> list[str]:
-    """The run, its behaviours, and attempts of the first, middle and last step and of the evaluations at both ends."""
-    places = [address("run", record.name), address("run", record.name, "behaviours")]
+    """The run, its analysis, and attempts of the first, middle and last step and of the evaluations at both ends."""
+    places = [address("run", record.name, *page) for page in ((), ("analysis",), ("behaviours",))]
     for kind, attempts in record.attempts.items():
         steps = attempts.steps()
         middle = steps[len(steps) // 2 : len(steps) // 2 + 1] if kind == "step" else []

@@ -1,4 +1,4 @@
-"""What the pages about whole runs show: all of them, one, several over one another, behaviours."""
+"""What the pages about whole runs show: all of them, one, several over one another, what became of one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from longloop.view import curves as drawn
-from longloop.view.behaviours import Behaviours
+from longloop.view.analysis import Counted, charts
 from longloop.view.charts import number
 from longloop.view.content import Content, NotThere
 from longloop.view.record import Record
@@ -69,7 +69,9 @@ def run(record: Record) -> Content:
         "ribbon": _ribbon(record),
         "evaluations": [(step, _evaluation(record, step)) for step in record.attempts["eval"].steps()],
         "seconds": sum(sum((line.get("time") or {}).values()) for line in steps),
-        "facts": _flat({key: value for key, value in record.facts.items() if key not in ("memory", "packages")}),
+        "facts": _flat(
+            {key: value for key, value in record.facts.items() if key not in ("memory", "packages", "analysis")}
+        ),
         "config": _flat(record.config),
         "memory": _memory(record.facts.get("memory")),
     }
@@ -84,11 +86,18 @@ def curves(records: Sequence[Record]) -> Content:
     return Content("curves.html", "Curves", values, watch=tuple(records))
 
 
-def behaviours(record: Record, counted: Behaviours, patience: float) -> Content:
+def analysis(record: Record, counted: Counted, patience: float, only: str = "") -> Content:
+    """All that longloop.analysis finds, or one section of it."""
     done, of = counted.count(patience)
-    compared, rows = counted.rows()
-    values = {"done": done, "of": of, "charts": counted.charts(), "compared": compared, "rows": rows}
-    return Content("behaviours.html", "Behaviours", values, record, (record,), unfinished=done < of)
+    report = counted.report()
+    sections = [s for s in report.sections if only in ("", s.title)] if report else []
+    values = {
+        "done": done,
+        "of": of,
+        "headline": report.headline if report else "No attempt was scored yet.",
+        "sections": [(section, charts(section.pictures)) for section in sections],
+    }
+    return Content("analysis.html", only or "Analysis", values, record, (record,), unfinished=done < of)
 
 
 def _sentence(record: Record) -> str:

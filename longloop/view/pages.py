@@ -8,8 +8,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from longloop.analysis.report import BEHAVIOURS
 from longloop.view import detail, overview, text
-from longloop.view.behaviours import Behaviours
+from longloop.view.analysis import Counted, attempts
 from longloop.view.charts import legend, number, sparkline
 from longloop.view.content import Content, NotThere, address
 from longloop.view.library import Library
@@ -31,7 +32,7 @@ class Pages:
         """`patience` is for how many seconds a page may count before it shows what it has."""
         self._patience = patience
         self.library = library
-        self._behaviours: dict[str, Behaviours] = {}
+        self._counted: dict[str, Counted] = {}
         self._layout = layout
         self._link = link
         self._environment = Environment(
@@ -43,6 +44,8 @@ class Pages:
         )
         self._environment.globals.update(
             to=lambda *parts, **query: link(address(*parts, **query)),
+            link=link,
+            attempts=attempts,
             action=text.action,
             excerpt=text.excerpt,
             rows=text.rows,
@@ -93,10 +96,10 @@ class Pages:
                 )
             case ["run", name]:
                 return overview.run(self.record(name))
-            case ["run", name, "behaviours"]:
+            case ["run", name, "analysis" | "behaviours" as which]:
                 record = self.record(name)
-                counted = self._behaviours.setdefault(name, Behaviours(record))
-                return overview.behaviours(record, counted, self._patience)
+                counted = self._counted.setdefault(name, Counted(record))
+                return overview.analysis(record, counted, self._patience, BEHAVIOURS if which == "behaviours" else "")
             case ["run", name, "find"]:
                 return detail.find(self.record(name), {key: values[0] for key, values in query.items() if values})
             case ["run", name, kind, *place] if kind in KINDS and all(map(_is_number, place)):

@@ -92,6 +92,26 @@ def test_a_run_is_opened_step_by_step_down_to_an_attempt(browser, tmp_path):
         assert browser.run("document.querySelector('.tokens span').className") == "tm1"
 
 
+def test_the_analysis_leads_to_the_attempts_that_failed(browser, tmp_path):
+    recorded.small(tmp_path / "runs/quickstart")
+    with server(tmp_path / "runs") as (port, _):
+        browser.open(f"http://127.0.0.1:{port}/run/quickstart")
+        browser.run("document.querySelector('.lead a').click()")
+        browser.until("location.pathname === '/run/quickstart/analysis' && document.readyState === 'complete'")
+        browser.until("document.querySelectorAll('.counted').length > 3 && !document.querySelector('.lead .tag')")
+        assert "Held-out success: " in browser.text(".lead") and own(browser, port)
+        headings = browser.run("[...document.querySelectorAll('h2')].map((heading) => heading.innerText)")
+        assert headings == ["Success", "Behaviours", "Stop reasons", "Failures", "Reward without success"]
+        assert browser.run("document.querySelectorAll('svg.chart').length") > 8
+        rows = "[...document.querySelectorAll('.counted tbody tr')]"
+        assert browser.run(f"{rows}.some((row) => row.innerText.startsWith('the answer is #'))")
+        browser.run("document.querySelector('.counted td a').click()")
+        browser.until(
+            "location.pathname.startsWith('/run/quickstart/eval/3/') && document.querySelectorAll('.turn').length === 2"
+        )
+        assert "failure" in browser.text("main")
+
+
 def test_arrows_go_through_the_attempts_of_a_step(browser, tmp_path):
     recorded.small(tmp_path / "run", steps=1)
     with server(tmp_path / "run") as (port, _):
@@ -187,6 +207,10 @@ def hostile(folder: Path) -> Path:
     evil = replace(evil, turns=turns)
     with Run.create(recorded.settings(folder, env={"name": EVIL}), {"command": EVIL, "machine": EVIL}) as run:
         run.trajectories.write(1, [Group(task, (evil, replace(evil, attempt=1)))])
+        failing = tuple(replace(turn, context=(Message("user", f"Error: {EVIL}"),)) for turn in turns)
+        scored = [replace(evil, task=Task(f"{EVIL}{n}", EVIL, {"apps": [EVIL]}, f"{n % 2}{EVIL}"), turns=failing,
+                          stop=StopReason.FINISHED) for n in range(3)]  # fmt: skip
+        run.trajectories.write(2, [Group(one.task, (one,)) for one in scored])
         run.metrics.write(recorded.metrics(1, 0.5, 2, 1) | {"guard": EVIL})
     return folder
 
@@ -199,6 +223,7 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
         places = ["/", f"/run/{name}", f"/run/{name}/step/1", f"/run/{name}/step/1/0", f"/run/{name}/step/1/0/0"]
         places += [
             f"/run/{name}/find?text=%3Cscript%3E&task=%3Cscript",
+            f"/run/{name}/analysis",
             f"/run/{name}/behaviours",
             f"/curves?run={name}",
         ]
@@ -215,6 +240,10 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
                 browser.run("document.querySelectorAll('img, main iframe, [onload], [onerror], style').length") == 0
             ), place
             assert own(browser, port), place
+        browser.open(f"http://127.0.0.1:{port}/run/{name}/analysis")
+        seen = browser.text()
+        assert seen.count("<script>window.hacked=1</script>") == 2, "the scenarios"
+        assert seen.count("<script>window.hacked=#</script>") == 2, "a test and an error, without their numbers"
         browser.open(f"http://127.0.0.1:{port}/run/{name}/step/1/0/0")
         browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true })")
         assert browser.text().count("<script>window.hacked=1</script>") > 20

@@ -31,6 +31,7 @@ def test_every_page_is_linked_and_none_is_broken(tmp_path):
         kinds = [
             "/curves",
             "/compare",
+            "analysis",
             "behaviours",
             "/step/1",
             "/step/1/0",
@@ -115,7 +116,14 @@ def test_html_is_one_file_that_loads_nothing(tmp_path, command):
     assert all(link.startswith("#") for link in found)
     ids = set(re.findall(r'<section class="page[^"]*" id="([^"]+)"', html))
     assert {link[1:] for link in found} <= ids
-    assert {"/", "/run/run", "/run/run/behaviours", "/run/run/step/3/2/1", "/run/run/eval/0/0/0"} <= ids
+    assert {
+        "/",
+        "/run/run",
+        "/run/run/analysis",
+        "/run/run/behaviours",
+        "/run/run/step/3/2/1",
+        "/run/run/eval/0/0/0",
+    } <= ids
     assert "http://" not in html.replace("http://www.w3.org", "") and "https://" not in html
 
 

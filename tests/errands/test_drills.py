@@ -63,7 +63,9 @@ def test_the_other_splits_are_as_they_were() -> None:
     digests = {}
     for split in ("train", "fresh", "dev", "test_normal", "test_challenge"):
         tasks = Errands.tasks(split)
-        digest = hashlib.sha256("\n".join(f"{task.id} {task.scenario} {task.data}" for task in tasks).encode())
+        made_of = [{name: task.data[name] for name in ("scenario", "world")} for task in tasks]
+        lines = (f"{task.id} {task.scenario} {data}" for task, data in zip(tasks, made_of, strict=True))
+        digest = hashlib.sha256("\n".join(lines).encode())
         for task in tasks[:: len(tasks) // 6]:
             made = setting(task.data["scenario"], task.data["world"])
             turns = expert(task.data["scenario"], made.goal.slots, thorough=True)

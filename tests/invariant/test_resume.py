@@ -51,6 +51,7 @@ def contents(run: Path) -> dict[str, object]:
     def timeless(line: str) -> dict:
         value = json.loads(line)
         value.pop("time", None)
+        value.pop("memory", None)
         for turn in value.get("turns", []) if isinstance(value.get("turns"), list) else []:
             turn.pop("seconds")
         return value

@@ -20,7 +20,7 @@ DICING = ["env.name=tests.broken:Dicing", "steps=2"]
 def timeless(line: str) -> object:
     def without(value: object) -> object:
         if isinstance(value, dict):
-            return {key: without(v) for key, v in value.items() if key not in ("time", "seconds")}
+            return {key: without(v) for key, v in value.items() if key not in ("time", "seconds", "memory")}
         return [without(v) for v in value] if isinstance(value, list) else value
 
     return without(json.loads(line))

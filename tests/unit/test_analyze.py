@@ -7,8 +7,11 @@ from collections import Counter
 
 import pytest
 
-from longloop import analyze as module
-from longloop.analyze import BEHAVIOURS, Behaviour, analyze, calls, count, spread
+from longloop.analysis import run as module
+from longloop.analysis.behaviours import calls, count
+from longloop.analysis.chance import Rate, spread, total
+from longloop.analysis.rules import rules
+from longloop.analysis.run import analyze
 from longloop.envs.react import react
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
@@ -38,7 +41,7 @@ def counted(*turns: tuple[str, str], stop: str = "finished") -> Counter[str]:
         {"context": [vars(message) for message in turn.context], "action": turn.action.content}
         for turn in trajectory.turns
     ]
-    return count({"turns": lines, "stop": stop})
+    return count({"turns": lines, "stop": stop}, rules())
 
 
 def wrote(*actions: str) -> Counter[str]:
@@ -177,7 +180,7 @@ def test_what_a_failure_looks_like(back, failed):
     assert ran((SHOW, back), (DONE, "")) == (int(failed), int(failed))
 
 
-RATE = Behaviour("n", "of", "")
+RATE = Rate("n", "of")
 
 
 def tasks(*pairs: tuple[int, int]) -> dict[str, Counter[str]]:
@@ -237,7 +240,7 @@ def test_evaluations_are_compared_task_by_task(run):
     change = found.changes["lookups"]
     assert (change.first, change.last, change.difference) == (2, 6, 4)
     assert change.interval == (2, 6), "of 1, 2 and 3 looked up, all three may be drawn alike"
-    assert found.coded and list(found.training) == [1, 11, 21] and found.training[11]["x"]["lookups"] == 7
+    assert found.coded and list(found.training) == [1, 11, 21] and found.training[11].tasks["x"]["lookups"] == 7
 
 
 def test_without_two_evaluations_the_first_and_last_training_steps_are_compared(run):
@@ -247,7 +250,7 @@ def test_without_two_evaluations_the_first_and_last_training_steps_are_compared(
     found = analyze(run)
     assert not found.evaluated
     assert (found.first.steps, found.last.steps) == ((1, 2, 3, 4, 5), (8, 9, 10, 11, 12))
-    assert found.first.tasks["a"]["attempts"] == 5 and len(found.first.tasks) == 6
+    assert found.first.tally.tasks["a"]["attempts"] == 5 and len(found.first.tally.tasks) == 6
     assert found.changes["lookups"].difference == 10 - 3
     low, high = found.changes["lookups"].interval
     assert 4 < low < 7 < high < 10
@@ -267,14 +270,17 @@ def test_few_steps_never_overlap(run):
 def test_attempts_that_were_not_scored_are_left_out(run):
     spoiled = [looking(50, "a", stop) for stop in ("cancelled", "env_error", "timeout")]
     store(run, "trajectories", 1, looking(1, "a"), *spoiled, looking(3, "a", "max_turns"))
-    assert analyze(run).first.sums["attempts"] == 2 and analyze(run).changes["lookups"].first == 2
+    assert total(analyze(run).first.tally.tasks)["attempts"] == 2 and analyze(run).changes["lookups"].first == 2
 
 
 def test_a_run_without_code(run):
     store(run, "trajectories", 1, an_attempt(("2", "too low"), ("3", "")))
     found = analyze(run)
     assert not found.coded and found.changes["given_up"].first is None
-    assert [found.changes[b.counted].first for b in BEHAVIOURS[:4]] == [0, 0, 0, 0]
+    assert [found.changes[name].first for name in ("lookups", "crowded", "assumptions", "placeholders")] == [0, 0, 0, 0]
+    assert [rate.counted for rate in found.behaviours] == [
+        *("assumptions", "placeholders", "failure", "repeated", "turns", "tokens"),
+    ]
 
 
 def test_a_run_that_was_cut_while_written(run):
@@ -307,7 +313,7 @@ def test_one_attempt_is_held_at_a_time(run, monkeypatch):
             yield one
 
     monkeypatch.setattr(module, "read_lines", watched)
-    assert analyze(run).first.sums["attempts"] == 50
+    assert total(analyze(run).first.tally.tasks)["attempts"] == 50
     assert 0 < most <= 3
 
 

@@ -22,7 +22,7 @@ ALLOWED = {
     "learners": {"types", "interfaces", "config", "algos", "engines"},
     "rollout": {"types", "interfaces", "config", "tokens", "envs"},
     "evaluate": {"types", "interfaces", "envs"},
-    "analyze": {"types", "envs", "store"},
+    "analysis": {"types", "envs", "store", "evaluate"},
     "train": {"types", "interfaces", "config", "algos", "learners", "store", "evaluate"},
     "doctor": {
         *("types", "interfaces", "config", "envs", "algos", "engines", "learners", "rollout", "train"),
@@ -32,8 +32,8 @@ ALLOWED = {
         *("algos", "engines", "learners", "rollout", "evaluate", "train", "doctor"),
     },
     "compare": {"types", "config", "algos", "build"},
-    "view": {"types", "config", "store", "analyze"},
-    "cli": {"types", "config", "envs", "algos", "store", "analyze", "build", "compare", "view"},
+    "view": {"types", "config", "store", "analysis"},
+    "cli": {"types", "config", "envs", "algos", "store", "analysis", "build", "compare", "view"},
 }
 
 

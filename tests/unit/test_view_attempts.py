@@ -79,7 +79,7 @@ def test_a_run_cut_in_the_middle_of_its_lines_opens(run):
         (run / name).write_bytes(data[:-40])
     pages = Pages(Library([run]))
     assert "Step 3" in pages.html("/run/run/step/3")
-    for place in ("/", "/run/run", "/run/run/step/3/0/0", "/run/run/find", "/run/run/behaviours"):
+    for place in ("/", "/run/run", "/run/run/step/3/0/0", "/run/run/find", "/run/run/behaviours", "/run/run/analysis"):
         assert pages.html(place)
     last = Attempts(run / "trajectories").entries(3)[-1]
     assert last.place == (2, 2)  # the line that was cut is the one that is missing
@@ -120,6 +120,7 @@ def test_an_older_format_opens(run):
         "/run/run/step/1/2",
         "/run/run/eval/3/0/1",
         "/run/run/behaviours",
+        "/run/run/analysis",
     ):
         assert pages.html(place)
     assert "list_orders" in pages.html("/run/run/step/1/2/0", {"tokens": ["advantage"]})

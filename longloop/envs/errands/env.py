@@ -68,7 +68,12 @@ class Errands:
             Task(
                 id=f"{split}/{kind.name()}/{number}",
                 split=split,
-                data={"scenario": kind.name(), "world": f"{split}/{seed}/{number}"},
+                data={
+                    "scenario": kind.name(),
+                    "world": f"{split}/{seed}/{number}",
+                    "difficulty": kind.difficulty,
+                    "apps": kind.apps(),
+                },
                 scenario=kind.name() if number < _TOGETHER else f"{kind.name()}/{number // _TOGETHER}",
             )
             for number in range(per_scenario)

@@ -41,6 +41,13 @@ class WebShop:
 
     splits: ClassVar = ("train", "dev", "test")
     """WebShop's rule: of the shuffled goals, the first 500 are for the test, the next 1,000 for development."""
+    analysis: ClassVar = {
+        "patterns": {
+            "failure": {"heard": r"^That is no action|^This page has no button", "title": "actions that failed"},
+            "searches": {"said": r"(?i)^Action:\s*search\["},
+            "purchases": {"said": r"(?i)^Action:\s*click\[\s*buy now"},
+        }
+    }
     lucky: ClassVar = ("buy first result",)
     """Baselines that now and then succeed: where a goal asks for no options, the first product found may be right."""
 

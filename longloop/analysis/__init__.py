@@ -1,0 +1,1 @@
+"""What became of a run, counted from its stored attempts alone: docs/analyze.md."""

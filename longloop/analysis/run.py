@@ -1,0 +1,142 @@
+"""A whole run: its steps counted one after the other, and what they say from one end to the other."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longloop.analysis import unearned
+from longloop.analysis.behaviours import behaviours
+from longloop.analysis.chance import REWARD, SUCCESS, Change, Rate, change
+from longloop.analysis.outcomes import Line, Share, breakdown, share
+from longloop.analysis.rules import Rules, declared, rules
+from longloop.analysis.tally import Tally, tally, together
+from longloop.analysis.unearned import Rise, Test
+from longloop.store.files import read_lines
+from longloop.store.run import read_facts
+from longloop.types import UserError
+
+FEW = 5
+"""Training steps that are taken together at either end when there are no two evaluations."""
+KINDS = {"step": "trajectories", "eval": "evaluations"}
+
+Steps = Mapping[int, Tally]
+"""Those that have scored attempts, in order."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some steps of a run, taken together."""
+
+    steps: tuple[int, ...]
+    tally: Tally
+
+    @property
+    def success(self) -> Share:
+        found = share(self.tally)
+        assert found is not None, "a part has scored attempts"
+        return found
+
+
+@dataclass(frozen=True)
+class Analysis:
+    rules: Rules
+    training: Steps
+    evaluations: Steps
+    evaluated: bool
+    """Whether the ends are evaluations: the same tasks twice. Otherwise they are training steps."""
+    first: Part
+    last: Part | None
+    """None when there is only one step, and nothing to compare it with."""
+    changes: dict[str, Change]
+    """From the first part to the last, by `Rate.counted`: success, reward, behaviours."""
+    by: dict[str, list[Line]]
+    """Success by property of the task."""
+    rises: list[Rise]
+    tests: list[Test]
+
+    @property
+    def parts(self) -> list[Part]:
+        return [self.first, *([self.last] if self.last else [])]
+
+    @property
+    def coded(self) -> bool:
+        """Whether any turn had code in it."""
+        steps = [*self.training.values(), *self.evaluations.values()]
+        return any(sums["coded"] for tally in steps for sums in tally.tasks.values())
+
+    @property
+    def partial(self) -> bool:
+        """Whether any attempt that failed was paid."""
+        steps = [*self.training.values(), *self.evaluations.values()]
+        return any(abs(s["reward"] - s["success"]) > 1e-9 for tally in steps for s in tally.tasks.values())
+
+    @property
+    def behaviours(self) -> tuple[Rate, ...]:
+        """Those that can be seen here."""
+        return tuple(rate for rate in behaviours(self.rules) if self.coded or not rate.code)
+
+
+def analyze(folder: Path, patterns: Path | None = None) -> Analysis:
+    """Count what a run has stored so far; it may still be running. One attempt is in memory at a time."""
+    if not (folder / "run.json").is_file():
+        raise UserError(f"{folder} is not a run folder. Name one that `longloop train` wrote, such as runs/quickstart.")
+    read_facts(folder)
+    wanted = rules(declared(folder), patterns)
+    steps: dict[str, dict[int, Tally]] = {}
+    for kind, part in KINDS.items():
+        paths = sorted((folder / part).glob("[0-9]*.jsonl"), key=lambda path: int(path.stem))
+        steps[kind] = {int(path.stem): tally(_attempts(path), kind, int(path.stem), wanted) for path in paths}
+    return analysis(steps["step"], steps["eval"], wanted, str(folder))
+
+
+def analysis(training: Steps, evaluations: Steps, rules: Rules, name: str) -> Analysis:
+    """What the steps that were counted say. `name` is the run's, for complaints."""
+    training, evaluations = _tried(training), _tried(evaluations)
+    if not training and not evaluations:
+        raise UserError(f"{name} has no scored attempts yet. Wait for its first evaluation or step.")
+    own = any(not tally.expert for tally in training.values())
+    evaluated = len(evaluations) > 1 or (bool(evaluations) and not own)
+    first, last = _ends(evaluations, 1) if evaluated else _ends(training, FEW)
+    ends = [first.tally, *([last.tally] if last else [])]
+    found, tests = unearned.find(training, evaluations)
+    return Analysis(
+        rules,
+        training,
+        evaluations,
+        evaluated,
+        first,
+        last,
+        changes={
+            rate.counted: change(rate, first.tally.tasks, last.tally.tasks if last else None, paired=evaluated)
+            for rate in (SUCCESS, REWARD, *behaviours(rules))
+        },
+        by=breakdown(together(ends), first.tally, last.tally if last else None),
+        rises=found,
+        tests=tests,
+    )
+
+
+def _tried(steps: Steps) -> Steps:
+    return {step: steps[step] for step in sorted(steps) if steps[step].tasks}
+
+
+def _attempts(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        yield from read_lines(path)
+    except ValueError:
+        raise UserError(
+            f"{path} is damaged: it has a whole line that is not JSON. Restore the file, or move it away to count the "
+            "other steps."
+        ) from None
+
+
+def _ends(steps: Steps, few: int) -> tuple[Part, Part | None]:
+    """The first and the last few steps, without overlap."""
+    order = list(steps)
+    size = max(1, min(few, len(order) // 2))
+    return _part(steps, order[:size]), _part(steps, order[-size:]) if len(order) > 1 else None
+
+
+def _part(steps: Steps, chosen: Sequence[int]) -> Part:
+    return Part(tuple(chosen), together([steps[step] for step in chosen]))
