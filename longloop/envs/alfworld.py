@@ -121,7 +121,7 @@ class Alfworld:
     def expert(self, task: Task) -> Player:
         file = self._file(task)
         said = _read(file)["walkthrough"] if self._expert == "walkthrough" else handcoded(file, _MOST)
-        return Script([act(_thought(command), command) for command in said])
+        return Script(act(_thought(command), command) for command in said)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         return {"nothing": Silent(), "random": Script(_at_random(self._file(task), task.id))}
