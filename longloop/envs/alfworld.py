@@ -169,7 +169,7 @@ def _read(file: Path) -> dict:
 
 
 def _thought(kind: str) -> str:
-    """What goes with every command that an expert says: what it is for. Names are those that the game has for things."""
+    """What goes with every command that an expert says: what it is for, in the words of the game."""
     task, thing, _, place, _ = kind.lower().split("-")
     wanted = {"pick_clean": "a clean", "pick_heat_": "a hot", "pick_cool_": "a cool"}.get(task[:10], "a")
     if task.startswith("look"):
