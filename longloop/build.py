@@ -4,6 +4,7 @@ import functools
 import importlib
 import math
 import os
+import random
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -280,14 +281,21 @@ def _by_task(found: Mapping[str, Mapping[Any, Trajectory]]) -> list[Group]:
     return [Group(some[0].task, tuple(replace(t, attempt=n) for n, t in enumerate(some))) for some in groups]
 
 
-def demonstrator(config: Config) -> "Callable[[Run, Callable[[int, int], None]], Coroutine[Any, Any, int]]":
-    """What writes the expert's attempts at the tasks to train on into a run, and says how many of them succeeded."""
+def demonstrator(
+    config: Config, most: int | None = None
+) -> "Callable[[Run, Callable[[int, int], None]], Coroutine[Any, Any, int]]":
+    """What writes the expert's attempts at the tasks to train on into a run, and says how many of them succeeded.
+
+    Of more tasks than `most`, so many are drawn.
+    """
     from longloop.learners.model import load
     from longloop.rollout.demos import required
     from longloop.rollout.groups import GroupRollouts
 
     place = world(config)
     tasks = place.tasks(config.split)
+    if most is not None and most < len(tasks):
+        tasks = random.Random(config.seed).sample(tasks, most)
     required(place.make(), tasks[0])
     rollouts = GroupRollouts(setting(config, place, load(config.model, config.seed), 1.0), "demos")
 
@@ -365,19 +373,23 @@ def free_memory(config: Config) -> int:
     return memory.available(placed(config.model)[0])
 
 
-async def fresh_model(
-    config: Config, folder: Path, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
-) -> int:
-    """Make a small model for an environment from its expert's transcripts; how many weights it has."""
+async def expert_texts(config: Config) -> list[str]:
+    """What is said, by both sides, when an environment's expert does the tasks to train on."""
     from longloop.envs.play import play
-    from longloop.learners import fresh
+    from longloop.rollout.demos import required
 
     place = world(config)
     texts: list[str] = []
     for task in place.tasks(config.split):
         env: Any = place.make()
-        texts += [message.content for message in (await play(env, task, env.expert(task))).messages]
-    return fresh.make(folder, texts, vocabulary=vocabulary, hidden=hidden, layers=layers, heads=heads, seed=seed)
+        texts += [message.content for message in (await play(env, task, required(env, task))).messages]
+    return texts
+
+
+def stored_texts(run: Path) -> list[str]:
+    """What was said, by both sides, in a run's stored attempts."""
+    turns = (turn for trajectory in _scored(run, f"--from {run}") for turn in trajectory.turns)
+    return [message.content for turn in turns for message in (*turn.context, turn.action)]
 
 
 def _evaluated(place: World, config: Config, split: str) -> list[Task]:

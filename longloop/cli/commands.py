@@ -81,7 +81,7 @@ def evaluate(target: Path, overrides: list[str], splits: list[str], step: int | 
     console.print(closing.table(list(results.values()), list(results)))
 
 
-def demos(target: str, overrides: list[str], source: Path | None, min_reward: float) -> None:
+def demos(target: str, overrides: list[str], tasks: int | None, source: Path | None, min_reward: float) -> None:
     if Path(target).is_file() or target.endswith(".toml"):
         config = configs.load(Path(target), overrides)
     else:
@@ -95,7 +95,7 @@ def demos(target: str, overrides: list[str], source: Path | None, min_reward: fl
 
     from longloop.build import demonstrator
 
-    write = demonstrator(config)  # before a folder is made for nothing
+    write = demonstrator(config, tasks)  # before a folder is made for nothing
     with Run.create(config, machine_facts()) as run, Bar(console=console, transient=True) as bar:
         line = bar.add_task("demonstrating", total=None)
         done = asyncio.run(write(run, lambda now, all: bar.update(line, completed=now, total=all)))
@@ -142,16 +142,21 @@ def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
     console.print(f"{checkpoint} is now in {folder}, in {dtype}.", soft_wrap=True)
 
 
-def new_model(
-    folder: Path, env: str, options: list[str], vocabulary: int, hidden: int, layers: int, heads: int, seed: int
-) -> None:
+def new_model(folder: Path, env: str, options: list[str], source: Path | None, words: bool, **shape: int) -> None:
     _must_be_new(folder)
-    tree: dict[str, Any] = {"env": {"name": env}}
-    for option in options:
-        configs.override(tree, f"env.{option}")
-    from longloop.build import fresh_model
+    if bool(env) == (source is not None):
+        raise UserError("Name what the tokenizer is made from: an environment with --env, or a run with --from.")
+    from longloop.build import expert_texts, stored_texts
+    from longloop.learners import fresh
 
-    size = asyncio.run(fresh_model(Config.model_validate(tree), folder, vocabulary, hidden, layers, heads, seed))
+    if source is not None:
+        texts = stored_texts(source)
+    else:
+        tree: dict[str, Any] = {"env": {"name": env}}
+        for option in options:
+            configs.override(tree, f"env.{option}")
+        texts = asyncio.run(expert_texts(Config.model_validate(tree)))
+    size = fresh.make(folder, texts, words=words, **shape)
     console.print(f"{folder}: {size:,} weights. Train it with model.path={folder}.", soft_wrap=True)
 
 

@@ -147,6 +147,9 @@ def demos(
         str, typer.Argument(help="A TOML file (environment, split, model and name are used), or an environment's name.")
     ],
     overrides: Overrides = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="The expert does so many tasks, drawn with the config's seed.")
+    ] = None,
     source: Annotated[Path | None, typer.Option("--from", help="A run folder: its attempts, not the expert's.")] = None,
     min_reward: Annotated[float, typer.Option(help="With --from, the least that an attempt was paid.")] = 1.0,
 ) -> None:
@@ -158,7 +161,7 @@ def demos(
     """
     from longloop.cli import commands
 
-    commands.demos(config, overrides or [], source, min_reward)
+    commands.demos(config, overrides or [], tasks, source, min_reward)
 
 
 @app.command()
@@ -290,8 +293,16 @@ def show_model(folder: Annotated[str, typer.Argument(help="A model's folder.")])
 @models.command("new")
 def new_model(
     folder: Annotated[Path, typer.Argument(help="Where to write it; must not exist yet.")],
-    env: Annotated[str, typer.Option(help="The environment whose expert's transcripts the tokenizer is made from.")],
+    env: Annotated[
+        str, typer.Option(help="The environment whose expert's transcripts the tokenizer is made from.")
+    ] = "",
     options: Annotated[list[str] | None, typer.Argument(help="The environment's options, as `key=value`.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A run folder whose attempts it is made from instead.")
+    ] = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="No token spans words, so that names are single tokens.")
+    ] = False,
     vocabulary: Annotated[int, typer.Option(help="Tokens.")] = 2048,
     hidden: Annotated[int, typer.Option(help="Hidden size.")] = 192,
     layers: Annotated[int, typer.Option()] = 4,
@@ -301,7 +312,8 @@ def new_model(
     """Make a small model with random weights and a tokenizer of its own, for one environment."""
     from longloop.cli import commands
 
-    commands.new_model(folder, env, options or [], vocabulary, hidden, layers, heads, seed)
+    shape = {"vocabulary": vocabulary, "hidden": hidden, "layers": layers, "heads": heads, "seed": seed}
+    commands.new_model(folder, env, options or [], source, words, **shape)
 
 
 def main() -> None:

@@ -127,7 +127,8 @@ class Alfworld:
     def expert(self, task: Task) -> Player:
         file = self._file(task)
         said = _read(file)["walkthrough"] if self._expert == "walkthrough" else handcoded(file, _MOST)
-        return Script([act(_thought(command), command) for command in said])
+        thought = _thought(task.scenario)
+        return Script(act(thought, command) for command in said)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         return {"nothing": Silent(), "random": Script(_at_random(self._file(task), task.id))}
@@ -173,18 +174,15 @@ def _read(file: Path) -> dict:
     return game
 
 
-def _thought(command: str) -> str:
-    """What goes with a command when the expert says it."""
-    verb, _, rest = command.partition(" ")
-    thing, _, place = rest.partition(" with " if " with " in rest else " to " if verb == "move" else " from ")
-    return {
-        "go": f"I go to the {rest.removeprefix('to ')}.",
-        "open": f"The {rest} is closed, so I open it.",
-        "close": f"I am done with the {rest} and close it.",
-        "take": f"I need the {thing}, and it is here.",
-        "move": f"The {thing} belongs to the {place}.",
-        "use": f"I switch on the {rest}.",
-    }.get(verb, f"I {verb} the {thing}." if place else "I have a look around.")
+def _thought(kind: str) -> str:
+    """What goes with every command that an expert says: what it is for, in the words of the game."""
+    task, thing, _, place, _ = kind.lower().split("-")
+    wanted = {"pick_clean": "a clean", "pick_heat_": "a hot", "pick_cool_": "a cool"}.get(task[:10], "a")
+    if task.startswith("look"):
+        return f"I want to look at a {thing} with the {place}."
+    if task.startswith("pick_two"):
+        return f"I want a {thing} and another in the {place}."
+    return f"I want {wanted} {thing} in the {place}."
 
 
 def _at_random(file: Path, seed: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ import sys
 import threading
 import weakref
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,21 +71,33 @@ class Game:
         return self._state["extra.expert_plan"][0]
 
 
-def handcoded(file: Path, most: int) -> list[str]:
-    """The commands of ALFWorld's handcoded expert, up to where it wins, gives up or has said so many."""
-    said: list[str] = []
-    with LOCK:
-        before = random.getstate()
-        random.seed(0)  # it chooses among equal objects with the module's own generator
-        try:
-            game = Game(file, handcoded=True)
-            with contextlib.suppress(Exception):  # it gives up with errors of many kinds
-                while not game.won and len(said) < most:
-                    said.append(game.advice)
-                    game.step(said[-1])
-        finally:
-            random.setstate(before)
-    return said
+def handcoded(file: Path, most: int) -> Iterator[str]:
+    """The commands of ALFWorld's handcoded expert, up to where it wins, gives up or has said so many.
+
+    Each is found when it is asked for, in a game of its own.
+    """
+    chance = random.Random(0).getstate()  # it chooses among equal objects with the module's own generator
+    game, said = None, ""
+    for _ in range(most):
+        with LOCK:
+            before = random.getstate()
+            random.setstate(chance)
+            try:
+                if game is None:
+                    game = Game(file, handcoded=True)
+                else:
+                    game.step(said)
+                if game.won:
+                    return
+                said = game.advice
+            except UserError:
+                raise
+            except Exception:  # it gives up with errors of many kinds
+                return
+            finally:
+                chance = random.getstate()
+                random.setstate(before)
+        yield said
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 
 The tokenizer is byte-level BPE whose pieces may span words, so that the phrases an environment repeats (its prompt, its
 documentation, its code) are a few tokens; but capitalised words, quotes and digits stand alone, so that a name or a
-number is spelled the same wherever it is copied to.
+number is spelled the same wherever it is copied to. Where any word may be part of a name, no piece may span `words`:
+texts become longer, and copying easier.
 """
 
 from collections.abc import Iterable
@@ -16,13 +17,14 @@ from longloop.learners.tiny import ROLES, TEMPLATE
 
 _LONGEST = 32
 _ALONE = Regex(r"[A-Z][a-z]+|[0-9]|[\"']")
+_WORD = Regex(r" ?[A-Za-z]+| ?[0-9]|\s+")
 
 
 def make(
-    folder: Path, texts: Iterable[str], *, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
+    folder: Path, texts: Iterable[str], *, words: bool, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
 ) -> int:
     """Write the model's folder; how many weights it has."""
-    tokenizer = train_tokenizer(texts, vocabulary)
+    tokenizer = train_tokenizer(texts, vocabulary, words)
     torch.manual_seed(seed)
     module = LlamaForCausalLM(
         LlamaConfig(
@@ -44,10 +46,13 @@ def make(
     return sum(p.numel() for p in module.parameters())
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, words: bool = False) -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(_ALONE, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(_WORD if words else _ALONE, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     backend.decoder = decoders.ByteLevel()
     special = [AddedToken(token, special=True, normalized=False) for token in [*ROLES, "<|end|>"]]

@@ -101,13 +101,26 @@ class GroupRollouts:
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
         """The stored attempts at each task, or the expert's. Kept: an expert does not change as the policy does."""
-        for number, task in enumerate(tasks):
+        for task in tasks:
             if task.id in self._stored:
                 stored = self._stored.pop(task.id).trajectories
                 self._shown[task.id] = tuple(retold(self.setting.chat, trajectory) for trajectory in stored)
-            elif task.id not in self._shown:
+        new = {task.id: task for task in tasks if task.id not in self._shown}
+        gate = asyncio.Semaphore(self.setting.limits.concurrency)
+
+        async def show(task: Task) -> None:
+            async with gate:
                 self._shown[task.id] = (self._faults.note(await demonstrate(self.setting, task)),)
-            self.progress(number + 1, len(tasks))
+                self.progress(sum(task.id in self._shown for task in tasks), len(tasks))
+
+        showing = [asyncio.create_task(show(task)) for task in new.values()]
+        try:
+            await asyncio.gather(*showing)
+        finally:
+            for one in showing:
+                one.cancel()
+            await asyncio.gather(*showing, return_exceptions=True)
+        self.progress(len(tasks), len(tasks))
         return [Group(task, self._shown[task.id]) for task in tasks]
 
     async def practise(self, experts: Sequence[Trajectory], times: int, seed: int) -> list[Group]:

@@ -86,6 +86,18 @@ def test_an_environments_name_is_enough(command, tmp_path):
     assert [t.success for t in stored(tmp_path / "demos")] == [True] * 3
 
 
+def test_some_tasks_are_drawn_with_the_seed(command, tmp_path):
+    def drawn(name: str, *more: object) -> list[str]:
+        code, _, err = command("demos", "guess", "env.highest=40", *more, f"folder={tmp_path}", f"name={name}")
+        assert code == 0, err
+        return [t.task.id for t in stored(tmp_path / name)]
+
+    everything, some = drawn("all"), drawn("some", "--tasks", 5)
+    assert len(some) == len(set(some)) == 5 and set(some) < set(everything)
+    assert drawn("again", "--tasks", 5) == some and drawn("other", "--tasks", 5, "seed=1") != some
+    assert drawn("more", "--tasks", 100) == everything
+
+
 def test_the_defaults_can_spell_what_any_expert_says(command, tmp_path):
     code, _, err = command("demos", "errands", "env.per_scenario=1", f"folder={tmp_path}", "name=errands")
     assert code == 0, err

@@ -168,6 +168,35 @@ def test_a_new_model_is_trained_and_exported(longloop, tmp_path):
     assert code == 2 and "--dtype int3" in printed
 
 
+def test_a_new_model_for_the_attempts_of_a_run(longloop, tmp_path):
+    from transformers import AutoTokenizer
+
+    longloop("demos", "guess", "env.highest=3", f"folder={tmp_path}")
+    small = ("--vocabulary", "300", "--hidden", "32", "--layers", "1", "--heads", "2")
+    code, printed = longloop("models", "new", str(tmp_path / "m"), "--from", str(tmp_path / "demos"), "--words", *small)
+    assert code == 0, printed
+    reader = AutoTokenizer.from_pretrained(tmp_path / "m")
+    assert [reader.decode(token) for token in reader.encode("guess 1-3")] == ["guess", " 1", "-", "3"]
+    for neither_or_both in ((), ("--env", "guess", "--from", str(tmp_path / "demos"))):
+        code, printed = longloop("models", "new", str(tmp_path / "none"), *neither_or_both)
+        assert code == 2 and "--env" in printed and "--from" in printed
+
+
+def test_a_word_is_one_token_wherever_it_stands():
+    from longloop.learners.fresh import train_tokenizer
+
+    texts = ["You arrive at the drawer 12.", "I go to drawer 12.\ngo to drawer 12"] * 9
+    spans, words = (train_tokenizer(texts, 400, words) for words in (False, True))
+    pieces = [
+        [[reader.decode(token) for token in reader.encode(text)] for text in texts[:2]] for reader in (spans, words)
+    ]
+    assert pieces[1] == [
+        ["You", " arrive", " at", " the", " drawer", " 1", "2", "."],
+        ["I", " go", " to", " drawer", " 1", "2", ".", "\n", "go", " to", " drawer", " 1", "2"],
+    ]
+    assert sum(map(len, pieces[0])) < sum(map(len, pieces[1])) and " drawer" not in pieces[0][1]
+
+
 def test_the_quick_start_in_small(longloop, tmp_path):
     """The committed config with the shipped model, one step: the table, the curve and two attempts side by side."""
     few = ("steps=1", "tasks_per_step=2", "algo.k=4", "eval.every=1", "eval.tasks=6", "model.threads=1")

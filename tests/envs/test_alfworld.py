@@ -100,7 +100,7 @@ def test_a_damaged_translation_is_made_again(data: Path, cache: Path, tmp_path: 
 def test_experts_win_and_others_do_not(data: Path, cache: Path) -> None:
     found = session("players", data, cache)
     assert len(found) == len(GAMES)
-    for by_player in found.values():
+    for game, by_player in found.items():
         scores = {name: (played["reward"], played["success"]) for name, played in by_player.items()}
         assert scores == {
             "expert": (1.0, True),
@@ -113,7 +113,10 @@ def test_experts_win_and_others_do_not(data: Path, cache: Path) -> None:
         (system, prompt), (user, room), (_, turn), (_, answer), *_ = by_player["expert"]["said"]
         assert (system, user) == ("system", "user") and "Action:" in prompt
         assert room.startswith("You are in the middle of a room.") and "Your task is to:" in room
-        assert turn.startswith("Thought: I go to the ") and "\nAction: go to " in turn
+        _, thing, _, place, _ = game.partition("/")[0].lower().split("-")
+        thought, _, command = turn.partition("\n")
+        assert thought.startswith("Thought: I want ") and command.startswith("Action: go to ")
+        assert all(name in text for name in (thing, place) for text in (thought, room.partition("Your task is to:")[2]))
         assert answer.startswith("You arrive at ")
     assert session("players", data, cache, hash_seed=7) == found  # in another process too
 

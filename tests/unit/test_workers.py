@@ -94,6 +94,12 @@ def test_experts_play_beside_their_environment(workers: Any, environment: Any) -
     assert all(group.trajectories[0].success for group in inline)
 
 
+def test_experts_play_in_all_workers_at_once(workers: Any) -> None:
+    where = workers(Guess, 2)
+    asyncio.run(rollouts(made(where, Guess)).demonstrations(Guess.tasks("train")[:4]))
+    assert len(where.pids) == 2
+
+
 def test_a_tree_of_copies_grows_in_one_worker(workers: Any) -> None:
     say = GAMES[1][1]
     tasks = Guess.tasks("train")[:3]
