@@ -373,23 +373,22 @@ def free_memory(config: Config) -> int:
     return memory.available(placed(config.model)[0])
 
 
-async def expert_texts(config: Config) -> list[str]:
-    """What is said, by both sides, when an environment's expert does the tasks to train on."""
+async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:
+    """Make a small model for what an environment's expert says and hears, or a run's agent; its number of weights."""
     from longloop.envs.play import play
+    from longloop.learners import fresh
     from longloop.rollout.demos import required
 
-    place = world(config)
     texts: list[str] = []
-    for task in place.tasks(config.split):
-        env: Any = place.make()
-        texts += [message.content for message in (await play(env, task, required(env, task))).messages]
-    return texts
-
-
-def stored_texts(run: Path) -> list[str]:
-    """What was said, by both sides, in a run's stored attempts."""
-    turns = (turn for trajectory in _scored(run, f"--from {run}") for turn in trajectory.turns)
-    return [message.content for turn in turns for message in (*turn.context, turn.action)]
+    if isinstance(source, Path):
+        turns = (turn for trajectory in _scored(source, f"--from {source}") for turn in trajectory.turns)
+        texts += [message.content for turn in turns for message in (*turn.context, turn.action)]
+    else:
+        place = world(source)
+        for task in place.tasks(source.split):
+            env: Any = place.make()
+            texts += [message.content for message in (await play(env, task, required(env, task))).messages]
+    return fresh.make(folder, texts, words=words, **shape)
 
 
 def _evaluated(place: World, config: Config, split: str) -> list[Task]:

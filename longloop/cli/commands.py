@@ -146,17 +146,12 @@ def new_model(folder: Path, env: str, options: list[str], source: Path | None, w
     _must_be_new(folder)
     if bool(env) == (source is not None):
         raise UserError("Name what the tokenizer is made from: an environment with --env, or a run with --from.")
-    from longloop.build import expert_texts, stored_texts
-    from longloop.learners import fresh
+    tree: dict[str, Any] = {"env": {"name": env}}
+    for option in options:
+        configs.override(tree, f"env.{option}")
+    from longloop.build import fresh_model
 
-    if source is not None:
-        texts = stored_texts(source)
-    else:
-        tree: dict[str, Any] = {"env": {"name": env}}
-        for option in options:
-            configs.override(tree, f"env.{option}")
-        texts = asyncio.run(expert_texts(Config.model_validate(tree)))
-    size = fresh.make(folder, texts, words=words, **shape)
+    size = asyncio.run(fresh_model(folder, source or Config.model_validate(tree), words, shape))
     console.print(f"{folder}: {size:,} weights. Train it with model.path={folder}.", soft_wrap=True)
 
 
