@@ -1,7 +1,6 @@
 """What `check` and `play` do: an environment without a model in it."""
 
 import asyncio
-import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,8 +28,6 @@ def check(name: str, options: list[str], seeds: int, most: int, seconds: float) 
     world = _world(name, options)
     faults: list[str] = []
     found = _found(world)
-    if not found:
-        raise UserError(f"{name} has no tasks in any split.")
     repeatable = getattr(world.environment, "deterministic", True)
     for tasks in found.values():
         faults += asyncio.run(violations(world.make, tasks[0], repeatable))
@@ -125,11 +122,15 @@ def _world(name: str, options: list[str]) -> World:
 
 
 def _found(world: World) -> dict[str, list[Task]]:
-    """The tasks of each split that has any."""
-    found = {}
+    """The tasks of each split that has any; where none has, what the first is missing."""
+    found, missing = {}, []
     for split in splits(world.environment):
-        with contextlib.suppress(NoTasks):
+        try:
             found[split] = world.tasks(split)
+        except NoTasks as error:
+            missing.append(error)
+    if not found:
+        raise missing[0]
     return found
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from longloop.envs import data as datasets
+from longloop.envs.check import NoTasks
 from longloop.envs.markup import brief, parse, shown
 from longloop.envs.play import Script, Silent
 from longloop.interfaces import Player
@@ -169,7 +170,7 @@ def _listed(folder: Path, split: str) -> tuple[Task, ...]:
     """A split's tasks, and where in which file each is: the files are large, and are read piece by piece later."""
     paths = sorted(folder.rglob(f"{split}_*.json"), key=lambda path: [len(path.name), path.name])
     if not paths:
-        raise UserError(f"There is no {split}_0.json in or below {folder}. {SOURCE}")
+        raise NoTasks(f"There is no {split}_0.json in or below {folder}. {SOURCE}")
     return tuple(task for path in paths for task in _records(folder, path, split))
 
 

@@ -39,3 +39,8 @@ def test_play_multihop_qa(command, monkeypatch):
     type_in(monkeypatch, "Search[Neil Peart]", "", "Finish[Rush]", "")
     code, printed, _ = command("play", "multihop_qa", f"data={published.folder('multihop_qa')}", "--split", "dev")
     assert code == 0 and "Neil Peart: " in printed and "reward 1.000, success" in printed
+
+
+def test_an_empty_folder_is_missed_by_name(command, tmp_path):
+    code, _, error = command("check", "mind2web", f"data={tmp_path}")
+    assert code == 2 and "There is no train_0.json" in error and "huggingface" in error

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from longloop.envs.check import NoTasks
 from longloop.envs.markup import brief, parse, shown
 from longloop.envs.mind2web import Mind2Web, answer_of, overlap
 from longloop.envs.play import Script, play
@@ -198,7 +199,7 @@ def test_bad_data_is_said_clearly(folder: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv("LONGLOOP_DATA", raising=False)
     with pytest.raises(UserError, match="huggingface"):
         Mind2Web.tasks("train")
-    with pytest.raises(UserError, match="no test_task_0"):
+    with pytest.raises(NoTasks, match="no test_task_0"):  # other splits can be checked all the same
         Mind2Web.tasks("test_task", folder)
     for broken in ("[{", '[{"annotation_id": "x"}]', "[3]"):
         (tmp_path / "test_website_0.json").write_text(broken)
