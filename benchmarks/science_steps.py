@@ -29,14 +29,14 @@ def main() -> None:
             env = ScienceWorld()
             env.start(task)
             began, used = time.perf_counter(), jvm_seconds()
-            said = 0
+            taken = 0
             for action in lines[task.id]:
-                said += 1
+                taken += 1
                 if env.step(action).done:
                     break
             took = time.perf_counter() - began
-            rates.append(said / took)
-            steps, clock, processor = steps + said, clock + took, processor + jvm_seconds() - used
+            rates.append(taken / took)
+            steps, clock, processor = steps + taken, clock + took, processor + jvm_seconds() - used
         print(
             f"round {number + 1}: {len(tasks)} kinds, {steps} steps, {steps / clock:.0f} a second by the clock (the "
             f"median kind {median(rates):.0f}, {sum(rate >= 40 for rate in rates)} kinds 40 or more), "
