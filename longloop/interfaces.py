@@ -49,8 +49,8 @@ class Environment(Protocol):
 
     # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
     # do it, in all splits or in those of `expert_splits`; `baselines(task)`, Players by name who must not succeed;
-    # `splits`, the names of its splits; `ready()`, awaited before its deadlines begin. How it is to be isolated, and what
-    # to look for in its attempts (`analysis`), class attributes say (docs/new-environment.md, docs/analyze.md).
+    # `splits`, the names of its splits; `ready()`, awaited before its deadlines begin. How it is to be isolated, and
+    # what to look for in its attempts (`analysis`), class attributes say (docs/new-environment.md, docs/analyze.md).
 
 
 class Player(Protocol):
