@@ -8,8 +8,9 @@ template that refuses the roles) rise as UserError.
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from longloop.config import RolloutConfig
 from longloop.interfaces import Engine, Environment
@@ -31,6 +32,13 @@ class Setting:
     engine: Engine
     limits: RolloutConfig
     temperature: float
+
+
+async def ended(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel whatever of these still runs, and wait for its end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def seed_of(*parts: object) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from longloop.rollout.demos import demonstrate, retold
-from longloop.rollout.episode import STRAGGLER, Setting, run_episode
+from longloop.rollout.episode import STRAGGLER, Setting, ended, run_episode
 from longloop.rollout.faults import Faults
 from longloop.rollout.practice import practise
 from longloop.rollout.tree import grow
@@ -70,9 +70,7 @@ class GroupRollouts:
             await self._wait(running, len(tasks), k, abandoned)
         finally:
             abandoned.set()  # whatever ended this, live environments are to be finished
-            for task in running.values():
-                task.cancel()
-            await asyncio.gather(*running.values(), return_exceptions=True)
+            await ended(running.values())
             self.setting.engine.release()
         return [
             Group(task, tuple(running[place, number].result() for number in range(k)))
@@ -94,9 +92,7 @@ class GroupRollouts:
         try:
             return list(await asyncio.gather(*growing))
         finally:
-            for task in growing:
-                task.cancel()
-            await asyncio.gather(*growing, return_exceptions=True)
+            await ended(growing)
             self.setting.engine.release()
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
@@ -117,9 +113,7 @@ class GroupRollouts:
         try:
             await asyncio.gather(*showing)
         finally:
-            for one in showing:
-                one.cancel()
-            await asyncio.gather(*showing, return_exceptions=True)
+            await ended(showing)
         self.progress(len(tasks), len(tasks))
         return [Group(task, self._shown[task.id]) for task in tasks]
 

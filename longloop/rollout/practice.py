@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from longloop.rollout.episode import Setting, seed_of
+from longloop.rollout.episode import Setting, ended, seed_of
 from longloop.types import Group, Message, StopReason, Trajectory, Turn
 
 
@@ -52,9 +52,7 @@ async def practise(
     try:
         await asyncio.gather(*everyone)
     finally:
-        for task in everyone:
-            task.cancel()
-        await asyncio.gather(*everyone, return_exceptions=True)
+        await ended(everyone)
         setting.engine.release()
     return [
         Group(expert.task, (replace(expert, attempt=0), *sorted((t.result() for t in tasks), key=lambda t: t.attempt)))
