@@ -28,9 +28,9 @@ measure() { # NAME TARGET
     mv "$file.part" "$file"
 }
 
-[ "$seed" != 0 ] || measure base recipes/smollm2/sft.toml
 train "smollm2-sft-$seed" sft.toml demos=runs/smollm2-demos "$@"
 [ -d "$start" ] || $longloop export "runs/smollm2-sft-$seed" --out "$start"
 measure sft "runs/smollm2-sft-$seed"
 train "smollm2-loop-$seed" loop.toml model.path="$start" "$@"
 measure loop "runs/smollm2-loop-$seed"
+[ "$seed" != 0 ] || measure base recipes/smollm2/sft.toml
