@@ -2,7 +2,7 @@
 
     python3 -m venv .bench/trl && .bench/trl/bin/pip install -c constraints.txt -r benchmarks/requirements-trl.txt
     .bench/trl/bin/python benchmarks/step_vs_trl.py [--repeats 3] [--steps 3] [--threads 1] [--split 1]
-    python benchmarks/step_vs_trl.py --errands --tasks 16 --attempts 8 --new 60 --sides longloop trl-rollout trl-cache
+    python benchmarks/step_vs_trl.py --errands --tasks 16 --attempts 8 --new 60 --workers 128 --sides longloop trl-cache
 
 Both sides: the same model, so many tasks x attempts, turns of exactly so many sampled tokens, one optimiser step on one
 pass over all trajectories, no KL term. Without `--errands` the model is random and what is observed are random words.
@@ -10,7 +10,7 @@ With it the model is SmolLM2 (`longloop models get smollm2`) and the environment
 expert's own action is done, and what comes back is observed, whatever the model said. float32 on a CPU, bfloat16 on a
 GPU. The sides:
 
-    longloop        LOOP with epochs=1, its own rollouts, engine and learner
+    longloop        LOOP with epochs=1, its own rollouts, engine and learner, on a GPU with engine.compile=true
     longloop-2      LOOP with epochs=2, the paper's setting: the same rollouts, twice the updates
     trl             environment_factory: every turn is read as a call of the environment's one tool
     trl-rollout     rollout_func: a loop over turns that calls generate() on the growing conversations
@@ -26,16 +26,16 @@ import asyncio
 import json
 import logging
 import os
-import random
 import sys
 import time
 import warnings
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import common
 import torch
+from fixed import reward_of, words
 
 SIDES = ("longloop", "trl", "trl-rollout", "trl-cache", "longloop-2")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,6 +54,8 @@ class Load:
     errands: bool
     split: int
     """Micro-batches of an update."""
+    workers: int
+    """Processes in which longloop's environments live; none: threads of its own."""
 
     @property
     def trajectories(self) -> int:
@@ -78,37 +80,17 @@ class Load:
 
         return AutoTokenizer.from_pretrained(found("smollm2"))
 
-    async def conversation(self, task: int) -> AsyncIterator[list[Any]]:
-        """What arrives before each turn, made as it is asked for."""
-        from longloop.types import Message
+    def world(self, workers: int = 0) -> Any:
+        """The environment (benchmarks/fixed.py) and its tasks; in worker processes, if any."""
+        from longloop import build
+        from longloop.config import Config
 
+        env: dict[str, Any] = {"name": "fixed:Along" if self.errands else "fixed:Words", "turns": self.turns}
         if not self.errands:
-            for turn in range(self.turns):
-                # One less after the first: an action that was cut is closed by an end token, which is observed, too.
-                yield [Message("user", words(task, turn, self.observed - common.FRAMING - (turn > 0)))]
-            return
-        from longloop.envs.errands.env import Errands
-
-        env = Errands()
-        short = ("phone-number-of-someone", "next-meeting", "cost-of-last-order")  # done in three turns
-        chosen = [one for one in Errands.tasks("train") if one.scenario not in short][task]
-        expert = env.expert(chosen)
-        messages = list(env.start(chosen))
-        for _ in range(self.turns):
-            yield messages
-            messages = list(env.step(Message("assistant", expert.act(messages))).messages)
-        env.finish()
-
-
-def words(task: int, turn: int, count: int) -> str:
-    """What is observed before a turn: so many words, hence so many ids."""
-    draw = random.Random(100 * task + turn)
-    return " ".join(f"w{draw.randrange(4000)}" for _ in range(count))
-
-
-def reward_of(actions: str) -> float:
-    """Any number that differs from attempt to attempt."""
-    return sum(map(ord, actions)) % 11 / 10
+            env |= {"observed": self.observed, "framing": common.FRAMING}
+        if workers:
+            env |= {"isolation": "process", "workers": workers}
+        return build.world(Config(env=env))
 
 
 class Report:
@@ -140,23 +122,7 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     from longloop.rollout.groups import GroupRollouts
     from longloop.tokens.chat import Chat
     from longloop.train import TaskStream, schedule
-    from longloop.types import Message, Outcome, Sampled, Step, Task
-
-    class Fixed:
-        """Says what it would have said anyway, whatever the agent does."""
-
-        async def start(self, task: Task) -> Sequence[Message]:
-            self._turn, self._said = 0, ""
-            self._conversation = load.conversation(task.data["number"])
-            return await anext(self._conversation)
-
-        async def step(self, action: Message) -> Step:
-            self._turn += 1
-            self._said += action.content
-            return Step(done=True) if self._turn == load.turns else Step(await anext(self._conversation))
-
-        async def finish(self) -> Outcome:
-            return Outcome(reward_of(self._said), success=False)
+    from longloop.types import Sampled
 
     class Exactly(NativeEngine):
         """Never stops before its limit, so that every turn has as many tokens."""
@@ -170,10 +136,11 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=micro), temperature=1.0, seed=0)
     chat = Chat(policy.tokenizer)
     limits = RolloutConfig(max_turns=load.turns, turn_tokens=load.new, concurrency=load.trajectories, enough=1.0)
-    engine = Exactly(policy, chat, slots=load.trajectories, graphs=DEVICE != "cpu")
-    rollouts = GroupRollouts(Setting(Fixed, chat, engine, limits, 1.0), "benchmark")
-    config = Config(env={"name": "fixed"})
-    tasks = TaskStream([Task(str(n), "train", {"number": n}) for n in range(load.tasks)], seed=0)
+    gpu = DEVICE != "cpu"
+    engine = Exactly(policy, chat, slots=load.trajectories, graphs=gpu, compile=gpu)
+    config, world = Config(env={"name": "fixed"}), load.world(load.workers)
+    rollouts = GroupRollouts(Setting(world.make, chat, engine, limits, 1.0), "benchmark")
+    tasks = TaskStream(world.tasks("train")[: load.tasks], seed=0)
 
     async def train(report: Report) -> None:
         for step in range(1, steps + 1):  # as in longloop/train.py, less the store
@@ -201,7 +168,7 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
 
     from longloop.tokens.chat import Chat
     from longloop.tokens.transcript import Transcript
-    from longloop.types import Sampled
+    from longloop.types import Message, Sampled
 
     class EveryTurnIsACall(PreTrainedTokenizerFast):
         """A random model calls no tool; so whatever it says is read as a call of the one there is."""
@@ -242,16 +209,23 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
     asked = opening if how == "trl" else numbers  # a rollout_func makes its own prompts
     data = {"prompt": [[{"role": "user", "content": text}] for text in asked], "task": list(range(load.tasks))}
 
-    async def observations(task: int) -> list[list[int]]:
+    world = load.world()
+    tasks = world.tasks("train")
+
+    def observations(number: int) -> list[list[int]]:
         """The ids before each turn, as a rollout that keeps to the sampled tokens must make them."""
         transcript, seen = Transcript(chat), []
-        async for messages in load.conversation(task):
+        env: Any = world.make()
+        messages = env.start(tasks[number])
+        for _ in range(load.turns):
             seen.append(list(transcript.receive(messages)[0]))
             transcript.act(Sampled((chat.encode("w1")[0],) * load.new, (0.0,) * load.new, "length"))
+            messages = env.step(Message("assistant", "")).messages
+        env.finish()
         return seen
 
     def rollout(prompts: list[list[dict[str, str]]], trainer: Any) -> dict[str, Any]:
-        seen = [asyncio.run(observations(numbers.index(prompt[0]["content"]))) for prompt in prompts]
+        seen = [observations(numbers.index(prompt[0]["content"])) for prompt in prompts]
         model = trainer.accelerator.unwrap_model(trainer.model)
         episodes = run_generate(model, load.new, seen, keep_cache=how == "trl-cache")
         made: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": []}
@@ -322,13 +296,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=4, help="with --errands at most 4")
     parser.add_argument("--new", type=int, default=32, help="tokens sampled a turn")
     parser.add_argument("--observed", type=int, default=40, help="tokens observed before a turn")
+    parser.add_argument("--workers", type=int, default=0, help="processes that longloop's environments live in")
     parser.add_argument("--errands", action="store_true", help="SmolLM2 in Errands; not for the side `trl`")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--only", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     numbers = (options.tasks, options.attempts, options.turns, options.new, options.observed)
-    load = Load(*numbers, errands=options.errands, split=options.split)
+    load = Load(*numbers, errands=options.errands, split=options.split, workers=options.workers)
     if options.only:
         steps = options.steps + 1
         if options.only.startswith("longloop"):
