@@ -91,8 +91,8 @@ class Act:
         which = f'{"x" if many else "found[0]"}["{self.field}"]'
         key = {self.key: f"[{which}]" if self.listed else which} if self.key else {}
         call = _call(self.api, key | arguments)
-        needs = [f"{self.key} is the {self.field} of what I found"] if key else []
-        needs += [f"{', '.join(arguments)} as I was told"] if arguments else []
+        needs = [f"`{self.key}` is the {self.field} of what I found"] if key else []
+        needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
         thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
         return thought, f"for x in found:\n    {call}\nprint(len(found))" if many else f"print({call})"
 
