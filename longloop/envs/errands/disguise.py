@@ -1,9 +1,9 @@
 """A disguise: other names for the apps' APIs and their parameters, in another order, so that they must be read.
 
 Made from a seed. An app's APIs here do what the real ones do and say in their documentation and errors what they are
-called here; the apps `docs` and `owner`, `login` and `logout` are as everywhere, for the system prompt names them. About
-a quarter of the names stay, one in eight says nothing, and the rest are other words for the same, so that what an API
-does can be read from its sentence and not be known from its name. Experts speak real names; `turn` translates.
+called here. The apps `docs` and `owner`, `login` and `logout` are as everywhere, for the system prompt names them. A
+quarter of the other names stay, one in eight says nothing, and the rest are other words for the same, so that what an
+API does can be read from its sentence and not be known from its name. Experts speak real names; `turn` translates.
 """
 
 import ast
@@ -181,6 +181,7 @@ _PARAMETERS = {
     "page_size": "per_page limit",
     "phone": "phone_number telephone mobile",
     "pinned": "pin on_top is_pinned",
+    "place": "location where venue",
     "priority": "importance urgency",
     "quantity": "how_many count pieces",
     "query": "words search_for contains phrase q",
@@ -249,8 +250,8 @@ class Disguise:
                     names = _names(self._seed, app)[api]
                     changes.append((called.end_lineno or 0, (called.end_col_offset or 0) - len(api), api, names.api))
                     for word in keywords:
-                        if word.arg in names.parameters:
-                            changes.append((word.lineno, word.col_offset, word.arg, names.parameters[word.arg]))
+                        if word.arg and (new := names.parameters.get(word.arg)):
+                            changes.append((word.lineno, word.col_offset, word.arg, new))
         return changes
 
 
@@ -287,15 +288,18 @@ def _disguised(seed: str, api: Api, names: _Names) -> Api:
         try:
             return api.function(world, **{real.get(name, name): value for name, value in values.items()})
         except ApiError as error:
+            if problems == api.problems:
+                raise
             raise ApiError(error.code, say(str(error).removeprefix(f"{error.code} "))) from None
 
+    problems = tuple(Problem(problem.code, say(problem.text)) for problem in api.problems)
     parameters = (replace(p, name=names.parameters.get(p.name, p.name)) for p in api.parameters.values())
     return replace(
         api,
         name=names.api,
         about=say(api.about),
         parameters={parameter.name: parameter for parameter in parameters},
-        problems=tuple(Problem(problem.code, say(problem.text)) for problem in api.problems),
+        problems=problems,
         function=function,
     )
 
