@@ -3,7 +3,8 @@
 The tables in `drills` say each only once: a Find (how a thing comes into the world, what it is called, the code that
 looks for it), an Act (an API that does something to it) and an Ask (something to be told about it). Any Find goes with
 any Act or Ask for the same thing, so that the wish must be understood and the API for it found in the documentation;
-no script for the whole of it can be learnt by heart.
+no script for the whole of it can be learnt by heart. Names here are the real ones, in a thought `so` if they are of
+parameters; what the agent and the expert say in their place is up to disguise.py.
 """
 
 import json
