@@ -233,11 +233,11 @@ class Disguise:
         return _said(self._seed, thought), self._code(code)
 
     def _code(self, code: str) -> str:
-        lines = [line.encode() for line in code.splitlines(keepends=True)]  # positions are counted in bytes
+        lines = [line.encode() for line in code.split("\n")]  # positions are counted in bytes
         for line, column, old, new in sorted(self._changes(ast.parse(code)), reverse=True):
             text = lines[line - 1]
             lines[line - 1] = text[:column] + new.encode() + text[column + len(old) :]
-        return b"".join(lines).decode()
+        return b"\n".join(lines).decode()
 
     def _changes(self, tree: ast.AST) -> list[tuple[int, int, str, str]]:
         """(line, column, what stands there, what should)."""
