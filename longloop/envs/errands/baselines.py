@@ -4,7 +4,7 @@ import random
 
 from longloop.envs.errands.apps import BY_NAME
 from longloop.envs.errands.people import FIRST, LAST
-from longloop.envs.errands.scenario import by_name, log_in
+from longloop.envs.errands.scenario import by_name, log_in, setting
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import react
 from longloop.interfaces import Player
@@ -18,20 +18,23 @@ _IDS = 60
 def baselines(task: Task) -> dict[str, Player]:
     """The agents, by what they do."""
     rng = random.Random(f"baseline/{task.id}")
+    turns = _destruction(by_name()[task.data["scenario"]].apps())
+    if disguise := setting(task.data["scenario"], task.data["world"]).goal.start.disguise:
+        turns = [disguise.turn(*turn) for turn in turns]
     answers = (rng.randrange(100), f"{rng.choice(FIRST)} {rng.choice(LAST)}", round(rng.uniform(1, 200), 2))
     return {
         "nothing": Silent(),
         "complete at once": Script([react("Done.", "apis.owner.complete_task()")]),
         "answer at random": Script([react("A guess.", f"apis.owner.complete_task(answer={rng.choice(answers)!r})")]),
-        "delete everything": Script(_destruction(by_name()[task.data["scenario"]].apps())),
+        "delete everything": Script([react(*turn) for turn in turns]),
     }
 
 
-def _destruction(apps: list[str]) -> list[str]:
+def _destruction(apps: list[str]) -> list[tuple[str, str]]:
     """Everything in the errand's apps that can be deleted by a number, for every number."""
     turns = []
     for app in (BY_NAME[name] for name in apps):
-        turns.append(react("I log in.", log_in(app.name)))
+        turns.append(("I log in.", log_in(app.name)))
         for api in app.apis.values():
             needed = [p.name for p in api.parameters.values() if p.name != "access_token" and p.text.find("=") < 0]
             if not api.name.startswith(_DESTROYS) or len(needed) > 1:
@@ -39,7 +42,5 @@ def _destruction(apps: list[str]) -> list[str]:
             argument = f"{needed[0]}=i, " if needed else ""
             call = f"apis.{app.name}.{api.name}({argument}access_token={app.name})"
             loop = f"for i in range(1, {_IDS if needed else 2}):"
-            turns.append(
-                react(f"{api.name}.", f"{loop}\n    try:\n        {call}\n    except Exception:\n        pass")
-            )
-    return [*turns, react("Done.", "apis.owner.complete_task()")]
+            turns.append((f"{api.name}.", f"{loop}\n    try:\n        {call}\n    except Exception:\n        pass"))
+    return [*turns, ("Done.", "apis.owner.complete_task()")]

@@ -3,7 +3,8 @@
 The tables in `drills` say each only once: a Find (how a thing comes into the world, what it is called, the code that
 looks for it), an Act (an API that does something to it) and an Ask (something to be told about it). Any Find goes with
 any Act or Ask for the same thing, so that the wish must be understood and the API for it found in the documentation;
-no script for the whole of it can be learnt by heart.
+no script for the whole of it can be learnt by heart. Names here are the real ones, in a thought `so` if they are of
+parameters; what the agent and the expert say in their place is up to disguise.py.
 """
 
 import json
@@ -91,8 +92,8 @@ class Act:
         which = f'{"x" if many else "found[0]"}["{self.field}"]'
         key = {self.key: f"[{which}]" if self.listed else which} if self.key else {}
         call = _call(self.api, key | arguments)
-        needs = [f"{self.key} is the {self.field} of what I found"] if key else []
-        needs += [f"{', '.join(arguments)} as I was told"] if arguments else []
+        needs = [f"`{self.key}` is the {self.field} of what I found"] if key else []
+        needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
         thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
         return thought, f"for x in found:\n    {call}\nprint(len(found))" if many else f"print({call})"
 

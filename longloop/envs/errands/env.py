@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from longloop.envs.errands.careless import careless
+from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.judge import judge
 from longloop.envs.errands.scenario import Turns, by_name, expert, of_split, setting
 from longloop.envs.errands.session import Session
@@ -40,8 +41,8 @@ class Errands:
 
     splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
-    practice are many and small and use no API that a test asks for and train does not; those of test_challenge need an
-    app that train never uses."""
+    practice are many and small, use no API that a test asks for and train does not, and call APIs otherwise in every
+    task; those of test_challenge need an app that train never uses."""
 
     def __init__(
         self,
@@ -125,7 +126,8 @@ class Errands:
         """Someone who can do the task, from the instruction and what comes back."""
         goal = setting(task.data["scenario"], task.data["world"]).goal
         turns = expert(task.data["scenario"], goal.slots, self._thorough)
-        return Expert(careless(turns, self._careless, random.Random(f"{task.id}/careless")))
+        slips = random.Random(f"{task.id}/careless")
+        return Expert(careless(turns, self._careless, slips), goal.start.disguise)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """Agents that must not succeed."""
@@ -147,10 +149,10 @@ class Errands:
 
 
 class Expert:
-    """Plays a task turn by turn."""
+    """Plays a task turn by turn, with the names that the APIs have in it."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, turns: Turns, disguise: Disguise | None = None) -> None:
+        self._turns, self._disguise = turns, disguise
         self._begun = False
 
     def act(self, messages: Sequence[Message]) -> str:
@@ -159,4 +161,4 @@ class Expert:
         except StopIteration:
             return ""
         self._begun = True
-        return react(thought, code)
+        return react(*(self._disguise.turn(thought, code) if self._disguise else (thought, code)))

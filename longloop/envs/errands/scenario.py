@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.judge import Goal
 from longloop.envs.errands.world import World
 
@@ -87,6 +88,8 @@ def setting(scenario: str, seed: str) -> Setting:
 def _setting(scenario: str, seed: str) -> Setting:
     kind = by_name()[scenario]
     world = _world(seed).fork()
+    if kind.split == "practice":
+        world.disguise = Disguise(f"{seed}/{scenario}")
     world.rng = random.Random(f"{seed}/{scenario}")
     goal = kind().prepare(world)
     wording = world.rng.choice(kind.phrasings)

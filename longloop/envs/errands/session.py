@@ -50,7 +50,7 @@ class Session:
     def __init__(self, world: World, state: bytes | None = None) -> None:
         self._world = world
         self._calls = 0
-        self._apis = _Root(self._call)
+        self._apis = _Root(world, self._call)
         self._start(state)
 
     def run(self, code: str) -> str:
@@ -151,9 +151,9 @@ class _App:
 class _Root(ClassInstance):
     """Serves `apis.<app>`. Ids are fixed, so that a forked session finds the same objects again."""
 
-    def __init__(self, call: Caller) -> None:
+    def __init__(self, world: World, call: Caller) -> None:
         super().__init__(_Apis(), id=uuid5(_IDS, "apis"), eager_attrs=tuple(BY_NAME), lazy_attrs="all")
-        self._apps = {name: _Branch(name, call) for name in BY_NAME}
+        self._apps = {name: _Branch(world, name, call) for name in BY_NAME}
 
     def get_eager_attrs(self) -> dict[str, Any]:
         return self._apps
@@ -165,17 +165,17 @@ class _Root(ClassInstance):
 class _Branch(ClassInstance):
     """Serves `apis.<app>.<api>(...)`."""
 
-    def __init__(self, app: str, call: Caller) -> None:
+    def __init__(self, world: World, app: str, call: Caller) -> None:
         super().__init__(_App(), id=uuid5(_IDS, app), lazy_attrs="all", allowed_methods="all")
-        self._app, self._call = app, call
+        self._world, self._app, self._call = world, app, call
 
     def lookup_lazy_attrs(self, name: str) -> Any:
-        if name in BY_NAME[self._app].apis:
+        if name in self._world.apis(self._app):
             raise LookupError(f"{self._app}.{name} can only be called, as apis.{self._app}.{name}(...)")
         raise self._missing(name)
 
     def call_method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        api = BY_NAME[self._app].apis.get(name)
+        api = self._world.apis(self._app).get(name)
         if api is None:
             raise self._missing(name)
         return self._call(api, args, kwargs)

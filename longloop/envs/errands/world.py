@@ -5,14 +5,17 @@ import hashlib
 import random
 import sqlite3
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from longloop.envs.errands.api import NO_TOKEN, Api, ApiError, Money
 from longloop.envs.errands.people import Person, make_people
+
+if TYPE_CHECKING:
+    from longloop.envs.errands.disguise import Disguise
 
 T = TypeVar("T")
 
@@ -48,6 +51,8 @@ class World:
         self.seed, self.db, self.now, self.owner, self.people = seed, db, now, owner, people
         self.rng = random.Random(f"{seed}/more")
         self.done: Done | None = None
+        self.disguise: Disguise | None = None
+        """Other names for the APIs, if they have any here."""
         self.written: set[str] = set()
         """The tables that may differ from when the world was made or loaded."""
         db.set_authorizer(self._note_writing)
@@ -89,7 +94,9 @@ class World:
     @classmethod
     def load(cls, image: bytes, like: "World") -> "World":
         """A world from the bytes of its database; `like` gives what is not in there."""
-        return cls(like.seed, _connect(image), like.now, like.owner, like.people)
+        world = cls(like.seed, _connect(image), like.now, like.owner, like.people)
+        world.disguise = like.disguise
+        return world
 
     # -- reading and writing, for apps and scenarios -------------------------------------------------------------------
 
@@ -200,6 +207,12 @@ class World:
         return person
 
     # -- for the session and the judge ---------------------------------------------------------------------------------
+
+    def apis(self, app: str) -> Mapping[str, Api]:
+        """An app's APIs by what the agent calls them."""
+        from longloop.envs.errands.apps import BY_NAME
+
+        return self.disguise.apis(app) if self.disguise else BY_NAME[app].apis
 
     def call(self, api: Api, arguments: dict[str, Any]) -> Any:
         """An API call by the agent."""

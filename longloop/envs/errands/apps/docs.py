@@ -36,15 +36,16 @@ def list_apis(w: World, app: Line) -> list[ApiLine]:
 
     if app not in BY_NAME:
         raise NO_APP(app=app)
-    return [{"api": f"{app}.{api.name}", "about": api.about.split(". ")[0]} for api in BY_NAME[app].apis.values()]
+    return [{"api": f"{app}.{api.name}", "about": api.about.split(". ")[0]} for api in w.apis(app).values()]
 
 
 @app.api(NO_API)
 def show(w: World, api: Line) -> str:
     """The full documentation of one API: parameters, what it returns, errors. For example api='owner.show_profile'."""
-    from longloop.envs.errands.apps import find
+    from longloop.envs.errands.apps import BY_NAME
 
-    found = find(api)
+    app, _, name = api.partition(".")
+    found = w.apis(app).get(name) if app in BY_NAME else None
     if found is None:
         raise NO_API(api=api)
     return found.documentation()
