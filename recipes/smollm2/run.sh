@@ -24,7 +24,7 @@ measure() { # NAME TARGET
     [ -e "$file" ] && return
     mkdir -p runs/smollm2-results
     $longloop eval "$2" --json --split fresh --split dev --split test_normal --split test_challenge \
-        env.per_scenario=12 eval.tasks=0 rollout.concurrency=256 > "$file.part"
+        env.per_scenario=12 env.isolation=process env.workers=128 eval.tasks=0 > "$file.part"
     mv "$file.part" "$file"
 }
 
