@@ -1,11 +1,13 @@
 """In practice the APIs have other names in every task: they must be read, and all that is said fits."""
 
 import asyncio
+import gc
 import hashlib
 import keyword
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -262,3 +264,39 @@ def test_the_destroyer_finds_what_there_is_to_delete() -> None:
     after = env._world.value("SELECT count(*) FROM notes WHERE owner = ?", env._world.owner.id)
     assert before > 3 and after < before
     env.finish()
+
+
+def test_experts_translate_in_many_threads_at_once() -> None:
+    class Junk:
+        """Collecting it lets another thread run in the middle of parsing."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            sum(range(200))
+
+    code = 'print(apis.mail.send(to=[found[0]["email"]], subject="A", body="B", access_token=mail))\n' * 40
+    failed = []
+
+    def translate() -> None:
+        try:
+            for _ in range(100):
+                [Junk() for _ in range(20)]
+                Disguise("many threads").turn("", code)
+        except SystemError as error:
+            failed.append(error)
+
+    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(50)
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=translate) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
+    assert not failed

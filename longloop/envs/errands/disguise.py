@@ -10,6 +10,7 @@ import ast
 import functools
 import random
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,9 @@ _OPEN = ("docs", "owner")
 _KEPT = ("login", "logout")
 _ROOM = 80
 """Characters by which the names of an app may be longer in all: its list must not be cut when it is printed."""
+
+_PARSING = threading.Lock()
+"""Python 3.11 sometimes fails with a SystemError when two threads parse at once (python/cpython#106905)."""
 
 _MENTION = re.compile(r"\b([a-z]+)\.([a-z_]+)\b|`(\w+)`|\b(\w+)(?==)")
 """In a sentence: an API, or a parameter of the API named before, written `so` or so=."""
@@ -234,7 +238,9 @@ class Disguise:
 
     def _code(self, code: str) -> str:
         lines = [line.encode() for line in code.split("\n")]  # positions are counted in bytes
-        for line, column, old, new in sorted(self._changes(ast.parse(code)), reverse=True):
+        with _PARSING:
+            tree = ast.parse(code)
+        for line, column, old, new in sorted(self._changes(tree), reverse=True):
             text = lines[line - 1]
             lines[line - 1] = text[:column] + new.encode() + text[column + len(old) :]
         return b"\n".join(lines).decode()
