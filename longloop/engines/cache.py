@@ -58,10 +58,10 @@ class Slots:
         grown = max(tokens, min(self.most, max(tokens + 256, self.capacity * 3 // 2)))
         more = ((0, 0), (0, grown - self.capacity))
         self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
-        old, before = self._kv, self.capacity
-        self.capacity = grown
-        if old is not None:
-            self._take()[..., :before, :] = old
+        before, self.capacity = self.capacity, grown
+        if self._kv is not None:
+            parked, self._kv = self._kv.cpu(), None  # a device need not have room for both
+            self._take()[..., :before, :] = parked
 
     def memory(self, like_KTD: Tensor | None = None) -> Tensor:
         """The keys and values of all layers, [L, 2, S + 1, K, C, D]; only the first time must it be said what like."""
