@@ -8,8 +8,9 @@ parameters; what the agent and the expert say in their place is up to disguise.p
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,6 +42,8 @@ class Find:
     """Whether every row counts, and not just the first."""
     person: bool = False
     """Whether `it` is someone."""
+    keep: str = ""
+    """What `look` keeps of all that it sees, as in "I keep ...", with slots and with fields `so`."""
 
     @property
     def pronoun(self) -> str:
@@ -193,7 +196,8 @@ class Drill(Scenario):
         if self.find.look:
             look = _expanded(self.find.look.format(**slots))
             shown = "" if "print(" in look else "\nprint(found)"
-            yield f"I look for {self.find.it[0].format(**slots)}.", f"{enter}\n{look}{shown}".strip()
+            keep = f" I keep {self.find.keep.format(**slots)}." if self.find.keep else ""
+            yield f"I look for {self.find.it[0].format(**slots)}.{keep}", f"{enter}\n{look}{shown}".strip()
             enter = ""
         turns = [turn for wish in self.wishes if (turn := wish.turn(slots, self.find.many))]
         if turns:
@@ -229,7 +233,7 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
         "called": called,
         "find": thing,
         "wishes": wishes,
-        "difficulty": 1 if len(wishes) == 1 and not thing.many else 2,
+        "difficulty": 1 if len(wishes) == 1 and not thing.many and not thing.keep else 2,
         "apis": tuple(dict.fromkeys(apis)),
         "phrasings": tuple(
             dict.fromkeys(
@@ -243,6 +247,19 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
 def pick(**choices: Sequence[Any]) -> Callable[[World, Rows], Slots]:
     """Arguments chosen at random."""
     return lambda w, rows: {name: w.rng.choice(options) for name, options in choices.items()}
+
+
+def limit(w: World, values: Collection[float]) -> int:
+    """A number with some of the values above it and some below, and none at it; a round one if there is any."""
+    between = [n for n in range(int(min(values)) + 1, math.ceil(max(values))) if n not in values]
+    return w.rng.choice([n for n in between if n % 5 == 0] or between)
+
+
+def day(w: World, moments: Collection[str]) -> str:
+    """A day with some of the moments before it and some after it, and none on it."""
+    days = {moment[:10] for moment in moments}
+    around = (w.day(offset) for offset in range(-200, 100))
+    return w.rng.choice([one for one in around if min(days) < one < max(days) and one not in days])
 
 
 def row(w: World, table: str, id: int) -> dict[str, Any]:
