@@ -190,13 +190,13 @@ _COLLECT = Act(
 )
 
 DRILLS = [
-    *drills([_LARGE], [wallet.LABEL, wallet.COUNT, wallet.SUM]),
-    *drills([_LATE], [wallet.LABEL, wallet.COUNT, wallet.SUM]),
-    *drills([_NOTED], [wallet.LABEL, wallet.SUM]),
-    *drills([_SMALLEST], [wallet.LABEL, wallet.NOTE, wallet.NAME]),
-    *drills([_SMALL_REQUESTS], [wallet.COUNT, wallet.SUM]),
-    *drills([_REQUESTS_OF], [wallet.PAY, wallet.COUNT]),
-    *drills([_LARGEST_REQUEST], [wallet.NOTE, wallet.EMAIL]),
-    *drills([_OLDEST_REQUEST], [wallet.PAY, wallet.AMOUNT]),
-    *drills([_KIN_FRIENDS], [_DROP, _COLLECT, wallet.COUNT]),
+    *drills([_LARGE], [wallet.LABEL, wallet.SUM]),
+    *drills([_LATE], [wallet.COUNT]),
+    *drills([_NOTED], [wallet.SUM]),
+    *drills([_SMALLEST], [wallet.NAME]),
+    *drills([_SMALL_REQUESTS], [wallet.SUM]),
+    *drills([_REQUESTS_OF], [wallet.PAY]),
+    *drills([_LARGEST_REQUEST], [wallet.NOTE]),
+    *drills([_OLDEST_REQUEST], [wallet.PAY]),
+    *drills([_KIN_FRIENDS], [_DROP, _COLLECT]),
 ]

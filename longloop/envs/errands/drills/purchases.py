@@ -217,13 +217,13 @@ _SPENT = Ask(
 )
 
 DRILLS = [
-    *drills([_CHEAP_LINES], [_TAKE_OUT, _COUNT, (_COUNT, _TAKE_OUT)]),
-    *drills([_MANY_LINES], [_ONLY_ONE, _TAKE_OUT]),
+    *drills([_CHEAP_LINES], [_TAKE_OUT, (_COUNT, _TAKE_OUT)]),
+    *drills([_MANY_LINES], [_ONLY_ONE]),
     *drills([_IN_PRICE], [_ONE_EACH, _COUNT]),
     *drills([_IN_STOCK], [_COUNT]),
-    *drills([_DEAREST], [shop.ADD, shop.NAME]),
-    *drills([_SCARCEST], [shop.NAME, shop.PRICE]),
-    *drills([_LARGE_ORDERS], [_COUNT, _SPENT]),
-    *drills([_OLD_ORDERS], [_COUNT, _SPENT]),
-    *drills([_BEST_FREE], [shop.APPLY, shop.CODE]),
+    *drills([_DEAREST], [shop.ADD]),
+    *drills([_SCARCEST], [shop.NAME]),
+    *drills([_LARGE_ORDERS], [_SPENT]),
+    *drills([_OLD_ORDERS], [_COUNT]),
+    *drills([_BEST_FREE], [shop.APPLY]),
 ]

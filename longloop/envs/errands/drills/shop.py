@@ -158,7 +158,7 @@ APPLY = Act(
     name="apply",
 )
 
-PRICE = Ask(
+_PRICE = Ask(
     "price", ("What does {it} cost?", "Tell me the price of {it}.", "How much is {it}?"), "tell the price of {them}"
 )
 _STOCK = Ask(
@@ -187,7 +187,7 @@ NAME = Ask(
     ("What is the name of {it}?", "Which is {it}? I want the name.", "Tell me the name of {it}."),
     "tell the name of {them}",
 )
-CODE = Ask(
+_CODE = Ask(
     "code",
     ("What is the code of {it}?", "Tell me the code of {it}.", "I need the code of {it}."),
     "tell the code of {them}",
@@ -223,11 +223,11 @@ _TOTAL = Ask(
 )
 
 DRILLS = [
-    *drills([_PRODUCT], [_REVIEW, _UNREVIEW, PRICE, _STOCK, _RATING, _DELIVERY]),
+    *drills([_PRODUCT], [_REVIEW, _UNREVIEW, _PRICE, _STOCK, _RATING, _DELIVERY]),
     *drills([_IN_CART], [_QUANTITY, _REMOVE]),
-    *drills([_CHEAPEST], [ADD, NAME, PRICE]),
-    *drills([_BEST], [APPLY, CODE, _EXPIRES]),
+    *drills([_CHEAPEST], [ADD, NAME, _PRICE]),
+    *drills([_BEST], [APPLY, _CODE, _EXPIRES]),
     *drills([_ORDER], [_ARRIVES]),
-    *drills([_PRODUCT], [(ADD, _REVIEW), (PRICE, ADD)]),
+    *drills([_PRODUCT], [(ADD, _REVIEW), (_PRICE, ADD)]),
     *drills([_CART], [_TOTAL, (_TOTAL, _CLEAR)]),
 ]

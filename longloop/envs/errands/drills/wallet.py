@@ -159,7 +159,7 @@ _REMOVE = Act(
     field="email",
 )
 
-AMOUNT = Ask(
+_AMOUNT = Ask(
     "amount",
     ("How much money is {it} about?", "What is the amount of {it}?", "Tell me the amount of {it}."),
     "tell the amount of {them}",
@@ -185,7 +185,7 @@ _LABELLED = Ask(
     show="wallet.show_transaction",
     key="transaction_id",
 )
-EMAIL = Ask(
+_EMAIL = Ask(
     "email",
     (
         "Which e-mail address is behind {it}?",
@@ -224,13 +224,13 @@ _NUMBER = Ask(
 )
 
 DRILLS = [
-    *drills([_PAYMENT], [LABEL, AMOUNT, NOTE, NAME, _LABELLED]),
-    *drills([_WITH], [LABEL, AMOUNT]),
-    *drills([_REQUEST], [AMOUNT, NOTE, EMAIL]),
+    *drills([_PAYMENT], [LABEL, _AMOUNT, NOTE, NAME, _LABELLED]),
+    *drills([_WITH], [LABEL, _AMOUNT]),
+    *drills([_REQUEST], [_AMOUNT, NOTE, _EMAIL]),
     *drills([_REQUESTS], [PAY, SUM]),
     *drills([_CARD], [_LOAD, _WITHDRAW, _NUMBER]),
     *drills([_FRIENDS], [_REMOVE, COUNT]),
-    *drills([_REQUEST], [(NOTE, PAY), (AMOUNT, PAY)]),
+    *drills([_REQUEST], [(NOTE, PAY), (_AMOUNT, PAY)]),
     *drills([_PAYMENT], [(NOTE, LABEL)]),
     *drills([_BALANCE], [_HAVE]),
 ]
