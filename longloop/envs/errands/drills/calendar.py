@@ -137,7 +137,7 @@ _LENGTHEN = Act(
     given=pick(minutes=(15, 25, 55, 70, 85)),
     name="lengthen",
 )
-RELOCATE = Act(
+_RELOCATE = Act(
     "calendar.update",
     (
         "{it} takes place at '{place}' now. Change the place.",
@@ -216,7 +216,7 @@ _HOST = Ask(
     ("Who organises {it}?", "Tell me the name of the organiser of {it}.", "Whose event is {it}?"),
     "say who organises {them}",
 )
-_PLACE = Ask(
+PLACE = Ask(
     "place",
     ("Where does {it} take place?", "What is the place of {it}?", "Tell me the place of {it}."),
     "say where {them} takes place",
@@ -241,12 +241,12 @@ _BEFORE = Ask(
 )
 
 DRILLS = [
-    *drills([_EVENT], [RENAME, _LENGTHEN, RELOCATE, INVITE, _MINUTES, _PLACE, _READ]),
-    *drills([_NEXT], [REMARK, _LENGTHEN, START, _PLACE]),
-    *drills([_MEETING], [RENAME, RELOCATE, _TITLE, _READ]),
-    *drills([_INVITATION], [_HOST, _PLACE]),
+    *drills([_EVENT], [RENAME, _LENGTHEN, _RELOCATE, INVITE, _MINUTES, PLACE, _READ]),
+    *drills([_NEXT], [REMARK, _LENGTHEN, START, PLACE]),
+    *drills([_MEETING], [RENAME, _RELOCATE, _TITLE, _READ]),
+    *drills([_INVITATION], [_HOST, PLACE]),
     *drills([_REMINDER], [REMOVE, _BEFORE]),
     *drills([_REMINDERS], [REMOVE]),
-    *drills([_EVENT], [(RENAME, INVITE), (_PLACE, INVITE)]),
+    *drills([_EVENT], [(RENAME, INVITE), (PLACE, INVITE)]),
     *drills([NOTHING], [_CREATE]),
 ]

@@ -171,8 +171,8 @@ _ALL_CONVERSATIONS = "found = phone.list_conversations(page_size=20)\n"
 _LONG_CONVERSATIONS = Find(
     "long-conversations",
     (
-        "all conversations on my phone with more than {limit} messages",
-        "every conversation that has over {limit} text messages",
+        "all conversations with more than {limit} text messages",
+        "every conversation of over {limit} text messages",
     ),
     _ALL_CONVERSATIONS + 'found = [x for x in found if x["messages"] > {limit}]',
     _long_conversations,
@@ -181,7 +181,7 @@ _LONG_CONVERSATIONS = Find(
 )
 _MOST_UNREAD = Find(
     "most-unread",
-    ("the conversation on my phone with the most unread messages", "the number with most messages I have not read"),
+    ("the number on my phone with the most unread messages", "the number of which I have not read most messages"),
     _ALL_CONVERSATIONS + 'found = [max(found, key=lambda x: x["unread"])]',
     lambda w: ({}, _conversations(w)[::-1]),
     keep="the one with the most `unread`",
@@ -189,14 +189,14 @@ _MOST_UNREAD = Find(
 
 _DELETE_ALL = Act(
     "phone.delete_message",
-    ("Delete {it}.", "Remove {it} from my phone.", "I do not want to keep {it}: delete {them}."),
+    ("Delete {it}.", "Remove {it} from my phone.", "{it} can go: delete {them}."),
     "delete {them}",
     key="message_id",
     name="delete",
 )
 _FORGET = Act(
     "phone.delete_conversation",
-    ("Delete {it}.", "Remove {it} from my phone.", "I do not want to keep {it}: delete {them}."),
+    ("Delete {it}.", "Remove {it} from my phone.", "{it} can go: delete {them}."),
     "delete {them}",
     key="number",
     field="number",

@@ -47,7 +47,10 @@ def _youngest(w: World) -> tuple[Slots, Rows]:
 _IN_FULL = 'found = contacts.search(page_size=20)\nfound = [contacts.show(contact_id=x["id"]) for x in found]\n'
 _OLDER = Find(
     "of-those-born-before",
-    ("all contacts who were born before {year}", "everyone in my contacts with a birthday before {year}"),
+    (
+        "everyone in my address book who was born before {year}",
+        "everybody I have as a contact and who was born before {year}",
+    ),
     _IN_FULL + 'found = [x for x in found if x["birthday"] < "{year}"]\nprint([x["name"] for x in found])',
     _older,
     many=True,

@@ -15,7 +15,7 @@ def _series(w: World) -> tuple[str, Rows]:
     """Events to come of one title, on days and with lengths of their own, and one of another title."""
     title, other = w.rng.sample(calendar.TITLES, 2)
     count = w.rng.randrange(4, 8)
-    days, lengths = w.rng.sample(range(1, 40, 2), count), w.rng.sample(range(20, 90, 5), count)
+    days, lengths = w.rng.sample(range(1, 40, 2), count), w.rng.sample(range(22, 90, 5), count)
     ids = [_event(w, title, f"{w.day(ahead)} 12:50", long) for ahead, long in zip(days, lengths, strict=True)]
     _event(w, other, f"{w.day(2)} 12:40", 60)
     return title, [row(w, "calendar_shown", id) for id in ids]
@@ -23,8 +23,7 @@ def _series(w: World) -> tuple[str, Rows]:
 
 def _long(w: World) -> tuple[Slots, Rows]:
     title, events = _series(w)
-    lengths = [event["minutes"] for event in events]
-    least = w.rng.choice(sorted(lengths)[:-1]) + w.rng.randrange(1, 5)
+    least = limit(w, [event["minutes"] for event in events])
     return {"event": title, "limit": least}, [event for event in events if event["minutes"] > least]
 
 
@@ -171,10 +170,10 @@ _TOGETHER = Ask(
 
 DRILLS = [
     *drills([_LONG], [calendar.REMARK, _COUNT]),
-    *drills([_BEFORE], [calendar.RELOCATE]),
+    *drills([_BEFORE], [calendar.RENAME]),
     *drills([_AFTER], [calendar.INVITE]),
     *drills([_LONGEST], [calendar.START]),
-    *drills([_FINAL], [calendar.RENAME]),
+    *drills([_FINAL], [calendar.PLACE]),
     *drills([_HOSTED], [_COUNT]),
     *drills([_ON], [_TOGETHER]),
     *drills([_EARLY], [calendar.REMOVE]),

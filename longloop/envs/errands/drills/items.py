@@ -174,10 +174,10 @@ _CHECK = Act(
 
 DRILLS = [
     *drills([_BEFORE], [todo.COMPLETE, todo.COUNT]),
-    *drills([_AFTER], [todo.NOTE]),
+    *drills([_AFTER], [todo.CLEAR]),
     *drills([_UNDATED], [todo.DELETE]),
-    *drills([_URGENT], [todo.COMPLETE]),
-    *drills([_FIRST], [todo.DUE]),
+    *drills([_URGENT], [todo.NOTE]),
+    *drills([_FIRST], [todo.COMPLETE]),
     *drills([_LAST], [todo.DELETE]),
     *drills([_EVERYWHERE], [todo.COUNT]),
     *drills([_FULLEST], [todo.RENAME]),

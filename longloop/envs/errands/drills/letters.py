@@ -94,7 +94,7 @@ _BEFORE = Find(
     (
         "all mails in my inbox from before {day}",
         "every mail that came into my inbox before {day}",
-        "whatever is older than {day} in my inbox",
+        "each mail in my inbox that is older than {day}",
     ),
     _INBOX + '\nfound = [x for x in found if x["time"][:10] < "{day}"]\nprint([x["time"] for x in found])',
     _before,

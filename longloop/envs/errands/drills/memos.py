@@ -94,7 +94,7 @@ _PINNED_ALL = Find(
 )
 _LOOSE = Find(
     "unpinned-notes",
-    ("all notes with the tag '{topic}' that are not pinned", "every unpinned note tagged '{topic}'"),
+    ("all unpinned notes with the tag '{topic}'", "every note tagged '{topic}' that has no pin"),
     _TOPICAL + 'found = [x for x in found if not x["pinned"]]',
     _loose,
     many=True,
@@ -117,7 +117,7 @@ _OLDEST_PINNED = Find(
 
 DRILLS = [
     *drills([_OLD], [notes.DELETE, notes.COUNT]),
-    *drills([_NEW], [notes.APPEND]),
+    *drills([_NEW], [notes.TAG]),
     *drills([_PINNED_ALL], [notes.UNPIN]),
     *drills([_LOOSE], [notes.PIN]),
     *drills([_OLDEST], [notes.BODY, notes.RENAME]),

@@ -61,7 +61,7 @@ _ALL = Find(
     many=True,
 )
 
-APPEND = Act(
+_APPEND = Act(
     "notes.append",
     ("Add the line '{line}' to {it}.", "Write '{line}' at the end of {it}.", "{it} needs one more line: '{line}'."),
     "add the line '{line}' to {them}",
@@ -91,7 +91,7 @@ RENAME = Act(
     key="note_id",
     given=pick(title=("Leftovers", "Big project", "For later", "Second try", "Collected thoughts")),
 )
-_TAG = Act(
+TAG = Act(
     "notes.add_tag",
     ("Tag {it} with '{tag}'.", "Put the tag '{tag}' on {it}.", "{it} should have the tag '{tag}'."),
     "put the tag '{tag}' on {them}",
@@ -183,10 +183,10 @@ COUNT = Ask(
 )
 
 DRILLS = [
-    *drills([_NOTE], [_REWRITE, RENAME, _TAG, _UNTAG, PIN, _REPLACE, DELETE, BODY, _CREATED]),
+    *drills([_NOTE], [_REWRITE, RENAME, TAG, _UNTAG, PIN, _REPLACE, DELETE, BODY, _CREATED]),
     *drills([_PINNED], [UNPIN]),
-    *drills([_TAGGED], [APPEND, RENAME, DELETE, TITLE, BODY]),
-    *drills([_ALL], [PIN, _TAG, APPEND, DELETE, COUNT]),
-    *drills([_NOTE], [(RENAME, PIN), (BODY, DELETE), (_REPLACE, _TAG)]),
+    *drills([_TAGGED], [_APPEND, RENAME, DELETE, TITLE, BODY]),
+    *drills([_ALL], [PIN, TAG, _APPEND, DELETE, COUNT]),
+    *drills([_NOTE], [(RENAME, PIN), (BODY, DELETE), (_REPLACE, TAG)]),
     *drills([NOTHING], [_CREATE]),
 ]

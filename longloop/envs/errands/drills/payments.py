@@ -86,7 +86,7 @@ _LARGE = Find(
     (
         "all payments above {limit} that I sent",
         "every payment in my wallet by which I sent more than {limit}",
-        "all that I paid over {limit} for in the wallet",
+        "the payments of over {limit} that I made in the wallet",
     ),
     _ALL_SENT + '\nfound = [x for x in found if x["amount"] > {limit}]\nprint([x["amount"] for x in found])',
     _large,
@@ -169,7 +169,7 @@ _KIN_FRIENDS = Find(
 
 _DROP = Act(
     "wallet.remove_friend",
-    ("Remove {it} from the friends there.", "Take {it} off that list.", "Keep the others, but remove {it}."),
+    ("Remove {it} from the friends there.", "Take {it} off the list of friends.", "Keep the others, but remove {it}."),
     "remove {them} from the friends in the wallet",
     key="email",
     field="email",

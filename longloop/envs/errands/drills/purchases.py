@@ -177,7 +177,7 @@ _BEST_FREE = Find(
 
 _TAKE_OUT = Act(
     "shop.remove_from_cart",
-    ("Take out {it}.", "I do not want to buy {it}: remove {them}.", "Remove {it}; the rest stays."),
+    ("Take out {it}.", "I changed my mind about {it}: remove {them}.", "Remove {it}; the rest stays."),
     "take {them} out of the cart",
     key="product_id",
     field="product_id",
@@ -211,7 +211,7 @@ _COUNT = Ask(
 )
 _SPENT = Ask(
     "sum of total",
-    ("Add up what I paid for {it}.", "What is the sum of {it}?", "How much money is it in all for {it}?"),
+    ("Add up {it} and tell me what that is.", "What is the sum of {it}?", "How much money is it in all for {it}?"),
     "add up {them}",
     name="total",
 )

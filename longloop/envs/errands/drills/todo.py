@@ -84,7 +84,7 @@ _LIST = Find(
     _list,
 )
 
-_CLEAR = Act(
+CLEAR = Act(
     "todo.clear_due",
     (
         "{it} should have no due date.",
@@ -188,7 +188,7 @@ _CREATE = Act(
     given=pick(name=("Balcony", "Wedding", "Trip to Oslo", "Books", "New flat", "Charity")),
 )
 
-DUE = Ask(
+_DUE = Ask(
     "due",
     (
         "When is {it} due? Answer like 2026-01-31.",
@@ -229,13 +229,13 @@ COUNT = Ask(
 )
 
 DRILLS = [
-    *drills([_ITEM], [_CLEAR, DELETE, DUE, _REMARK]),
+    *drills([_ITEM], [CLEAR, DELETE, _DUE, _REMARK]),
     *drills([_DONE_ITEM], [_REOPEN, _DONE_ON]),
-    *drills([_IN_LIST], [_PRIORITY, NOTE, _REWORD, COMPLETE, DUE]),
+    *drills([_IN_LIST], [_PRIORITY, NOTE, _REWORD, COMPLETE, _DUE]),
     *drills([_LIST], [RENAME, _ADD_DUE, _ADD_URGENT, _LEFT]),
-    *drills([_OPEN], [COMPLETE, _CLEAR, _PRIORITY, DELETE]),
+    *drills([_OPEN], [COMPLETE, CLEAR, _PRIORITY, DELETE]),
     *drills([_DONE], [_REOPEN, DELETE, COUNT]),
-    *drills([_ITEM], [(DUE, DELETE), (_CLEAR, COMPLETE)]),
+    *drills([_ITEM], [(_DUE, DELETE), (CLEAR, COMPLETE)]),
     *drills([_LIST], [(RENAME, _ADD_DUE)]),
     *drills([NOTHING], [_CREATE]),
 ]
