@@ -1,5 +1,7 @@
 """Drills in which calls, voicemails and text messages are chosen by a condition."""
 
+from dataclasses import replace
+
 from longloop.envs.errands.drill import Act, Ask, Find, Rows, Slots, day, drills, limit, row
 from longloop.envs.errands.drills import phone
 from longloop.envs.errands.scenario import every
@@ -21,7 +23,7 @@ def _long_calls(w: World) -> tuple[Slots, Rows]:
     kind = w.rng.choice(("incoming", "outgoing"))
     calls = [call for call in _calls(w) if call["kind"] == kind]
     least = limit(w, [call["minutes"] for call in calls])
-    return {"kind": kind, "limit": least}, [call for call in calls if call["minutes"] > least]
+    return {"kind": kind, "limit": least}, [call | {"rest": call["minutes"] < least} for call in calls]
 
 
 def _longest_call(w: World) -> tuple[Slots, Rows]:
@@ -54,7 +56,7 @@ def _voicemails(w: World) -> Rows:
 def _short_voicemails(w: World) -> tuple[Slots, Rows]:
     voicemails = _voicemails(w)
     most = limit(w, [one["seconds"] for one in voicemails])
-    return {"limit": most}, [one for one in voicemails if one["seconds"] < most]
+    return {"limit": most}, [one | {"rest": one["seconds"] > most} for one in voicemails]
 
 
 def _texts(w: World) -> Rows:
@@ -102,6 +104,13 @@ _LONG_CALLS = Find(
     many=True,
     keep="those whose `minutes` are above {limit}",
 )
+_LONG_AND_SHORT = replace(
+    _LONG_CALLS,
+    name="long-and-short-calls",
+    look=every("seen", 'phone.list_calls(kind="{kind}")') + '\nfound = [x for x in seen if x["minutes"] > {limit}]\n'
+    'rest = [x for x in seen if x["minutes"] <= {limit}]\nprint([x["minutes"] for x in found])',
+    rest="the other {kind} calls",
+)
 _ALL_CALLS = every("found", "phone.list_calls()")
 _LONGEST_CALL = Find(
     "longest-call",
@@ -141,6 +150,13 @@ _SHORT_VOICEMAILS = Find(
     _short_voicemails,
     many=True,
     keep="those whose `seconds` are below {limit}",
+)
+_SHORT_AND_LONG = replace(
+    _SHORT_VOICEMAILS,
+    name="short-and-long-voicemails",
+    look='seen = phone.list_voicemails(page_size=20)\nfound = [x for x in seen if x["seconds"] < {limit}]\n'
+    'rest = [x for x in seen if x["seconds"] >= {limit}]',
+    rest="the other voicemails",
 )
 _LONGEST_VOICEMAIL = Find(
     "longest-voicemail",
@@ -222,10 +238,12 @@ _TALKED = Ask(
 
 DRILLS = [
     *drills([_LONG_CALLS], [phone.DELETE_CALL, _TALKED]),
+    *drills([_LONG_AND_SHORT], [(phone.DELETE_CALL, replace(phone.COUNT, rest=True))]),
     *drills([_LONGEST_CALL], [phone.TEXT_BACK]),
     *drills([_OLD_CALLS], [(phone.COUNT, phone.DELETE_CALL)]),
     *drills([_CALLS_WITH], [phone.COUNT]),
     *drills([_SHORT_VOICEMAILS], [phone.DELETE_VOICEMAIL]),
+    *drills([_SHORT_AND_LONG], [(phone.DELETE_VOICEMAIL, replace(phone.TEXT_BACK, rest=True))]),
     *drills([_LONGEST_VOICEMAIL], [phone.SAID]),
     *drills([_UNREAD], [phone.COUNT]),
     *drills([_SENT_BEFORE], [_DELETE_ALL]),

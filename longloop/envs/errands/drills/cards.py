@@ -96,16 +96,10 @@ _COUNT = Ask(
     ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
     "count {them}",
 )
-_NAME = Ask(
-    "name",
-    ("What is the name of {it}?", "Tell me the name of {it}.", "I want to know the name of {it}."),
-    "tell the name of {them}",
-)
-
 DRILLS = [
     *drills([_OLDER], [contacts.NOTE, _COUNT]),
     *drills([_NEIGHBOURS], [contacts.TEXT]),
     *drills([_EITHER], [contacts.TEXT, contacts.REQUEST]),
-    *drills([_OLDEST_KIN], [contacts.CALL, _NAME]),
+    *drills([_OLDEST_KIN], [contacts.CALL]),
     *drills([_YOUNGEST], [contacts.MAIL]),
 ]

@@ -169,7 +169,7 @@ _TOGETHER = Ask(
 )
 
 DRILLS = [
-    *drills([_LONG], [calendar.REMARK, _COUNT]),
+    *drills([_LONG], [calendar.REMARK]),
     *drills([_BEFORE], [calendar.RENAME]),
     *drills([_AFTER], [calendar.INVITE]),
     *drills([_LONGEST], [calendar.START]),

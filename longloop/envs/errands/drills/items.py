@@ -1,5 +1,7 @@
 """Drills in which to-do items and lists are chosen by a condition."""
 
+from dataclasses import replace
+
 from longloop.envs.errands.drill import Act, Find, Rows, Slots, day, drills, pick, row
 from longloop.envs.errands.drills import todo
 from longloop.envs.errands.scenario import every
@@ -20,7 +22,7 @@ def _items(w: World) -> tuple[str, Rows]:
 def _before(w: World) -> tuple[Slots, Rows]:
     place, items = _items(w)
     end = day(w, [item["due"] for item in items if item["due"]])
-    return {"where": place, "day": end}, [item for item in items if item["due"] and item["due"] < end]
+    return {"where": place, "day": end}, [item | {"rest": not item["due"] or item["due"] > end} for item in items]
 
 
 def _after(w: World) -> tuple[Slots, Rows]:
@@ -89,6 +91,14 @@ _BEFORE = Find(
     _before,
     many=True,
     keep="those that have a `due` and whose `due` is before {day}",
+)
+_BEFORE_AND_AFTER = replace(
+    _BEFORE,
+    name="items-due-before-and-others",
+    look=todo.PICK + 'seen = todo.list_items(list_id=lists[0]["id"], page_size=20)\n'
+    'found = [x for x in seen if x["due"] and x["due"] < "{day}"]\n'
+    'rest = [x for x in seen if not x["due"] or x["due"] >= "{day}"]',
+    rest="the other open items of that list",
 )
 _AFTER = Find(
     "items-due-after",
@@ -173,7 +183,8 @@ _CHECK = Act(
 )
 
 DRILLS = [
-    *drills([_BEFORE], [todo.COMPLETE, todo.COUNT]),
+    *drills([_BEFORE], [todo.COMPLETE]),
+    *drills([_BEFORE_AND_AFTER], [(todo.COMPLETE, replace(todo.NOTE, rest=True))]),
     *drills([_AFTER], [todo.CLEAR]),
     *drills([_UNDATED], [todo.DELETE]),
     *drills([_URGENT], [todo.NOTE]),

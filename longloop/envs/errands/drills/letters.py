@@ -1,5 +1,7 @@
 """Drills in which mails are chosen by a condition."""
 
+from dataclasses import replace
+
 from longloop.envs.errands.apps.mail import deliver
 from longloop.envs.errands.drill import Find, Rows, Slots, day, drills
 from longloop.envs.errands.drills import mail
@@ -65,7 +67,7 @@ def _since(w: World) -> tuple[Slots, Rows]:
         _from(w, shop, f"news@{shop.replace(' ', '').lower()}.com", days)
     mails = [one for one in _mails(w) if one["sender"] == shop]
     start = day(w, [one["time"] for one in mails])
-    return {"shop": shop, "day": start}, [one for one in mails if one["time"] > start]
+    return {"shop": shop, "day": start}, [one | {"rest": one["time"] < start} for one in mails]
 
 
 def _oldest(w: World) -> tuple[Slots, Rows]:
@@ -147,6 +149,13 @@ _SINCE = Find(
     many=True,
     keep="those whose `time` is after {day}",
 )
+_SINCE_AND_BEFORE = replace(
+    _SINCE,
+    name="shop-mails-after-and-before",
+    look='seen = mail.search(sender="{shop}", page_size=20)\nfound = [x for x in seen if x["time"][:10] > "{day}"]\n'
+    'rest = [x for x in seen if x["time"][:10] <= "{day}"]\nprint([x["time"] for x in found])',
+    rest="the other mails from {shop}",
+)
 _OLDEST = Find(
     "oldest-mail",
     ("the oldest mail in my inbox", "the mail that has been in my inbox for longest"),
@@ -178,6 +187,7 @@ DRILLS = [
     *drills([_IN_TWO], [mail.DELETE]),
     *drills([_SENT_BEFORE], [mail.DELETE]),
     *drills([_SINCE], [mail.COUNTS]),
+    *drills([_SINCE_AND_BEFORE], [(mail.ARCHIVE, replace(mail.DELETE, rest=True))]),
     *drills([_OLDEST], [mail.SENDER]),
     *drills([_FIRST_OF], [mail.BODY]),
     *drills([_STARRED_READ], [(mail.COUNTS, mail.DELETE)]),

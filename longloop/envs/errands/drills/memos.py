@@ -1,5 +1,7 @@
 """Drills in which notes are chosen by a condition."""
 
+from dataclasses import replace
+
 from longloop.envs.errands.drill import Find, Rows, Slots, day, drills, row
 from longloop.envs.errands.drills import notes
 from longloop.envs.errands.scenario import every
@@ -33,7 +35,7 @@ def _old(w: World) -> tuple[Slots, Rows]:
 def _new(w: World) -> tuple[Slots, Rows]:
     topic, notes = _with_topic(w)
     start = day(w, [note["created"] for note in notes])
-    return {"topic": topic, "day": start}, [note for note in notes if note["created"] > start]
+    return {"topic": topic, "day": start}, [note | {"rest": note["created"] < start} for note in notes]
 
 
 def _pinned(w: World) -> tuple[Slots, Rows]:
@@ -84,6 +86,13 @@ _NEW = Find(
     many=True,
     keep="those whose `created` is after {day}",
 )
+_NEW_AND_OLD = replace(
+    _NEW,
+    name="tagged-notes-after-and-before",
+    look='seen = notes.search(tag="{topic}", page_size=20)\nfound = [x for x in seen if x["created"][:10] > "{day}"]\n'
+    'rest = [x for x in seen if x["created"][:10] <= "{day}"]',
+    rest="the other notes with that tag",
+)
 _PINNED_ALL = Find(
     "pinned-notes",
     ("all pinned notes", "every note of mine that is pinned"),
@@ -116,10 +125,11 @@ _OLDEST_PINNED = Find(
 )
 
 DRILLS = [
-    *drills([_OLD], [notes.DELETE, notes.COUNT]),
+    *drills([_OLD], [notes.DELETE]),
     *drills([_NEW], [notes.TAG]),
+    *drills([_NEW_AND_OLD], [(notes.TAG, replace(notes.DELETE, rest=True))]),
     *drills([_PINNED_ALL], [notes.UNPIN]),
     *drills([_LOOSE], [notes.PIN]),
-    *drills([_OLDEST], [notes.BODY, notes.RENAME]),
+    *drills([_OLDEST], [notes.BODY]),
     *drills([_OLDEST_PINNED], [notes.TITLE]),
 ]

@@ -79,7 +79,7 @@ _REWRITE = Act(
     key="note_id",
     given=pick(body=("done with it", "start again", "wait for spring", "nothing yet", "to be decided")),
 )
-RENAME = Act(
+_RENAME = Act(
     "notes.rename",
     (
         "Rename {it} to '{title}'.",
@@ -176,17 +176,17 @@ TITLE = Ask(
     ("What is the title of {it}?", "What is {it} called?", "Tell me the title of {it}."),
     "tell the title of {them}",
 )
-COUNT = Ask(
+_COUNT = Ask(
     "how many",
     ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
     "count {them}",
 )
 
 DRILLS = [
-    *drills([_NOTE], [_REWRITE, RENAME, TAG, _UNTAG, PIN, _REPLACE, DELETE, BODY, _CREATED]),
+    *drills([_NOTE], [_REWRITE, _RENAME, TAG, _UNTAG, PIN, _REPLACE, DELETE, BODY, _CREATED]),
     *drills([_PINNED], [UNPIN]),
-    *drills([_TAGGED], [_APPEND, RENAME, DELETE, TITLE, BODY]),
-    *drills([_ALL], [PIN, TAG, _APPEND, DELETE, COUNT]),
-    *drills([_NOTE], [(RENAME, PIN), (BODY, DELETE), (_REPLACE, TAG)]),
+    *drills([_TAGGED], [_APPEND, _RENAME, DELETE, TITLE, BODY]),
+    *drills([_ALL], [PIN, TAG, _APPEND, DELETE, _COUNT]),
+    *drills([_NOTE], [(_RENAME, PIN), (BODY, DELETE), (_REPLACE, TAG)]),
     *drills([NOTHING], [_CREATE]),
 ]

@@ -1,5 +1,7 @@
 """Drills in which products, orders and vouchers of the shop are chosen by a condition."""
 
+from dataclasses import replace
+
 from longloop.envs.errands.drill import Act, Ask, Find, Rows, Slots, day, drills, limit, row
 from longloop.envs.errands.drills import shop
 from longloop.envs.errands.scenario import every
@@ -20,7 +22,7 @@ def _lines(w: World) -> Rows:
 def _cheap_lines(w: World) -> tuple[Slots, Rows]:
     lines = _lines(w)
     most = limit(w, [line["price"] for line in lines])
-    return {"limit": most}, [line for line in lines if line["price"] < most]
+    return {"limit": most}, [line | {"rest": line["price"] > most} for line in lines]
 
 
 def _many_lines(w: World) -> tuple[Slots, Rows]:
@@ -98,6 +100,13 @@ _CHEAP_LINES = Find(
     _cheap_lines,
     many=True,
     keep="those whose `price` is below {limit}",
+)
+_CHEAP_AND_DEAR = replace(
+    _CHEAP_LINES,
+    name="cheap-and-dear-in-cart",
+    look='seen = shop.show_cart()["items"]\nfound = [x for x in seen if x["price"] < {limit}]\n'
+    'rest = [x for x in seen if x["price"] >= {limit}]',
+    rest="the other products in the cart",
 )
 _MANY_LINES = Find(
     "things-often-in-cart",
@@ -218,6 +227,7 @@ _SPENT = Ask(
 
 DRILLS = [
     *drills([_CHEAP_LINES], [_TAKE_OUT, (_COUNT, _TAKE_OUT)]),
+    *drills([_CHEAP_AND_DEAR], [(_TAKE_OUT, replace(_ONLY_ONE, rest=True)), (_TAKE_OUT, replace(_COUNT, rest=True))]),
     *drills([_MANY_LINES], [_ONLY_ONE]),
     *drills([_IN_PRICE], [_ONE_EACH, _COUNT]),
     *drills([_IN_STOCK], [_COUNT]),
