@@ -79,8 +79,8 @@ def _sent_before(w: World) -> tuple[Slots, Rows]:
 def _conversations(w: World) -> Rows:
     """By the number of messages, with more unread ones with one number than with any other."""
     number = w.rng.choice(_texts(w))["number"]
-    for hours in range(w.rng.randrange(6, 9)):
-        more = {"incoming": 1, "text": w.rng.choice(phone.WORDS), "time": w.ago(hours=hours + 1), "read": 0}
+    for days in w.rng.sample(range(20, 50), w.rng.randrange(6, 9)):
+        more = {"incoming": 1, "text": w.rng.choice(phone.WORDS), "time": w.ago(days), "read": 0}
         w.add("phone_messages", owner=w.owner.id, number=number, **more)
     counted = "SELECT number, count(*) AS messages, sum(NOT read) AS unread FROM phone_messages WHERE owner = ?"
     return w.all(f"{counted} GROUP BY number ORDER BY messages", w.owner.id)

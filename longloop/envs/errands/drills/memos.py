@@ -128,8 +128,8 @@ DRILLS = [
     *drills([_OLD], [notes.DELETE]),
     *drills([_NEW], [notes.TAG]),
     *drills([_NEW_AND_OLD], [(notes.TAG, replace(notes.DELETE, rest=True))]),
-    *drills([_PINNED_ALL], [notes.UNPIN]),
-    *drills([_LOOSE], [notes.PIN]),
+    *drills([_PINNED_ALL], [notes.COUNT]),
+    *drills([_LOOSE], [notes.DELETE]),
     *drills([_OLDEST], [notes.BODY]),
     *drills([_OLDEST_PINNED], [notes.TITLE]),
 ]

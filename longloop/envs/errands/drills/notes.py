@@ -109,13 +109,13 @@ _UNTAG = Act(
     key="note_id",
     given=_with_tag,
 )
-PIN = Act(
+_PIN = Act(
     "notes.pin",
     ("Pin {it}.", "I want {it} pinned.", "Keep {it} at the top: pin {them}."),
     "pin {them}",
     key="note_id",
 )
-UNPIN = Act(
+_UNPIN = Act(
     "notes.pin",
     ("Unpin {it}.", "I do not want {it} pinned any more.", "Take the pin off {it}."),
     "unpin {them}",
@@ -176,17 +176,17 @@ TITLE = Ask(
     ("What is the title of {it}?", "What is {it} called?", "Tell me the title of {it}."),
     "tell the title of {them}",
 )
-_COUNT = Ask(
+COUNT = Ask(
     "how many",
     ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
     "count {them}",
 )
 
 DRILLS = [
-    *drills([_NOTE], [_REWRITE, _RENAME, TAG, _UNTAG, PIN, _REPLACE, DELETE, BODY, _CREATED]),
-    *drills([_PINNED], [UNPIN]),
+    *drills([_NOTE], [_REWRITE, _RENAME, TAG, _UNTAG, _PIN, _REPLACE, DELETE, BODY, _CREATED]),
+    *drills([_PINNED], [_UNPIN]),
     *drills([_TAGGED], [_APPEND, _RENAME, DELETE, TITLE, BODY]),
-    *drills([_ALL], [PIN, TAG, _APPEND, DELETE, _COUNT]),
-    *drills([_NOTE], [(_RENAME, PIN), (BODY, DELETE), (_REPLACE, TAG)]),
+    *drills([_ALL], [_PIN, TAG, _APPEND, DELETE, COUNT]),
+    *drills([_NOTE], [(_RENAME, _PIN), (BODY, DELETE), (_REPLACE, TAG)]),
     *drills([NOTHING], [_CREATE]),
 ]

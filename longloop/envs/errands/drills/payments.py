@@ -37,7 +37,7 @@ def _noted(w: World) -> tuple[Slots, Rows]:
 
 def _smallest(w: World) -> tuple[Slots, Rows]:
     person, cents = w.rng.choice(w.others(*wallet.CIRCLES)), w.rng.randrange(105, 290, 5)
-    transfer(w, w.owner.id, person.id, cents, w.rng.choice(wallet.THINGS), w.ago(hours=w.rng.randrange(1, 20)))
+    transfer(w, w.owner.id, person.id, cents, w.rng.choice(wallet.THINGS), w.ago(w.rng.randrange(3, 100)))
     return {}, [min(_sent(w), key=lambda one: one["amount"])]
 
 

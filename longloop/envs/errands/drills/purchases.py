@@ -14,7 +14,7 @@ def _lines(w: World) -> Rows:
     products = [one["id"] for one in w.all("SELECT id FROM shop_products ORDER BY id")]
     ids = []
     for place, product in enumerate(w.rng.sample(products, w.rng.randrange(6, 10))):
-        quantity = (1, 5)[place] if place < 2 else w.rng.randrange(1, 6)
+        quantity = (1, 2, 5)[place] if place < 3 else w.rng.randrange(1, 6)
         ids.append(w.add("shop_cart", owner=w.owner.id, product=product, quantity=quantity))
     return [row(w, "shop_cart_lines", id) for id in ids]
 
@@ -26,7 +26,7 @@ def _cheap_lines(w: World) -> tuple[Slots, Rows]:
 
 
 def _many_lines(w: World) -> tuple[Slots, Rows]:
-    lines, least = _lines(w), w.rng.randrange(1, 5)
+    lines, least = _lines(w), w.rng.randrange(2, 5)
     return {"limit": least}, [line for line in lines if line["quantity"] > least]
 
 
