@@ -1,7 +1,9 @@
 """The practice split: drills are as sound as scenarios, and none of them is a rehearsal of a test."""
 
 import asyncio
+import dataclasses
 import hashlib
+import re
 import string
 from typing import Any
 
@@ -10,16 +12,17 @@ import pytest
 from longloop.envs.errands.api import Api
 from longloop.envs.errands.apps import find
 from longloop.envs.errands.audit import audit
-from longloop.envs.errands.drill import Act, Ask, Find, drills, pick
+from longloop.envs.errands.drill import Act, Ask, Drill, Find, day, drills, limit, pick
 from longloop.envs.errands.drills import DRILLS
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.scenario import by_name, expert, setting
+from longloop.envs.errands.env import Errands, Expert
+from longloop.envs.errands.scenario import Turns, by_name, expert, setting
 from longloop.envs.errands.scenarios import SCENARIOS
 from longloop.envs.errands.world import World
 from longloop.envs.play import Played, play
 from longloop.types import Task
 
 NAMES = [kind.name() for kind in DRILLS]
+CHOOSING = [kind for kind in DRILLS if kind.find.keep]
 MEASURED = [kind for kind in SCENARIOS if kind.split != "train"]
 TRAINED = {api for kind in SCENARIOS if kind.split == "train" for api in kind.apis}
 
@@ -155,3 +158,71 @@ def test_a_drill_is_put_together_from_a_find_and_a_wish() -> None:
         'print(apis.notes.rename(note_id=found[0]["id"], title="A", access_token=notes))',
     ]
     assert turns[2][1] == "apis.owner.complete_task(answer=answer)"
+
+
+def test_many_drills_choose_by_a_condition_in_every_app() -> None:
+    assert len(CHOOSING) >= 50
+    assert {app for kind in CHOOSING for app in kind.apps()} == {app for kind in DRILLS for app in kind.apps()}
+
+
+@pytest.mark.parametrize("kind", CHOOSING, ids=[kind.name() for kind in CHOOSING])
+def test_who_does_not_look_at_the_condition_fails(kind: type[Drill]) -> None:
+    """Taken is all that was looked at, or the first of it."""
+    condition = re.compile(r"^found (?:= \[x for x in (\w+) if .*\]|= \[m(?:ax|in)\(.*\)\]|\+= .*)$", re.MULTILINE)
+    others = re.compile(r"^rest = .*$", re.MULTILINE)
+
+    def careless(turns: Turns) -> Turns:
+        for thought, code in turns:
+            all_of_it = condition.sub(lambda match: f"found = {match[1] or 'found'}", code)
+            yield thought, others.sub("rest = []", all_of_it)
+
+    succeeded = []
+    for seed in range(5):
+        task = Task(f"{kind.name()}/{seed}", "tests", {"scenario": kind.name(), "world": f"tests/{seed}"}, kind.name())
+        goal = setting(kind.name(), f"tests/{seed}").goal
+        player = Expert(careless(expert(kind.name(), goal.slots)), goal.start.disguise)
+        succeeded.append(asyncio.run(play(Errands(), task, player)).outcome.success)
+    assert not (any if kind.find.many else all)(succeeded)
+
+
+def test_a_condition_parts_what_there_is() -> None:
+    w = World.make("tests/parts")
+    assert {limit(w, [2.5, 11.99, 3.0]) for _ in range(50)} == {5, 10}
+    assert {limit(w, [6, 9, 8]) for _ in range(50)} == {7}
+    moments = [f"{w.day(-3)} 10:00", f"{w.day(2)} 09:00", f"{w.day(0)} 12:00"]
+    assert {day(w, moments) for _ in range(50)} == {w.day(-2), w.day(-1), w.day(1)}
+
+
+def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
+    things = Find(
+        "memos",
+        ("all memos above {limit}",),
+        'seen = notes.search()\nfound = [x for x in seen if x["id"] > {limit}]\n'
+        'rest = [x for x in seen if x["id"] <= {limit}]',
+        lambda w: ({"limit": 5}, [{"id": 7, "rest": False}, {"id": 3, "rest": True}, {"id": 4, "rest": True}]),
+        many=True,
+        keep="those whose `id` is above {limit}",
+        rest="the other memos",
+    )
+    pin = Act("notes.pin", ("Pin {it}.",), "pin {them}", "note_id")
+    delete = Act("notes.delete", ("Delete {it}.",), "delete {them}", "note_id", rest=True)
+    count = Ask("how many", ("Count {it}.",), "count {them}")
+    act, ask = drills([things], [(pin, delete), (pin, dataclasses.replace(count, rest=True))])
+    assert (act.name(), ask.name()) == ("pin-and-delete-rest-memos", "pin-and-how-many-rest-memos")
+    assert act.phrasings == ("Pin all memos above {limit}. After that, delete the other memos.",)
+    look, do, _ = act().solve(limit=5)
+    assert look[0] == "I look for all memos above 5. I keep those whose `id` is above 5; `rest` is the other memos."
+    assert [line for line in do[1].splitlines() if line.startswith("for")] == ["for x in found:", "for x in rest:"]
+    *_, done = ask().solve(limit=5)
+    assert done == ("I answer with how many are left over.", "apis.owner.complete_task(answer=len(rest))")
+    w = World.make("tests/rest")
+    ids = [w.add("notes", owner=w.owner.id, title="Memo", body="", created=w.ago(1)) for _ in range(3)]
+    rows = [{"id": id, "rest": id != ids[0]} for id in ids]
+    parted = dataclasses.replace(things, put=lambda w: ({"limit": 5}, rows))
+    act, ask = drills([parted], [(pin, delete), (pin, dataclasses.replace(count, rest=True))])
+    assert [(api, arguments["note_id"]) for api, arguments in act().prepare(w).steps] == [
+        ("notes.pin", ids[0]),
+        ("notes.delete", ids[1]),
+        ("notes.delete", ids[2]),
+    ]
+    assert ask().prepare(w).answer == 2

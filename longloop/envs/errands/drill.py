@@ -8,8 +8,9 @@ parameters; what the agent and the expert say in their place is up to disguise.p
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,6 +42,10 @@ class Find:
     """Whether every row counts, and not just the first."""
     person: bool = False
     """Whether `it` is someone."""
+    keep: str = ""
+    """What `look` keeps of all that it sees, as in "I keep ...", with slots and with fields `so`."""
+    rest: str = ""
+    """What the others are called, if `look` leaves them in `rest`; `put` gives their rows a true `rest`."""
 
     @property
     def pronoun(self) -> str:
@@ -72,6 +77,8 @@ class Act:
     """Of the kinds of errand with it; what the API is called if not given."""
     listed: bool = False
     """Whether the API takes a list of things; it gets one."""
+    rest: bool = False
+    """Whether it is for those that are left over, and not for those that were found."""
 
     @property
     def apis(self) -> list[str]:
@@ -92,10 +99,13 @@ class Act:
         which = f'{"x" if many else "found[0]"}["{self.field}"]'
         key = {self.key: f"[{which}]" if self.listed else which} if self.key else {}
         call = _call(self.api, key | arguments)
-        needs = [f"`{self.key}` is the {self.field} of what I found"] if key else []
+        needs = (
+            [f"`{self.key}` is the {self.field} of what {'is left over' if self.rest else 'I found'}"] if key else []
+        )
         needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
         thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
-        return thought, f"for x in found:\n    {call}\nprint(len(found))" if many else f"print({call})"
+        rows = "rest" if self.rest else "found"
+        return thought, f"for x in {rows}:\n    {call}\nprint(len({rows}))" if many else f"print({call})"
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,8 @@ class Ask:
     key: str = ""
     """The parameter of that API that says which thing."""
     name: str = ""
+    rest: bool = False
+    """Whether it is about how many are left over, and not about those that were found."""
 
     @property
     def apis(self) -> list[str]:
@@ -126,7 +138,8 @@ class Ask:
 
     @property
     def said(self) -> str:
-        return "how many there are" if self.field == "how many" else f"the {self.field}"
+        many = "how many are left over" if self.rest else "how many there are"
+        return many if self.field == "how many" else f"the {self.field}"
 
     @property
     def answer(self) -> str:
@@ -134,7 +147,7 @@ class Ask:
         if self.show:
             return "answer"
         if self.field == "how many":
-            return "len(found)"
+            return "len(rest)" if self.rest else "len(found)"
         if self.field.startswith("sum of "):
             return f'round(sum([x["{self.field[7:]}"] for x in found]), 2)'
         return f'found[0]["{self.field}"]'
@@ -168,10 +181,10 @@ class Drill(Scenario):
         slots, rows = self.find.put(w)
         rows = rows if self.find.many else rows[:1]
         for wish in self.wishes:
-            slots |= wish.given(w, rows) if isinstance(wish, Act) else {}
+            slots |= wish.given(w, _meant(wish, rows)) if isinstance(wish, Act) else {}
         goal = Goal(w, **slots)
         for wish in self.wishes:
-            wish.done(goal, rows)
+            wish.done(goal, _meant(wish, rows))
         return goal
 
     def survey(self, app: str, slots: Slots) -> str:
@@ -193,7 +206,9 @@ class Drill(Scenario):
         if self.find.look:
             look = _expanded(self.find.look.format(**slots))
             shown = "" if "print(" in look else "\nprint(found)"
-            yield f"I look for {self.find.it[0].format(**slots)}.", f"{enter}\n{look}{shown}".strip()
+            keep = f" I keep {self.find.keep}{f'; `rest` is {self.find.rest}' if self.find.rest else ''}."
+            keep = keep.format(**slots) if self.find.keep else ""
+            yield f"I look for {self.find.it[0].format(**slots)}.{keep}", f"{enter}\n{look}{shown}".strip()
             enter = ""
         turns = [turn for wish in self.wishes if (turn := wish.turn(slots, self.find.many))]
         if turns:
@@ -209,27 +224,28 @@ class Drill(Scenario):
         first, *more = self.wishes
         aims = [
             first.aim.replace("{them}", self.find.it[0]),
-            *(wish.aim.replace("{them}", self.find.pronoun) for wish in more),
+            *(_aimed(wish, self.find) for wish in more),
         ]
         return ", then ".join(aims).format(**slots)
 
 
-def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Act]]) -> list[type[Drill]]:
+def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Wish]]) -> list[type[Drill]]:
     """A kind of errand for every way to find a thing and every wish, or two wishes one after the other."""
     return [_drill(thing, wish if isinstance(wish, tuple) else (wish,)) for thing in finds for wish in wishes]
 
 
 def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
     names = [wish.name or (wish.api.partition(".")[2] if isinstance(wish, Act) else wish.field) for wish in wishes]
+    names = [f"{name}-rest" if wish.rest else name for name, wish in zip(names, wishes, strict=True)]
     called = re.sub(r"[ _]", "-", "-and-".join(names) + (f"-{thing.name}" if thing.name else ""))
-    said = [_joined(wording, [wish.aim for wish in wishes[1:]]) for wording in wishes[0].wordings]
+    said = [_joined(wording, [_aimed(wish, thing) for wish in wishes[1:]]) for wording in wishes[0].wordings]
     apis = [*thing.apis, *(api for wish in wishes for api in wish.apis)]
     members = {
         "__doc__": f"{wishes[0].aim.replace('{them}', thing.it[0]).capitalize()}.",
         "called": called,
         "find": thing,
         "wishes": wishes,
-        "difficulty": 1 if len(wishes) == 1 and not thing.many else 2,
+        "difficulty": 1 if len(wishes) == 1 and not thing.many and not thing.keep else 2,
         "apis": tuple(dict.fromkeys(apis)),
         "phrasings": tuple(
             dict.fromkeys(
@@ -245,11 +261,33 @@ def pick(**choices: Sequence[Any]) -> Callable[[World, Rows], Slots]:
     return lambda w, rows: {name: w.rng.choice(options) for name, options in choices.items()}
 
 
+def limit(w: World, values: Collection[float]) -> int:
+    """A number with some of the values above it and some below, and none at it; a round one if there is any."""
+    between = [n for n in range(int(min(values)) + 1, math.ceil(max(values))) if n not in values]
+    return w.rng.choice([n for n in between if n % 5 == 0] or between)
+
+
+def day(w: World, moments: Collection[str]) -> str:
+    """A day with some of the moments before it and some after it, and none on it."""
+    days = {moment[:10] for moment in moments}
+    around = (w.day(offset) for offset in range(-200, 100))
+    return w.rng.choice([one for one in around if min(days) < one < max(days) and one not in days])
+
+
 def row(w: World, table: str, id: int) -> dict[str, Any]:
     """A row with its columns as the APIs call them: money not in cents."""
     found = w.one(f"SELECT * FROM {table} WHERE id = ?", id)
     assert found is not None
     return found | {name[:-6]: value / 100 for name, value in found.items() if name.endswith("_cents")}
+
+
+def _meant(wish: Wish, rows: Rows) -> Rows:
+    return [one for one in rows if one.get("rest", False) == wish.rest]
+
+
+def _aimed(wish: Wish, thing: Find) -> str:
+    """The aim of a wish that is not the first."""
+    return wish.aim.replace("{them}", thing.rest if wish.rest else thing.pronoun)
 
 
 def _joined(wording: str, aims: list[str]) -> str:

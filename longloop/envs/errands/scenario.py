@@ -122,9 +122,8 @@ def log_in(*apps: str) -> str:
 
 def every(rows: str, call: str) -> str:
     """Code that puts the rows of all pages of a call into a variable."""
-    return (
-        f"{rows}, page = [], 0\nwhile part := {call[:-1]}, page=page, page_size=20):\n    {rows} += part\n    page += 1"
-    )
+    start = call[:-1] if call.endswith("()") else f"{call[:-1]}, "
+    return f"{rows}, page = [], 0\nwhile part := {start}page=page, page_size=20):\n    {rows} += part\n    page += 1"
 
 
 @functools.cache

@@ -1,7 +1,25 @@
-"""The drills of the practice split."""
+"""The drills of the practice split: for each app things that have a name, and things chosen by a condition."""
 
 from longloop.envs.errands.drill import Drill
-from longloop.envs.errands.drills import calendar, contacts, mail, notes, phone, shop, todo, wallet
+from longloop.envs.errands.drills import (
+    calendar,
+    calls,
+    cards,
+    contacts,
+    events,
+    items,
+    letters,
+    mail,
+    memos,
+    notes,
+    payments,
+    phone,
+    purchases,
+    shop,
+    todo,
+    wallet,
+)
 
-_MODULES = (contacts, mail, phone, calendar, notes, todo, wallet, shop)
-DRILLS: list[type[Drill]] = [kind for module in _MODULES for kind in module.DRILLS]
+_NAMED = (contacts, mail, phone, calendar, notes, todo, wallet, shop)
+_CHOSEN = (cards, letters, calls, events, memos, items, payments, purchases)
+DRILLS: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]

@@ -3,7 +3,7 @@
 from longloop.envs.errands.drill import NOTHING, Act, Ask, Find, Rows, Slots, drills, pick, row
 from longloop.envs.errands.world import World
 
-_TITLES = (
+TITLES = (
     "Beekeeping",
     "Chess final",
     "Cheese tasting",
@@ -13,24 +13,24 @@ _TITLES = (
     "Street fair",
     "Yard sale",
 )
-_PLACES = ("Old Mill", "Pier 3", "Room 9", "North Gate", "Blue Hall", "Forest Inn")
-_REMARKS = ("bring cash", "wear boots", "ask for Kim", "second floor", "no parking", "tickets are paid")
+PLACES = ("Old Mill", "Pier 3", "Room 9", "North Gate", "Blue Hall", "Forest Inn")
+REMARKS = ("bring cash", "wear boots", "ask for Kim", "second floor", "no parking", "tickets are paid")
 
 
 def _add(w: World, title: str, start: str) -> int:
-    more = {"place": w.rng.choice(_PLACES), "note": w.rng.choice(_REMARKS), "minutes": w.rng.choice((20, 35, 40, 50))}
+    more = {"place": w.rng.choice(PLACES), "note": w.rng.choice(REMARKS), "minutes": w.rng.choice((20, 35, 40, 50))}
     return w.add("calendar_events", owner=w.owner.id, title=title, start=start, **more)
 
 
 def _titled(w: World) -> tuple[Slots, Rows]:
-    titles = w.rng.sample(_TITLES, 2)
+    titles = w.rng.sample(TITLES, 2)
     ids = [_add(w, title, f"{w.day(w.rng.randrange(1, 25))} 12:{w.rng.randrange(46, 59)}") for title in titles]
     return {"event": titles[0]}, [row(w, "calendar_shown", ids[0])]
 
 
 def _next(w: World) -> tuple[Slots, Rows]:
     """An event to come, of which there was one before and will be another."""
-    title, days = w.rng.choice(_TITLES), w.rng.randrange(1, 7)
+    title, days = w.rng.choice(TITLES), w.rng.randrange(1, 7)
     starts = [f"{w.day(day)} 12:{w.rng.randrange(46, 59)}" for day in (days, -days, days + 7)]
     ids = [_add(w, title, start) for start in starts]
     return {"event": title}, [row(w, "calendar_shown", ids[0])]
@@ -39,7 +39,7 @@ def _next(w: World) -> tuple[Slots, Rows]:
 def _with(w: World) -> tuple[Slots, Rows]:
     """An event this evening, so the next one with anybody."""
     person = w.rng.choice(w.others("friends", "colleagues", "family", "flatmates"))
-    id = _add(w, w.rng.choice(_TITLES), f"{w.today} {w.rng.randrange(20, 23)}:{w.rng.randrange(10, 20)}")
+    id = _add(w, w.rng.choice(TITLES), f"{w.today} {w.rng.randrange(20, 23)}:{w.rng.randrange(10, 20)}")
     w.add("calendar_guests", event_id=id, guest=person.id, answer="accepted")
     return {"who": person.name}, [row(w, "calendar_shown", id)]
 
@@ -70,7 +70,7 @@ def _free_time(w: World) -> Slots:
 
 
 def _new_event(w: World, rows: Rows) -> Slots:
-    return {"title": w.rng.choice(_TITLES), "minutes": w.rng.choice((25, 50, 80, 100)), **_free_time(w)}
+    return {"title": w.rng.choice(TITLES), "minutes": w.rng.choice((25, 50, 80, 100)), **_free_time(w)}
 
 
 _EVENT = Find(
@@ -112,7 +112,7 @@ _REMINDERS = Find(
     many=True,
 )
 
-_RENAME = Act(
+RENAME = Act(
     "calendar.update",
     (
         "Rename {it} to '{title}'.",
@@ -149,7 +149,7 @@ _RELOCATE = Act(
     given=pick(place=("Harbour 7", "Tower Room", "Long Bridge", "Castle Yard")),
     name="relocate",
 )
-_REMARK = Act(
+REMARK = Act(
     "calendar.update",
     (
         "Write the note '{note}' into {it}.",
@@ -161,7 +161,7 @@ _REMARK = Act(
     given=pick(note=("buy flowers", "take the camera", "print the map", "eat before", "leave early")),
     name="remark",
 )
-_INVITE = Act(
+INVITE = Act(
     "calendar.invite",
     (
         "Invite {email} to {it}.",
@@ -184,7 +184,7 @@ _CREATE = Act(
     given=_new_event,
     name="create-event",
 )
-_REMOVE = Act(
+REMOVE = Act(
     "calendar.remove_reminder",
     ("Remove {it}.", "{it} can go: take {them} away.", "Delete {it}."),
     "remove {them}",
@@ -192,7 +192,7 @@ _REMOVE = Act(
     name="remove",
 )
 
-_START = Ask(
+START = Ask(
     "start",
     (
         "When does {it} start? Answer like 2026-01-31 15:00.",
@@ -216,7 +216,7 @@ _HOST = Ask(
     ("Who organises {it}?", "Tell me the name of the organiser of {it}.", "Whose event is {it}?"),
     "say who organises {them}",
 )
-_PLACE = Ask(
+PLACE = Ask(
     "place",
     ("Where does {it} take place?", "What is the place of {it}?", "Tell me the place of {it}."),
     "say where {them} takes place",
@@ -241,12 +241,12 @@ _BEFORE = Ask(
 )
 
 DRILLS = [
-    *drills([_EVENT], [_RENAME, _LENGTHEN, _RELOCATE, _INVITE, _MINUTES, _PLACE, _READ]),
-    *drills([_NEXT], [_REMARK, _LENGTHEN, _START, _PLACE]),
-    *drills([_MEETING], [_RENAME, _RELOCATE, _TITLE, _READ]),
-    *drills([_INVITATION], [_HOST, _PLACE]),
-    *drills([_REMINDER], [_REMOVE, _BEFORE]),
-    *drills([_REMINDERS], [_REMOVE]),
-    *drills([_EVENT], [(_RENAME, _INVITE), (_PLACE, _INVITE)]),
+    *drills([_EVENT], [RENAME, _LENGTHEN, _RELOCATE, INVITE, _MINUTES, PLACE, _READ]),
+    *drills([_NEXT], [REMARK, _LENGTHEN, START, PLACE]),
+    *drills([_MEETING], [RENAME, _RELOCATE, _TITLE, _READ]),
+    *drills([_INVITATION], [_HOST, PLACE]),
+    *drills([_REMINDER], [REMOVE, _BEFORE]),
+    *drills([_REMINDERS], [REMOVE]),
+    *drills([_EVENT], [(RENAME, INVITE), (PLACE, INVITE)]),
     *drills([NOTHING], [_CREATE]),
 ]

@@ -6,7 +6,7 @@ from longloop.envs.errands.world import World
 
 _NOTES = ("likes tulips", "plays the cello", "allergic to nuts", "has a van", "works at night", "collects stamps")
 _TEXTS = ("See you at six", "I am on the train", "Please call back", "The key is under the mat", "Good luck today")
-_KINS = ("friend", "colleague", "flatmate")
+KINS = ("friend", "colleague", "flatmate")
 
 
 def _card(w: World, person: Person) -> dict[str, object]:
@@ -28,7 +28,7 @@ def _kin(w: World) -> tuple[Slots, Rows]:
 
 
 def _kins(w: World) -> tuple[Slots, Rows]:
-    kin = w.rng.choice(_KINS)
+    kin = w.rng.choice(KINS)
     return {"kin": kin}, [_card(w, person) for person in w.others() if person.relation == kin]
 
 
@@ -131,7 +131,7 @@ _BIRTHDAY = Act(
     given=lambda w, rows: {"birthday": f"{w.rng.randrange(1960, 2000)}-{w.rng.randrange(1, 13):02}-28"},
     name="right-birthday",
 )
-_NOTE = Act(
+NOTE = Act(
     "contacts.set_note",
     (
         "Write '{note}' as the note about {it} in my contacts.",
@@ -165,14 +165,14 @@ _ADD = Act(
     given=_stranger,
     name="add-contact",
 )
-_CALL = Act(
+CALL = Act(
     "phone.start_call",
     ("Call {it}.", "Ring {it} on the phone.", "Start a call to {it}.", "Give {it} a call."),
     "call {them}",
     key="number",
     field="phone",
 )
-_TEXT = Act(
+TEXT = Act(
     "phone.send_message",
     ("Text {it} '{text}'.", "Send the text message '{text}' to {it}.", "Write {it} a text message: '{text}'."),
     "text '{text}' to {them}",
@@ -229,7 +229,7 @@ _DRAFT = Act(
     listed=True,
     given=pick(subject=("Holiday", "Our plan", "The bill", "Spring"), body=_TEXTS),
 )
-_MAIL = Act(
+MAIL = Act(
     "mail.send",
     (
         "Mail {it}: subject '{subject}', text '{body}'.",
@@ -256,7 +256,7 @@ _PAY = Act(
     given=_money,
     name="pay",
 )
-_REQUEST = Act(
+REQUEST = Act(
     "wallet.request",
     (
         "Ask {it} for {amount:.2f} in the wallet, with the note '{note}'.",
@@ -329,11 +329,11 @@ _REMARK = _told(
 )
 
 DRILLS = [
-    *drills([_NAMED, _KIN], [_PHONE, _BIRTHDAY, _DELETE, _CALL, _READ, _DRAFT, _BORN, _HOME]),
-    *drills([_NAMED], [_EMAIL, _UNBLOCK, _BEFRIEND, _MAILBOX, _RELATION, _REMARK, _MAIL]),
-    *drills([_KIN], [_NOTE, _FORGET, _UNFRIEND, _REQUEST, _TEXT, _PAY]),
-    *drills([_KINS_ALL], [_TEXT, _PAY, _BEFRIEND, _UNFRIEND, _NOTE, _DRAFT]),
-    *drills([_NAMED], [(_PHONE, _NOTE), (_PAY, _TEXT), (_BORN, _TEXT)]),
-    *drills([_KIN], [(_FORGET, _DELETE), (_MAIL, _CALL)]),
+    *drills([_NAMED, _KIN], [_PHONE, _BIRTHDAY, _DELETE, CALL, _READ, _DRAFT, _BORN, _HOME]),
+    *drills([_NAMED], [_EMAIL, _UNBLOCK, _BEFRIEND, _MAILBOX, _RELATION, _REMARK, MAIL]),
+    *drills([_KIN], [NOTE, _FORGET, _UNFRIEND, REQUEST, TEXT, _PAY]),
+    *drills([_KINS_ALL], [TEXT, _PAY, _BEFRIEND, _UNFRIEND, NOTE, _DRAFT]),
+    *drills([_NAMED], [(_PHONE, NOTE), (_PAY, TEXT), (_BORN, TEXT)]),
+    *drills([_KIN], [(_FORGET, _DELETE), (MAIL, CALL)]),
     *drills([NOTHING], [_ADD]),
 ]

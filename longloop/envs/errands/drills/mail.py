@@ -4,25 +4,25 @@ from longloop.envs.errands.apps.mail import deliver
 from longloop.envs.errands.drill import Act, Ask, Find, Rows, Slots, drills, pick, row
 from longloop.envs.errands.world import World
 
-_SUBJECTS = ("Rooftop party", "Lost umbrella", "Spare tickets", "Old bicycle", "Kite festival", "Moving boxes")
-_BODIES = ("Please tell me by Friday", "I found it at last", "There are two left", "Let us meet at noon", "It is yours")
-_SHOPS = ("Lamp Market", "Sky Travel", "Tea House", "Shoe Barn", "Garden Post", "Film Weekly")
+SUBJECTS = ("Rooftop party", "Lost umbrella", "Spare tickets", "Old bicycle", "Kite festival", "Moving boxes")
+BODIES = ("Please tell me by Friday", "I found it at last", "There are two left", "Let us meet at noon", "It is yours")
+SHOPS = ("Lamp Market", "Sky Travel", "Tea House", "Shoe Barn", "Garden Post", "Film Weekly")
 
 
 def _last(w: World) -> tuple[Slots, Rows]:
     """Two mails of someone, newer than all others in the inbox."""
-    person, subjects = w.rng.choice(w.others()), w.rng.sample(_SUBJECTS, 2)
+    person, subjects = w.rng.choice(w.others()), w.rng.sample(SUBJECTS, 2)
     for subject, hours in zip(subjects, (4, 2), strict=True):
-        last = deliver(w, person.name, person.email, subject, w.rng.choice(_BODIES), w.ago(hours=hours))
+        last = deliver(w, person.name, person.email, subject, w.rng.choice(BODIES), w.ago(hours=hours))
     return {"who": person.name}, [row(w, "mail_messages", last)]
 
 
 def _about(w: World, folder: str = "inbox") -> tuple[Slots, Rows]:
     """A mail with a subject that no other has, and two others."""
     ids = []
-    for subject in w.rng.sample(_SUBJECTS, 3):
+    for subject in w.rng.sample(SUBJECTS, 3):
         person = w.rng.choice(w.others())
-        ids.append(deliver(w, person.name, person.email, subject, w.rng.choice(_BODIES), w.ago(w.rng.randrange(1, 60))))
+        ids.append(deliver(w, person.name, person.email, subject, w.rng.choice(BODIES), w.ago(w.rng.randrange(1, 60))))
         w.run("UPDATE mail_messages SET folder = ?, read = 1 WHERE id = ?", folder, ids[-1])
     found = row(w, "mail_messages", ids[0])
     return {"about": found["subject"]}, [found]
@@ -30,7 +30,7 @@ def _about(w: World, folder: str = "inbox") -> tuple[Slots, Rows]:
 
 def _sent(w: World) -> tuple[Slots, Rows]:
     person, me = w.rng.choice(w.others()), w.owner
-    message = deliver(w, me.name, me.email, w.rng.choice(_SUBJECTS), w.rng.choice(_BODIES), w.ago(w.rng.randrange(60)))
+    message = deliver(w, me.name, me.email, w.rng.choice(SUBJECTS), w.rng.choice(BODIES), w.ago(w.rng.randrange(60)))
     w.run("UPDATE mail_messages SET folder = 'sent', read = 1, recipients = ? WHERE id = ?", person.email, message)
     found = row(w, "mail_messages", message)
     return {"about": found["subject"]}, [found]
@@ -55,7 +55,7 @@ def _labelled(w: World) -> tuple[Slots, Rows]:
 
 
 def _from_shop(w: World) -> tuple[Slots, Rows]:
-    shop, other = w.rng.sample(_SHOPS, 2)
+    shop, other = w.rng.sample(SHOPS, 2)
     ids = []
     for sender in [shop] * w.rng.randrange(2, 6) + [other] * 2:
         address = f"news@{sender.replace(' ', '').lower()}.com"
@@ -134,7 +134,7 @@ _REPLY = Act(
     key="message_id",
     given=pick(body=("Yes, gladly", "Sorry, I cannot", "Agreed", "Let me think", "Not this week", "I am in")),
 )
-_ARCHIVE = Act(
+ARCHIVE = Act(
     "mail.archive",
     (
         "Archive {it}.",
@@ -145,7 +145,7 @@ _ARCHIVE = Act(
     "archive {them}",
     key="message_id",
 )
-_DELETE = Act(
+DELETE = Act(
     "mail.delete",
     (
         "Delete {it}.",
@@ -192,12 +192,12 @@ _SUBJECT = Ask(
     ("What is the subject of {it}?", "Tell me the subject of {it}.", "Which subject does {it} have?"),
     "tell the subject of {them}",
 )
-_SENDER = Ask(
+SENDER = Ask(
     "sender",
     ("Who sent {it}?", "Tell me who wrote {it}.", "From whom is {it}? I want the name."),
     "say who sent {them}",
 )
-_BODY = Ask(
+BODY = Ask(
     "body",
     ("What does {it} say?", "Tell me the text of {it}.", "Read me {it}: what is written in it?"),
     "tell the text of {them}",
@@ -220,22 +220,22 @@ _RECIPIENTS = Ask(
     ("To which address did I send {it}?", "Who got {it}? Tell me the address.", "Tell me the recipients of {it}."),
     "tell who got {them}",
 )
-_COUNTS = Ask(
+COUNTS = Ask(
     "how many",
     ("I have several of them: count {it}.", "Count {it} and tell me the number.", "Please count {it} for me."),
     "count {them}",
 )
 
 DRILLS = [
-    *drills([_LAST], [_ARCHIVE, _DELETE, _SUBJECT, _BODY, _ADDRESS, _TIME]),
-    *drills([_ABOUT], [_REPLY, _ARCHIVE, _DELETE, _SENDER, _BODY]),
-    *drills([_ARCHIVED, _TRASHED], [_RESTORE, _SENDER]),
-    *drills([_SENT], [_RECIPIENTS, _DELETE, _ARCHIVE]),
-    *drills([_LABELLED], [_UNLABEL, _DELETE, _SENDER]),
-    *drills([_ALL_STARRED], [_ARCHIVE, _DELETE, _COUNTS]),
-    *drills([_ALL_LABELLED], [_UNLABEL, _ARCHIVE]),
-    *drills([_ALL_FROM], [_DELETE, _COUNTS]),
-    *drills([_LAST], [(_REPLY, _ARCHIVE), (_BODY, _DELETE)]),
-    *drills([_ABOUT], [(_REPLY, _DELETE), (_SENDER, _ARCHIVE)]),
+    *drills([_LAST], [ARCHIVE, DELETE, _SUBJECT, BODY, _ADDRESS, _TIME]),
+    *drills([_ABOUT], [_REPLY, ARCHIVE, DELETE, SENDER, BODY]),
+    *drills([_ARCHIVED, _TRASHED], [_RESTORE, SENDER]),
+    *drills([_SENT], [_RECIPIENTS, DELETE, ARCHIVE]),
+    *drills([_LABELLED], [_UNLABEL, DELETE, SENDER]),
+    *drills([_ALL_STARRED], [ARCHIVE, DELETE, COUNTS]),
+    *drills([_ALL_LABELLED], [_UNLABEL, ARCHIVE]),
+    *drills([_ALL_FROM], [DELETE, COUNTS]),
+    *drills([_LAST], [(_REPLY, ARCHIVE), (BODY, DELETE)]),
+    *drills([_ABOUT], [(_REPLY, DELETE), (SENDER, ARCHIVE)]),
     *drills([_ARCHIVED], [(_RESTORE, _REPLY)]),
 ]

@@ -3,25 +3,25 @@
 from longloop.envs.errands.drill import NOTHING, Act, Ask, Find, Rows, Slots, drills, pick, row
 from longloop.envs.errands.world import World
 
-_TITLES = ("Attic", "Picnic", "Carnival", "Regatta", "Orchard", "Lighthouse", "Treehouse", "Workbench")
-_BODIES = ("red or blue", "ask the neighbour", "measure twice", "not before May", "about forty", "see the old plan")
-_TAGS = ("garden", "harbour", "hobby", "school", "winter", "sport")
+TITLES = ("Attic", "Picnic", "Carnival", "Regatta", "Orchard", "Lighthouse", "Treehouse", "Workbench")
+BODIES = ("red or blue", "ask the neighbour", "measure twice", "not before May", "about forty", "see the old plan")
+TAGS = ("garden", "harbour", "hobby", "school", "winter", "sport")
 
 
 def _add(w: World, title: str, pinned: int = 0) -> int:
-    values = {"body": w.rng.choice(_BODIES), "created": w.ago(w.rng.randrange(1, 90), w.rng.randrange(9))}
+    values = {"body": w.rng.choice(BODIES), "created": w.ago(w.rng.randrange(1, 90), w.rng.randrange(9))}
     return w.add("notes", owner=w.owner.id, title=title, pinned=pinned, **values)
 
 
 def _titled(w: World, pinned: int = 0) -> tuple[Slots, Rows]:
-    titles = w.rng.sample(_TITLES, 3)
+    titles = w.rng.sample(TITLES, 3)
     ids = [_add(w, title, pinned) for title in titles]
     return {"note": titles[0]}, [row(w, "notes", ids[0])]
 
 
 def _tagged(w: World, count: int) -> tuple[Slots, Rows]:
-    topic, other = w.rng.sample(_TAGS, 2)
-    ids = [_add(w, title) for title in w.rng.sample(_TITLES, count + 1)]
+    topic, other = w.rng.sample(TAGS, 2)
+    ids = [_add(w, title) for title in w.rng.sample(TITLES, count + 1)]
     for id in ids:
         w.add("notes_tags", note_id=id, tag=other if id == ids[-1] else topic)
     return {"topic": topic}, [row(w, "notes", id) for id in ids[:-1]]
@@ -91,7 +91,7 @@ _RENAME = Act(
     key="note_id",
     given=pick(title=("Leftovers", "Big project", "For later", "Second try", "Collected thoughts")),
 )
-_TAG = Act(
+TAG = Act(
     "notes.add_tag",
     ("Tag {it} with '{tag}'.", "Put the tag '{tag}' on {it}.", "{it} should have the tag '{tag}'."),
     "put the tag '{tag}' on {them}",
@@ -137,7 +137,7 @@ _REPLACE = Act(
         "new": w.rng.choice(("perhaps", "soon", "gold")),
     },
 )
-_DELETE = Act(
+DELETE = Act(
     "notes.delete",
     ("Delete {it}.", "{it} can go: delete {them}.", "Throw away {it}."),
     "delete {them}",
@@ -151,11 +151,11 @@ _CREATE = Act(
         "I need a note called '{title}'. Put '{body}' into it.",
     ),
     "write a note called '{title}' that says '{body}'",
-    given=pick(title=_TITLES, body=_BODIES),
+    given=pick(title=TITLES, body=BODIES),
     name="create-note",
 )
 
-_BODY = Ask(
+BODY = Ask(
     "body",
     ("What does {it} say?", "Read me {it}.", "Tell me the text of {it}."),
     "tell the text of {them}",
@@ -171,22 +171,22 @@ _CREATED = Ask(
     ),
     "say when {them} was created",
 )
-_TITLE = Ask(
+TITLE = Ask(
     "title",
     ("What is the title of {it}?", "What is {it} called?", "Tell me the title of {it}."),
     "tell the title of {them}",
 )
-_COUNT = Ask(
+COUNT = Ask(
     "how many",
     ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
     "count {them}",
 )
 
 DRILLS = [
-    *drills([_NOTE], [_REWRITE, _RENAME, _TAG, _UNTAG, _PIN, _REPLACE, _DELETE, _BODY, _CREATED]),
+    *drills([_NOTE], [_REWRITE, _RENAME, TAG, _UNTAG, _PIN, _REPLACE, DELETE, BODY, _CREATED]),
     *drills([_PINNED], [_UNPIN]),
-    *drills([_TAGGED], [_APPEND, _RENAME, _DELETE, _TITLE, _BODY]),
-    *drills([_ALL], [_PIN, _TAG, _APPEND, _DELETE, _COUNT]),
-    *drills([_NOTE], [(_RENAME, _PIN), (_BODY, _DELETE), (_REPLACE, _TAG)]),
+    *drills([_TAGGED], [_APPEND, _RENAME, DELETE, TITLE, BODY]),
+    *drills([_ALL], [_PIN, TAG, _APPEND, DELETE, COUNT]),
+    *drills([_NOTE], [(_RENAME, _PIN), (BODY, DELETE), (_REPLACE, TAG)]),
     *drills([NOTHING], [_CREATE]),
 ]

@@ -4,12 +4,12 @@ from longloop.envs.errands.drill import NOTHING, Act, Ask, Find, Rows, Slots, dr
 from longloop.envs.errands.scenario import every
 from longloop.envs.errands.world import World
 
-_WORDS = ("The code is 4711", "Meet me at gate B", "Bus 12 is late", "The cat is fine", "Lift is broken", "Table at 8")
+WORDS = ("The code is 4711", "Meet me at gate B", "Bus 12 is late", "The cat is fine", "Lift is broken", "Table at 8")
 
 
 def _text(w: World) -> tuple[Slots, Rows]:
     ids = []
-    for words, person in zip(w.rng.sample(_WORDS, 3), w.rng.sample(w.others(), 3), strict=True):
+    for words, person in zip(w.rng.sample(WORDS, 3), w.rng.sample(w.others(), 3), strict=True):
         more = {"incoming": 1, "text": words, "time": w.ago(w.rng.randrange(1, 40)), "read": 1}
         ids.append(w.add("phone_messages", owner=w.owner.id, number=person.phone, **more))
     found = row(w, "phone_messages", ids[0])
@@ -34,7 +34,7 @@ def _calls(w: World) -> tuple[Slots, Rows]:
 
 def _voicemails(w: World) -> tuple[Slots, Rows]:
     for person in w.rng.sample(w.others(), w.rng.randrange(1, 4)):
-        said = {"seconds": w.rng.randrange(5, 90), "text": w.rng.choice(_WORDS)}
+        said = {"seconds": w.rng.randrange(5, 90), "text": w.rng.choice(WORDS)}
         w.add("phone_voicemails", owner=w.owner.id, number=person.phone, time=w.ago(hours=w.rng.random() * 4), **said)
     found = w.all("SELECT * FROM phone_voicemails WHERE owner = ? ORDER BY time DESC, id DESC", w.owner.id)
     return {}, found
@@ -103,7 +103,7 @@ _DELETE_TEXT = Act(
     key="message_id",
     name="delete",
 )
-_DELETE_CALL = Act(
+DELETE_CALL = Act(
     "phone.delete_call",
     (
         "Delete {it} from the list of calls.",
@@ -114,7 +114,7 @@ _DELETE_CALL = Act(
     key="call_id",
     name="delete",
 )
-_DELETE_VOICEMAIL = Act(
+DELETE_VOICEMAIL = Act(
     "phone.delete_voicemail",
     ("Delete {it}.", "I have heard {it}, so delete {them}.", "Remove {it}."),
     "delete {them}",
@@ -132,7 +132,7 @@ _CALL_BACK = Act(
     key="number",
     field="number",
 )
-_TEXT_BACK = Act(
+TEXT_BACK = Act(
     "phone.send_message",
     (
         "Send the text message '{text}' to the number of {it}.",
@@ -196,14 +196,14 @@ _SECONDS = Ask(
     ("How many seconds long is {it}?", "Tell me the length of {it} in seconds.", "How long is {it}, in seconds?"),
     "say how many seconds {them} has",
 )
-_SAID = Ask(
+SAID = Ask(
     "text",
     ("What does {it} say?", "Tell me what was said in {it}.", "Listen to {it} and tell me the words."),
     "tell what {them} says",
     show="phone.show_voicemail",
     key="voicemail_id",
 )
-_COUNT = Ask(
+COUNT = Ask(
     "how many",
     ("Count {it}.", "Please count {it} for me.", "What number do you get if you count {it}?"),
     "count {them}",
@@ -211,10 +211,10 @@ _COUNT = Ask(
 
 DRILLS = [
     *drills([_TEXT], [_DELETE_TEXT, _NUMBER, _CALL_BACK, (_NUMBER, _DELETE_TEXT)]),
-    *drills([_CALL], [_DELETE_CALL, _TEXT_BACK, _NUMBER, _MINUTES, (_TEXT_BACK, _DELETE_CALL)]),
-    *drills([_VOICEMAIL], [_DELETE_VOICEMAIL, _CALL_BACK, _SECONDS, _SAID, (_SAID, _DELETE_VOICEMAIL)]),
-    *drills([_CALLS], [_DELETE_CALL, _COUNT]),
-    *drills([_VOICEMAILS], [_DELETE_VOICEMAIL]),
+    *drills([_CALL], [DELETE_CALL, TEXT_BACK, _NUMBER, _MINUTES, (TEXT_BACK, DELETE_CALL)]),
+    *drills([_VOICEMAIL], [DELETE_VOICEMAIL, _CALL_BACK, _SECONDS, SAID, (SAID, DELETE_VOICEMAIL)]),
+    *drills([_CALLS], [DELETE_CALL, COUNT]),
+    *drills([_VOICEMAILS], [DELETE_VOICEMAIL]),
     *drills([_BLOCKED], [_UNBLOCK]),
     *drills([NOTHING], [_UNBLOCK_NUMBER, _CALL_NUMBER, _TEXT_NUMBER]),
 ]

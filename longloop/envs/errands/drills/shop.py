@@ -111,7 +111,7 @@ _UNREVIEW = Act(
     key="product_id",
     given=_reviewed,
 )
-_ADD = Act(
+ADD = Act(
     "shop.add_to_cart",
     (
         "Put {quantity} of {it} into my cart.",
@@ -149,7 +149,7 @@ _CLEAR = Act(
     ),
     "empty the cart in the shop",
 )
-_APPLY = Act(
+APPLY = Act(
     "shop.apply_voucher",
     ("Use {it} for my cart.", "Apply {it} to the cart.", "My cart should get cheaper by {it}. Apply it."),
     "apply {them} to the cart",
@@ -182,7 +182,7 @@ _DELIVERY = Ask(
     show="shop.show_product",
     key="product_id",
 )
-_NAME = Ask(
+NAME = Ask(
     "name",
     ("What is the name of {it}?", "Which is {it}? I want the name.", "Tell me the name of {it}."),
     "tell the name of {them}",
@@ -225,9 +225,9 @@ _TOTAL = Ask(
 DRILLS = [
     *drills([_PRODUCT], [_REVIEW, _UNREVIEW, _PRICE, _STOCK, _RATING, _DELIVERY]),
     *drills([_IN_CART], [_QUANTITY, _REMOVE]),
-    *drills([_CHEAPEST], [_ADD, _NAME, _PRICE]),
-    *drills([_BEST], [_APPLY, _CODE, _EXPIRES]),
+    *drills([_CHEAPEST], [ADD, NAME, _PRICE]),
+    *drills([_BEST], [APPLY, _CODE, _EXPIRES]),
     *drills([_ORDER], [_ARRIVES]),
-    *drills([_PRODUCT], [(_ADD, _REVIEW), (_PRICE, _ADD)]),
+    *drills([_PRODUCT], [(ADD, _REVIEW), (_PRICE, ADD)]),
     *drills([_CART], [_TOTAL, (_TOTAL, _CLEAR)]),
 ]

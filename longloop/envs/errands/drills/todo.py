@@ -4,7 +4,7 @@ from longloop.envs.errands.drill import NOTHING, Act, Ask, Find, Rows, Slots, dr
 from longloop.envs.errands.scenarios.todo import add_item, chores, owned_lists
 from longloop.envs.errands.world import World
 
-_PICK = 'lists = todo.list_lists()\nlists = [x for x in lists if x["name"] == "{where}"]\n'
+PICK = 'lists = todo.list_lists()\nlists = [x for x in lists if x["name"] == "{where}"]\n'
 
 
 def _item(w: World, done: bool = False) -> tuple[Slots, Rows]:
@@ -59,21 +59,21 @@ _DONE_ITEM = Find(
 _IN_LIST = Find(
     "item-of-list",
     ("'{chore}' on my {where} list", "the item '{chore}' of the to-do list {where}"),
-    _PICK + 'found = todo.list_items(list_id=lists[0]["id"], page_size=20)\n'
+    PICK + 'found = todo.list_items(list_id=lists[0]["id"], page_size=20)\n'
     'found = [x for x in found if x["text"] == "{chore}"]',
     _in_list,
 )
 _OPEN = Find(
     "open-items",
     ("all open items of my {where} list", "everything that is open on the to-do list {where}"),
-    _PICK + 'found = todo.list_items(list_id=lists[0]["id"], page_size=20)\nprint(len(found))',
+    PICK + 'found = todo.list_items(list_id=lists[0]["id"], page_size=20)\nprint(len(found))',
     _open,
     many=True,
 )
 _DONE = Find(
     "done-items",
     ("all done items of my {where} list", "everything that is ticked off on the to-do list {where}"),
-    _PICK + 'found = todo.list_items(list_id=lists[0]["id"], done=True, page_size=20)\nprint(len(found))',
+    PICK + 'found = todo.list_items(list_id=lists[0]["id"], done=True, page_size=20)\nprint(len(found))',
     _done,
     many=True,
 )
@@ -84,7 +84,7 @@ _LIST = Find(
     _list,
 )
 
-_CLEAR = Act(
+CLEAR = Act(
     "todo.clear_due",
     (
         "{it} should have no due date.",
@@ -95,7 +95,7 @@ _CLEAR = Act(
     "take the due date off {them}",
     key="item_id",
 )
-_COMPLETE = Act(
+COMPLETE = Act(
     "todo.complete",
     ("Tick off {it}.", "Mark {it} as done.", "{it}: done! Tick {them} off."),
     "tick {them} off",
@@ -111,7 +111,7 @@ _REOPEN = Act(
     "reopen {them}",
     key="item_id",
 )
-_DELETE = Act(
+DELETE = Act(
     "todo.delete",
     ("Delete {it}.", "Remove {it} altogether.", "{it} can go: delete {them}."),
     "delete {them}",
@@ -129,7 +129,7 @@ _PRIORITY = Act(
     given=pick(priority=("low", "high")),
     name="prioritise",
 )
-_NOTE = Act(
+NOTE = Act(
     "todo.update",
     ("Write the note '{note}' to {it}.", "Put the note '{note}' on {it}.", "{it} should have the note '{note}'."),
     "write the note '{note}' to {them}",
@@ -145,7 +145,7 @@ _REWORD = Act(
     given=pick(text=("give it away", "ask for help", "look for a better one", "take photos")),
     name="reword",
 )
-_RENAME = Act(
+RENAME = Act(
     "todo.rename_list",
     ("Rename {it} to '{name}'.", "{it} should be called '{name}'.", "Give {it} the name '{name}'."),
     "rename {them} to '{name}'",
@@ -224,18 +224,18 @@ _LEFT = Ask(
     ),
     "say how many items are open on {them}",
 )
-_COUNT = Ask(
+COUNT = Ask(
     "how many", ("Count {it}.", "Please count {it}.", "Tell me the number you get if you count {it}."), "count {them}"
 )
 
 DRILLS = [
-    *drills([_ITEM], [_CLEAR, _DELETE, _DUE, _REMARK]),
+    *drills([_ITEM], [CLEAR, DELETE, _DUE, _REMARK]),
     *drills([_DONE_ITEM], [_REOPEN, _DONE_ON]),
-    *drills([_IN_LIST], [_PRIORITY, _NOTE, _REWORD, _COMPLETE, _DUE]),
-    *drills([_LIST], [_RENAME, _ADD_DUE, _ADD_URGENT, _LEFT]),
-    *drills([_OPEN], [_COMPLETE, _CLEAR, _PRIORITY, _DELETE]),
-    *drills([_DONE], [_REOPEN, _DELETE, _COUNT]),
-    *drills([_ITEM], [(_DUE, _DELETE), (_CLEAR, _COMPLETE)]),
-    *drills([_LIST], [(_RENAME, _ADD_DUE)]),
+    *drills([_IN_LIST], [_PRIORITY, NOTE, _REWORD, COMPLETE, _DUE]),
+    *drills([_LIST], [RENAME, _ADD_DUE, _ADD_URGENT, _LEFT]),
+    *drills([_OPEN], [COMPLETE, CLEAR, _PRIORITY, DELETE]),
+    *drills([_DONE], [_REOPEN, DELETE, COUNT]),
+    *drills([_ITEM], [(_DUE, DELETE), (CLEAR, COMPLETE)]),
+    *drills([_LIST], [(RENAME, _ADD_DUE)]),
     *drills([NOTHING], [_CREATE]),
 ]

@@ -4,17 +4,17 @@ from longloop.envs.errands.apps.wallet import transfer
 from longloop.envs.errands.drill import Act, Ask, Find, Rows, Slots, drills, pick, row
 from longloop.envs.errands.world import World
 
-_THINGS = ("kayak", "tickets", "pizza", "flowers", "paint", "museum", "firewood", "stamps")
-_CIRCLES = ("family", "flatmates", "colleagues", "friends")
+THINGS = ("kayak", "tickets", "pizza", "flowers", "paint", "museum", "firewood", "stamps")
+CIRCLES = ("family", "flatmates", "colleagues", "friends")
 
 
 def _payment(w: World) -> tuple[Slots, Rows]:
     """The newest payment in a direction; the other's is as new."""
-    person, me = w.rng.choice(w.others(*_CIRCLES)), w.owner.id
+    person, me = w.rng.choice(w.others(*CIRCLES)), w.owner.id
     pair = [me, person.id]
     direction = w.rng.choice(("sent", "received"))
     payer, payee = pair if direction == "sent" else reversed(pair)
-    transfer(w, payer, payee, w.rng.randrange(105, 900, 5), w.rng.choice(_THINGS), w.ago(hours=w.rng.randrange(1, 20)))
+    transfer(w, payer, payee, w.rng.randrange(105, 900, 5), w.rng.choice(THINGS), w.ago(hours=w.rng.randrange(1, 20)))
     newest = "SELECT max(id) FROM wallet_transactions WHERE owner = ?"
     id = w.value(newest, me)
     label = w.rng.choice(("fun", "food", "house"))
@@ -29,10 +29,10 @@ def _with(w: World) -> tuple[Slots, Rows]:
 
 def _request(w: World) -> tuple[Slots, Rows]:
     """The only open request of someone."""
-    person = w.rng.choice(w.others(*_CIRCLES))
+    person = w.rng.choice(w.others(*CIRCLES))
     pair = {"owner": person.id, "payer": w.owner.id}
     w.run("UPDATE wallet_requests SET status = 'declined' WHERE owner = ? AND payer = ?", *pair.values())
-    asked = {"amount_cents": w.rng.randrange(105, 900, 5), "note": w.rng.choice(_THINGS), "status": "open"}
+    asked = {"amount_cents": w.rng.randrange(105, 900, 5), "note": w.rng.choice(THINGS), "status": "open"}
     id = w.add("wallet_requests", **pair, **asked, at=w.ago(w.rng.randrange(1, 40)))
     return {"who": person.name}, [row(w, "wallet_requests", id) | {"email": person.email}]
 
@@ -106,7 +106,7 @@ _FRIENDS = Find(
     many=True,
 )
 
-_LABEL = Act(
+LABEL = Act(
     "wallet.set_label",
     (
         "Label {it} '{label}'.",
@@ -118,7 +118,7 @@ _LABEL = Act(
     key="transaction_id",
     given=pick(label=("holiday", "present", "work", "shared", "one-off")),
 )
-_PAY = Act(
+PAY = Act(
     "wallet.pay_request",
     ("Pay {it}.", "Settle {it}.", "Please pay what is asked for in {it}."),
     "pay {them}",
@@ -164,12 +164,12 @@ _AMOUNT = Ask(
     ("How much money is {it} about?", "What is the amount of {it}?", "Tell me the amount of {it}."),
     "tell the amount of {them}",
 )
-_NOTE = Ask(
+NOTE = Ask(
     "note",
     ("What is the note of {it}?", "Tell me the note of {it}.", "For what is {it}? Look at the note."),
     "tell the note of {them}",
 )
-_NAME = Ask(
+NAME = Ask(
     "name",
     (
         "Who is the other person in {it}?",
@@ -206,13 +206,13 @@ _HAVE = Ask(
     "tell the balance of the wallet",
     show="wallet.show_balance",
 )
-_SUM = Ask(
+SUM = Ask(
     "sum of amount",
     ("How much is it if you add up {it}?", "Add up {it} and tell me the sum.", "Tell me the total of {it}."),
     "add up {them}",
     name="total",
 )
-_COUNT = Ask(
+COUNT = Ask(
     "how many",
     ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
     "count {them}",
@@ -224,13 +224,13 @@ _NUMBER = Ask(
 )
 
 DRILLS = [
-    *drills([_PAYMENT], [_LABEL, _AMOUNT, _NOTE, _NAME, _LABELLED]),
-    *drills([_WITH], [_LABEL, _AMOUNT]),
-    *drills([_REQUEST], [_AMOUNT, _NOTE, _EMAIL]),
-    *drills([_REQUESTS], [_PAY, _SUM]),
+    *drills([_PAYMENT], [LABEL, _AMOUNT, NOTE, NAME, _LABELLED]),
+    *drills([_WITH], [LABEL, _AMOUNT]),
+    *drills([_REQUEST], [_AMOUNT, NOTE, _EMAIL]),
+    *drills([_REQUESTS], [PAY, SUM]),
     *drills([_CARD], [_LOAD, _WITHDRAW, _NUMBER]),
-    *drills([_FRIENDS], [_REMOVE, _COUNT]),
-    *drills([_REQUEST], [(_NOTE, _PAY), (_AMOUNT, _PAY)]),
-    *drills([_PAYMENT], [(_NOTE, _LABEL)]),
+    *drills([_FRIENDS], [_REMOVE, COUNT]),
+    *drills([_REQUEST], [(NOTE, PAY), (_AMOUNT, PAY)]),
+    *drills([_PAYMENT], [(NOTE, LABEL)]),
     *drills([_BALANCE], [_HAVE]),
 ]
