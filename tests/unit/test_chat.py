@@ -1,5 +1,6 @@
 """Chat templates and tokens: what the model reads is what the template says, and nobody else writes special tokens."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -304,6 +305,21 @@ def test_a_token_swallows_what_the_tokenizers_library_counts_as_white_space(spac
     talk = Talk("phi3")
     talk.hear(Message("user", f"{space}\n{space}fox{space}"))
     assert talk.transcript.ids == talk.whole_by_hugging_face
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n\n", "\t ", "\u3000", "\x1c"])
+def test_a_token_swallows_the_white_space_before_it(space: str) -> None:
+    spec = json.loads(tokenizer("chatml").backend_tokenizer.to_str())
+    for token in spec["added_tokens"]:
+        token["lstrip"] = True
+    swallowing = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(spec)),
+        eos_token=FAMILIES["chatml"].end,
+        chat_template=FAMILIES["chatml"].template,
+    )
+    chat = Chat(swallowing)
+    theirs = swallowing.apply_chat_template([{"role": "user", "content": f"a fox{space}"}], return_dict=False)
+    assert list(chat.encode(chat.render([Message("user", f"a fox{space}")], generate=False))) == theirs
 
 
 @pytest.mark.parametrize("name", ["chatml", "mistral-sp"])
