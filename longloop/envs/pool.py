@@ -149,6 +149,12 @@ class Worker:
             return bool(self.lost) and self._process.wait(seconds) is not None
         return False
 
+    def dead(self) -> bool:
+        """Whether it has ended, by whatever hand. Its number stays its own until it is killed."""
+        with contextlib.suppress(ChildProcessError):  # it is being buried in another thread
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
+
     def forget_log(self, above: int = 0) -> None:
         """What was printed so far, if it is more than this."""
         if os.fstat(self._log.fileno()).st_size > above:
@@ -354,6 +360,10 @@ class Pool:
         workers = list(self._workers)  # before looking: one that is just being started still looks like this process
         use = use_by_group() if workers else {}
         for worker in workers:
+            if worker.dead():
+                with contextlib.suppress(ValueError):  # who has it on loan learns of it by its next call
+                    self._idle.remove(worker)
+                    worker.kill("")
             if worker.gone():
                 self._workers.discard(worker)
             worker.forget_log(above=_LOG)

@@ -1,6 +1,8 @@
 """Faults in real workers, among many attempts: each costs its attempt and nothing else. And when there are too many."""
 
 import asyncio
+import os
+import signal
 import time
 from collections import Counter
 from statistics import fmean
@@ -36,13 +38,32 @@ def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
         groups = asyncio.run(asyncio.wait_for(what.groups(TASKS, K, 0), 200))
         assert len(where.pids) <= 4
         for _ in range(500):
-            if "Z" not in children().values() and len(children().keys() - before) <= 4:
+            own = {pid: state for pid, state in children().items() if pid not in before}
+            if "Z" not in own.values() and len(own) <= 4:
                 break
             time.sleep(0.02)
-        assert "Z" not in children().values() and len(children().keys() - before) <= 4
+        assert "Z" not in own.values() and len(own) <= 4
     finally:
         where.close()
     return groups
+
+
+def test_a_worker_that_ends_while_nobody_needs_it_is_buried_and_replaced() -> None:
+    where = pool(size=1)
+    what = rollouts(made(where), say=script({}), enough=1.0)
+    try:
+        first = collect(what, TASKS[:1], k=2)
+        (pid,) = where.pids
+        os.kill(pid, signal.SIGKILL)
+        for _ in range(500):
+            if pid not in children():
+                break
+            time.sleep(0.02)
+        assert pid not in children()
+        assert plain(collect(what, TASKS[:1], k=2)) == plain(first)
+        assert pid not in where.pids and len(where.pids) == 1
+    finally:
+        where.close()
 
 
 @pytest.fixture(scope="module")
