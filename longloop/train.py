@@ -61,7 +61,7 @@ async def train(
     evaluate: Callable[[int], Awaitable[Evaluation]],
     report: Report,
 ) -> None:
-    state = run.restore(learner.load)
+    state = run.restore(config.save.keep, learner.load)
     if state is not None:
         tasks.taken = state["taken"]
     elif config.eval.every:

@@ -92,11 +92,12 @@ class Run:
             if "os error" in str(error).lower():
                 raise UserError(f"{cannot_write(final, OSError(0, str(error)))}") from error
             raise
-        for old in sorted(checkpoints(self.folder))[:-keep]:
-            shutil.rmtree(self.folder / "checkpoints" / f"{old:06d}")
+        self._clear(keep)
 
-    def restore(self, read: Callable[[Path], None]) -> dict[str, Any] | None:
-        """Load the newest checkpoint and return its state; None when there is none yet."""
+    def restore(self, keep: int, read: Callable[[Path], None]) -> dict[str, Any] | None:
+        """Load the newest checkpoint and return its state; None when there is none yet. What a save that was killed
+        left behind is deleted."""
+        self._clear(keep)
         steps = checkpoints(self.folder)
         if not steps:
             return None
@@ -124,6 +125,14 @@ class Run:
                 raise  # otherwise the first error is the one to show
         finally:
             self._lock.close()
+
+    def _clear(self, keep: int) -> None:
+        """Only the newest `keep` checkpoints stay. One that is half gone has no whole one's name."""
+        for old in sorted(checkpoints(self.folder))[:-keep]:
+            whole = self.folder / "checkpoints" / f"{old:06d}"
+            whole.replace(whole.with_name(whole.name + ".partial"))
+        for partial in (self.folder / "checkpoints").glob("*.partial"):
+            shutil.rmtree(partial)
 
     def _write_facts(self, facts: dict[str, Any]) -> None:
         write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())

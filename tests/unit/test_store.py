@@ -146,8 +146,30 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
         run.save(4, 2, bad, {})
     assert run.next_step == 4
     seen = []
-    assert run.restore(seen.append) == {"taken": 3}
+    assert run.restore(2, seen.append) == {"taken": 3}
     assert seen == [run.folder / "checkpoints" / "000003"]
+
+
+def test_what_a_killed_save_left_is_cleared_when_the_run_is_resumed(tmp_path, monkeypatch):
+    """Killed between a checkpoint's last rename and the deletion of the oldest, or in the middle of that deletion."""
+    run = Run.create(load_config(tmp_path), {})
+    for step in (1, 2):
+        run.save(step, 2, lambda folder: (folder / "x").write_text("1"), {"taken": step})
+
+    def killed(_path, ignore_errors=False):
+        if not ignore_errors:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("longloop.store.run.shutil.rmtree", killed)
+        run.save(3, 2, lambda folder: (folder / "x").write_text("1"), {"taken": 3})
+    assert sorted(checkpoints(run.folder)) == [2, 3], "half a checkpoint does not count as one"
+    names = {path.name for path in (run.folder / "checkpoints").iterdir()}
+    assert names == {"000001.partial", "000002", "000003"}
+    assert run.restore(2, lambda _folder: None) == {"taken": 3}
+    assert {path.name for path in (run.folder / "checkpoints").iterdir()} == {"000002", "000003"}
+    assert run.restore(1, lambda _folder: None) == {"taken": 3}
+    assert checkpoints(run.folder) == [3]
 
 
 def test_a_run_has_one_writer_and_notes_how_it_ended(tmp_path):
