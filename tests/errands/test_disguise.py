@@ -1,4 +1,4 @@
-"""In practice the APIs have other names in every task: they must be read, and all that is said fits."""
+"""In three of four tasks of practice the APIs have names of their own: they must be read, and all that is said fits."""
 
 import asyncio
 import gc
@@ -108,14 +108,17 @@ def test_the_same_seed_gives_the_same_names_in_any_process() -> None:
     assert Disguise("one").apis("mail").keys() != Disguise("two").apis("mail").keys()
 
 
-def test_tasks_of_practice_are_disguised_each_in_its_own_way_and_no_others() -> None:
+def test_three_of_four_tasks_of_practice_are_disguised_each_in_its_own_way_and_no_others() -> None:
     def world(task: Task) -> World:
         return setting(task.data["scenario"], task.data["world"]).world()
 
+    def plain(task: Task) -> bool:
+        return all(world(task).apis(app) is BY_NAME[app].apis for app in BY_NAME)
+
     for split in set(Errands.splits) - {"practice"}:
-        for task in tasks(split)[::5]:
-            assert all(world(task).apis(app) is BY_NAME[app].apis for app in BY_NAME)
-    some = tasks("practice", 2)[::10]
+        assert all(plain(task) for task in tasks(split)[::5])
+    some = [task for task in tasks("practice", 2)[::4] if not plain(task)]
+    assert 0.65 < len(some) / len(tasks("practice", 2)[::4]) < 0.85
     lists = [tuple(world(task).apis("mail")) for task in some]
     assert len(set(lists)) == len(lists) > 40
     assert lists[:5] == [tuple(world(task).apis("mail")) for task in some[:5]]
@@ -229,10 +232,12 @@ def test_the_expert_speaks_the_names_of_here() -> None:
 
 
 def test_the_real_names_do_not_do_it() -> None:
-    """Someone who knows the real names by heart can do few of the tasks: those whose names all happen to stay."""
+    """Someone who knows the real names by heart can do few of the disguised tasks: those whose names happen to stay."""
     done = 0
-    for task in tasks("practice")[::4]:
+    for task in tasks("practice")[::3]:
         env, goal = Errands(), setting(task.data["scenario"], task.data["world"]).goal
+        if goal.start.disguise is None:
+            continue
         by_heart = Expert(expert(task.data["scenario"], goal.slots))
         done += asyncio.run(play(env, task, by_heart)).outcome.success
     assert done <= 3

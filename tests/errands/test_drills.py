@@ -119,12 +119,12 @@ def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert attempt.outcome.success, (attempt.outcome.info, observed)
         assert not any("Traceback" in text or "characters more were cut" in text for text in observed)
         goal = setting(name, f"tests/{seed}").goal
-        assert goal.start.disguise is not None
+        called = goal.start.disguise.name if goal.start.disguise else str
         listed = [arguments["app"] for api, arguments in calls if api == "docs.list_apis"]
         read = [arguments["api"] for api, arguments in calls if api == "docs.show"]
         used = {api for api, _ in calls if not api.startswith("docs.") and not api.endswith(".login")}
         assert used - {"owner.show_account", "owner.complete_task"} == set(read)
-        assert set(read) == {goal.start.disguise.name(api) for api in by_name()[name].apis}
+        assert set(read) == {called(api) for api in by_name()[name].apis}
         assert listed == by_name()[name].apps()
         assert goal.start.inconsistencies() == goal.wish.inconsistencies() == []
         wishes.append(repr((goal.slots, goal.steps, goal.answer)))

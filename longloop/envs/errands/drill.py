@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from longloop.envs.errands.api import Api
 from longloop.envs.errands.apps import BY_NAME, find
 from longloop.envs.errands.judge import Goal
-from longloop.envs.errands.scenario import Scenario, Turns, log_in
+from longloop.envs.errands.scenario import Scenario, Turns, described, log_in
 from longloop.envs.errands.world import World
 
 Slots = dict[str, Any]
@@ -193,12 +193,11 @@ class Drill(Scenario):
             return f"I should {self._aim(slots)}. I see what the app {app} can do."
         return f"To find {self.find.it[0].format(**slots)} I need {app}. I see what it can do."
 
-    def reading(self, slots: Slots) -> str:
-        acts = [f"{api} ('{_about(api)}')" for wish in self.wishes for api in wish.apis]
-        finds = [f"{api} ('{_about(api)}')" for api in self.find.apis]
-        said = [f"To {self._aim(slots)} there is {' and '.join(acts or finds)}."]
+    def reading(self, apis: Sequence[str], slots: Slots) -> str:
+        acts, finds = [api for wish in self.wishes for api in wish.apis], self.find.apis
+        said = [f"To {self._aim(slots)} there is {described(acts or finds)}."]
         if acts and finds:
-            said.append(f"To find {self.find.it[0].format(**slots)} there is {' and '.join(finds)}.")
+            said.append(f"To find {self.find.it[0].format(**slots)} there is {described(finds)}.")
         return " ".join([*said, "I read how to use this."])
 
     def solve(self, **slots: Any) -> Turns:
@@ -321,11 +320,6 @@ def _expanded(code: str) -> str:
 
 def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
-
-
-def _about(api: str) -> str:
-    """What the list of an app's APIs says about one."""
-    return _api(api).about.split(". ")[0].rstrip(".")
 
 
 def _api(name: str) -> Api:

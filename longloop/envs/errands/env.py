@@ -36,13 +36,13 @@ _TOGETHER = 3
 class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
     each, and `seed` gives other worlds. `careless` is the share of turns that its expert gets wrong: a teacher for
-    novices. A `thorough` expert first lists what the apps can do, which is how an agent finds its way in errands of
-    kinds that it has not seen."""
+    novices. A `thorough` expert first lists what the apps can do and says what it picks, which is how an agent finds
+    its way in errands of kinds that it has not seen."""
 
     splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
-    practice are many and small, use no API that a test asks for and train does not, and call APIs otherwise in every
-    task; those of test_challenge need an app that train never uses."""
+    practice are many and small, use no API that a test asks for and train does not, and in three of four tasks
+    call APIs otherwise; those of test_challenge need an app that train never uses."""
 
     def __init__(
         self,

@@ -5,10 +5,11 @@ import random
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from longloop.envs.errands.apps import find
 from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.judge import Goal
 from longloop.envs.errands.world import World
@@ -18,6 +19,9 @@ Turns = Generator[tuple[str, str], str, None]
 
 _AT_ONCE = 5
 """APIs whose documentation is read in one turn: more would be cut."""
+
+_PLAIN = 0.25
+"""The share of practice in which APIs are called as everywhere else, so that what is learnt there serves there too."""
 
 
 class Scenario(ABC):
@@ -49,11 +53,11 @@ class Scenario(ABC):
 
     def survey(self, app: str, slots: dict[str, Any]) -> str:
         """The thought of a thorough expert who lists what an app can do."""
-        return f"I see what {app} can do."
+        return f"I see what the app {app} can do."
 
-    def reading(self, slots: dict[str, Any]) -> str:
-        """The thought of an expert who reads the documentation."""
-        return "I read the documentation of what I need."
+    def reading(self, apis: Sequence[str], slots: dict[str, Any]) -> str:
+        """The thought of a thorough expert who picks APIs from the lists, to read about them."""
+        return f"For this there is {described(apis)}. I read how to use this."
 
     solve: Callable[..., Turns]
     """Do the task as a careful person would, knowing the slots (they stand in the instruction) and what comes back, and
@@ -88,7 +92,7 @@ def setting(scenario: str, seed: str) -> Setting:
 def _setting(scenario: str, seed: str) -> Setting:
     kind = by_name()[scenario]
     world = _world(seed).fork()
-    if kind.split == "practice":
+    if kind.split == "practice" and random.Random(f"{seed}/{scenario}/plain").random() >= _PLAIN:
         world.disguise = Disguise(f"{seed}/{scenario}")
     world.rng = random.Random(f"{seed}/{scenario}")
     goal = kind().prepare(world)
@@ -109,8 +113,20 @@ def expert(scenario: str, slots: dict[str, Any], thorough: bool = False) -> Turn
     for start in range(0, len(kind.apis), _AT_ONCE):
         some = kind.apis[start : start + _AT_ONCE]
         shows = "\n".join(f'print(apis.docs.show(api="{api}"))' for api in some)
-        yield kind.reading(slots) if start == 0 else "I read the rest of what I need.", shows
+        brief = f"I read the {'rest' if start else 'documentation'} of what I need."
+        yield kind.reading(some, slots) if thorough else brief, shows
     yield from kind.solve(**slots)
+
+
+def described(apis: Sequence[str]) -> str:
+    """APIs with what the lists of their apps say of them."""
+
+    def one(name: str) -> str:
+        api = find(name)
+        assert api is not None, name
+        return f"{name} ('{api.about.split('. ')[0].rstrip('.')}')" if api.app != "owner" else name
+
+    return " and ".join(one(name) for name in apis)
 
 
 def log_in(*apps: str) -> str:
