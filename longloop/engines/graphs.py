@@ -21,6 +21,9 @@ from longloop.engines import kernels
 from longloop.engines.cache import UNKNOWN, Row, Slots
 from longloop.engines.passes import Drawn, Model, draw
 
+_SPANS = 256
+"""Tokens in the smallest recorded row of spans: shorter ones cost hardly less, and each size must be recorded."""
+
 
 class Recording:
     """A function whose work on the device is recorded at once and can be done again."""
@@ -55,7 +58,7 @@ class Graphs:
 
     def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
         single = row.singles == len(row.slot_R)
-        size = _padded(len(row.slot_R)) if single else _padded(int(row.count_R.sum()), least=256)
+        size = _padded(len(row.slot_R)) if single else _padded(int(row.count_R.sum()), _SPANS)
         if (size, single) not in self._graphs:
             spans = size if single else min(size, _padded(self._slots.count))
             sizes = size, spans, single
