@@ -148,7 +148,6 @@ def mostly(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @functools.cache
 def values_named(name: str) -> dict[str, tuple[st.SearchStrategy[Any], bool]]:
     api = find(name)
-    assert api is not None
     hints = typing.get_type_hints(api.function, include_extras=True)
     world = World.make("fuzz")
     return {

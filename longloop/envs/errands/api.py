@@ -139,6 +139,11 @@ class Api:
         with world.undone_on_error():
             return self.function(world, **values)
 
+    @property
+    def summary(self) -> str:
+        """What the list of an app's APIs says of it."""
+        return self.about.split(". ")[0]
+
     def documentation(self) -> str:
         signature = ", ".join(parameter.text for parameter in self.parameters.values())
         problems = [*([NO_TOKEN] if self.logged_in else []), *self.problems]

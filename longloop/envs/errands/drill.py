@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from longloop.envs.errands.api import Api
 from longloop.envs.errands.apps import BY_NAME, find
 from longloop.envs.errands.judge import Goal
 from longloop.envs.errands.scenario import Scenario, Turns, described, log_in
@@ -86,7 +85,7 @@ class Act:
 
     def arguments(self, slots: Slots) -> dict[str, Any]:
         """All but which thing."""
-        return {name: slots[name] for name in _api(self.api).parameters if name in slots} | dict(self.fixed)
+        return {name: slots[name] for name in find(self.api).parameters if name in slots} | dict(self.fixed)
 
     def done(self, goal: Goal, rows: Rows) -> None:
         for row in rows:
@@ -320,9 +319,3 @@ def _expanded(code: str) -> str:
 
 def _literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
-
-
-def _api(name: str) -> Api:
-    api = find(name)
-    assert api is not None, name
-    return api

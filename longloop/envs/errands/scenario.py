@@ -119,14 +119,10 @@ def expert(scenario: str, slots: dict[str, Any], thorough: bool = False) -> Turn
 
 
 def described(apis: Sequence[str]) -> str:
-    """APIs with what the lists of their apps say of them."""
-
-    def one(name: str) -> str:
-        api = find(name)
-        assert api is not None, name
-        return f"{name} ('{api.about.split('. ')[0].rstrip('.')}')" if api.app != "owner" else name
-
-    return " and ".join(one(name) for name in apis)
+    """APIs with what the lists of their apps say of them. Those of the owner are known from elsewhere."""
+    return " and ".join(
+        name if name.startswith("owner.") else f"{name} ('{find(name).summary.rstrip('.')}')" for name in apis
+    )
 
 
 def log_in(*apps: str) -> str:

@@ -24,7 +24,7 @@ APPS = [
 BY_NAME = {app.name: app for app in APPS}
 
 
-def find(name: str) -> Api | None:
-    """The API that is called so, as app.api."""
+def find(name: str) -> Api:
+    """The API that is called so, as app.api; a KeyError if there is none."""
     app, _, api = name.partition(".")
-    return BY_NAME[app].apis.get(api) if app in BY_NAME else None
+    return BY_NAME[app].apis[api]

@@ -36,7 +36,7 @@ def list_apis(w: World, app: Line) -> list[ApiLine]:
 
     if app not in BY_NAME:
         raise NO_APP(app=app)
-    return [{"api": f"{app}.{api.name}", "about": api.about.split(". ")[0]} for api in w.apis(app).values()]
+    return [{"api": f"{app}.{api.name}", "about": api.summary} for api in w.apis(app).values()]
 
 
 @app.api(NO_API)
