@@ -1,17 +1,19 @@
 """How fast ScienceWorld steps: the expert says its actions again, in one task of each of the 30 kinds.
 
-    PYTHON benchmarks/science_steps.py [--rounds 3]
+    ~/.cache/longloop/envs/scienceworld/bin/python benchmarks/science_steps.py [--rounds 3]
 
-PYTHON is one that has the package scienceworld: that of the environment's virtualenv, with this folder's parent on
-PYTHONPATH. Rates are by the clock and by the JVM's processor time (all its threads, compiler and garbage collection
-included), which is steadier on a busy machine; the first round warms the JVM up. Starting a task is not counted, nor is
-making the gold paths, which takes minutes.
+Run it with the Python of ScienceWorld's virtualenv. Rates are by the clock and by the JVM's processor time (all its
+threads, compiler and garbage collection included), which is steadier on a busy machine; the first round warms the JVM
+up. Starting a task is not counted, nor is making the gold paths, which takes minutes.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # that virtualenv has no longloop
 
 from longloop.envs.scienceworld import _MACHINE, ScienceWorld
 from longloop.types import Message, Task
