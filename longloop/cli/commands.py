@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,9 @@ def trained(config: Config, resume: Path | None) -> Run:
     return run
 
 
-def evaluate(target: Path, overrides: list[str], splits: list[str], step: int | None, as_json: bool) -> None:
+def evaluate(
+    target: Path, overrides: list[str], splits: list[str], step: int | None, as_json: bool, out: Path | None
+) -> None:
     if target.is_dir():
         read_facts(target)
         config = configs.load(target / "config.toml", overrides)
@@ -68,9 +71,25 @@ def evaluate(target: Path, overrides: list[str], splits: list[str], step: int | 
         if step is not None:
             raise UserError(f"--step needs a run folder, and {target} is not one.")
         config, folder = configs.load(target, overrides), None
-    from longloop.build import evaluation
+    from longloop.build import evaluation, world
 
-    measured = asyncio.run(evaluation(config, folder, splits or [config.eval.split]))
+    chosen = splits or [config.eval.split]
+    with ExitStack() as stack:
+        kept = {}
+        if out is not None:  # before anything is measured that could then not be written
+            declared = getattr(world(config).environment, "analysis", {})
+            for split in chosen:
+                if (out / split).exists():
+                    raise UserError(f"{out / split} exists already. Give --out a folder that has no {split} yet.")
+                own = config.model_copy(update={"folder": str(out), "name": split})
+                kept[split] = stack.enter_context(Run.create(own, machine_facts()))
+                kept[split].note(analysis=declared, measured=str(folder or config.model.path))
+        measured = asyncio.run(evaluation(config, folder, chosen))
+        at = int(folder.name) if folder is not None else 0
+        for split, run in kept.items():
+            result, groups = measured[split]
+            run.evaluations.write(at, groups)
+            run.metrics.write({"step": at, "eval": result.to_json()})
     results = {split: result.to_json() for split, (result, _) in measured.items()}
     if as_json:
         print(json.dumps(results if splits else results[config.eval.split]))

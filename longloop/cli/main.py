@@ -63,6 +63,9 @@ def evaluate(
     split: Annotated[list[str] | None, typer.Option(help="A split to measure on; may be given several times.")] = None,
     step: Annotated[int | None, typer.Option(help="Which checkpoint of the run; the newest by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, by split if any is given.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the attempts: a folder for `view`, `show` and `analyze` by split.")
+    ] = None,
 ) -> None:
     """Measure an agent: success, reward, pass@k, each with its interval and beside what doing nothing scores.
 
@@ -70,7 +73,7 @@ def evaluate(
     """
     from longloop.cli import commands
 
-    commands.evaluate(target, overrides or [], split or [], step, json)
+    commands.evaluate(target, overrides or [], split or [], step, json, out)
 
 
 @app.command()

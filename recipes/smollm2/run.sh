@@ -20,10 +20,11 @@ train() { # NAME CONFIG SETTINGS...
     fi
 }
 measure() { # NAME TARGET
-    local file=runs/smollm2-results/$1-$seed.json
+    local file=runs/smollm2-results/$1-$seed.json attempts=runs/smollm2-attempts/$1-$seed
     [ -e "$file" ] && return
     mkdir -p runs/smollm2-results
-    $longloop eval "$2" --json --split fresh --split dev --split test_normal --split test_challenge \
+    rm -rf "$attempts" # of a measurement that was stopped
+    $longloop eval "$2" --json --out "$attempts" --split fresh --split dev --split test_normal --split test_challenge \
         env.per_scenario=12 env.isolation=process env.workers=128 eval.tasks=0 > "$file.part"
     mv "$file.part" "$file"
 }

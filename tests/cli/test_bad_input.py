@@ -181,6 +181,13 @@ def test_eval_of_a_step_that_is_not_kept(refused, tmp_path):
     assert "it has 2, 3" in refused("eval", str(run.folder), "--step", "1")
 
 
+def test_eval_into_a_folder_that_is_taken(refused, tmp_path):
+    _, run, _ = train(tmp_path, "steps=1")
+    (tmp_path / "kept" / "test").mkdir(parents=True)
+    said = refused("eval", str(run.folder), "--split", "test", "--out", str(tmp_path / "kept"))
+    assert "exists already" in said and "--out" in said and "--resume" not in said
+
+
 def test_engine_and_learner_that_disagree(refused, tmp_path):
     """A scripted engine claims log-probs of 0: the run refuses to train on them, says where, and keeps its folder."""
     said = refused(

@@ -5,12 +5,14 @@ import os
 import pty
 import subprocess
 import sys
+from statistics import fmean
 
 import pytest
 
 from longloop.algos import ALGOS
 from longloop.envs import ENVS
 from longloop.store.run import checkpoints
+from longloop.store.trajectories import Trajectories
 from tests.helpers import write_config
 
 
@@ -45,6 +47,14 @@ def test_train_eval_resume(longloop, tmp_path):
     assert "success [95%]" in longloop("eval", str(write_config(tmp_path)))
     both = json.loads(longloop("eval", str(runs / "test"), "--json", "--split", "dev", "--split", "test"))
     assert list(both) == ["dev", "test"] and both["dev"]["tasks"] > 0
+
+    kept = tmp_path / "kept"
+    again = json.loads(longloop("eval", str(runs / "test"), "--json", "eval.attempts=4", "--out", str(kept)))
+    assert again == measured, "keeping the attempts changes nothing"
+    groups = Trajectories(kept / "dev" / "evaluations").read(3)
+    assert fmean(t.success for group in groups for t in group.scored) == pytest.approx(measured["success"])
+    assert "after step 3" in longloop("analyze", str(kept / "dev"))
+    assert groups[0].task.id in longloop("show", str(kept / "dev"), "eval/3/0/1")
 
     longloop("train", "--resume", str(runs / "test"), "steps=5")
     assert max(checkpoints(runs / "test")) == 5
