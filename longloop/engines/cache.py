@@ -60,8 +60,18 @@ class Slots:
         self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
         before, self.capacity = self.capacity, grown
         if self._kv is not None:
-            parked, self._kv = self._kv.cpu(), None  # a device need not have room for both
-            self._take()[..., :before, :] = parked
+            self._move(before)
+
+    def _move(self, held: int) -> None:
+        """Into a larger tensor. Where a device has no room for both, by way of the machine's memory, which takes some
+        seconds for ten gigabytes."""
+        old = self._kv
+        assert old is not None
+        try:
+            self._take()[..., :held, :] = old
+        except torch.OutOfMemoryError:
+            old, self._kv = old.cpu(), None
+            self._take()[..., :held, :] = old
 
     def memory(self, like_KTD: Tensor | None = None) -> Tensor:
         """The keys and values of all layers, [L, 2, S + 1, K, C, D]; only the first time must it be said what like."""

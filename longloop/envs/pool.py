@@ -50,7 +50,7 @@ _STARTING = 180.0
 _SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks)}
 """Errors that keep their kind on the way here; any other has only its name."""
 _LOOKS = 0.25
-"""Seconds between two looks at what workers use."""
+"""Seconds between two looks at what workers use; more where looking takes a tenth of that, as with many workers."""
 _LOG = 1 << 26
 """Bytes that an attempt may print before they are forgotten."""
 
@@ -379,9 +379,10 @@ class Pool:
 def _watch(pool: "weakref.ref[Pool]") -> None:
     """For as long as there is a pool."""
     while (here := pool()) is not None:
+        began = time.perf_counter()
         here.look()
         del here
-        time.sleep(_LOOKS)
+        time.sleep(max(_LOOKS, 10 * (time.perf_counter() - began)))
 
 
 def _kill_each(workers: set[Worker]) -> None:

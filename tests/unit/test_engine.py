@@ -14,7 +14,7 @@ from torch._subclasses import FakeTensor
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.attention import Packed
-from longloop.engines.cache import UNKNOWN
+from longloop.engines.cache import UNKNOWN, Slots
 from longloop.engines.native import NativeEngine
 from longloop.engines.passes import Eager
 from longloop.learners.local import LocalLearner
@@ -245,6 +245,27 @@ def test_no_memory_is_taken_beyond_the_context() -> None:
     for engine in (capped, free):
         asyncio.run(talk(engine, "s", 0, (20, 300), max_tokens=5))
     assert capped.slots.capacity == 340 < free.slots.capacity
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_what_was_read_stays_when_memory_grows(room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what there was or, where there is no room for both, by way of the machine's memory."""
+    slots, take, held = Slots(2, layers=1, most=8), Slots._take, []
+    slots.reserve(8)
+    slots.memory(torch.empty(3, 0, 4)).normal_()
+    before = slots.memory().clone()
+
+    def only_alone(self: Slots) -> Tensor:
+        held.append(self._kv is not None)
+        if held[-1] and not room:
+            raise torch.OutOfMemoryError("no room for both")
+        return take(self)
+
+    monkeypatch.setattr(Slots, "_take", only_alone)
+    slots.reserve(16)
+    assert held == ([True] if room else [True, False])
+    assert torch.equal(slots.memory()[..., :8, :], before)
+    assert slots.memory().shape[-2] == 16 and not slots.memory()[..., 8:, :].any()
 
 
 def test_one_copy_of_the_weights() -> None:
