@@ -12,11 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from longloop.envs.errands.apps import APPS, BY_NAME
+from longloop.envs.errands.apps import APPS, BY_NAME, find
 from longloop.envs.errands.disguise import Disguise
+from longloop.envs.errands.drill import Act
 from longloop.envs.errands.drills import DRILLS
 from longloop.envs.errands.env import Errands, Expert
-from longloop.envs.errands.scenario import expert, setting
+from longloop.envs.errands.foreign import VERBS
+from longloop.envs.errands.scenario import by_name, expert, setting
 from longloop.envs.errands.session import OUTPUT, Session
 from longloop.envs.errands.world import World
 from longloop.envs.play import play
@@ -27,22 +29,23 @@ SEEDS = [f"seed {number}" for number in range(40)]
 RENAMED = [app.name for app in APPS if app.login]
 PRACTISED = sorted({app for kind in DRILLS for app in kind.apps()})
 PIN = "pin-note"
+ALL = frozenset(f"{app.name}.{api}" for app in APPS for api in app.apis)
 
 
 def tasks(split: str, number: int = 1) -> list[Task]:
     return list(Errands.tasks(split, per_scenario=number))
 
 
-def names(seed: str, app: str) -> dict[str, str]:
+def names(seed: str, app: str, known: frozenset[str] = frozenset()) -> dict[str, str]:
     """What each API of an app is called, by its real name."""
-    disguise = Disguise(seed)
+    disguise = Disguise(seed, known)
     return {api: disguise.name(f"{app}.{api}").removeprefix(f"{app}.") for api in BY_NAME[app].apis}
 
 
-def parameters(seed: str, app: str) -> Iterator[tuple[str, str, str]]:
+def parameters(seed: str, app: str, known: frozenset[str] = frozenset()) -> Iterator[tuple[str, str, str]]:
     """(API, real name, name) of each parameter."""
-    for api, new in names(seed, app).items():
-        real, here = BY_NAME[app].apis[api].parameters, Disguise(seed).apis(app)[new].parameters
+    for api, new in names(seed, app, known).items():
+        real, here = BY_NAME[app].apis[api].parameters, Disguise(seed, known).apis(app)[new].parameters
         yield from ((api, one, other) for one, other in zip(real, here, strict=True))
 
 
@@ -66,7 +69,7 @@ def test_a_quarter_stays_and_an_eighth_says_nothing() -> None:
         pair
         for seed in SEEDS
         for app in PRACTISED
-        for pair in names(seed, app).items()
+        for pair in names(seed, app, ALL).items()
         if not pair[0].startswith("log")
     ]
     kept = sum(api == name for api, name in drawn) / len(drawn)
@@ -132,6 +135,46 @@ def test_a_list_is_printed_whole(app: str) -> None:
         assert len(str(world.call(BY_NAME["docs"].apis["list_apis"], {"app": app}))) <= OUTPUT
 
 
+def test_foreign_verbs_are_foreign() -> None:
+    """No name, sentence or wording has them, so that none can be known from anywhere."""
+    assert len(set(VERBS)) == len(VERBS) > 100
+    said = [f"{api.name} {api.about}".replace("_", " ") for app in APPS for api in app.apis.values()]
+    said += [wording for kind in by_name().values() for wording in kind.phrasings]
+    words = {word for text in said for word in re.findall("[a-z]+", text.lower())}
+    assert not words & {verb + end for verb in VERBS for end in ("", "s", "d", "ed", "ing")}
+
+
+def test_what_is_asked_for_by_a_foreign_verb_can_be_found_by_it_and_all_else_by_its_usual_words() -> None:
+    asked = 0
+    for task in tasks("practice", 2):
+        made = setting(task.data["scenario"], task.data["world"])
+        if (disguise := made.goal.start.disguise) is None:
+            continue
+        kind = by_name()[task.data["scenario"]]
+        lists = [api for app in kind.apps() for api in disguise.apis(app).values()]
+        for name in (api for api in kind.apis if not api.startswith("owner.")):
+            here = next(api for api in lists if f"{api.app}.{api.name}" == disguise.name(name))
+            if verb := disguise.verb(name):
+                asked += 1
+                assert re.search(rf"\b{verb}\b", made.instruction.lower()), task.id
+                assert [api for api in lists if re.search(rf"\b{verb}\b", api.about.lower())] == [here], task.id
+                told = [slot for wish in kind.wishes if isinstance(wish, Act) for slot in wish.told]
+                assert all(str(made.goal.slots[slot]) in made.instruction for slot in told), task.id
+            else:
+                assert here.summary.split()[0] == find(name).summary.split()[0], task.id
+    assert asked > 100
+
+
+def test_a_thorough_expert_says_what_was_asked_in_the_words_of_the_instruction() -> None:
+    for task in [*tasks("practice")[::9], *tasks("train")[::4], *tasks("dev")[::3]]:
+        env, made = Errands(thorough=True), setting(task.data["scenario"], task.data["world"])
+        played = asyncio.run(play(env, task, env.expert(task)))
+        thoughts = [m.content.partition("```")[0] for m in played.messages if m.role == "assistant"]
+        assert any(f"I am asked: {made.instruction} For this there is " in thought for thought in thoughts), task.id
+        for look in re.findall(r"I look for (.+?)\.(?: I keep|\n)", thoughts[-3]) if task.split == "practice" else ():
+            assert look.lower() in made.instruction.lower(), (task.id, look)
+
+
 def test_lists_are_in_another_order() -> None:
     places = {list(Disguise(seed).apis("mail")).index(names(seed, "mail")["star"]) for seed in SEEDS}
     assert len(places) > 10
@@ -193,8 +236,9 @@ def test_sentences_that_name_others_name_them_as_here() -> None:
         assert f"see files.{called['list_folders']}." in disguise.apis("files")[called["list_folder"]].documentation()
         session.close()
         world.close()
-        given = {(api, real): new for api, real, new in parameters(seed, "mail")}
-        about = {api: disguise.apis("mail")[name].about for api, name in names(seed, "mail").items()}
+        given = {(api, real): new for api, real, new in parameters(seed, "mail", ALL)}
+        mail = Disguise(seed, ALL).apis("mail")
+        about = {api: mail[name].about for api, name in names(seed, "mail", ALL).items()}
         assert f"With {given['reply', 'everyone']}=True" in about["reply"]
         assert f"`{given['search', 'sender']}` in the sender's name" in about["search"]
 

@@ -107,8 +107,12 @@ class Parameter:
     default: Any = inspect.Parameter.empty
 
     @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
     def text(self) -> str:
-        optional = "" if self.default is inspect.Parameter.empty else f" = {self.default!r}"
+        optional = "" if self.required else f" = {self.default!r}"
         label = self.label.removesuffix(" | None") if self.default is None else self.label
         return f"{self.name}: {label}{optional}"
 
@@ -163,7 +167,7 @@ class Api:
         values = {}
         for parameter in self.parameters.values():
             if parameter.name not in arguments:
-                if parameter.default is inspect.Parameter.empty:
+                if parameter.required:
                     raise ApiError(422, f"{where} needs the parameter {parameter.name!r} ({parameter.label}).")
                 values[parameter.name] = parameter.default
                 continue

@@ -3,7 +3,9 @@
 Made from a seed. An app's APIs here do what the real ones do and say in their documentation and errors what they are
 called here. The apps `docs` and `owner`, `login` and `logout` are as everywhere, for the system prompt names them. A
 quarter of the other names stay, one in eight says nothing, and the rest are other words for the same, so that what an
-API does can be read from its sentence and not be known from its name. Experts speak real names; `turn` translates.
+API does can be read from its sentence and not be known from its name. Most of those that do something to a thing, and
+are not `known` to the task by their usual words, are called and described by a foreign verb (foreign.py). Experts speak
+real names; `turn` translates.
 """
 
 import ast
@@ -15,11 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from longloop.envs.errands import foreign
 from longloop.envs.errands.api import Api, ApiError, Problem
-from longloop.envs.errands.apps import BY_NAME
+from longloop.envs.errands.apps import BY_NAME, find
 
 _OPEN = ("docs", "owner")
 _KEPT = ("login", "logout")
+_FOREIGN = 0.7
+"""The share of APIs that get a foreign verb, of those that may."""
 _ROOM = 80
 """Characters by which the names of an app may be longer in all: its list must not be cut when it is printed."""
 
@@ -216,25 +221,44 @@ class _Names:
 
     api: str
     parameters: Mapping[str, str]
+    verb: str = ""
+    """The foreign one, if it does something by one."""
 
 
+@dataclass(frozen=True)
 class Disguise:
     """The names of one task, the same for the same seed."""
 
-    def __init__(self, seed: str) -> None:
-        self._seed = seed
+    seed: str
+    known: frozenset[str] = frozenset()
+    """APIs that keep their sentences, because the task asks for what they do in the usual words."""
 
     def apis(self, app: str) -> Mapping[str, Api]:
         """An app's APIs by what they are called here."""
-        return _apis(self._seed, app)
+        return _apis(self, app)
 
     def name(self, api: str) -> str:
         """What an API is called here, both as app.api."""
-        return _said(self._seed, api)
+        return _said(self, api)
+
+    def parameter(self, api: str, name: str) -> str:
+        """What a parameter of an API is called here."""
+        app, _, of = api.partition(".")
+        return _names(self, app)[of].parameters.get(name, name)
+
+    def verb(self, api: str) -> str:
+        """The foreign verb for what an API does, if it has one."""
+        app, _, name = api.partition(".")
+        return _names(self, app)[name].verb
+
+    def sentence(self, api: str) -> str:
+        """What the list says of an API, with real names."""
+        verb = self.verb(api)
+        return f"{verb.capitalize()} {foreign.thing(find(api))}." if verb else find(api).summary
 
     def turn(self, thought: str, code: str) -> tuple[str, str]:
         """What an expert who speaks real names would say here."""
-        return _said(self._seed, thought), self._code(code)
+        return _said(self, thought), self._code(code)
 
     def _code(self, code: str) -> str:
         lines = [line.encode() for line in code.split("\n")]  # positions are counted in bytes
@@ -253,7 +277,7 @@ class Disguise:
                 case ast.keyword("api", ast.Constant(str(api)) as text):  # in docs.show(api="app.api")
                     changes.append((text.lineno, text.col_offset + 1, api, self.name(api)))
                 case ast.Call(ast.Attribute(ast.Attribute(ast.Name("apis"), app), api) as called, _, keywords):
-                    names = _names(self._seed, app)[api]
+                    names = _names(self, app)[api]
                     changes.append((called.end_lineno or 0, (called.end_col_offset or 0) - len(api), api, names.api))
                     for word in keywords:
                         if word.arg and (new := names.parameters.get(word.arg)):
@@ -262,33 +286,42 @@ class Disguise:
 
 
 @functools.lru_cache(maxsize=256)
-def _names(seed: str, app: str) -> dict[str, _Names]:
+def _names(disguise: Disguise, app: str) -> dict[str, _Names]:
     """By the real name, in the order in which they are listed here."""
     real = BY_NAME[app].apis
-    rng = random.Random(f"{seed}/{app}/disguise")
+    rng = random.Random(f"{disguise.seed}/{app}/disguise")
     names = {name: _Names(name, {}) for name in real if app in _OPEN or name in _KEPT}
     others = [name for name in real if name not in names]
     rng.shuffle(others)
-    taken, room = set(real), _ROOM
+    taken, room, verbs = set(real), _ROOM, _verbs(disguise.seed, app)
     for name in others:
-        new = _new_name(app, name, taken, room, rng)
+        parameters = _new_parameters(list(real[name].parameters), rng)
+        thing = "" if f"{app}.{name}" in disguise.known else foreign.thing(real[name])
+        verb = verbs.pop() if thing and verbs and rng.random() < _FOREIGN else ""
+        new = _new_name(app, f"{verb}_{thing.split()[-1]}" if verb else name, taken, room, rng)
         taken.add(new)
         room -= len(new) - len(name)
-        names[name] = _Names(new, _new_parameters(list(real[name].parameters), rng))
+        names[name] = _Names(new, parameters, verb)
     return names
 
 
+def _verbs(seed: str, app: str) -> list[str]:
+    """The foreign verbs that an app may have; no other has them."""
+    all_of_them = random.Random(f"{seed}/verbs").sample(foreign.VERBS, len(foreign.VERBS))
+    return all_of_them[list(BY_NAME).index(app) :: len(BY_NAME)]
+
+
 @functools.lru_cache(maxsize=256)
-def _apis(seed: str, app: str) -> dict[str, Api]:
-    disguised = (_disguised(seed, BY_NAME[app].apis[name], names) for name, names in _names(seed, app).items())
-    return {api.name: api for api in disguised}
+def _apis(disguise: Disguise, app: str) -> dict[str, Api]:
+    made = (_disguised(disguise, BY_NAME[app].apis[name], names) for name, names in _names(disguise, app).items())
+    return {api.name: api for api in made}
 
 
-def _disguised(seed: str, api: Api, names: _Names) -> Api:
+def _disguised(disguise: Disguise, api: Api, names: _Names) -> Api:
     real = {new: old for old, new in names.parameters.items()}
 
     def say(text: str) -> str:
-        return _said(seed, text, names)
+        return _said(disguise, text, names)
 
     def function(world: Any, **values: Any) -> Any:
         try:
@@ -303,14 +336,14 @@ def _disguised(seed: str, api: Api, names: _Names) -> Api:
     return replace(
         api,
         name=names.api,
-        about=say(api.about),
+        about=disguise.sentence(f"{api.app}.{api.name}") if names.verb else say(api.about),
         parameters={parameter.name: parameter for parameter in parameters},
         problems=problems,
         function=function,
     )
 
 
-def _said(seed: str, text: str, names: _Names | None = None) -> str:
+def _said(disguise: Disguise, text: str, names: _Names | None = None) -> str:
     """A sentence with the names of here. `names` are of the API that it is about, if one is known."""
 
     def here(match: re.Match[str]) -> str:
@@ -321,7 +354,7 @@ def _said(seed: str, text: str, names: _Names | None = None) -> str:
             return match[0].replace(marked or given, new) if new else match[0]
         if app not in BY_NAME or api not in BY_NAME[app].apis:
             return match[0]
-        names = _names(seed, app)[api]
+        names = _names(disguise, app)[api]
         return f"{app}.{names.api}"
 
     return _MENTION.sub(here, text)

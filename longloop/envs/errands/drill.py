@@ -11,18 +11,21 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from longloop.envs.errands import foreign
 from longloop.envs.errands.apps import BY_NAME, find
+from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.judge import Goal
-from longloop.envs.errands.scenario import Scenario, Turns, described, log_in
+from longloop.envs.errands.scenario import Scenario, Turns, log_in
 from longloop.envs.errands.world import World
 
 Slots = dict[str, Any]
 Rows = list[dict[str, Any]]
 """The things that a Find is about, by their columns."""
 
+_SLOT = re.compile(r"{(\w+)}")
 _CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
 
 
@@ -82,6 +85,30 @@ class Act:
     @property
     def apis(self) -> list[str]:
         return [self.api]
+
+    @property
+    def told(self) -> list[str]:
+        """The slots that the wish has besides the thing."""
+        return [slot for slot in dict.fromkeys(_SLOT.findall(self.wordings[0])) if slot not in ("it", "them")]
+
+    @property
+    def plain(self) -> bool:
+        """Whether all it takes is the thing and arguments that are told, so that any verb can stand for it."""
+        parameters = find(self.api).parameters
+        needed = {name for name, one in parameters.items() if one.required} - {self.key, "access_token"}
+        return bool(self.key) and not self.fixed and needed <= set(self.told) <= set(parameters)
+
+    def said_in(self, disguise: Disguise | None) -> "Act":
+        """The same wish, by the foreign verb that a disguise may have for it and the names of its parameters there."""
+        verb = disguise.verb(self.api) if disguise else ""
+        if not disguise or not verb:
+            return self
+        quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.wordings[0] else f"{{{slot}}}" for slot in self.told}
+        more = [f"{disguise.parameter(self.api, slot).replace('_', ' ')} {value}" for slot, value in quoted.items()]
+        rest = f" with {' and '.join(more)}" if more else ""
+        app = self.api.partition(".")[0]
+        forms = tuple(form.format(verb=verb, it=f"{{it}}{rest}", app=app) for form in foreign.FORMS)
+        return replace(self, wordings=forms, aim=f"{verb} {{them}}{rest}")
 
     def arguments(self, slots: Slots) -> dict[str, Any]:
         """All but which thing."""
@@ -186,18 +213,15 @@ class Drill(Scenario):
             wish.done(goal, _meant(wish, rows))
         return goal
 
-    def survey(self, app: str, slots: Slots) -> str:
-        acts = {api.partition(".")[0] for wish in self.wishes for api in wish.apis}
-        if app in acts or not acts:
-            return f"I should {self._aim(slots)}. I see what the app {app} can do."
-        return f"To find {self.find.it[0].format(**slots)} I need {app}. I see what it can do."
+    @classmethod
+    def known(cls) -> frozenset[str]:
+        plain = [wish for wish in cls.wishes if isinstance(wish, Act) and wish.plain]
+        others = [api for wish in cls.wishes if wish not in plain for api in wish.apis]
+        return frozenset([*cls.find.apis, *others])
 
-    def reading(self, apis: Sequence[str], slots: Slots) -> str:
-        acts, finds = [api for wish in self.wishes for api in wish.apis], self.find.apis
-        said = [f"To {self._aim(slots)} there is {described(acts or finds)}."]
-        if acts and finds:
-            said.append(f"To find {self.find.it[0].format(**slots)} there is {described(finds)}.")
-        return " ".join([*said, "I read how to use this."])
+    @classmethod
+    def wordings(cls, disguise: Disguise | None) -> Sequence[str]:
+        return _phrasings(cls.find, [wish.said_in(disguise) if isinstance(wish, Act) else wish for wish in cls.wishes])
 
     def solve(self, **slots: Any) -> Turns:
         enter = log_in(*(app for app in self.apps()))
@@ -206,7 +230,7 @@ class Drill(Scenario):
             shown = "" if "print(" in look else "\nprint(found)"
             keep = f" I keep {self.find.keep}{f'; `rest` is {self.find.rest}' if self.find.rest else ''}."
             keep = keep.format(**slots) if self.find.keep else ""
-            yield f"I look for {self.find.it[0].format(**slots)}.{keep}", f"{enter}\n{look}{shown}".strip()
+            yield f"I look for {self._it(slots)}.{keep}", f"{enter}\n{look}{shown}".strip()
             enter = ""
         turns = [turn for wish in self.wishes if (turn := wish.turn(slots, self.find.many))]
         if turns:
@@ -218,13 +242,10 @@ class Drill(Scenario):
         else:
             yield "That is all that was asked.", "apis.owner.complete_task()"
 
-    def _aim(self, slots: Slots) -> str:
-        first, *more = self.wishes
-        aims = [
-            first.aim.replace("{them}", self.find.it[0]),
-            *(_aimed(wish, self.find) for wish in more),
-        ]
-        return ", then ".join(aims).format(**slots)
+    def _it(self, slots: Slots) -> str:
+        """What the thing is called, in the words of the instruction if they are known."""
+        names = [it.format(**slots) for it in self.find.it]
+        return max((name for name in names if name.lower() in self.asked.lower()), key=len, default=names[0])
 
 
 def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Wish]]) -> list[type[Drill]]:
@@ -236,7 +257,6 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
     names = [wish.name or (wish.api.partition(".")[2] if isinstance(wish, Act) else wish.field) for wish in wishes]
     names = [f"{name}-rest" if wish.rest else name for name, wish in zip(names, wishes, strict=True)]
     called = re.sub(r"[ _]", "-", "-and-".join(names) + (f"-{thing.name}" if thing.name else ""))
-    said = [_joined(wording, [_aimed(wish, thing) for wish in wishes[1:]]) for wording in wishes[0].wordings]
     apis = [*thing.apis, *(api for wish in wishes for api in wish.apis)]
     members = {
         "__doc__": f"{wishes[0].aim.replace('{them}', thing.it[0]).capitalize()}.",
@@ -245,13 +265,15 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
         "wishes": wishes,
         "difficulty": 1 if len(wishes) == 1 and not thing.many and not thing.keep else 2,
         "apis": tuple(dict.fromkeys(apis)),
-        "phrasings": tuple(
-            dict.fromkeys(
-                _sentence(one.replace("{it}", it).replace("{them}", thing.pronoun)) for one in said for it in thing.it
-            )
-        ),
+        "phrasings": _phrasings(thing, wishes),
     }
     return type(called.title().replace("-", ""), (Drill,), members)
+
+
+def _phrasings(thing: Find, wishes: Sequence[Wish]) -> tuple[str, ...]:
+    said = [_joined(wording, [_aimed(wish, thing) for wish in wishes[1:]]) for wording in wishes[0].wordings]
+    filled = (one.replace("{it}", it).replace("{them}", thing.pronoun) for one in said for it in thing.it)
+    return tuple(dict.fromkeys(map(_sentence, filled)))
 
 
 def pick(**choices: Sequence[Any]) -> Callable[[World, Rows], Slots]:

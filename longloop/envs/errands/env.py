@@ -124,10 +124,10 @@ class Errands:
 
     def expert(self, task: Task) -> "Expert":
         """Someone who can do the task, from the instruction and what comes back."""
-        goal = setting(task.data["scenario"], task.data["world"]).goal
-        turns = expert(task.data["scenario"], goal.slots, self._thorough)
+        made = setting(task.data["scenario"], task.data["world"])
+        turns = expert(task.data["scenario"], made.goal.slots, made if self._thorough else None)
         slips = random.Random(f"{task.id}/careless")
-        return Expert(careless(turns, self._careless, slips), goal.start.disguise)
+        return Expert(careless(turns, self._careless, slips), made.goal.start.disguise)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """Agents that must not succeed."""

@@ -37,6 +37,8 @@ class Scenario(ABC):
     explains (login, owner.show_account, owner.complete_task) are left out."""
     phrasings: ClassVar[tuple[str, ...]]
     """The instruction in several wordings, with the goal's slots in braces."""
+    asked = ""
+    """The instruction, for an expert who speaks its words."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,13 +53,15 @@ class Scenario(ABC):
     def prepare(self, w: World) -> Goal:
         """Put into the world what the task is about, and say what should come of it."""
 
-    def survey(self, app: str, slots: dict[str, Any]) -> str:
-        """The thought of a thorough expert who lists what an app can do."""
-        return f"I see what the app {app} can do."
+    @classmethod
+    def known(cls) -> frozenset[str]:
+        """APIs for which the instruction has the usual words."""
+        return frozenset(cls.apis)
 
-    def reading(self, apis: Sequence[str], slots: dict[str, Any]) -> str:
-        """The thought of a thorough expert who picks APIs from the lists, to read about them."""
-        return f"For this there is {described(apis)}. I read how to use this."
+    @classmethod
+    def wordings(cls, disguise: Disguise | None) -> Sequence[str]:
+        """The phrasings that make sense in a disguise."""
+        return cls.phrasings
 
     solve: Callable[..., Turns]
     """Do the task as a careful person would, knowing the slots (they stand in the instruction) and what comes back, and
@@ -93,10 +97,10 @@ def _setting(scenario: str, seed: str) -> Setting:
     kind = by_name()[scenario]
     world = _world(seed).fork()
     if kind.split == "practice" and random.Random(f"{seed}/{scenario}/plain").random() >= _PLAIN:
-        world.disguise = Disguise(f"{seed}/{scenario}")
+        world.disguise = Disguise(f"{seed}/{scenario}", kind.known())
     world.rng = random.Random(f"{seed}/{scenario}")
     goal = kind().prepare(world)
-    wording = world.rng.choice(kind.phrasings)
+    wording = world.rng.choice(kind.wordings(world.disguise))
     return Setting(wording.format(**goal.slots), goal, world.db.serialize())
 
 
@@ -105,24 +109,31 @@ def _world(seed: str) -> World:
     return World.make(seed)
 
 
-def expert(scenario: str, slots: dict[str, Any], thorough: bool = False) -> Turns:
-    """All turns of the expert: what the apps can do, if it is thorough; the documentation; then the errand."""
+def expert(scenario: str, slots: dict[str, Any], thorough: Setting | None = None) -> Turns:
+    """All turns of the expert: the documentation, then the errand. A thorough one, who is given the setting, first
+    lists what the apps can do, and says again what was asked before it picks from the lists."""
     kind = by_name()[scenario]()
+    kind.asked = thorough.instruction if thorough else ""
     for app in kind.apps() if thorough else ():
-        yield kind.survey(app, slots), f'print(apis.docs.list_apis(app="{app}"))'
+        yield f"I see what the app {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
     for start in range(0, len(kind.apis), _AT_ONCE):
         some = kind.apis[start : start + _AT_ONCE]
         shows = "\n".join(f'print(apis.docs.show(api="{api}"))' for api in some)
         brief = f"I read the {'rest' if start else 'documentation'} of what I need."
-        yield kind.reading(some, slots) if thorough else brief, shows
+        yield _picked(some, thorough) if thorough else brief, shows
     yield from kind.solve(**slots)
 
 
-def described(apis: Sequence[str]) -> str:
-    """APIs with what the lists of their apps say of them. Those of the owner are known from elsewhere."""
-    return " and ".join(
-        name if name.startswith("owner.") else f"{name} ('{find(name).summary.rstrip('.')}')" for name in apis
-    )
+def _picked(apis: Sequence[str], setting: Setting) -> str:
+    """The thought of someone who picks APIs from the lists: each with its sentence there. Those of the owner are known
+    from elsewhere."""
+    disguise = setting.goal.start.disguise
+    sentences = (disguise.sentence(api) if disguise else find(api).summary for api in apis)
+    said = [
+        api if api.startswith("owner.") else f"{api} ('{sentence.rstrip('.')}')"
+        for api, sentence in zip(apis, sentences, strict=True)
+    ]
+    return f"I am asked: {setting.instruction} For this there is {' and '.join(said)}. I read how to use this."
 
 
 def log_in(*apps: str) -> str:
