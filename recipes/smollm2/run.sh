@@ -1,37 +1,50 @@
 #!/usr/bin/env bash
-# SmolLM2-135M in Errands: as it is, after imitation, after LOOP; one seed, on one GPU. What is done already is not done
-# again, so that it can be stopped at any moment and run once more.
+# SmolLM2-135M in Errands: as it is, after imitation, after LOOP; a stage of one seed, on one GPU. What is done already is
+# not done again, so that it can be stopped at any moment and run once more.
 #
 #   longloop models get smollm2
 #   longloop demos recipes/smollm2/sft.toml name=smollm2-demos
-#   for seed in 0 1 2; do recipes/smollm2/run.sh $seed; done; python recipes/smollm2/table.py
+#   for seed in 0 1 2; do recipes/smollm2/run.sh $seed sft; recipes/smollm2/run.sh $seed loop; done
+#   recipes/smollm2/run.sh 0 base
+#   python recipes/smollm2/table.py
+#
+# Seeds may run side by side: learner.micro_tokens=16384 then leaves room for three on 140 GB, and NVIDIA's MPS lets their
+# work overlap (nvidia-cuda-mps-control -d).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-seed=$1
-shift # more settings, for both runs
+seed=$1 stage=$2
+shift 2 # settings of the stage's run
 longloop=${LONGLOOP:-longloop}
+run=runs/smollm2-$stage-$seed
 start=runs/smollm2-start-$seed
 
-train() { # NAME CONFIG SETTINGS...
-    if [ -d "runs/$1" ]; then
-        $longloop train --resume "runs/$1"
+train() { # SETTINGS...
+    if [ -d "$run" ]; then
+        $longloop train --resume "$run"
     else
-        $longloop train "recipes/smollm2/$2" name="$1" seed="$seed" "${@:3}"
+        $longloop train "recipes/smollm2/$stage.toml" name="smollm2-$stage-$seed" seed="$seed" "$@"
     fi
 }
-measure() { # NAME TARGET
-    local file=runs/smollm2-results/$1-$seed.json attempts=runs/smollm2-attempts/$1-$seed
+measure() { # TARGET
+    local file=runs/smollm2-results/$stage-$seed.json attempts=runs/smollm2-attempts/$stage-$seed
     [ -e "$file" ] && return
     mkdir -p runs/smollm2-results
     rm -rf "$attempts" # of a measurement that was stopped
-    $longloop eval "$2" --json --out "$attempts" --split fresh --split dev --split test_normal --split test_challenge \
+    $longloop eval "$1" --json --out "$attempts" --split fresh --split dev --split test_normal --split test_challenge \
         env.per_scenario=12 env.isolation=process env.workers=128 eval.tasks=0 > "$file.part"
     mv "$file.part" "$file"
 }
 
-train "smollm2-sft-$seed" sft.toml demos=runs/smollm2-demos "$@"
-[ -d "$start" ] || $longloop export "runs/smollm2-sft-$seed" --out "$start"
-measure sft "runs/smollm2-sft-$seed"
-train "smollm2-loop-$seed" loop.toml model.path="$start" "$@"
-measure loop "runs/smollm2-loop-$seed"
-[ "$seed" != 0 ] || measure base recipes/smollm2/sft.toml
+case $stage in
+base) measure recipes/smollm2/sft.toml ;;
+sft)
+    train demos=runs/smollm2-demos "$@"
+    [ -d "$start" ] || $longloop export "$run" --out "$start"
+    measure "$run"
+    ;;
+loop)
+    train model.path="$start" "$@"
+    measure "$run"
+    ;;
+*) echo "$0 SEED base|sft|loop [SETTINGS...]" >&2 && exit 2 ;;
+esac

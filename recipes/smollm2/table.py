@@ -1,9 +1,17 @@
-"""The table of recipes/smollm2/run.sh: means over its seeds, with 95% intervals by Student's t."""
+"""What recipes/smollm2/run.sh has found so far: the table, means over seeds with 95% intervals by Student's t; LOOP's
+training, ten steps a line; and, as a picture, its success on dev.
+
+    python recipes/smollm2/table.py [PICTURE.png]
+"""
 
 import json
+import sys
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from longloop.compare import over_seeds
+from longloop.store.metrics import Metrics
 
 RESULTS = Path("runs/smollm2-results")
 SPLITS = ["fresh", "dev", "test_normal", "test_challenge"]
@@ -14,9 +22,13 @@ def cell(values: list[float]) -> str:
     return f"{100 * mean:.1f} ± {100 * reach:.1f}" if len(values) > 1 else f"{100 * mean:.1f}"
 
 
-def main() -> None:
+def tens(steps: list[Any], size: int = 10) -> list[list[Any]]:
+    return [steps[first : first + size] for first in range(0, len(steps), size)]
+
+
+def table() -> None:
     found = {
-        side: [json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{side}-*.json"))]
+        side: {file.stem[-1]: json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{side}-*.json"))}
         for side in ("base", "sft", "loop")
     }
     print("| | seeds |" + "".join(f" {split} TGC | SGC |" for split in SPLITS))
@@ -24,12 +36,57 @@ def main() -> None:
     for side, runs in found.items():
         if runs:
             columns = [(split, what) for split in SPLITS for what in ("success", "scenarios")]
-            cells = [cell([run[split][what] for run in runs]) for split, what in columns]
-            print(f"| {side} | {len(runs)} | " + " | ".join(cells) + " |")
-    pairs = list(zip(found["sft"], found["loop"], strict=False))
-    gains = [[after[split]["success"] - before[split]["success"] for before, after in pairs] for split in SPLITS]
-    if all(gains):
+            cells = [cell([run[split][what] for run in runs.values()]) for split, what in columns]
+            print(f"| {side} | {', '.join(runs)} | " + " | ".join(cells) + " |")
+    both = sorted(found["sft"].keys() & found["loop"].keys())
+    gains = [[found["loop"][n][split]["success"] - found["sft"][n][split]["success"] for n in both] for split in SPLITS]
+    if both:
         print("| LOOP over SFT | | " + " | ".join(f"{cell(gain)} | " for gain in gains) + "|")
+
+
+def training(name: str, steps: list[dict[str, Any]]) -> None:
+    print(f"\n{name}: {sum(sum(step['time'].values()) for step in steps) / 3600:.3f} hours")
+    for some in tens(steps):
+        means = {key: fmean(step[key] for step in some) for key in ("success", "equal_groups", "turns")}
+        means |= {
+            key: fmean(step["update"].get(key, 0.0) for step in some)
+            for key in ("kl", "entropy", "clipped", "grad_norm")
+        }
+        means |= {phase: fmean(step["time"][phase] for step in some) for phase in ("collect", "update")}
+        print(f"  steps {some[0]['step']} to {some[-1]['step']}:", ", ".join(f"{k} {v:.3g}" for k, v in means.items()))
+
+
+def picture(runs: list[list[dict[str, Any]]], path: str) -> None:
+    from matplotlib.figure import Figure
+
+    axes = (figure := Figure(figsize=(7, 4), layout="constrained")).subplots()
+    for lines in runs:
+        axes.plot(
+            *zip(*((x["step"], x["eval"]["success"]) for x in lines if "eval" in x), strict=True), "o-", alpha=0.3
+        )
+        trained = [x for x in lines if "success" in x]
+        smooth = [(some[-1]["step"], fmean(x["success"] for x in some)) for some in tens(trained, 5)]
+        axes.plot(*zip(*smooth, strict=True), ":", alpha=0.3)
+    shared = sorted(set.intersection(*({x["step"] for x in lines if "eval" in x} for lines in runs)))
+    at = [
+        [x["eval"]["success"] for lines in runs for x in lines if x["step"] == step and "eval" in x] for step in shared
+    ]
+    means, reaches = zip(*map(over_seeds, at), strict=True)
+    axes.errorbar(shared, means, reaches, color="black", capsize=3, label=f"dev, mean of {len(runs)} seeds, 95%")
+    axes.plot([], [], ":", color="grey", label="training tasks, five steps at a time")
+    axes.set(xlabel="LOOP step", ylabel="success", ylim=(0, 1))
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    table()
+    metrics = {path.parent.name: path for path in sorted(Path("runs").glob("smollm2-loop-*/metrics.jsonl"))}
+    runs = {name: Metrics(path).read() for name, path in metrics.items()}
+    for name, lines in runs.items():
+        training(name, [line for line in lines if "time" in line])
+    if runs and sys.argv[1:]:
+        picture(list(runs.values()), sys.argv[1])
 
 
 if __name__ == "__main__":
