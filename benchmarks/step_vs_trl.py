@@ -10,7 +10,7 @@ With it the model is SmolLM2 (`longloop models get smollm2`) and the environment
 expert's own action is done, and what comes back is observed, whatever the model said. float32 on a CPU, bfloat16 on a
 GPU. The sides:
 
-    longloop        LOOP with epochs=1, its own rollouts, engine and learner, on a GPU with engine.compile=true
+    longloop        LOOP with epochs=1, its own rollouts, engine and learner, on a GPU both with compile=true
     longloop-2      LOOP with epochs=2, the paper's setting: the same rollouts, twice the updates
     trl             environment_factory: every turn is read as a call of the environment's one tool
     trl-rollout     rollout_func: a loop over turns that calls generate() on the growing conversations
@@ -135,10 +135,10 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     policy = common.policy(load.module(), load.tokenizer())
     algo = Loop(k=load.attempts, epochs=epochs, minibatch=load.trajectories, drop_below=0.0)
     micro = load.trajectories * load.turns * (load.new + load.observed) // load.split
-    learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=micro), temperature=1.0, seed=0)
+    gpu = DEVICE != "cpu"
+    learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=micro, compile=gpu), temperature=1.0, seed=0)
     chat = Chat(policy.tokenizer)
     limits = RolloutConfig(max_turns=load.turns, turn_tokens=load.new, concurrency=load.trajectories, enough=1.0)
-    gpu = DEVICE != "cpu"
     engine = Exactly(policy, chat, slots=load.trajectories, graphs=gpu, compile=gpu)
     config, world = Config(env={"name": "fixed"}), load.world(load.workers)
     rollouts = GroupRollouts(Setting(world.make, chat, engine, limits, 1.0), "benchmark")

@@ -95,6 +95,8 @@ class LearnerConfig(Section):
     """Tokens in one forward and backward pass. Changes memory and speed, never the gradient."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more work."""
+    compile: bool = False
+    """Let torch.compile fuse what lies between an update's matrix products, which takes a while when a run starts."""
     chunk: Count = 1024
     """Action tokens whose logits are held at once."""
     memory_check: bool = True

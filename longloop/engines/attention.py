@@ -166,8 +166,16 @@ def _attention(
             raise UserError(
                 f"{type(module).__name__} needs the attention feature {unknown!r}, which longloop does not have."
             )
-    output = plan.attend(module.layer_idx, query[0], key[0], value[0], scaling, sliding_window or 0)
-    return output.unsqueeze(0), None
+    attend = _apart if isinstance(plan, Packed) else _attend
+    return attend(plan, module, query, key, value, scaling, sliding_window or 0), None
+
+
+def _attend(plan: Plan, module: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int) -> Tensor:
+    return plan.attend(module.layer_idx, query[0], key[0], value[0], scale, window).unsqueeze(0)
+
+
+_apart = torch.compiler.disable(_attend)
+"""For the learner's plans, of which every micro-batch has another: torch.compile goes around it."""
 
 
 AttentionInterface.register(NAME, _attention)

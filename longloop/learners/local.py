@@ -150,7 +150,10 @@ class LocalLearner:
         sums: Metrics = {}
         scores: list[tuple[Sample, tuple[float, ...]]] = []
         # Training mode only where activation checkpointing asks for it; there is no dropout in either.
-        with self.policy.recomputing() if self.config.checkpointing else nullcontext():
+        with (
+            self.policy.recomputing() if self.config.checkpointing else nullcontext(),
+            self.policy.fused() if self.config.compile else nullcontext(),
+        ):
             for samples in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_trajectories):
                 packed = pack(samples, minibatch.step, self.policy.device)
                 scored = self._score(packed)

@@ -42,7 +42,7 @@ class Policy:
         self.version = 0
         self.layers: int = module.config.get_text_config().num_hidden_layers
         self.adapters: Any = None
-        self._compiled: list[Any] | None = None
+        self._compiled: dict[bool, list[Any]] = {}
         device, dtype = placed(config)
         self.bf16 = dtype == torch.bfloat16
         module.config.use_cache = False
@@ -124,17 +124,39 @@ class Policy:
 
         All layers are alike, so it is done once: a layer's number is no reason to do it again.
         """
-        layers = self._backbone.layers
-        if self._compiled is None:
-            self._compiled = [torch.compile(layer._call_impl, fullgraph=True, dynamic=True) for layer in layers]
-        with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
-            for layer, call in zip(layers, self._compiled, strict=True):
-                layer._compiled_call_impl = call
-            try:
-                yield
-            finally:
-                for layer in layers:
-                    layer._compiled_call_impl = None
+        with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True), self._through_compiled(whole=True):
+            yield
+
+    @contextmanager
+    def fused(self) -> Iterator[None]:
+        """The same for an update, in pieces around attention and once for rows of any length.
+
+        What cannot be compiled runs as it is, which must be known before the backward pass.
+        """
+        embeddings = self._backbone.get_input_embeddings()
+        with (
+            torch._dynamo.config.patch(specialize_float=True, suppress_errors=True),
+            torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+            # A row that is just as long as the model is wide is still a row of any length.
+            torch.fx.experimental._config.patch(use_duck_shape=False),  # type: ignore[attr-defined]
+            # What enters the first layer has a gradient, as in the others: also under adapters.
+            embeddings.register_forward_hook(lambda module, inputs, output: output.requires_grad_()),
+            self._through_compiled(whole=False),
+        ):
+            yield
+
+    @contextmanager
+    def _through_compiled(self, whole: bool) -> Iterator[None]:
+        layers = getattr(self._backbone, "layers", ())
+        if whole not in self._compiled:
+            self._compiled[whole] = [torch.compile(x._call_impl, fullgraph=whole, dynamic=True) for x in layers]
+        for layer, call in zip(layers, self._compiled[whole], strict=True):
+            layer._compiled_call_impl = call
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer._compiled_call_impl = None
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:

@@ -83,6 +83,7 @@ def weightless(shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfi
     """A learner of this shape whose tensors have no content. What it does, it does under `Blank`."""
     device, dtype = placed(model)
     placeless = model.model_copy(update={"device": "meta", "dtype": str(dtype).removeprefix("torch.")})
+    config = config.model_copy(update={"compile": False})  # compiled, operations could not be followed one by one
     with torch.device("meta"), Blank():
         module: Any = AutoModelForCausalLM.from_config(copy.deepcopy(shape))
         policy = Policy(module, None, placeless)
