@@ -17,7 +17,7 @@ from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.drill import Act
 from longloop.envs.errands.drills import DRILLS
 from longloop.envs.errands.env import Errands, Expert
-from longloop.envs.errands.foreign import VERBS
+from longloop.envs.errands.foreign import NOUNS, VERBS, renamed
 from longloop.envs.errands.scenario import by_name, expert, setting
 from longloop.envs.errands.session import OUTPUT, Session
 from longloop.envs.errands.world import World
@@ -130,39 +130,64 @@ def test_three_of_four_tasks_of_practice_are_disguised_each_in_its_own_way_and_n
 @pytest.mark.parametrize("app", PRACTISED)
 def test_a_list_is_printed_whole(app: str) -> None:
     world = World.make("tests/0")
-    for seed in SEEDS:
-        world.disguise = Disguise(seed)
+    kinds = [kind for kind in DRILLS if kind.apps() == [app] and kind.noun()]
+    for number, seed in enumerate(SEEDS):
+        kind = kinds[number % len(kinds)] if kinds else None
+        world.disguise = Disguise(seed, kind.known(), kind.noun(), frozenset(kind.apis)) if kind else Disguise(seed)
         assert len(str(world.call(BY_NAME["docs"].apis["list_apis"], {"app": app}))) <= OUTPUT
 
 
-def test_foreign_verbs_are_foreign() -> None:
+def test_foreign_words_are_foreign() -> None:
     """No name, sentence or wording has them, so that none can be known from anywhere."""
-    assert len(set(VERBS)) == len(VERBS) > 100
+    assert len({*VERBS, *NOUNS}) == len(VERBS) + len(NOUNS) > 200
+    assert not [noun for noun in NOUNS if noun[0] in "aeiou" or noun[-1] in "sxyz"]  # a, not an; and s for many
     said = [f"{api.name} {api.about}".replace("_", " ") for app in APPS for api in app.apis.values()]
     said += [wording for kind in by_name().values() for wording in kind.phrasings]
     words = {word for text in said for word in re.findall("[a-z]+", text.lower())}
-    assert not words & {verb + end for verb in VERBS for end in ("", "s", "d", "ed", "ing")}
+    assert not words & {word + end for word in (*VERBS, *NOUNS) for end in ("", "s", "d", "ed", "ing")}
 
 
-def test_what_is_asked_for_by_a_foreign_verb_can_be_found_by_it_and_all_else_by_its_usual_words() -> None:
-    asked = 0
+def has(text: str, word: str) -> bool:
+    return re.search(rf"\b{word}s?\b", text.lower()) is not None
+
+
+def test_what_is_asked_for_by_a_foreign_word_can_be_found_by_it_and_all_else_by_its_usual_words() -> None:
+    verbs = nouns = 0
     for task in tasks("practice", 2):
         made = setting(task.data["scenario"], task.data["world"])
         if (disguise := made.goal.start.disguise) is None:
             continue
         kind = by_name()[task.data["scenario"]]
         lists = [api for app in kind.apps() for api in disguise.apis(app).values()]
-        for name in (api for api in kind.apis if not api.startswith("owner.")):
-            here = next(api for api in lists if f"{api.app}.{api.name}" == disguise.name(name))
+        used = {api: disguise.name(api) for api in kind.apis if not api.startswith("owner.")}
+        here = {real: next(api for api in lists if f"{api.app}.{api.name}" == name) for real, name in used.items()}
+        for name, api in here.items():
             if verb := disguise.verb(name):
-                asked += 1
-                assert re.search(rf"\b{verb}\b", made.instruction.lower()), task.id
-                assert [api for api in lists if re.search(rf"\b{verb}\b", api.about.lower())] == [here], task.id
+                verbs += 1
+                assert has(made.instruction, verb), task.id
+                assert [other for other in lists if has(other.about, verb)] == [api], task.id
                 told = [slot for wish in kind.wishes if isinstance(wish, Act) for slot in wish.told]
                 assert all(str(made.goal.slots[slot]) in made.instruction for slot in told), task.id
             else:
-                assert here.summary.split()[0] == find(name).summary.split()[0], task.id
-    assert asked > 100
+                assert api.summary.split()[0] == disguise.called(find(name).summary).split()[0], task.id
+        if disguise.noun:
+            nouns += 1
+            noun = disguise.called(disguise.noun)
+            assert noun in NOUNS and has(made.instruction, noun), task.id
+            assert [api.name for api in lists if has(api.summary, noun)] == [
+                api.name for api in lists if api in here.values()
+            ], task.id
+            assert all(f"app {app}" in made.instruction for app in kind.apps()), task.id
+    assert verbs > 100 and nouns > 50
+
+
+def test_a_noun_is_renamed_where_it_is_one() -> None:
+    said = "An order of the app order, order.show, {order}, reorder, orders and an order."
+    assert (
+        renamed(said, "order", "whale") == "A whale of the app order, order.show, {order}, reorder, whales and a whale."
+    )
+    assert renamed("Events: 'event' and e-event", "event", "whale") == "Whales: 'whale' and e-event"
+    assert renamed("Text messages that a text message has", "text message", "whale") == "Whales that a whale has"
 
 
 def test_a_thorough_expert_says_what_was_asked_in_the_words_of_the_instruction() -> None:
@@ -269,6 +294,8 @@ def test_the_expert_speaks_the_names_of_here() -> None:
                 thought = message.content.partition("```")[0]
                 for app, api in re.findall(r"\b([a-z]+)\.(\w+)", thought):
                     assert app not in RENAMED or api == "com" or f"'{app}.{api}'" in seen, (task.id, thought)
+                for sentence in re.findall(r" \('(.+?)'\)(?: and|\. I read)", thought):
+                    assert sentence in seen, (task.id, sentence)
                 for word in re.findall(r"`(\w+)`", thought) if " does it" in thought else ():
                     assert re.search(rf"[(, ]{word}: ", seen), (task.id, thought)
             else:

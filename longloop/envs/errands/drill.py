@@ -220,8 +220,21 @@ class Drill(Scenario):
         return frozenset([*cls.find.apis, *others])
 
     @classmethod
+    def noun(cls) -> str:
+        apis = [api for api in cls.apis if not api.startswith("owner.")]
+        things = [foreign.thing(find(api)) for api in {*apis} - cls.known()]
+        said = [*cls.find.it, *(find(api).summary for api in apis), *things]
+        fits = (noun for noun in foreign.USUAL if all(foreign.speaks_of(text, noun) for text in said))
+        return next(fits, "") if len(cls.apps()) == 1 else ""
+
+    @classmethod
     def wordings(cls, disguise: Disguise | None) -> Sequence[str]:
-        return _phrasings(cls.find, [wish.said_in(disguise) if isinstance(wish, Act) else wish for wish in cls.wishes])
+        wishes = [wish.said_in(disguise) if isinstance(wish, Act) else wish for wish in cls.wishes]
+        said = _phrasings(cls.find, wishes)
+        if not disguise or not disguise.noun:
+            return said
+        start = f"In the app {cls.apps()[0]}: "  # nothing else says which
+        return [("" if " app " in text else start) + disguise.called(text) for text in said]
 
     def solve(self, **slots: Any) -> Turns:
         enter = log_in(*(app for app in self.apps()))
@@ -229,7 +242,7 @@ class Drill(Scenario):
             look = _expanded(self.find.look.format(**slots))
             shown = "" if "print(" in look else "\nprint(found)"
             keep = f" I keep {self.find.keep}{f'; `rest` is {self.find.rest}' if self.find.rest else ''}."
-            keep = keep.format(**slots) if self.find.keep else ""
+            keep = self._said(keep, slots) if self.find.keep else ""
             yield f"I look for {self._it(slots)}.{keep}", f"{enter}\n{look}{shown}".strip()
             enter = ""
         turns = [turn for wish in self.wishes if (turn := wish.turn(slots, self.find.many))]
@@ -244,8 +257,13 @@ class Drill(Scenario):
 
     def _it(self, slots: Slots) -> str:
         """What the thing is called, in the words of the instruction if they are known."""
-        names = [it.format(**slots) for it in self.find.it]
-        return max((name for name in names if name.lower() in self.asked.lower()), key=len, default=names[0])
+        names = [self._said(it, slots) for it in self.find.it]
+        asked = self.setting.instruction.lower() if self.setting else ""
+        return max((name for name in names if name.lower() in asked), key=len, default=names[0])
+
+    def _said(self, text: str, slots: Slots) -> str:
+        disguise = self.setting.goal.start.disguise if self.setting else None
+        return (disguise.called(text) if disguise else text).format(**slots)
 
 
 def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Wish]]) -> list[type[Drill]]:

@@ -23,6 +23,9 @@ _AT_ONCE = 5
 _PLAIN = 0.25
 """The share of practice in which APIs are called as everywhere else, so that what is learnt there serves there too."""
 
+_RENAMED = 0.5
+"""The share of the other tasks in which what they are about has a foreign name, of those in which it may."""
+
 
 class Scenario(ABC):
     """Subclass it, and list the subclass in its module's SCENARIOS."""
@@ -37,8 +40,8 @@ class Scenario(ABC):
     explains (login, owner.show_account, owner.complete_task) are left out."""
     phrasings: ClassVar[tuple[str, ...]]
     """The instruction in several wordings, with the goal's slots in braces."""
-    asked = ""
-    """The instruction, for an expert who speaks its words."""
+    setting: "Setting | None" = None
+    """For an expert who speaks its words."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,6 +60,11 @@ class Scenario(ABC):
     def known(cls) -> frozenset[str]:
         """APIs for which the instruction has the usual words."""
         return frozenset(cls.apis)
+
+    @classmethod
+    def noun(cls) -> str:
+        """What it is about, if a foreign word can stand for that everywhere."""
+        return ""
 
     @classmethod
     def wordings(cls, disguise: Disguise | None) -> Sequence[str]:
@@ -97,7 +105,8 @@ def _setting(scenario: str, seed: str) -> Setting:
     kind = by_name()[scenario]
     world = _world(seed).fork()
     if kind.split == "practice" and random.Random(f"{seed}/{scenario}/plain").random() >= _PLAIN:
-        world.disguise = Disguise(f"{seed}/{scenario}", kind.known())
+        noun = kind.noun() if random.Random(f"{seed}/{scenario}/noun").random() < _RENAMED else ""
+        world.disguise = Disguise(f"{seed}/{scenario}", kind.known(), noun, frozenset(kind.apis))
     world.rng = random.Random(f"{seed}/{scenario}")
     goal = kind().prepare(world)
     wording = world.rng.choice(kind.wordings(world.disguise))
@@ -113,7 +122,7 @@ def expert(scenario: str, slots: dict[str, Any], thorough: Setting | None = None
     """All turns of the expert: the documentation, then the errand. A thorough one, who is given the setting, first
     lists what the apps can do, and says again what was asked before it picks from the lists."""
     kind = by_name()[scenario]()
-    kind.asked = thorough.instruction if thorough else ""
+    kind.setting = thorough
     for app in kind.apps() if thorough else ():
         yield f"I see what the app {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
     for start in range(0, len(kind.apis), _AT_ONCE):
