@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -74,30 +73,27 @@ def evaluate(
     from longloop.build import evaluation, world
 
     chosen = splits or [config.eval.split]
-    with ExitStack() as stack:
-        kept = {}
-        if out is not None:  # before anything is measured that could then not be written
-            declared = getattr(world(config).environment, "analysis", {})
-            for split in chosen:
-                if (out / split).exists():
-                    raise UserError(f"{out / split} exists already. Give --out a folder that has no {split} yet.")
-                own = config.model_copy(update={"folder": str(out), "name": split})
-                kept[split] = stack.enter_context(Run.create(own, machine_facts()))
-                kept[split].note(analysis=declared, measured=str(folder or config.model.path))
-        measured = asyncio.run(evaluation(config, folder, chosen))
-        at = int(folder.name) if folder is not None else 0
-        for split, run in kept.items():
-            result, groups = measured[split]
-            run.evaluations.write(at, groups)
-            run.metrics.write({"step": at, "eval": result.to_json()})
+    for place in [out / split for split in chosen] if out is not None else ():
+        if place.exists():  # said before anything is measured
+            raise UserError(f"{place} exists already. Give --out a folder that has no {place.name} yet.")
+    measured = asyncio.run(evaluation(config, folder, chosen))
     results = {split: result.to_json() for split, (result, _) in measured.items()}
     if as_json:
         print(json.dumps(results if splits else results[config.eval.split]))
+    else:
+        console.print(
+            f"{folder or config.model.path} on {config.env['name']}, {config.eval.attempts} attempts at each task"
+        )
+        console.print(closing.table(list(results.values()), list(results)))
+    if out is None:
         return
-    console.print(
-        f"{folder or config.model.path} on {config.env['name']}, {config.eval.attempts} attempts at each task"
-    )
-    console.print(closing.table(list(results.values()), list(results)))
+    declared = getattr(world(config).environment, "analysis", {})
+    at = int(folder.name) if folder is not None else 0
+    for split, (_, groups) in measured.items():
+        with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:
+            run.note(analysis=declared, measured=str(folder or config.model.path))
+            run.evaluations.write(at, groups)
+            run.metrics.write({"step": at, "eval": results[split]})
 
 
 def demos(target: str, overrides: list[str], tasks: int | None, source: Path | None, min_reward: float) -> None:

@@ -184,8 +184,9 @@ def test_eval_of_a_step_that_is_not_kept(refused, tmp_path):
 def test_eval_into_a_folder_that_is_taken(refused, tmp_path):
     _, run, _ = train(tmp_path, "steps=1")
     (tmp_path / "kept" / "test").mkdir(parents=True)
-    said = refused("eval", str(run.folder), "--split", "test", "--out", str(tmp_path / "kept"))
+    said = refused("eval", str(run.folder), "--split", "dev", "--split", "test", "--out", str(tmp_path / "kept"))
     assert "exists already" in said and "--out" in said and "--resume" not in said
+    assert not (tmp_path / "kept" / "dev").exists(), "or it would be in the way next time"
 
 
 def test_engine_and_learner_that_disagree(refused, tmp_path):

@@ -89,8 +89,8 @@ def test_check_finds_what_is_wrong(longloop, tmp_path, monkeypatch):
 
 
 def test_check_errands_in_two_worlds(longloop):
-    """Some tasks of every split, and every scenario in further worlds. By default it takes `--seeds 20` and more time;
-    tests/errands has all tasks."""
+    """Some tasks of every split, and every scenario and drill in a further world. By default it takes `--seeds 20` and
+    more tasks."""
     code, printed = longloop("check", "errands", "--seeds", "1", "--seconds", "5")
     assert code == 0, printed
     assert "delete everything" in printed and "wrong end states judged" in printed

@@ -98,10 +98,10 @@ class Act:
         needed = {name for name, one in parameters.items() if one.required} - {self.key, "access_token"}
         return bool(self.key) and not self.fixed and needed <= set(self.told) <= set(parameters)
 
-    def said_in(self, disguise: Disguise | None) -> "Act":
+    def said_in(self, disguise: Disguise) -> "Act":
         """The same wish, by the foreign verb that a disguise may have for it and the names of its parameters there."""
-        verb = disguise.verb(self.api) if disguise else ""
-        if not disguise or not verb:
+        verb = disguise.verb(self.api)
+        if not verb:
             return self
         quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.wordings[0] else f"{{{slot}}}" for slot in self.told}
         more = [f"{disguise.parameter(self.api, slot).replace('_', ' ')} {value}" for slot, value in quoted.items()]
@@ -229,9 +229,11 @@ class Drill(Scenario):
 
     @classmethod
     def wordings(cls, disguise: Disguise | None) -> Sequence[str]:
+        if disguise is None:
+            return cls.phrasings
         wishes = [wish.said_in(disguise) if isinstance(wish, Act) else wish for wish in cls.wishes]
         said = _phrasings(cls.find, wishes)
-        if not disguise or not disguise.noun:
+        if not disguise.noun:
             return said
         start = f"In the app {cls.apps()[0]}: "  # nothing else says which
         return [("" if " app " in text else start) + disguise.called(text) for text in said]
