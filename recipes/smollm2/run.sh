@@ -25,18 +25,18 @@ train() { # SETTINGS...
         $longloop train "recipes/smollm2/$stage.toml" name="smollm2-$stage-$seed" seed="$seed" "$@"
     fi
 }
-measure() { # TARGET
+measure() { # TARGET SETTINGS...
     local file=runs/smollm2-results/$stage-$seed.json attempts=runs/smollm2-attempts/$stage-$seed
     [ -e "$file" ] && return
     mkdir -p runs/smollm2-results
     rm -rf "$attempts" # of a measurement that was stopped
     $longloop eval "$1" --json --out "$attempts" --split fresh --split dev --split test_normal --split test_challenge \
-        env.per_scenario=12 env.isolation=process env.workers=128 eval.tasks=0 > "$file.part"
+        env.per_scenario=12 env.isolation=process env.workers=128 eval.tasks=0 "${@:2}" > "$file.part"
     mv "$file.part" "$file"
 }
 
 case $stage in
-base) measure recipes/smollm2/sft.toml ;;
+base) measure recipes/smollm2/sft.toml env.per_scenario=3 ;; # it talks until its turns are used up
 sft)
     train demos=runs/smollm2-demos "$@"
     [ -d "$start" ] || $longloop export "$run" --out "$start"

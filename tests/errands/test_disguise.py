@@ -1,4 +1,4 @@
-"""In three of four tasks of practice the APIs have names of their own: they must be read, and all that is said fits."""
+"""In half of the tasks of practice the APIs have names of their own: they must be read, and all that is said fits."""
 
 import asyncio
 import gc
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_names_in_any_process() -> None:
     assert Disguise("one").apis("mail").keys() != Disguise("two").apis("mail").keys()
 
 
-def test_three_of_four_tasks_of_practice_are_disguised_each_in_its_own_way_and_no_others() -> None:
+def test_half_of_practice_is_disguised_each_in_its_own_way_and_no_others() -> None:
     def world(task: Task) -> World:
         return setting(task.data["scenario"], task.data["world"]).world()
 
@@ -121,7 +121,7 @@ def test_three_of_four_tasks_of_practice_are_disguised_each_in_its_own_way_and_n
     for split in set(Errands.splits) - {"practice"}:
         assert all(plain(task) for task in tasks(split)[::5])
     some = [task for task in tasks("practice", 2)[::4] if not plain(task)]
-    assert 0.65 < len(some) / len(tasks("practice", 2)[::4]) < 0.85
+    assert 0.4 < len(some) / len(tasks("practice", 2)[::4]) < 0.6
     lists = [tuple(world(task).apis("mail")) for task in some]
     assert len(set(lists)) == len(lists) > 40
     assert lists[:5] == [tuple(world(task).apis("mail")) for task in some[:5]]

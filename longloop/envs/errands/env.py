@@ -41,8 +41,8 @@ class Errands:
 
     splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
-    practice are many and small, use no API that a test asks for and train does not, and in three of four tasks
-    call APIs otherwise; those of test_challenge need an app that train never uses."""
+    practice are many and small and practise what the apps of train can do, half of them under other names; those of
+    test_challenge need an app that train never uses."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ Turns = Generator[tuple[str, str], str, None]
 _AT_ONCE = 5
 """APIs whose documentation is read in one turn: more would be cut."""
 
-_PLAIN = 0.25
+_PLAIN = 0.5
 """The share of practice in which APIs are called as everywhere else, so that what is learnt there serves there too."""
 
 _RENAMED = 0.5
