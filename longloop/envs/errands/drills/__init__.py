@@ -5,11 +5,15 @@ from longloop.envs.errands.drills import (
     calendar,
     calls,
     cards,
+    chats,
     contacts,
+    drafts,
     events,
     items,
+    labels,
     letters,
     mail,
+    marks,
     memos,
     notes,
     payments,
@@ -21,5 +25,5 @@ from longloop.envs.errands.drills import (
 )
 
 _NAMED = (contacts, mail, phone, calendar, notes, todo, wallet, shop)
-_CHOSEN = (cards, letters, calls, events, memos, items, payments, purchases)
+_CHOSEN = (cards, drafts, marks, labels, letters, calls, chats, events, memos, items, payments, purchases)
 DRILLS: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]

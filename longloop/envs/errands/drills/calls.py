@@ -112,7 +112,7 @@ _LONG_AND_SHORT = replace(
     rest="the other {kind} calls",
 )
 _ALL_CALLS = every("found", "phone.list_calls()")
-_LONGEST_CALL = Find(
+LONGEST_CALL = Find(
     "longest-call",
     ("the longest of all calls on my phone", "the call on my phone that took the most minutes"),
     _ALL_CALLS + '\nfound = [max(found, key=lambda x: x["minutes"])]',
@@ -139,7 +139,7 @@ _CALLS_WITH = Find(
     keep="those whose `number` is of a contact whose `relation` is {kin}",
 )
 _ALL_VOICEMAILS = "found = phone.list_voicemails(page_size=20)\n"
-_SHORT_VOICEMAILS = Find(
+SHORT_VOICEMAILS = Find(
     "short-voicemails",
     (
         "all voicemails shorter than {limit} seconds",
@@ -151,8 +151,8 @@ _SHORT_VOICEMAILS = Find(
     many=True,
     keep="those whose `seconds` are below {limit}",
 )
-_SHORT_AND_LONG = replace(
-    _SHORT_VOICEMAILS,
+SHORT_AND_LONG = replace(
+    SHORT_VOICEMAILS,
     name="short-and-long-voicemails",
     look='seen = phone.list_voicemails(page_size=20)\nfound = [x for x in seen if x["seconds"] < {limit}]\n'
     'rest = [x for x in seen if x["seconds"] >= {limit}]',
@@ -183,14 +183,14 @@ _SENT_BEFORE = Find(
     many=True,
     keep="those that are not `incoming` and whose `time` is before {day}",
 )
-_ALL_CONVERSATIONS = "found = phone.list_conversations(page_size=20)\n"
-_LONG_CONVERSATIONS = Find(
+ALL_CONVERSATIONS = "found = phone.list_conversations(page_size=20)\n"
+LONG_CONVERSATIONS = Find(
     "long-conversations",
     (
         "all conversations with more than {limit} text messages",
         "every conversation of over {limit} text messages",
     ),
-    _ALL_CONVERSATIONS + 'found = [x for x in found if x["messages"] > {limit}]',
+    ALL_CONVERSATIONS + 'found = [x for x in found if x["messages"] > {limit}]',
     _long_conversations,
     many=True,
     keep="those whose `messages` are more than {limit}",
@@ -198,19 +198,19 @@ _LONG_CONVERSATIONS = Find(
 _MOST_UNREAD = Find(
     "most-unread",
     ("the number on my phone with the most unread messages", "the number of which I have not read most messages"),
-    _ALL_CONVERSATIONS + 'found = [max(found, key=lambda x: x["unread"])]',
+    ALL_CONVERSATIONS + 'found = [max(found, key=lambda x: x["unread"])]',
     lambda w: ({}, _conversations(w)[::-1]),
     keep="the one with the most `unread`",
 )
 
-_DELETE_ALL = Act(
+DELETE_ALL = Act(
     "phone.delete_message",
     ("Delete {it}.", "Remove {it} from my phone.", "{it} can go: delete {them}."),
     "delete {them}",
     key="message_id",
     name="delete",
 )
-_FORGET = Act(
+FORGET = Act(
     "phone.delete_conversation",
     ("Delete {it}.", "Remove {it} from my phone.", "{it} can go: delete {them}."),
     "delete {them}",
@@ -239,14 +239,14 @@ _TALKED = Ask(
 DRILLS = [
     *drills([_LONG_CALLS], [phone.DELETE_CALL, _TALKED]),
     *drills([_LONG_AND_SHORT], [(phone.DELETE_CALL, replace(phone.COUNT, rest=True))]),
-    *drills([_LONGEST_CALL], [phone.TEXT_BACK]),
+    *drills([LONGEST_CALL], [phone.TEXT_BACK]),
     *drills([_OLD_CALLS], [(phone.COUNT, phone.DELETE_CALL)]),
     *drills([_CALLS_WITH], [phone.COUNT]),
-    *drills([_SHORT_VOICEMAILS], [phone.DELETE_VOICEMAIL]),
-    *drills([_SHORT_AND_LONG], [(phone.DELETE_VOICEMAIL, replace(phone.TEXT_BACK, rest=True))]),
+    *drills([SHORT_VOICEMAILS], [phone.DELETE_VOICEMAIL]),
+    *drills([SHORT_AND_LONG], [(phone.DELETE_VOICEMAIL, replace(phone.TEXT_BACK, rest=True))]),
     *drills([_LONGEST_VOICEMAIL], [phone.SAID]),
     *drills([_UNREAD], [phone.COUNT]),
-    *drills([_SENT_BEFORE], [_DELETE_ALL]),
-    *drills([_LONG_CONVERSATIONS], [_FORGET]),
+    *drills([_SENT_BEFORE], [DELETE_ALL]),
+    *drills([LONG_CONVERSATIONS], [FORGET]),
     *drills([_MOST_UNREAD], [_READ]),
 ]

@@ -64,7 +64,7 @@ _NEIGHBOURS = Find(
     many=True,
     keep="those whose `address` has {street} in it",
 )
-_EITHER = Find(
+EITHER = Find(
     "of-two-relations",
     ("every {kin} and every {other} of mine", "all contacts who are my {kin} or my {other}"),
     'found = contacts.search(page_size=20)\nfound = [x for x in found if x["relation"] in ("{kin}", "{other}")]\n'
@@ -73,7 +73,7 @@ _EITHER = Find(
     many=True,
     keep="those whose `relation` is {kin} or {other}",
 )
-_OLDEST_KIN = Find(
+OLDEST_KIN = Find(
     "of-the-oldest",
     ("the oldest {kin} of mine", "that {kin} of mine who was born first"),
     'found = contacts.search(query="{kin}", page_size=20)\nfound = [x for x in found if x["relation"] == "{kin}"]\n'
@@ -99,7 +99,7 @@ _COUNT = Ask(
 DRILLS = [
     *drills([_OLDER], [contacts.NOTE, _COUNT]),
     *drills([_NEIGHBOURS], [contacts.TEXT]),
-    *drills([_EITHER], [contacts.TEXT, contacts.REQUEST]),
-    *drills([_OLDEST_KIN], [contacts.CALL]),
+    *drills([EITHER], [contacts.TEXT, contacts.REQUEST]),
+    *drills([OLDEST_KIN], [contacts.CALL]),
     *drills([_YOUNGEST], [contacts.MAIL]),
 ]

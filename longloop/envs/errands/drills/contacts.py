@@ -72,21 +72,21 @@ def _stranger(w: World, rows: Rows) -> Slots:
     return {"name": f"{first} {last}", "email": f"{first}.{last}@post.org".lower(), "phone": number}
 
 
-_NAMED = Find(
+NAMED = Find(
     "of-someone",
     ("{who}",),
     'found = contacts.search(query="{who}")',
     _named,
     person=True,
 )
-_KIN = Find(
+KIN = Find(
     "of-relation",
     ("my {kin}",),
     'found = contacts.search(query="{kin}")',
     _kin,
     person=True,
 )
-_KINS_ALL = Find(
+KINS_ALL = Find(
     "of-all",
     ("every {kin} of mine", "each contact who is my {kin}"),
     'found = contacts.search(query="{kin}", page_size=20)\n'
@@ -329,11 +329,11 @@ _REMARK = _told(
 )
 
 DRILLS = [
-    *drills([_NAMED, _KIN], [_PHONE, _BIRTHDAY, _DELETE, CALL, _READ, _DRAFT, _BORN, _HOME]),
-    *drills([_NAMED], [_EMAIL, _UNBLOCK, _BEFRIEND, _MAILBOX, _RELATION, _REMARK, MAIL]),
-    *drills([_KIN], [NOTE, _FORGET, _UNFRIEND, REQUEST, TEXT, _PAY]),
-    *drills([_KINS_ALL], [TEXT, _PAY, _BEFRIEND, _UNFRIEND, NOTE, _DRAFT]),
-    *drills([_NAMED], [(_PHONE, NOTE), (_PAY, TEXT), (_BORN, TEXT)]),
-    *drills([_KIN], [(_FORGET, _DELETE), (MAIL, CALL)]),
+    *drills([NAMED, KIN], [_PHONE, _BIRTHDAY, _DELETE, CALL, _READ, _DRAFT, _BORN, _HOME]),
+    *drills([NAMED], [_EMAIL, _UNBLOCK, _BEFRIEND, _MAILBOX, _RELATION, _REMARK, MAIL]),
+    *drills([KIN], [NOTE, _FORGET, _UNFRIEND, REQUEST, TEXT, _PAY]),
+    *drills([KINS_ALL], [TEXT, _PAY, _BEFRIEND, _UNFRIEND, NOTE, _DRAFT]),
+    *drills([NAMED], [(_PHONE, NOTE), (_PAY, TEXT), (_BORN, TEXT)]),
+    *drills([KIN], [(_FORGET, _DELETE), (MAIL, CALL)]),
     *drills([NOTHING], [_ADD]),
 ]

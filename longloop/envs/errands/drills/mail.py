@@ -64,19 +64,19 @@ def _from_shop(w: World) -> tuple[Slots, Rows]:
     return {"shop": shop}, [r for r in rows if r["sender"] == shop]
 
 
-_LAST = Find(
+LAST = Find(
     "last-mail-from",
     ("the last mail from {who}", "the newest mail that {who} sent me", "the latest mail of {who} in my inbox"),
     'found = mail.search(sender="{who}", page_size=1)',
     _last,
 )
-_ABOUT = Find(
+ABOUT = Find(
     "mail-about",
     ("the mail with the subject '{about}'", "the mail titled '{about}'", "the mail '{about}' in my inbox"),
     'found = mail.search(query="{about}")',
     _about,
 )
-_ARCHIVED = Find(
+ARCHIVED = Find(
     "archived-mail",
     ("the mail '{about}' in my archive", "the archived mail with the subject '{about}'"),
     'found = mail.search(query="{about}", folder="archive")',
@@ -88,19 +88,19 @@ _TRASHED = Find(
     'found = mail.search(query="{about}", folder="trash")',
     lambda w: _about(w, "trash"),
 )
-_SENT = Find(
+SENT = Find(
     "sent-mail",
     ("the mail '{about}' that I sent", "my sent mail with the subject '{about}'"),
     'found = mail.search_sent(query="{about}")',
     _sent,
 )
-_LABELLED = Find(
+LABELLED = Find(
     "labelled-mail",
     ("the newest mail with the label '{label}'", "the latest of the mails labelled '{label}'"),
     'found = mail.list_labelled(label="{label}", page_size=1)',
     _labelled,
 )
-_ALL_STARRED = Find(
+ALL_STARRED = Find(
     "starred-mails",
     ("all mails with a star", "every starred mail", "all my starred mails"),
     "found = mail.list_starred(page_size=20)\nprint(len(found))",
@@ -114,7 +114,7 @@ _ALL_LABELLED = Find(
     _labelled,
     many=True,
 )
-_ALL_FROM = Find(
+ALL_FROM = Find(
     "mails-from-shop",
     ("all mails from {shop} in my inbox", "every mail in my inbox that {shop} sent"),
     'found = mail.search(sender="{shop}", page_size=20)\nprint(len(found))',
@@ -122,7 +122,7 @@ _ALL_FROM = Find(
     many=True,
 )
 
-_REPLY = Act(
+REPLY = Act(
     "mail.reply",
     (
         "Reply '{body}' to {it}.",
@@ -187,7 +187,7 @@ _TIME = Ask(
     ),
     "say when {them} came",
 )
-_SUBJECT = Ask(
+SUBJECT = Ask(
     "subject",
     ("What is the subject of {it}?", "Tell me the subject of {it}.", "Which subject does {it} have?"),
     "tell the subject of {them}",
@@ -227,15 +227,15 @@ COUNTS = Ask(
 )
 
 DRILLS = [
-    *drills([_LAST], [ARCHIVE, DELETE, _SUBJECT, BODY, _ADDRESS, _TIME]),
-    *drills([_ABOUT], [_REPLY, ARCHIVE, DELETE, SENDER, BODY]),
-    *drills([_ARCHIVED, _TRASHED], [_RESTORE, SENDER]),
-    *drills([_SENT], [_RECIPIENTS, DELETE, ARCHIVE]),
-    *drills([_LABELLED], [_UNLABEL, DELETE, SENDER]),
-    *drills([_ALL_STARRED], [ARCHIVE, DELETE, COUNTS]),
+    *drills([LAST], [ARCHIVE, DELETE, SUBJECT, BODY, _ADDRESS, _TIME]),
+    *drills([ABOUT], [REPLY, ARCHIVE, DELETE, SENDER, BODY]),
+    *drills([ARCHIVED, _TRASHED], [_RESTORE, SENDER]),
+    *drills([SENT], [_RECIPIENTS, DELETE, ARCHIVE]),
+    *drills([LABELLED], [_UNLABEL, DELETE, SENDER]),
+    *drills([ALL_STARRED], [ARCHIVE, DELETE, COUNTS]),
     *drills([_ALL_LABELLED], [_UNLABEL, ARCHIVE]),
-    *drills([_ALL_FROM], [DELETE, COUNTS]),
-    *drills([_LAST], [(_REPLY, ARCHIVE), (BODY, DELETE)]),
-    *drills([_ABOUT], [(_REPLY, DELETE), (SENDER, ARCHIVE)]),
-    *drills([_ARCHIVED], [(_RESTORE, _REPLY)]),
+    *drills([ALL_FROM], [DELETE, COUNTS]),
+    *drills([LAST], [(REPLY, ARCHIVE), (BODY, DELETE)]),
+    *drills([ABOUT], [(REPLY, DELETE), (SENDER, ARCHIVE)]),
+    *drills([ARCHIVED], [(_RESTORE, REPLY)]),
 ]

@@ -46,23 +46,23 @@ def _blocked(w: World) -> tuple[Slots, Rows]:
     return {}, w.all("SELECT * FROM phone_blocked WHERE owner = ?", w.owner.id)
 
 
-def _strange(w: World) -> str:
+def strange(w: World) -> str:
     return str(w.rng.randrange(2_000_000, 9_999_999))
 
 
 def _block(w: World, rows: Rows) -> Slots:
-    number = _strange(w)
+    number = strange(w)
     w.add("phone_blocked", owner=w.owner.id, number=number)
     return {"number": number}
 
 
-_TEXT = Find(
+TEXT = Find(
     "text-message",
     ("the text message '{words}'", "the text message that says '{words}'"),
     'found = phone.search_messages(query="{words}")',
     _text,
 )
-_CALL = Find(
+CALL = Find(
     "last-call",
     ("my last {kind} call", "the newest {kind} call on my phone", "the most recent {kind} call"),
     'found = phone.list_calls(kind="{kind}", page_size=1)',
@@ -75,7 +75,7 @@ _CALLS = Find(
     _calls,
     many=True,
 )
-_VOICEMAIL = Find(
+VOICEMAIL = Find(
     "last-voicemail",
     ("my last voicemail", "the newest voicemail", "the most recent voicemail on my phone"),
     "found = phone.list_voicemails(page_size=1)",
@@ -96,7 +96,7 @@ _BLOCKED = Find(
     many=True,
 )
 
-_DELETE_TEXT = Act(
+DELETE_TEXT = Act(
     "phone.delete_message",
     ("Delete {it} from my phone.", "Remove {it}.", "I do not want to keep {it}. Delete it."),
     "delete {them}",
@@ -166,7 +166,7 @@ _CALL_NUMBER = Act(
     "phone.start_call",
     ("Call {number}.", "Ring the number {number}.", "Start a phone call to {number}."),
     "call the number {number}",
-    given=lambda w, rows: {"number": _strange(w)},
+    given=lambda w, rows: {"number": strange(w)},
     name="call-number",
 )
 _TEXT_NUMBER = Act(
@@ -177,7 +177,7 @@ _TEXT_NUMBER = Act(
         "{number}: text '{text}'.",
     ),
     "text '{text}' to the number {number}",
-    given=lambda w, rows: {"number": _strange(w), "text": w.rng.choice(("Hello", "I am here", "Wrong number", "Yes"))},
+    given=lambda w, rows: {"number": strange(w), "text": w.rng.choice(("Hello", "I am here", "Wrong number", "Yes"))},
     name="text-number",
 )
 
@@ -210,9 +210,9 @@ COUNT = Ask(
 )
 
 DRILLS = [
-    *drills([_TEXT], [_DELETE_TEXT, _NUMBER, _CALL_BACK, (_NUMBER, _DELETE_TEXT)]),
-    *drills([_CALL], [DELETE_CALL, TEXT_BACK, _NUMBER, _MINUTES, (TEXT_BACK, DELETE_CALL)]),
-    *drills([_VOICEMAIL], [DELETE_VOICEMAIL, _CALL_BACK, _SECONDS, SAID, (SAID, DELETE_VOICEMAIL)]),
+    *drills([TEXT], [DELETE_TEXT, _NUMBER, _CALL_BACK, (_NUMBER, DELETE_TEXT)]),
+    *drills([CALL], [DELETE_CALL, TEXT_BACK, _NUMBER, _MINUTES, (TEXT_BACK, DELETE_CALL)]),
+    *drills([VOICEMAIL], [DELETE_VOICEMAIL, _CALL_BACK, _SECONDS, SAID, (SAID, DELETE_VOICEMAIL)]),
     *drills([_CALLS], [DELETE_CALL, COUNT]),
     *drills([_VOICEMAILS], [DELETE_VOICEMAIL]),
     *drills([_BLOCKED], [_UNBLOCK]),
