@@ -73,7 +73,7 @@ _FAVOURITE = Find(
 _FROM_FAVOURITE = Find(
     "texts-from-favourite",
     (
-        "all text messages that my favourite contact sent me",
+        "all text messages from my favourite contact",
         "every text message on my phone that came from the only favourite among my contacts",
     ),
     _LIKED + 'found = phone.show_conversation(number=people[0]["phone"], page_size=20)\n'
@@ -138,7 +138,7 @@ _BLOCK = Act(
         "Nothing should come from the number of {it} any more, so block that number.",
         "Put the number of {it} among the blocked ones.",
     ),
-    "block the number of {them}",
+    "block the number that belongs to {them}",
     key="number",
     field="number",
     given=lambda w, rows: _unblocked(w, rows, "number"),
@@ -147,8 +147,8 @@ _BLOCK_EACH = replace(
     _BLOCK,
     wordings=(
         "Block the numbers of {it}.",
-        "I do not want to hear from the numbers of {it} again. Block each of these numbers.",
-        "Nothing should come from the numbers of {it} any more, so block these numbers.",
+        "Find out the numbers of {it} and block each of these numbers.",
+        "The numbers of {it} should all be blocked.",
     ),
     aim="block the numbers of {them}",
 )
@@ -157,10 +157,10 @@ _BLOCK_PERSON = Act(
     (
         "Block {it} on my phone.",
         "Block the phone number of {it}.",
-        "I want no calls or text messages from {it} any more: block the number.",
+        "Make sure that calls and text messages from {it} are blocked.",
         "The number of {it} should be blocked on my phone.",
     ),
-    "block the number of {them}",
+    "block the phone number of this person",
     key="number",
     field="phone",
     given=lambda w, rows: _unblocked(w, rows, "phone"),

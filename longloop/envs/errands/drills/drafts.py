@@ -8,14 +8,13 @@ from longloop.envs.errands.people import Person
 from longloop.envs.errands.world import World
 
 
-def _write(w: World, person: Person, time: str) -> str:
-    """A draft with a subject that no other has; the subject."""
+def _write(w: World, person: Person, time: str) -> None:
+    """A draft with a subject that no other has."""
     used = [draft["subject"] for draft in letters.mails_in(w, "drafts")]
     subject = w.rng.choice([one for one in mail.SUBJECTS if one not in used])
     me = {"owner": w.owner.id, "sender": w.owner.name, "address": w.owner.email}
     text = {"recipients": person.email, "subject": subject, "body": w.rng.choice(mail.BODIES)}
     w.add("mail_messages", folder="drafts", **me, **text, time=time)
-    return subject
 
 
 def _drafts(w: World) -> Rows:
@@ -68,7 +67,7 @@ def _to_kin(w: World) -> tuple[Slots, Rows]:
 _ALL = "found = mail.list_drafts(page_size=20)\n"
 _NEWEST = Find(
     "newest-draft",
-    ("my newest mail draft", "the last of my mail drafts", "the most recent of the drafts in my mail"),
+    ("my newest mail draft", "the latest of my mail drafts", "the most recent of the drafts in my mail"),
     "found = mail.list_drafts(page_size=1)",
     _newest,
 )
@@ -137,7 +136,7 @@ _RETITLE = Act(
         "The subject of {it} should be '{subject}' instead.",
         "Set '{subject}' as the new subject of {it}.",
     ),
-    "change the subject of {them} to '{subject}'",
+    "give {them} the subject '{subject}'",
     key="draft_id",
     given=pick(subject=("A question", "News from me", "About next week", "Short and sweet", "Important")),
     name="retitle",
@@ -150,14 +149,14 @@ _REWRITE = Act(
         "The text of {it} should be '{body}' instead.",
         "Replace the whole text of {it} by '{body}'.",
     ),
-    "change the text of {them} to '{body}'",
+    "give {them} the text '{body}'",
     key="draft_id",
     given=pick(body=("See you on Sunday", "I changed my mind", "Nothing new", "Call me about it", "All is well")),
     name="rewrite",
 )
 _DISCARD = replace(
     mail.DELETE,
-    wordings=("Delete {it}.", "Throw away {it}.", "I will not send {it}: delete {them}.", "Get rid of {it}."),
+    wordings=("Delete {it}.", "Throw away {it}.", "Away with {it}: delete {them}.", "Get rid of {it}."),
     name="discard",
 )
 _FOR = Ask(

@@ -1,5 +1,7 @@
 """Drills around the labels of mails."""
 
+from dataclasses import replace
+
 from longloop.envs.errands.drill import NOTHING, Act, Ask, Find, Rows, Slots, drills, limit
 from longloop.envs.errands.drills import contacts, letters, mail, marks
 from longloop.envs.errands.world import World
@@ -18,17 +20,17 @@ def _label(w: World, rows: Rows) -> Slots:
 
 
 def _new(rows: Rows) -> str:
-    """The same for the same mail."""
-    return _NEW[rows[0].get("id", 0) % len(_NEW)]
+    """The same whenever it is asked about a mail."""
+    return _NEW[int(rows[0]["time"][8:10]) % len(_NEW)]
 
 
 def _labels(w: World) -> Rows:
     """All labels, some of them new and without mails, the others on a different number of mails each."""
-    for name in (_NEW[0], *w.rng.sample(_NEW[1:], w.rng.randrange(5))):
+    for name in (_NEW[0], *w.rng.sample(_NEW[1:], w.rng.randrange(1, 5))):
         w.add("mail_labels", owner=w.owner.id, name=name)
     w.run("DELETE FROM mail_labelled WHERE label IN (SELECT id FROM mail_labels WHERE owner = ?)", w.owner.id)
     mails = [one["id"] for one in letters.mails_in(w)]
-    for name, count in zip(_OLD, w.rng.sample(range(1, 10), len(_OLD)), strict=True):
+    for name, count in zip(_OLD, w.rng.sample(range(2, 11), len(_OLD)), strict=True):
         label = w.value("SELECT id FROM mail_labels WHERE owner = ? AND name = ?", w.owner.id, name)
         for message in w.rng.sample(mails, count):
             w.add("mail_labelled", message=message, label=label)
@@ -50,7 +52,7 @@ def _mails_of_most(w: World) -> tuple[Slots, Rows]:
 _LABELS = "found = mail.list_labels()\n"
 _MOST = Find(
     "most-used-label",
-    ("the label that most of my mails have", "the mail label with the most mails", "my most used mail label"),
+    ("the label that is on the most mails", "the mail label with the most mails", "my most used mail label"),
     _LABELS + 'found = [max(found, key=lambda x: x["messages"])]',
     lambda w: ({}, _labels(w)[::-1]),
     keep="the one with the most `messages`",
@@ -73,7 +75,7 @@ _OVER = Find(
 )
 _MAILS_OF_MOST = Find(
     "mails-of-most-used-label",
-    ("all mails with the label that most mails have", "every mail that has my most used label"),
+    ("all mails with the label that is on the most mails", "every mail that has my most used label"),
     _LABELS + 'found = [max(found, key=lambda x: x["messages"])]\n'
     'found = mail.list_labelled(label=found[0]["name"], page_size=20)\nprint(len(found))',
     _mails_of_most,
@@ -94,13 +96,10 @@ _LABEL = Act(
     given=_label,
     name="label",
 )
-_LABEL_NEW = Act(
-    "mail.add_label",
-    ("Put the new label '{label}' on {it}.",),
-    "put the label '{label}' on this mail",
-    key="message_id",
+_LABEL_NEW = replace(
+    _LABEL,
+    aim="put the label '{label}' on this mail",
     given=lambda w, rows: {"label": _new(rows)},
-    name="label",
 )
 _CREATE = Act(
     "mail.create_label",
@@ -126,7 +125,7 @@ _CREATE_FOR = Act(
 _CREATE_NAMED = Act(
     "mail.create_label",
     (
-        "Make a mail label with the full name of {it}.",
+        "Make a mail label for {it}, with the full name as the name of the label.",
         "I want a new label in my mail for {it}, called by the full name.",
         "Create a label for mails for {it}. Its name is the full name of that contact.",
     ),
@@ -138,8 +137,8 @@ _CREATE_NAMED = Act(
 _LIST = Act(
     "todo.create_list",
     (
-        "Make a new to-do list for {it}, each with the name of its label.",
-        "I want to-do lists called like {it}. Create them.",
+        "Make new to-do lists for {it}, each with the name of its label.",
+        "For each of these, make a to-do list of the same name: {it}.",
         "For {it}, create to-do lists of the same names.",
     ),
     "create to-do lists with the names of {them}",
@@ -149,8 +148,8 @@ _LIST = Act(
 _NOTE = Act(
     "notes.create",
     (
-        "Write an empty note for {it}, with the name of the label as the title.",
-        "I want notes without text that are titled like {it}. Create one for each.",
+        "Write empty notes for {it}, each with the name of its label as the title.",
+        "For each of these, write a note without text that has its name as the title: {it}.",
         "For {it}, create empty notes whose titles are the names of the labels.",
     ),
     "create empty notes with the names of {them} as titles",

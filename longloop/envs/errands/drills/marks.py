@@ -84,7 +84,7 @@ _ALL = Find(
 )
 NEWEST = Find(
     "newest-unread",
-    ("my newest unread mail", "the latest of the unread mails in my inbox", "the last mail that I have not read yet"),
+    ("my newest unread mail", "the latest of the unread mails in my inbox", "the latest mail that I have not read yet"),
     "found = mail.list_unread(page_size=1)",
     _newest,
 )
