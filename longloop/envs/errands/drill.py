@@ -71,6 +71,8 @@ class Act:
     """The parameter that says which thing; none for an API that needs no thing."""
     field: str = "id"
     """What of the thing it takes."""
+    also: tuple[str, ...] = ()
+    """More parameters that say which thing; each takes the field of it that is called so."""
     given: Callable[[World, Rows], Slots] = lambda w, rows: {}
     """More slots. May also make the world ready for it."""
     fixed: tuple[tuple[str, Any], ...] = ()
@@ -96,7 +98,7 @@ class Act:
         """Whether all it takes is the thing and arguments that are told, so that any verb can stand for it."""
         parameters = find(self.api).parameters
         needed = {name for name, one in parameters.items() if one.required} - {self.key, "access_token"}
-        return bool(self.key) and not self.fixed and needed <= set(self.told) <= set(parameters)
+        return bool(self.key) and not self.fixed and not self.also and needed <= set(self.told) <= set(parameters)
 
     def said_in(self, disguise: Disguise) -> "Act":
         """The same wish, by the foreign verb that a disguise may have for it and the names of its parameters there."""
@@ -117,17 +119,21 @@ class Act:
     def done(self, goal: Goal, rows: Rows) -> None:
         for row in rows:
             which = [row[self.field]] if self.listed else row.get(self.field)
-            goal.do(self.api, **({self.key: which} if self.key else {}), **self.arguments(goal.slots))
+            more = {name: row[name] for name in self.also} | self.arguments(goal.slots)
+            goal.do(self.api, **({self.key: which} if self.key else {}), **more)
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str]:
         """A thought and the code."""
         arguments = {name: _literal(value) for name, value in self.arguments(slots).items()}
-        which = f'{"x" if many else "found[0]"}["{self.field}"]'
+        thing = "x" if many else "found[0]"
+        which = f'{thing}["{self.field}"]'
         key = {self.key: f"[{which}]" if self.listed else which} if self.key else {}
+        key |= {name: f'{thing}["{name}"]' for name in self.also}
         call = _call(self.api, key | arguments)
         needs = (
             [f"`{self.key}` is the {self.field} of what {'is left over' if self.rest else 'I found'}"] if key else []
         )
+        needs += [f"`{name}` is what I noted with it" for name in self.also]
         needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
         thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
         rows = "rest" if self.rest else "found"
@@ -241,9 +247,11 @@ class Drill(Scenario):
     def solve(self, **slots: Any) -> Turns:
         enter = log_in(*(app for app in self.apps()))
         if self.find.look:
+            parted = any(wish.rest for wish in self.wishes)
             look = _expanded(self.find.look.format(**slots))
+            look = look if parted else re.sub(r"\nrest = .*", "", look)
             shown = "" if "print(" in look else "\nprint(found)"
-            keep = f" I keep {self.find.keep}{f'; `rest` is {self.find.rest}' if self.find.rest else ''}."
+            keep = f" I keep {self.find.keep}{f'; `rest` is {self.find.rest}' if parted else ''}."
             keep = self._said(keep, slots) if self.find.keep else ""
             yield f"I look for {self._it(slots)}.{keep}", f"{enter}\n{look}{shown}".strip()
             enter = ""

@@ -7,8 +7,12 @@ from longloop.envs.errands.drills import (
     cards,
     chats,
     contacts,
+    days,
     drafts,
     events,
+    favourites,
+    guests,
+    invitations,
     items,
     labels,
     letters,
@@ -20,10 +24,29 @@ from longloop.envs.errands.drills import (
     phone,
     purchases,
     shop,
+    tags,
     todo,
     wallet,
 )
 
 _NAMED = (contacts, mail, phone, calendar, notes, todo, wallet, shop)
-_CHOSEN = (cards, drafts, marks, labels, letters, calls, chats, events, memos, items, payments, purchases)
+_CHOSEN = (
+    cards,
+    favourites,
+    drafts,
+    marks,
+    labels,
+    letters,
+    calls,
+    chats,
+    events,
+    invitations,
+    days,
+    guests,
+    memos,
+    tags,
+    items,
+    payments,
+    purchases,
+)
 DRILLS: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]

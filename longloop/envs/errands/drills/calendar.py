@@ -73,6 +73,16 @@ def _new_event(w: World, rows: Rows) -> Slots:
     return {"title": w.rng.choice(TITLES), "minutes": w.rng.choice((25, 50, 80, 100)), **_free_time(w)}
 
 
+def _guest(w: World, rows: Rows) -> Slots:
+    """Someone who is a guest of all of them, and another who is one too."""
+    one, other = w.rng.sample(w.others("services", "family"), 2)
+    for event in rows:
+        for person in (one, other):
+            w.run("DELETE FROM calendar_guests WHERE event_id = ? AND guest = ?", event["id"], person.id)
+            w.add("calendar_guests", event_id=event["id"], guest=person.id, answer="accepted")
+    return {"email": one.email}
+
+
 _EVENT = Find(
     "event",
     ("the event '{event}' in my calendar", "'{event}' in my calendar", "my calendar event '{event}'"),
@@ -191,6 +201,53 @@ REMOVE = Act(
     key="reminder_id",
     name="remove",
 )
+CANCEL = Act(
+    "calendar.cancel",
+    (
+        "Cancel {it}.",
+        "{it} will not take place: cancel {them}.",
+        "Call off {it}.",
+        "I want {it} cancelled.",
+    ),
+    "cancel {them}",
+    key="event_id",
+)
+REMIND = Act(
+    "calendar.add_reminder",
+    (
+        "Remind me {minutes_before} minutes ahead of {it}.",
+        "Set a reminder for {it}, {minutes_before} minutes before the start.",
+        "Add a reminder to {it}, {minutes_before} minutes before the start.",
+        "For {it}, I want to be reminded {minutes_before} minutes before the start.",
+    ),
+    "add a reminder for {them}, {minutes_before} minutes before the start",
+    key="event_id",
+    given=pick(minutes_before=(5, 20, 25, 45, 90)),
+)
+DECLINE = Act(
+    "calendar.decline",
+    (
+        "Decline {it}.",
+        "I cannot come, so decline {it}.",
+        "Say no to {it}.",
+        "Turn down {it}.",
+    ),
+    "decline {them}",
+    key="event_id",
+)
+UNINVITE = Act(
+    "calendar.remove_guest",
+    (
+        "Take {email} off the guests of {it}.",
+        "Strike {email} off the guests of {it}.",
+        "Remove {email} from the guests of {it}.",
+        "Uninvite {email} from {it}.",
+    ),
+    "take {email} off the guests of {them}",
+    key="event_id",
+    given=_guest,
+    name="uninvite",
+)
 
 START = Ask(
     "start",
@@ -206,7 +263,7 @@ _MINUTES = Ask(
     ("How many minutes does {it} take?", "How long is {it}, in minutes?", "Tell me the length of {it} in minutes."),
     "say how many minutes {them} takes",
 )
-_TITLE = Ask(
+TITLE = Ask(
     "title",
     ("What is the title of {it}?", "What is {it} called?", "Tell me the title of {it}."),
     "tell the title of {them}",
@@ -243,10 +300,14 @@ _BEFORE = Ask(
 DRILLS = [
     *drills([_EVENT], [RENAME, _LENGTHEN, _RELOCATE, INVITE, _MINUTES, PLACE, _READ]),
     *drills([_NEXT], [REMARK, _LENGTHEN, START, PLACE]),
-    *drills([_MEETING], [RENAME, _RELOCATE, _TITLE, _READ]),
+    *drills([_MEETING], [RENAME, _RELOCATE, TITLE, _READ]),
     *drills([_INVITATION], [_HOST, PLACE]),
     *drills([_REMINDER], [REMOVE, _BEFORE]),
     *drills([_REMINDERS], [REMOVE]),
+    *drills([_EVENT], [UNINVITE, (_READ, CANCEL)]),
+    *drills([_NEXT], [CANCEL, REMIND]),
+    *drills([_MEETING], [(PLACE, REMIND)]),
+    *drills([_INVITATION], [DECLINE]),
     *drills([_EVENT], [(RENAME, INVITE), (PLACE, INVITE)]),
     *drills([NOTHING], [_CREATE]),
 ]

@@ -243,7 +243,7 @@ MAIL = Act(
     given=pick(subject=("Holiday", "Our plan", "The bill", "Spring"), body=_TEXTS),
     name="mail",
 )
-_PAY = Act(
+PAY = Act(
     "wallet.send",
     (
         "Pay {it} {amount:.2f} with the note '{note}'.",
@@ -269,7 +269,7 @@ REQUEST = Act(
     given=_money,
     name="request-money",
 )
-_BEFRIEND = Act(
+BEFRIEND = Act(
     "wallet.add_friend",
     (
         "Add {it} to my friends in the wallet.",
@@ -314,7 +314,7 @@ def _told(field: str, *wordings: str) -> Ask:
     return Ask(field, wordings, f"tell the {field} of {{them}}", show="contacts.show", key="contact_id")
 
 
-_BORN = _told(
+BORN = _told(
     "birthday",
     "When is the birthday of {it}? Answer like 1990-01-31.",
     "When was {it} born? Write it like 1990-01-31.",
@@ -329,11 +329,11 @@ _REMARK = _told(
 )
 
 DRILLS = [
-    *drills([NAMED, KIN], [_PHONE, _BIRTHDAY, _DELETE, CALL, _READ, _DRAFT, _BORN, _HOME]),
-    *drills([NAMED], [_EMAIL, _UNBLOCK, _BEFRIEND, _MAILBOX, _RELATION, _REMARK, MAIL]),
-    *drills([KIN], [NOTE, _FORGET, _UNFRIEND, REQUEST, TEXT, _PAY]),
-    *drills([KINS_ALL], [TEXT, _PAY, _BEFRIEND, _UNFRIEND, NOTE, _DRAFT]),
-    *drills([NAMED], [(_PHONE, NOTE), (_PAY, TEXT), (_BORN, TEXT)]),
+    *drills([NAMED, KIN], [_PHONE, _BIRTHDAY, _DELETE, CALL, _READ, _DRAFT, BORN, _HOME]),
+    *drills([NAMED], [_EMAIL, _UNBLOCK, BEFRIEND, _MAILBOX, _RELATION, _REMARK, MAIL]),
+    *drills([KIN], [NOTE, _FORGET, _UNFRIEND, REQUEST, TEXT, PAY]),
+    *drills([KINS_ALL], [TEXT, PAY, BEFRIEND, _UNFRIEND, NOTE, _DRAFT]),
+    *drills([NAMED], [(_PHONE, NOTE), (PAY, TEXT), (BORN, TEXT)]),
     *drills([KIN], [(_FORGET, _DELETE), (MAIL, CALL)]),
     *drills([NOTHING], [_ADD]),
 ]

@@ -2,11 +2,12 @@
 
 from longloop.envs.errands.drill import Ask, Find, Rows, Slots, day, drills, limit, row
 from longloop.envs.errands.drills import calendar
+from longloop.envs.errands.people import Person
 from longloop.envs.errands.scenario import every
 from longloop.envs.errands.world import World
 
 
-def _event(w: World, title: str, start: str, minutes: int) -> int:
+def add_event(w: World, title: str, start: str, minutes: int) -> int:
     more = {"place": w.rng.choice(calendar.PLACES), "note": w.rng.choice(calendar.REMARKS), "minutes": minutes}
     return w.add("calendar_events", owner=w.owner.id, title=title, start=start, **more)
 
@@ -16,8 +17,8 @@ def _series(w: World) -> tuple[str, Rows]:
     title, other = w.rng.sample(calendar.TITLES, 2)
     count = w.rng.randrange(4, 8)
     days, lengths = w.rng.sample(range(1, 40, 2), count), w.rng.sample(range(22, 90, 5), count)
-    ids = [_event(w, title, f"{w.day(ahead)} 12:50", long) for ahead, long in zip(days, lengths, strict=True)]
-    _event(w, other, f"{w.day(2)} 12:40", 60)
+    ids = [add_event(w, title, f"{w.day(ahead)} 12:50", long) for ahead, long in zip(days, lengths, strict=True)]
+    add_event(w, other, f"{w.day(2)} 12:40", 60)
     return title, [row(w, "calendar_shown", id) for id in ids]
 
 
@@ -49,27 +50,33 @@ def _final(w: World) -> tuple[Slots, Rows]:
     return {"event": title}, [max(events, key=lambda event: event["start"])]
 
 
-def _coming(w: World) -> Rows:
+def coming(w: World) -> Rows:
     """All the owner sees and that is still to come, soonest first."""
     seen = "(owner = :me OR id IN (SELECT event_id FROM calendar_guests WHERE guest = :me AND answer = 'accepted'))"
     sql = f"SELECT * FROM calendar_shown WHERE {seen} AND start > :now ORDER BY start, id"
     return [dict(one) for one in w.db.execute(sql, {"me": w.owner.id, "now": w.moment})]
 
 
+def hosted(w: World, host: Person, title: str, start: str, minutes: int, answer: str = "accepted") -> int:
+    """An event of someone who invited the owner."""
+    id = add_event(w, title, start, minutes)
+    w.run("UPDATE calendar_events SET owner = ? WHERE id = ?", host.id, id)
+    w.add("calendar_guests", event_id=id, guest=w.owner.id, answer=answer)
+    return id
+
+
 def _hosted(w: World) -> tuple[Slots, Rows]:
     host = w.rng.choice(w.others())
     for title in w.rng.sample(calendar.TITLES, w.rng.randrange(1, 4)):
-        id = _event(w, title, f"{w.day(w.rng.randrange(1, 20))} 13:10", w.rng.choice((20, 35, 40, 50)))
-        w.run("UPDATE calendar_events SET owner = ? WHERE id = ?", host.id, id)
-        w.add("calendar_guests", event_id=id, guest=w.owner.id, answer="accepted")
-    return {"who": host.name}, [event for event in _coming(w) if event["organiser"] == host.name]
+        hosted(w, host, title, f"{w.day(w.rng.randrange(1, 20))} 13:10", w.rng.choice((20, 35, 40, 50)))
+    return {"who": host.name}, [event for event in coming(w) if event["organiser"] == host.name]
 
 
 def _on(w: World) -> tuple[Slots, Rows]:
     date = w.day(w.rng.randrange(2, 25))
     for number, title in enumerate(w.rng.sample(calendar.TITLES, w.rng.randrange(1, 4))):
-        _event(w, title, f"{date} {12 + number}:50", w.rng.choice((20, 35, 40)))
-    return {"day": date}, [event for event in _coming(w) if event["start"][:10] == date]
+        add_event(w, title, f"{date} {12 + number}:50", w.rng.choice((20, 35, 40)))
+    return {"day": date}, [event for event in coming(w) if event["start"][:10] == date]
 
 
 def _early_reminders(w: World) -> tuple[Slots, Rows]:
@@ -156,12 +163,12 @@ _EARLY = Find(
     keep="those whose `minutes_before` are above {limit}",
 )
 
-_COUNT = Ask(
+COUNT = Ask(
     "how many",
     ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
     "count {them}",
 )
-_TOGETHER = Ask(
+TOGETHER = Ask(
     "sum of minutes",
     ("How many minutes are {it} together?", "Add up the minutes of {it}.", "Tell me the minutes of {it} in all."),
     "add up the minutes of {them}",
@@ -171,10 +178,11 @@ _TOGETHER = Ask(
 DRILLS = [
     *drills([_LONG], [calendar.REMARK]),
     *drills([_BEFORE], [calendar.RENAME]),
-    *drills([_AFTER], [calendar.INVITE]),
+    *drills([_AFTER], [calendar.INVITE, calendar.CANCEL]),
+    *drills([_LONG], [calendar.UNINVITE]),
     *drills([_LONGEST], [calendar.START]),
     *drills([_FINAL], [calendar.PLACE]),
-    *drills([_HOSTED], [_COUNT]),
-    *drills([_ON], [_TOGETHER]),
+    *drills([_HOSTED], [COUNT]),
+    *drills([_ON], [TOGETHER]),
     *drills([_EARLY], [calendar.REMOVE]),
 ]

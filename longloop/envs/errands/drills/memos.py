@@ -48,6 +48,15 @@ def _loose(w: World) -> tuple[Slots, Rows]:
     return {"topic": topic}, [note for note in notes if not note["pinned"]]
 
 
+def _archived_old(w: World) -> tuple[Slots, Rows]:
+    _, found = _with_topic(w)
+    for note in found:
+        w.run("UPDATE notes SET archived = 1 WHERE id = ?", note["id"])
+    archived = w.all("SELECT * FROM notes WHERE owner = ? AND archived", w.owner.id)
+    end = day(w, [note["created"] for note in archived])
+    return {"day": end}, [note for note in archived if note["created"] < end]
+
+
 def _oldest(w: World) -> tuple[Slots, Rows]:
     topic, notes = _with_topic(w)
     return {"topic": topic}, notes[-1:]
@@ -109,6 +118,15 @@ _LOOSE = Find(
     many=True,
     keep="those that are not `pinned`",
 )
+_ARCHIVED_OLD = Find(
+    "archived-notes-before",
+    ("all archived notes from before {day}", "every note in my archive that I wrote before {day}"),
+    every("found", "notes.search(archived=True)")
+    + '\nfound = [x for x in found if x["created"][:10] < "{day}"]\nprint([x["created"] for x in found])',
+    _archived_old,
+    many=True,
+    keep="those whose `created` is before {day}",
+)
 _OLDEST = Find(
     "oldest-tagged-note",
     ("the oldest note with the tag '{topic}'", "the note I wrote first of those tagged '{topic}'"),
@@ -125,11 +143,14 @@ _OLDEST_PINNED = Find(
 )
 
 DRILLS = [
-    *drills([_OLD], [notes.DELETE]),
+    *drills([_OLD], [notes.DELETE, notes.ARCHIVE]),
     *drills([_NEW], [notes.TAG]),
-    *drills([_NEW_AND_OLD], [(notes.TAG, replace(notes.DELETE, rest=True))]),
+    *drills(
+        [_NEW_AND_OLD], [(notes.TAG, replace(notes.DELETE, rest=True)), (notes.PIN, replace(notes.ARCHIVE, rest=True))]
+    ),
     *drills([_PINNED_ALL], [notes.COUNT]),
     *drills([_LOOSE], [notes.DELETE]),
+    *drills([_ARCHIVED_OLD], [notes.UNARCHIVE]),
     *drills([_OLDEST], [notes.BODY]),
     *drills([_OLDEST_PINNED], [notes.TITLE]),
 ]

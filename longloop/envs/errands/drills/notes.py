@@ -19,6 +19,12 @@ def _titled(w: World, pinned: int = 0) -> tuple[Slots, Rows]:
     return {"note": titles[0]}, [row(w, "notes", ids[0])]
 
 
+def _archived(w: World) -> tuple[Slots, Rows]:
+    slots, [note] = _titled(w)
+    w.run("UPDATE notes SET archived = 1 WHERE id = ?", note["id"])
+    return slots, [note]
+
+
 def _tagged(w: World, count: int) -> tuple[Slots, Rows]:
     topic, other = w.rng.sample(TAGS, 2)
     ids = [_add(w, title) for title in w.rng.sample(TITLES, count + 1)]
@@ -47,6 +53,12 @@ _PINNED = Find(
     'found = notes.search(query="{note}")',
     lambda w: _titled(w, 1),
 )
+_ARCHIVED = Find(
+    "archived-note",
+    ("the archived note '{note}'", "the note '{note}' in my archive", "my archived note called '{note}'"),
+    'found = notes.search(query="{note}", archived=True)',
+    _archived,
+)
 _TAGGED = Find(
     "tagged-note",
     ("the note with the tag '{topic}'", "the note tagged '{topic}'", "my one note that has the tag '{topic}'"),
@@ -61,7 +73,7 @@ _ALL = Find(
     many=True,
 )
 
-_APPEND = Act(
+APPEND = Act(
     "notes.append",
     ("Add the line '{line}' to {it}.", "Write '{line}' at the end of {it}.", "{it} needs one more line: '{line}'."),
     "add the line '{line}' to {them}",
@@ -109,7 +121,7 @@ _UNTAG = Act(
     key="note_id",
     given=_with_tag,
 )
-_PIN = Act(
+PIN = Act(
     "notes.pin",
     ("Pin {it}.", "I want {it} pinned.", "Keep {it} at the top: pin {them}."),
     "pin {them}",
@@ -142,6 +154,30 @@ DELETE = Act(
     ("Delete {it}.", "{it} can go: delete {them}.", "Throw away {it}."),
     "delete {them}",
     key="note_id",
+)
+ARCHIVE = Act(
+    "notes.archive",
+    (
+        "Archive {it}.",
+        "Put {it} into the archive.",
+        "I want to keep {it}, but not see {them} any more: archive {them}.",
+        "Move {it} to my archive of notes.",
+    ),
+    "put {them} into the archive",
+    key="note_id",
+    name="archive-note",
+)
+UNARCHIVE = Act(
+    "notes.archive",
+    (
+        "Take {it} out of the archive.",
+        "I need {it} again, outside of the archive.",
+        "Bring {it} back to my other notes.",
+    ),
+    "take {them} out of the archive",
+    key="note_id",
+    fixed=(("archived", False),),
+    name="unarchive",
 )
 _CREATE = Act(
     "notes.create",
@@ -183,10 +219,13 @@ COUNT = Ask(
 )
 
 DRILLS = [
-    *drills([_NOTE], [_REWRITE, _RENAME, TAG, _UNTAG, _PIN, _REPLACE, DELETE, BODY, _CREATED]),
+    *drills([_NOTE], [_REWRITE, _RENAME, TAG, _UNTAG, PIN, _REPLACE, DELETE, BODY, _CREATED]),
     *drills([_PINNED], [_UNPIN]),
-    *drills([_TAGGED], [_APPEND, _RENAME, DELETE, TITLE, BODY]),
-    *drills([_ALL], [_PIN, TAG, _APPEND, DELETE, COUNT]),
-    *drills([_NOTE], [(_RENAME, _PIN), (BODY, DELETE), (_REPLACE, TAG)]),
+    *drills([_TAGGED], [APPEND, _RENAME, DELETE, TITLE, BODY]),
+    *drills([_ALL], [PIN, TAG, APPEND, DELETE, COUNT]),
+    *drills([_NOTE], [(BODY, ARCHIVE)]),
+    *drills([_TAGGED], [ARCHIVE]),
+    *drills([_ARCHIVED], [UNARCHIVE]),
+    *drills([_NOTE], [(_RENAME, PIN), (BODY, DELETE), (_REPLACE, TAG)]),
     *drills([NOTHING], [_CREATE]),
 ]
