@@ -226,3 +226,12 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
         ("notes.delete", ids[2]),
     ]
     assert ask().prepare(w).answer == 2
+
+
+def test_an_act_may_take_more_than_one_thing_of_what_was_found() -> None:
+    thing = Find("item", ("the item",), "found = todo.search()", lambda w: ({"target": "Home"}, []))
+    move = Act("todo.move", ("Move {it}.",), "move {them}", "item_id", also=(("list_id", "target"),))
+    _, (thought, code), _ = drills([thing], [move])[0]().solve(target="Home")
+    assert thought == "todo.move does it: `item_id` is the id of what I found; `list_id` is the target of what I found."
+    assert code == 'print(apis.todo.move(item_id=found[0]["id"], list_id=found[0]["target"], access_token=todo))'
+    assert move.plain

@@ -71,8 +71,8 @@ class Act:
     """The parameter that says which thing; none for an API that needs no thing."""
     field: str = "id"
     """What of the thing it takes."""
-    also: tuple[str, ...] = ()
-    """More parameters that say which thing; each takes the field of it that is called so."""
+    also: tuple[tuple[str, str], ...] = ()
+    """More parameters, and what of the thing they take."""
     given: Callable[[World, Rows], Slots] = lambda w, rows: {}
     """More slots. May also make the world ready for it."""
     fixed: tuple[tuple[str, Any], ...] = ()
@@ -97,8 +97,9 @@ class Act:
     def plain(self) -> bool:
         """Whether all it takes is the thing and arguments that are told, so that any verb can stand for it."""
         parameters = find(self.api).parameters
-        needed = {name for name, one in parameters.items() if one.required} - {self.key, "access_token"}
-        return bool(self.key) and not self.fixed and not self.also and needed <= set(self.told) <= set(parameters)
+        needed = {name for name, one in parameters.items() if one.required}
+        needed -= {self.key, "access_token", *dict(self.also)}
+        return bool(self.key) and not self.fixed and needed <= set(self.told) <= set(parameters)
 
     def said_in(self, disguise: Disguise) -> "Act":
         """The same wish, by the foreign verb that a disguise may have for it and the names of its parameters there."""
@@ -114,26 +115,25 @@ class Act:
 
     def arguments(self, slots: Slots) -> dict[str, Any]:
         """All but which thing."""
-        return {name: slots[name] for name in find(self.api).parameters if name in slots} | dict(self.fixed)
+        told = [name for name in find(self.api).parameters if name in slots and name not in dict(self.also)]
+        return {name: slots[name] for name in told} | dict(self.fixed)
 
     def done(self, goal: Goal, rows: Rows) -> None:
         for row in rows:
             which = [row[self.field]] if self.listed else row.get(self.field)
-            more = {name: row[name] for name in self.also} | self.arguments(goal.slots)
-            goal.do(self.api, **({self.key: which} if self.key else {}), **more)
+            key = ({self.key: which} if self.key else {}) | {name: row.get(field) for name, field in self.also}
+            goal.do(self.api, **key, **self.arguments(goal.slots))
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str]:
         """A thought and the code."""
         arguments = {name: _literal(value) for name, value in self.arguments(slots).items()}
-        thing = "x" if many else "found[0]"
-        which = f'{thing}["{self.field}"]'
+        one = "x" if many else "found[0]"
+        which = f'{one}["{self.field}"]'
         key = {self.key: f"[{which}]" if self.listed else which} if self.key else {}
-        key |= {name: f'{thing}["{name}"]' for name in self.also}
+        key |= {name: f'{one}["{field}"]' for name, field in self.also}
         call = _call(self.api, key | arguments)
-        needs = (
-            [f"`{self.key}` is the {self.field} of what {'is left over' if self.rest else 'I found'}"] if key else []
-        )
-        needs += [f"`{name}` is what I noted with it" for name in self.also]
+        fields = ([(self.key, self.field)] if self.key else []) + [*self.also]
+        needs = [f"`{name}` is the {f} of what {'is left over' if self.rest else 'I found'}" for name, f in fields]
         needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
         thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
         rows = "rest" if self.rest else "found"

@@ -16,17 +16,22 @@ from longloop.envs.errands.drills import (
     items,
     labels,
     letters,
+    lists,
     mail,
     marks,
     memos,
     notes,
+    orders,
     payments,
     phone,
     purchases,
+    requests,
+    returns,
     shop,
     tags,
     todo,
     wallet,
+    wishes,
 )
 
 _NAMED = (contacts, mail, phone, calendar, notes, todo, wallet, shop)
@@ -46,7 +51,12 @@ _CHOSEN = (
     memos,
     tags,
     items,
+    lists,
     payments,
+    requests,
     purchases,
+    wishes,
+    orders,
+    returns,
 )
 DRILLS: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]

@@ -229,7 +229,7 @@ _MOVE = Act(
     "move '{event}' to its start",
     key="start",
     field="start",
-    also=("event_id",),
+    also=(("event_id", "event_id"),),
     name="move",
 )
 _BEGIN = Ask(

@@ -128,7 +128,7 @@ _REMOVE = Act(
     "take {them} off the guests",
     key="email",
     field="email",
-    also=("event_id",),
+    also=(("event_id", "event_id"),),
 )
 _INVITE = Act(
     "calendar.invite",
@@ -140,7 +140,7 @@ _INVITE = Act(
     "invite {them} to '{event}'",
     key="email",
     field="email",
-    also=("event_id",),
+    also=(("event_id", "event_id"),),
 )
 _MAIL = replace(
     contacts.MAIL,

@@ -92,7 +92,7 @@ _BEFORE = Find(
     many=True,
     keep="those that have a `due` and whose `due` is before {day}",
 )
-_BEFORE_AND_AFTER = replace(
+BEFORE_AND_AFTER = replace(
     _BEFORE,
     name="items-due-before-and-others",
     look=todo.PICK + 'seen = todo.list_items(list_id=lists[0]["id"], page_size=20)\n'
@@ -111,7 +111,7 @@ _AFTER = Find(
     many=True,
     keep="those that have a `due` and whose `due` is after {day}",
 )
-_UNDATED = Find(
+UNDATED = Find(
     "items-without-date",
     (
         "all open items of my {where} list without a due date",
@@ -141,7 +141,7 @@ _FIRST = Find(
     _first,
     keep="those that have a `due`, and of them the one with the earliest `due`",
 )
-_LAST = Find(
+LAST = Find(
     "item-due-last",
     ("the open item of my {where} list that is due last", "the item on the to-do list {where} with the last due date"),
     _DATED + 'found = [max(found, key=lambda x: x["due"])]',
@@ -173,7 +173,7 @@ _LONG_LISTS = Find(
     keep="those whose `open_items` are more than {limit}",
 )
 
-_CHECK = Act(
+CHECK = Act(
     "todo.add",
     ("Put '{text}' on {it}.", "Add the item '{text}' to {it}.", "{it} should get the new item '{text}'."),
     "add '{text}' to {them}",
@@ -184,13 +184,13 @@ _CHECK = Act(
 
 DRILLS = [
     *drills([_BEFORE], [todo.COMPLETE]),
-    *drills([_BEFORE_AND_AFTER], [(todo.COMPLETE, replace(todo.NOTE, rest=True))]),
+    *drills([BEFORE_AND_AFTER], [(todo.COMPLETE, replace(todo.NOTE, rest=True))]),
     *drills([_AFTER], [todo.CLEAR]),
-    *drills([_UNDATED], [todo.DELETE]),
+    *drills([UNDATED], [todo.DELETE]),
     *drills([_URGENT], [todo.NOTE]),
     *drills([_FIRST], [todo.COMPLETE]),
-    *drills([_LAST], [todo.DELETE]),
+    *drills([LAST], [todo.DELETE]),
     *drills([_EVERYWHERE], [todo.COUNT]),
     *drills([_FULLEST], [todo.RENAME]),
-    *drills([_LONG_LISTS], [_CHECK]),
+    *drills([_LONG_LISTS], [CHECK]),
 ]

@@ -6,7 +6,7 @@ from longloop.envs.errands.drills import wallet
 from longloop.envs.errands.scenario import every
 from longloop.envs.errands.world import World
 
-_KINS = ("flatmate", "colleague", "friend")
+KINS = ("flatmate", "colleague", "friend")
 
 
 def _sent(w: World) -> Rows:
@@ -45,7 +45,7 @@ def _asked(w: World) -> Rows:
     """The open requests that the owner got, at other amounts and times, in the order of the amounts."""
     w.run("UPDATE wallet_requests SET status = 'declined' WHERE payer = ? AND status = 'open'", w.owner.id)
     count = w.rng.randrange(5, 9)
-    askers = [w.others(kin)[0] for kin in _KINS]
+    askers = [w.others(kin)[0] for kin in KINS]
     askers += w.rng.sample([one for one in w.others(*wallet.CIRCLES) if one not in askers], count - 3)
     w.rng.shuffle(askers)
     days, cents = w.rng.sample(range(1, 40), count), sorted(w.rng.sample(range(105, 1000, 10), count))
@@ -66,18 +66,63 @@ def _small_requests(w: World) -> tuple[Slots, Rows]:
 
 
 def _requests_of(w: World) -> tuple[Slots, Rows]:
-    kin = w.rng.choice(_KINS)
+    kin = w.rng.choice(KINS)
     return {"kin": kin}, [one for one in _asked(w) if one["relation"] == kin]
 
 
 def _kin_friends(w: World) -> tuple[Slots, Rows]:
     """Of each relation there is at least one among the friends in the wallet."""
-    kin = w.rng.choice(_KINS)
-    for other in (w.others(one)[0] for one in _KINS):
+    kin = w.rng.choice(KINS)
+    for other in (w.others(one)[0] for one in KINS):
         w.run("INSERT OR IGNORE INTO wallet_friends (owner, friend) VALUES (?, ?)", w.owner.id, other.id)
     friends = w.all("SELECT friend FROM wallet_friends WHERE owner = ?", w.owner.id)
     people = [w.people[one["friend"] - 1] for one in friends]
     return {"kin": kin}, [{"name": one.name, "email": one.email} for one in people if one.relation == kin]
+
+
+def _about(w: World) -> tuple[str, Rows]:
+    """Payments with a note in both directions, one of them with someone of each kind, and one with another note."""
+    about, other = w.rng.sample(wallet.THINGS, 2)
+    people = [w.others(kin)[0] for kin in KINS]
+    people += w.rng.sample(w.others(*wallet.CIRCLES), w.rng.randrange(2, 5))
+    hours, cents = w.rng.sample(range(2, 90), len(people)), w.rng.sample(range(105, 900, 5), len(people))
+    for number, person in enumerate(people):
+        pair = (w.owner.id, person.id) if number % 2 else (person.id, w.owner.id)
+        transfer(w, *pair, cents[number], about, w.ago(hours=hours[number]))
+    transfer(w, w.owner.id, people[0].id, w.rng.randrange(105, 900, 5), other, w.ago(hours=1))
+    mine = "SELECT id FROM wallet_history WHERE owner = ? AND note = ? ORDER BY at DESC"
+    return about, [row(w, "wallet_history", one["id"]) for one in w.all(mine, w.owner.id, about)]
+
+
+def _all_about(w: World) -> tuple[Slots, Rows]:
+    about, found = _about(w)
+    return {"about": about}, found
+
+
+def _last_about(w: World) -> tuple[Slots, Rows]:
+    about, found = _about(w)
+    label = w.rng.choice(("fun", "food", "house"))
+    w.run("UPDATE wallet_transactions SET label = ? WHERE id = ?", label, found[0]["id"])
+    return {"about": about}, [found[0] | {"label": label}]
+
+
+def _way_about(w: World) -> tuple[Slots, Rows]:
+    about, found = _about(w)
+    way = w.rng.choice(("sent", "received"))
+    return {"about": about, "way": way}, [one for one in found if one["direction"] == way]
+
+
+def _large_about(w: World) -> tuple[Slots, Rows]:
+    about, found = _about(w)
+    least = limit(w, [one["amount"] for one in found])
+    return {"about": about, "limit": least}, [one for one in found if one["amount"] > least]
+
+
+def _kin_about(w: World) -> tuple[Slots, Rows]:
+    about, found = _about(w)
+    kin = w.rng.choice(KINS)
+    names = [one.name for one in w.others(kin)]
+    return {"about": about, "kin": kin}, [one for one in found if one["name"] in names]
 
 
 _ALL_SENT = every("found", 'wallet.list_transactions(direction="sent")')
@@ -117,7 +162,7 @@ _SMALLEST = Find(
     keep="the one with the lowest `amount`",
 )
 _ALL_ASKED = 'found = wallet.list_received_requests(status="open", page_size=20)\n'
-_SMALL_REQUESTS = Find(
+SMALL_REQUESTS = Find(
     "small-requests",
     (
         "all open requests below {limit} in my wallet",
@@ -129,7 +174,7 @@ _SMALL_REQUESTS = Find(
     many=True,
     keep="those whose `amount` is below {limit}",
 )
-_REQUESTS_OF = Find(
+REQUESTS_OF = Find(
     "requests-of-relation",
     ("all open requests in my wallet by a {kin} of mine", "every open request for money from someone who is my {kin}"),
     _ALL_ASKED + 'people = contacts.search(query="{kin}", page_size=20)\n'
@@ -146,7 +191,7 @@ _LARGEST_REQUEST = Find(
     lambda w: ({}, _asked(w)[-1:]),
     keep="the one with the highest `amount`",
 )
-_OLDEST_REQUEST = Find(
+OLDEST_REQUEST = Find(
     "oldest-request",
     ("the oldest open request in my wallet", "the request that has been open for longest in my wallet"),
     _ALL_ASKED + 'found = [min(found, key=lambda x: x["at"])]',
@@ -166,6 +211,60 @@ _KIN_FRIENDS = Find(
     many=True,
     keep="those whose `email` is of a contact whose `relation` is {kin}",
 )
+
+_FIND_ABOUT = every("found", 'wallet.search_transactions(query="{about}")') + "\n"
+_ALL_ABOUT = Find(
+    "payments-about",
+    (
+        "all payments with the note '{about}' in my wallet",
+        "every payment in either direction about '{about}' in the wallet",
+    ),
+    _FIND_ABOUT + 'print([x["amount"] for x in found])',
+    _all_about,
+    many=True,
+)
+_LAST_ABOUT = Find(
+    "last-payment-about",
+    ("the last payment with the note '{about}' in my wallet", "the wallet's newest payment about '{about}'"),
+    'found = wallet.search_transactions(query="{about}", page_size=1)',
+    _last_about,
+)
+_WAY_ABOUT = Find(
+    "payments-about-one-way",
+    (
+        "all payments with the note '{about}' that I {way}",
+        "every payment about '{about}' in my wallet that I {way}",
+    ),
+    _FIND_ABOUT + 'found = [x for x in found if x["direction"] == "{way}"]',
+    _way_about,
+    many=True,
+    keep="those whose `direction` is {way}",
+)
+_LARGE_ABOUT = Find(
+    "large-payments-about",
+    (
+        "all payments above {limit} with the note '{about}' in either direction",
+        "every payment of more than {limit} about '{about}' that I sent or received",
+    ),
+    _FIND_ABOUT + 'found = [x for x in found if x["amount"] > {limit}]',
+    _large_about,
+    many=True,
+    keep="those whose `amount` is above {limit}",
+)
+_KIN_ABOUT = Find(
+    "payments-about-with-relation",
+    (
+        "all payments with the note '{about}' between a {kin} of mine and me",
+        "every payment about '{about}' in my wallet from or to someone who is my {kin}",
+    ),
+    _FIND_ABOUT + 'people = contacts.search(query="{kin}", page_size=20)\n'
+    'names = [x["name"] for x in people if x["relation"] == "{kin}"]\n'
+    'found = [x for x in found if x["name"] in names]',
+    _kin_about,
+    many=True,
+    keep="those whose `name` is of a contact whose `relation` is {kin}",
+)
+
 
 _DROP = Act(
     "wallet.remove_friend",
@@ -194,9 +293,13 @@ DRILLS = [
     *drills([_LATE], [wallet.COUNT]),
     *drills([_NOTED], [wallet.SUM]),
     *drills([_SMALLEST], [wallet.NAME]),
-    *drills([_SMALL_REQUESTS], [wallet.SUM]),
-    *drills([_REQUESTS_OF], [wallet.PAY]),
+    *drills([SMALL_REQUESTS], [wallet.SUM]),
+    *drills([REQUESTS_OF], [wallet.PAY]),
     *drills([_LARGEST_REQUEST], [wallet.NOTE]),
-    *drills([_OLDEST_REQUEST], [wallet.PAY]),
+    *drills([OLDEST_REQUEST], [wallet.PAY]),
     *drills([_KIN_FRIENDS], [_DROP, _COLLECT]),
+    *drills([_ALL_ABOUT], [wallet.LABEL]),
+    *drills([_LAST_ABOUT], [wallet.LABELLED]),
+    *drills([_WAY_ABOUT, _KIN_ABOUT], [wallet.SUM]),
+    *drills([_LARGE_ABOUT], [(wallet.COUNT, wallet.LABEL)]),
 ]

@@ -89,7 +89,7 @@ def _best_voucher(w: World) -> tuple[Slots, Rows]:
     return {}, [row(w, "shop_vouchers", ids[1])]
 
 
-_CHEAP_LINES = Find(
+CHEAP_LINES = Find(
     "cheap-things-in-cart",
     (
         "all products in my cart that cost less than {limit}",
@@ -101,8 +101,8 @@ _CHEAP_LINES = Find(
     many=True,
     keep="those whose `price` is below {limit}",
 )
-_CHEAP_AND_DEAR = replace(
-    _CHEAP_LINES,
+CHEAP_AND_DEAR = replace(
+    CHEAP_LINES,
     name="cheap-and-dear-in-cart",
     look='seen = shop.show_cart()["items"]\nfound = [x for x in seen if x["price"] < {limit}]\n'
     'rest = [x for x in seen if x["price"] >= {limit}]',
@@ -121,7 +121,7 @@ _MANY_LINES = Find(
     keep="those whose `quantity` is above {limit}",
 )
 _ALL_OF_KIND = 'found = shop.search(category="{kind}", page_size=20)\n'
-_IN_PRICE = Find(
+IN_PRICE = Find(
     "products-below",
     (
         "all products of the category {kind} in the shop that cost less than {limit}",
@@ -151,7 +151,7 @@ _DEAREST = Find(
     _dearest,
     keep="the one with the highest `price`",
 )
-_SCARCEST = Find(
+SCARCEST = Find(
     "scarcest-product",
     ("the product of the category {kind} with the smallest stock", "the {kind} product of which the shop has fewest"),
     _ALL_OF_KIND + 'found = [min(found, key=lambda x: x["stock"])]',
@@ -184,7 +184,7 @@ _BEST_FREE = Find(
     keep="those whose `status` is free, and of them the one with the highest `percent`",
 )
 
-_TAKE_OUT = Act(
+TAKE_OUT = Act(
     "shop.remove_from_cart",
     ("Take out {it}.", "I changed my mind about {it}: remove {them}.", "Remove {it}; the rest stays."),
     "take {them} out of the cart",
@@ -205,7 +205,7 @@ _ONLY_ONE = Act(
     fixed=(("quantity", 1),),
     name="only-one-of",
 )
-_ONE_EACH = Act(
+ONE_EACH = Act(
     "shop.add_to_cart",
     ("Put one each of {it} into my cart.", "Add {it} to my cart, one piece each.", "I want to buy {it}, one of each."),
     "put one each of {them} into the cart",
@@ -213,7 +213,7 @@ _ONE_EACH = Act(
     fixed=(("quantity", 1),),
     name="one-each-of",
 )
-_COUNT = Ask(
+COUNT = Ask(
     "how many",
     ("Count {it}.", "Please count {it} for me.", "Tell me the number you get if you count {it}."),
     "count {them}",
@@ -226,14 +226,14 @@ _SPENT = Ask(
 )
 
 DRILLS = [
-    *drills([_CHEAP_LINES], [_TAKE_OUT, (_COUNT, _TAKE_OUT)]),
-    *drills([_CHEAP_AND_DEAR], [(_TAKE_OUT, replace(_ONLY_ONE, rest=True)), (_TAKE_OUT, replace(_COUNT, rest=True))]),
+    *drills([CHEAP_LINES], [TAKE_OUT, (COUNT, TAKE_OUT)]),
+    *drills([CHEAP_AND_DEAR], [(TAKE_OUT, replace(_ONLY_ONE, rest=True)), (TAKE_OUT, replace(COUNT, rest=True))]),
     *drills([_MANY_LINES], [_ONLY_ONE]),
-    *drills([_IN_PRICE], [_ONE_EACH, _COUNT]),
-    *drills([_IN_STOCK], [_COUNT]),
+    *drills([IN_PRICE], [ONE_EACH, COUNT]),
+    *drills([_IN_STOCK], [COUNT]),
     *drills([_DEAREST], [shop.ADD]),
-    *drills([_SCARCEST], [shop.NAME]),
+    *drills([SCARCEST], [shop.NAME]),
     *drills([_LARGE_ORDERS], [_SPENT]),
-    *drills([_OLD_ORDERS], [_COUNT]),
+    *drills([_OLD_ORDERS], [COUNT]),
     *drills([_BEST_FREE], [shop.APPLY]),
 ]

@@ -4,7 +4,7 @@ from longloop.envs.errands.drill import Act, Ask, Find, Rows, Slots, drills, row
 from longloop.envs.errands.scenarios.shop import past_order
 from longloop.envs.errands.world import World
 
-_TEXTS = ("Does what it should", "Too small for me", "A present that pleased", "Fine but loud", "Would buy again")
+TEXTS = ("Does what it should", "Too small for me", "A present that pleased", "Fine but loud", "Would buy again")
 
 
 def _product(w: World) -> tuple[Slots, Rows]:
@@ -53,11 +53,11 @@ def _cart(w: World) -> tuple[Slots, Rows]:
 
 
 def _reviewed(w: World, rows: Rows) -> Slots:
-    w.add("shop_reviews", owner=w.owner.id, product=rows[0]["id"], stars=4, text=w.rng.choice(_TEXTS))
+    w.add("shop_reviews", owner=w.owner.id, product=rows[0]["id"], stars=4, text=w.rng.choice(TEXTS))
     return {}
 
 
-_PRODUCT = Find(
+PRODUCT = Find(
     "product",
     ("the {product}", "the product {product} of the shop"),
     'found = shop.search(query="{product}")',
@@ -69,7 +69,7 @@ _IN_CART = Find(
     'found = shop.search(query="{product}")',
     _in_cart,
 )
-_CHEAPEST = Find(
+CHEAPEST = Find(
     "cheapest-product",
     ("the cheapest product of the category {kind} in the shop", "the shop's {kind} product with the lowest price"),
     'found = shop.search(category="{kind}", sort="price", page_size=1)',
@@ -89,7 +89,7 @@ _ORDER = Find(
 )
 _CART = Find("", ("",), "", _cart)
 
-_REVIEW = Act(
+REVIEW = Act(
     "shop.write_review",
     (
         "Review {it}: {stars} stars, '{text}'.",
@@ -98,7 +98,7 @@ _REVIEW = Act(
     ),
     "review {them} with {stars} stars and the text '{text}'",
     key="product_id",
-    given=lambda w, rows: {"stars": w.rng.randrange(1, 6), "text": w.rng.choice(_TEXTS)},
+    given=lambda w, rows: {"stars": w.rng.randrange(1, 6), "text": w.rng.choice(TEXTS)},
 )
 _UNREVIEW = Act(
     "shop.delete_review",
@@ -158,7 +158,7 @@ APPLY = Act(
     name="apply",
 )
 
-_PRICE = Ask(
+PRICE = Ask(
     "price", ("What does {it} cost?", "Tell me the price of {it}.", "How much is {it}?"), "tell the price of {them}"
 )
 _STOCK = Ask(
@@ -201,7 +201,7 @@ _EXPIRES = Ask(
     ),
     "say when {them} expires",
 )
-_ARRIVES = Ask(
+ARRIVES = Ask(
     "arrives",
     (
         "When does {it} arrive? Answer like 2026-01-31.",
@@ -223,11 +223,11 @@ _TOTAL = Ask(
 )
 
 DRILLS = [
-    *drills([_PRODUCT], [_REVIEW, _UNREVIEW, _PRICE, _STOCK, _RATING, _DELIVERY]),
+    *drills([PRODUCT], [REVIEW, _UNREVIEW, PRICE, _STOCK, _RATING, _DELIVERY]),
     *drills([_IN_CART], [_QUANTITY, _REMOVE]),
-    *drills([_CHEAPEST], [ADD, NAME, _PRICE]),
+    *drills([CHEAPEST], [ADD, NAME, PRICE]),
     *drills([_BEST], [APPLY, _CODE, _EXPIRES]),
-    *drills([_ORDER], [_ARRIVES]),
-    *drills([_PRODUCT], [(ADD, _REVIEW), (_PRICE, ADD)]),
+    *drills([_ORDER], [ARRIVES]),
+    *drills([PRODUCT], [(ADD, REVIEW), (PRICE, ADD)]),
     *drills([_CART], [_TOTAL, (_TOTAL, _CLEAR)]),
 ]

@@ -44,7 +44,7 @@ def _list(w: World) -> tuple[Slots, Rows]:
     return slots, [row(w, "todo_lists", rows[0]["list_id"]) | {"open_items": len(rows)}]
 
 
-_ITEM = Find(
+ITEM = Find(
     "item",
     ("the to-do '{chore}'", "'{chore}' in my to-do lists", "my to-do item '{chore}'"),
     'found = todo.search(query="{chore}")',
@@ -77,7 +77,7 @@ _DONE = Find(
     _done,
     many=True,
 )
-_LIST = Find(
+LIST = Find(
     "list",
     ("my {where} list", "the to-do list {where}"),
     'found = todo.list_lists()\nfound = [x for x in found if x["name"] == "{where}"]',
@@ -197,7 +197,7 @@ _DUE = Ask(
     ),
     "say when {them} is due",
 )
-_REMARK = Ask(
+REMARK = Ask(
     "note",
     ("What is the note on {it}?", "Tell me what I noted on {it}.", "{it} has a note. What does it say?"),
     "tell the note on {them}",
@@ -229,13 +229,13 @@ COUNT = Ask(
 )
 
 DRILLS = [
-    *drills([_ITEM], [CLEAR, DELETE, _DUE, _REMARK]),
+    *drills([ITEM], [CLEAR, DELETE, _DUE, REMARK]),
     *drills([_DONE_ITEM], [_REOPEN, _DONE_ON]),
     *drills([_IN_LIST], [_PRIORITY, NOTE, _REWORD, COMPLETE, _DUE]),
-    *drills([_LIST], [RENAME, _ADD_DUE, _ADD_URGENT, _LEFT]),
+    *drills([LIST], [RENAME, _ADD_DUE, _ADD_URGENT, _LEFT]),
     *drills([_OPEN], [COMPLETE, CLEAR, _PRIORITY, DELETE]),
     *drills([_DONE], [_REOPEN, DELETE, COUNT]),
-    *drills([_ITEM], [(_DUE, DELETE), (CLEAR, COMPLETE)]),
-    *drills([_LIST], [(RENAME, _ADD_DUE)]),
+    *drills([ITEM], [(_DUE, DELETE), (CLEAR, COMPLETE)]),
+    *drills([LIST], [(RENAME, _ADD_DUE)]),
     *drills([NOTHING], [_CREATE]),
 ]

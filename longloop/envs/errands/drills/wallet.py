@@ -77,14 +77,14 @@ _WITH = Find(
     'person = contacts.search(query="{who}")\nfound = wallet.list_transactions(email=person[0]["email"], page_size=1)',
     _with,
 )
-_REQUEST = Find(
+REQUEST = Find(
     "request-of",
     ("the open request of {who} in my wallet", "the request by which {who} asks me for money"),
     'found = wallet.list_received_requests(status="open", page_size=20)\n'
     'found = [x for x in found if x["name"] == "{who}"]',
     _request,
 )
-_REQUESTS = Find(
+REQUESTS = Find(
     "all-requests",
     ("all open requests for money that I got", "every request in my wallet that I have not answered"),
     'found = wallet.list_received_requests(status="open", page_size=20)\nprint([x["amount"] for x in found])',
@@ -178,7 +178,7 @@ NAME = Ask(
     ),
     "say who else took part in {them}",
 )
-_LABELLED = Ask(
+LABELLED = Ask(
     "label",
     ("What label does {it} have?", "Tell me the label of {it}.", "How did I label {it}?"),
     "tell the label of {them}",
@@ -224,13 +224,13 @@ _NUMBER = Ask(
 )
 
 DRILLS = [
-    *drills([_PAYMENT], [LABEL, _AMOUNT, NOTE, NAME, _LABELLED]),
+    *drills([_PAYMENT], [LABEL, _AMOUNT, NOTE, NAME, LABELLED]),
     *drills([_WITH], [LABEL, _AMOUNT]),
-    *drills([_REQUEST], [_AMOUNT, NOTE, _EMAIL]),
-    *drills([_REQUESTS], [PAY, SUM]),
+    *drills([REQUEST], [_AMOUNT, NOTE, _EMAIL]),
+    *drills([REQUESTS], [PAY, SUM]),
     *drills([_CARD], [_LOAD, _WITHDRAW, _NUMBER]),
     *drills([_FRIENDS], [_REMOVE, COUNT]),
-    *drills([_REQUEST], [(NOTE, PAY), (_AMOUNT, PAY)]),
+    *drills([REQUEST], [(NOTE, PAY), (_AMOUNT, PAY)]),
     *drills([_PAYMENT], [(NOTE, LABEL)]),
     *drills([_BALANCE], [_HAVE]),
 ]
