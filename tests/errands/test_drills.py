@@ -26,8 +26,6 @@ CHOOSING = [kind for kind in DRILLS if kind.find.keep]
 MEASURED = [kind for kind in SCENARIOS if kind.split != "train"]
 TRAINED = {api for kind in SCENARIOS if kind.split == "train" for api in kind.apis}
 
-NOT_PRACTISED: set[str] = set()
-
 
 def played(name: str, seed: int, thorough: bool = True) -> Played:
     env = Errands(thorough=thorough)
@@ -36,7 +34,7 @@ def played(name: str, seed: int, thorough: bool = True) -> Played:
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
-    assert len(DRILLS) >= 100
+    assert len(DRILLS) >= 500
     assert len({*NAMES, *(kind.name() for kind in SCENARIOS)}) == len(DRILLS) + len(SCENARIOS) == len(by_name())
     assert {kind.split for kind in DRILLS} == {"practice"}
     assert {kind.difficulty for kind in DRILLS} == {1, 2}
@@ -54,11 +52,10 @@ def test_no_drill_uses_all_that_an_errand_of_the_tests_needs() -> None:
 
 
 def test_what_the_apps_of_train_can_do_is_practised() -> None:
-    """All of it, but for what can only be done together with all else that an errand of the tests needs."""
     apps = {app for kind in SCENARIOS if kind.split == "train" for app in kind.apps()}
     able = {f"{app}.{api}" for app in apps for api in BY_NAME[app].apis if api not in ("login", "logout")}
     used = {api for kind in DRILLS for api in kind.apis} | TRAINED
-    assert able - used == NOT_PRACTISED
+    assert able <= used
 
 
 def test_the_other_splits_are_as_they_were() -> None:
@@ -111,7 +108,6 @@ def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return real(self, api, arguments)
 
     monkeypatch.setattr(World, "call", recording)
-    wishes = []
     for seed in range(2):
         calls.clear()
         attempt = played(name, seed)
@@ -127,8 +123,8 @@ def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(read) == {called(api) for api in by_name()[name].apis}
         assert listed == by_name()[name].apps()
         assert goal.start.inconsistencies() == goal.wish.inconsistencies() == []
-        wishes.append(repr((goal.slots, goal.steps, goal.answer)))
-    assert len(set(wishes)) == 2
+    goals = [setting(name, f"tests/{seed}").goal for seed in range(5)]
+    assert len({repr((goal.slots, goal.steps, goal.answer)) for goal in goals}) >= 2
     found = asyncio.run(audit(by_name()[name], 1))
     assert found.faults == [] and found.variants >= 1
 
