@@ -120,6 +120,7 @@ def test_half_of_practice_is_disguised_each_in_its_own_way_and_no_others() -> No
 
     for split in set(Errands.splits) - {"practice"}:
         assert all(plain(task) for task in tasks(split)[::5])
+    assert all(plain(task) for task in Errands.tasks("practice", plain=True)[::20])
     some = [task for task in tasks("practice", 2)[::4] if not plain(task)]
     assert 0.4 < len(some) / len(tasks("practice", 2)[::4]) < 0.6
     lists = [tuple(world(task).apis("mail")) for task in some]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from longloop.envs.errands.careless import careless
 from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.judge import judge
-from longloop.envs.errands.scenario import Turns, by_name, expert, of_split, setting
+from longloop.envs.errands.scenario import PLAIN, Turns, by_name, expert, of_split, setting
 from longloop.envs.errands.session import Session
 from longloop.envs.react import code_of, react
 from longloop.interfaces import Player
@@ -37,7 +37,7 @@ class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
     each, and `seed` gives other worlds. `careless` is the share of turns that its expert gets wrong: a teacher for
     novices. A `thorough` expert first lists what the apps can do and says what it picks, which is how an agent finds
-    its way in errands of kinds that it has not seen."""
+    its way in errands of kinds that it has not seen. With `plain`, all of practice has the real names."""
 
     splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
@@ -51,6 +51,7 @@ class Errands:
         seed: int = 0,
         careless: float = 0.0,
         thorough: bool = False,
+        plain: bool = False,
     ) -> None:
         self._careless, self._thorough = careless, thorough
         self._session: Session | None = None
@@ -64,6 +65,7 @@ class Errands:
         seed: int = 0,
         careless: float = 0.0,
         thorough: bool = False,
+        plain: bool = False,
     ) -> Sequence[Task]:
         return [
             Task(
@@ -71,7 +73,7 @@ class Errands:
                 split=split,
                 data={
                     "scenario": kind.name(),
-                    "world": f"{split}/{seed}/{number}",
+                    "world": f"{split}/{seed}/{number}" + (PLAIN if plain and split == "practice" else ""),
                     "difficulty": kind.difficulty,
                     "apps": kind.apps(),
                 },

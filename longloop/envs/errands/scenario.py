@@ -20,8 +20,12 @@ Turns = Generator[tuple[str, str], str, None]
 _AT_ONCE = 5
 """APIs whose documentation is read in one turn: more would be cut."""
 
-_PLAIN = 0.5
-"""The share of practice in which APIs are called as everywhere else, so that what is learnt there serves there too."""
+_DISGUISED = 0.5
+"""The share of practice in which APIs have other names. In the rest they are called as everywhere else, so that what is
+learnt there serves there too."""
+
+PLAIN = "/plain"
+"""At the end of a world's seed: no other names."""
 
 _RENAMED = 0.5
 """The share of the other tasks in which what they are about has a foreign name, of those in which it may."""
@@ -104,7 +108,8 @@ def setting(scenario: str, seed: str) -> Setting:
 def _setting(scenario: str, seed: str) -> Setting:
     kind = by_name()[scenario]
     world = _world(seed).fork()
-    if kind.split == "practice" and random.Random(f"{seed}/{scenario}/plain").random() >= _PLAIN:
+    strange = kind.split == "practice" and not seed.endswith(PLAIN)
+    if strange and random.Random(f"{seed}/{scenario}/plain").random() >= 1 - _DISGUISED:
         noun = kind.noun() if random.Random(f"{seed}/{scenario}/noun").random() < _RENAMED else ""
         world.disguise = Disguise(f"{seed}/{scenario}", kind.known(), noun, frozenset(kind.apis))
     world.rng = random.Random(f"{seed}/{scenario}")
