@@ -196,8 +196,12 @@ def test_a_thorough_expert_says_what_was_asked_in_the_words_of_the_instruction()
         env, made = Errands(thorough=True), setting(task.data["scenario"], task.data["world"])
         played = asyncio.run(play(env, task, env.expert(task)))
         thoughts = [m.content.partition("```")[0] for m in played.messages if m.role == "assistant"]
-        assert any(f"I am asked: {made.instruction} For this there is " in thought for thought in thoughts), task.id
-        for look in re.findall(r"I look for (.+?)\.(?: I keep|\n)", thoughts[-3]) if task.split == "practice" else ():
+        asked = [thought for thought in thoughts if f"I am asked: {made.instruction} " in thought]
+        places = [re.search(r" (For a start|Next) there is ", thought) for thought in asked]
+        assert [place and place[1] for place in places] == ["For a start"] + ["Next"] * (len(asked) - 1), task.id
+        for look in re.findall(
+            r"I look for (.+?)\.(?: I keep|\n)", "".join(thoughts) if task.split == "practice" else ""
+        ):
             assert look.lower() in made.instruction.lower(), (task.id, look)
 
 

@@ -121,7 +121,7 @@ def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         used = {api for api, _ in calls if not api.startswith("docs.") and not api.endswith(".login")}
         assert used - {"owner.show_account", "owner.complete_task"} == set(read)
         assert set(read) == {called(api) for api in by_name()[name].apis}
-        assert listed == by_name()[name].apps()
+        assert sorted(listed) == sorted({api.partition(".")[0] for api in by_name()[name].apis})
         assert goal.start.inconsistencies() == goal.wish.inconsistencies() == []
     goals = [setting(name, f"tests/{seed}").goal for seed in range(5)]
     assert len({repr((goal.slots, goal.steps, goal.answer)) for goal in goals}) >= 2
@@ -148,12 +148,11 @@ def test_a_drill_is_put_together_from_a_find_and_a_wish() -> None:
         'found = apis.notes.search(query="Attic", access_token=notes)',
         "print(found)",
     ]
-    assert turns[1][1].splitlines() == [
-        'answer = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"]',
-        "print(answer)",
-        'print(apis.notes.rename(note_id=found[0]["id"], title="A", access_token=notes))',
+    assert [code.splitlines() for _, code in turns[1:]] == [
+        ['answer = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"]', "print(answer)"],
+        ['print(apis.notes.rename(note_id=found[0]["id"], title="A", access_token=notes))'],
+        ["apis.owner.complete_task(answer=answer)"],
     ]
-    assert turns[2][1] == "apis.owner.complete_task(answer=answer)"
 
 
 def test_many_drills_choose_by_a_condition_in_every_app() -> None:
@@ -206,9 +205,9 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
     act, ask = drills([things], [(pin, delete), (pin, dataclasses.replace(count, rest=True))])
     assert (act.name(), ask.name()) == ("pin-and-delete-rest-memos", "pin-and-how-many-rest-memos")
     assert act.phrasings == ("Pin all memos above {limit}. After that, delete the other memos.",)
-    look, do, _ = act().solve(limit=5)
+    look, *do, _ = act().solve(limit=5)
     assert look[0] == "I look for all memos above 5. I keep those whose `id` is above 5; `rest` is the other memos."
-    assert [line for line in do[1].splitlines() if line.startswith("for")] == ["for x in found:", "for x in rest:"]
+    assert [code.splitlines()[0] for _, code in do] == ["for x in found:", "for x in rest:"]
     *_, done = ask().solve(limit=5)
     assert done == ("I answer with how many are left over.", "apis.owner.complete_task(answer=len(rest))")
     w = World.make("tests/rest")

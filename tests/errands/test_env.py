@@ -259,7 +259,7 @@ def test_a_thorough_expert_has_seen_the_names_of_what_it_reads_about() -> None:
         for message in played.messages:
             if message.role == "assistant":
                 read = re.findall(r'docs\.show\(api="(\w+\.\w+)"', message.content)
-                assert all(f"'{api}'" in heard or api.startswith("owner.") for api in read), (task.id, read)
+                assert all(f"'{api}'" in heard for api in read), (task.id, read)
                 quoted = re.findall(r" \('([^']+)'\)", message.content.partition("```")[0])
                 assert all(about in heard for about in quoted) and bool(read) == bool(quoted), (task.id, quoted)
             else:

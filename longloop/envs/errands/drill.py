@@ -255,10 +255,11 @@ class Drill(Scenario):
             keep = self._said(keep, slots) if self.find.keep else ""
             yield f"I look for {self._it(slots)}.{keep}", f"{enter}\n{look}{shown}".strip()
             enter = ""
-        turns = [turn for wish in self.wishes if (turn := wish.turn(slots, self.find.many))]
-        if turns:
-            code = "\n".join(([enter] if enter else []) + [code for _, code in turns])
-            yield " ".join(thought for thought, _ in turns), code
+        for wish in self.wishes:
+            if turn := wish.turn(slots, self.find.many):
+                thought, code = turn
+                yield thought, f"{enter}\n{code}".strip()
+                enter = ""
         answers = [wish for wish in self.wishes if isinstance(wish, Ask)]
         if answers:
             yield f"I answer with {answers[0].said}.", f"apis.owner.complete_task(answer={answers[0].answer})"

@@ -6,16 +6,20 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from longloop.envs.errands.apps import find
+from longloop.envs.errands.apps import BY_NAME, find
 from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.judge import Goal
 from longloop.envs.errands.world import World
 
 Turns = Generator[tuple[str, str], str, None]
 """An expert's turns: it yields a thought and code, and is sent what came back."""
+
+_LOG_IN = re.compile(r'^(\w+) = apis\.\1\.login\(.*\)\["access_token"\]\n?', re.MULTILINE)
+_CALLED = re.compile(r"\bapis\.([a-z]+\.[a-z_]+)\(")
 
 _AT_ONCE = 5
 """APIs whose documentation is read in one turn: more would be cut."""
@@ -124,30 +128,55 @@ def _world(seed: str) -> World:
 
 
 def expert(scenario: str, slots: dict[str, Any], thorough: Setting | None = None) -> Turns:
-    """All turns of the expert: the documentation, then the errand. A thorough one, who is given the setting, first
-    lists what the apps can do, and says again what was asked before it picks from the lists."""
+    """All turns of the expert: the documentation of what it needs, then the errand. A thorough one, who is given the
+    setting, goes step by step and picks what it needs from what the apps can do."""
     kind = by_name()[scenario]()
     kind.setting = thorough
-    for app in kind.apps() if thorough else ():
-        yield f"I see what the app {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
-    for start in range(0, len(kind.apis), _AT_ONCE):
-        some = kind.apis[start : start + _AT_ONCE]
-        shows = "\n".join(f'print(apis.docs.show(api="{api}"))' for api in some)
-        brief = f"I read the {'rest' if start else 'documentation'} of what I need."
-        yield _picked(some, thorough) if thorough else brief, shows
-    yield from kind.solve(**slots)
+    if thorough:
+        return _step_by_step(kind.solve(**slots), kind.apis, thorough)
+    return _read_first(kind.solve(**slots), kind.apis)
 
 
-def _picked(apis: Sequence[str], setting: Setting) -> str:
-    """The thought of someone who picks APIs from the lists: each with its sentence there. Those of the owner are known
-    from elsewhere."""
+def _read_first(turns: Turns, apis: Sequence[str]) -> Turns:
+    for start in range(0, len(apis), _AT_ONCE):
+        some = apis[start : start + _AT_ONCE]
+        yield f"I read the {'rest' if start else 'documentation'} of what I need.", _shows(some)
+    yield from turns
+
+
+def _step_by_step(turns: Turns, apis: Sequence[str], setting: Setting) -> Turns:
+    """The same turns. Before each comes what it needs and the expert has not seen yet: what an app can do, and how to
+    use an API, picked by its sentence for what is asked; and it logs in where it has not been yet."""
+    met: set[str] = set()  # apps and APIs
+    found = None
+    with suppress(StopIteration):
+        while True:
+            thought, code = next(turns) if found is None else turns.send(found)
+            code = _LOG_IN.sub("", code)
+            new = [api for api in dict.fromkeys(_CALLED.findall(code)) if api in apis and api not in met]
+            apps = [app for app in dict.fromkeys(api.partition(".")[0] for api in new) if app not in met]
+            for app in apps:
+                yield f"I see what the app {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
+            for start in range(0, len(new), _AT_ONCE):
+                some = new[start : start + _AT_ONCE]
+                yield _picked(some, setting, first=met.isdisjoint(apis)), _shows(some)
+                met.update(some)
+            met.update(apps)
+            enter = log_in(*(app for app in apps if BY_NAME[app].login))
+            found = (yield thought, f"{enter}\n{code}".strip()) if code.strip() else ""
+
+
+def _shows(apis: Sequence[str]) -> str:
+    return "\n".join(f'print(apis.docs.show(api="{api}"))' for api in apis)
+
+
+def _picked(apis: Sequence[str], setting: Setting, first: bool) -> str:
+    """The thought of someone who picks APIs from the lists: each with its sentence there."""
     disguise = setting.goal.start.disguise
-    sentences = (disguise.sentence(api) if disguise else find(api).summary for api in apis)
-    said = [
-        api if api.startswith("owner.") else f"{api} ('{sentence.rstrip('.')}')"
-        for api, sentence in zip(apis, sentences, strict=True)
-    ]
-    return f"I am asked: {setting.instruction} For this there is {' and '.join(said)}. I read how to use this."
+    sentences = [disguise.sentence(api) if disguise else find(api).summary for api in apis]
+    said = [f"{api} ('{sentence.rstrip('.')}')" for api, sentence in zip(apis, sentences, strict=True)]
+    place = "For a start" if first else "Next"
+    return f"I am asked: {setting.instruction} {place} there is {' and '.join(said)}. I read how to use this."
 
 
 def log_in(*apps: str) -> str:
