@@ -67,8 +67,8 @@ class RolloutConfig(Section):
     faults: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Stop the run when more than this share of a hundred episodes failed for reasons that are not the agent's."""
     enough: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Stop waiting for stragglers when this share of all attempts is done (1.0: never; where those who fail take longer,
-    as in circles, too few failures are seen otherwise) ..."""
+    """Stop waiting for stragglers when this share of all attempts is done (1.0: never; where failing takes longer than
+    succeeding, too few failures are seen otherwise) ..."""
     least: Count = 4
     """... and at least this many of each task."""
     stop: list[str] = []
