@@ -9,7 +9,7 @@ quickstart: setup   ## train a small agent to do errands, some five minutes on a
 	$(BIN)/longloop train configs/quickstart.toml name=quickstart-$$(date +%Y%m%d-%H%M%S)
 
 test: setup         ## the whole test suite
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 check: setup        ## format, lint, types
 	$(BIN)/ruff format --check .
