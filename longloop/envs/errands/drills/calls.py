@@ -112,7 +112,7 @@ _LONG_AND_SHORT = replace(
     rest="the other {kind} calls",
 )
 _ALL_CALLS = every("found", "phone.list_calls()")
-LONGEST_CALL = Find(
+_LONGEST_CALL = Find(
     "longest-call",
     ("the longest of all calls on my phone", "the call on my phone that took the most minutes"),
     _ALL_CALLS + '\nfound = [max(found, key=lambda x: x["minutes"])]',
@@ -239,7 +239,7 @@ _TALKED = Ask(
 DRILLS = [
     *drills([_LONG_CALLS], [phone.DELETE_CALL, _TALKED]),
     *drills([_LONG_AND_SHORT], [(phone.DELETE_CALL, replace(phone.COUNT, rest=True))]),
-    *drills([LONGEST_CALL], [phone.TEXT_BACK]),
+    *drills([_LONGEST_CALL], [phone.TEXT_BACK]),
     *drills([_OLD_CALLS], [(phone.COUNT, phone.DELETE_CALL)]),
     *drills([_CALLS_WITH], [phone.COUNT]),
     *drills([SHORT_VOICEMAILS], [phone.DELETE_VOICEMAIL]),

@@ -90,15 +90,15 @@ def _starred_read(w: World) -> tuple[Slots, Rows]:
     return {}, [one for one in mails_in(w) if one["starred"] and one["read"]]
 
 
-INBOX = every("found", "mail.search()")
-BEFORE = Find(
+_INBOX = every("found", "mail.search()")
+_BEFORE = Find(
     "mails-before",
     (
         "all mails in my inbox from before {day}",
         "every mail that came into my inbox before {day}",
         "each mail in my inbox that is older than {day}",
     ),
-    INBOX + '\nfound = [x for x in found if x["time"][:10] < "{day}"]\nprint([x["time"] for x in found])',
+    _INBOX + '\nfound = [x for x in found if x["time"][:10] < "{day}"]\nprint([x["time"] for x in found])',
     _before,
     many=True,
     keep="those whose `time` is before {day}",
@@ -106,7 +106,7 @@ BEFORE = Find(
 _UNREAD = Find(
     "unread-mails",
     ("all unread mails in my inbox", "every mail in my inbox that I have not read"),
-    INBOX + '\nfound = [x for x in found if not x["read"]]\nprint([x["subject"] for x in found])',
+    _INBOX + '\nfound = [x for x in found if not x["read"]]\nprint([x["subject"] for x in found])',
     _unread,
     many=True,
     keep="those that are not `read`",
@@ -116,7 +116,7 @@ FROM_KIN = Find(
     ("all mails in my inbox from someone who is my {kin}", "every mail in my inbox that a {kin} of mine sent"),
     'people = contacts.search(query="{kin}", page_size=20)\n'
     'names = [x["name"] for x in people if x["relation"] == "{kin}"]\n'
-    + INBOX
+    + _INBOX
     + '\nfound = [x for x in found if x["sender"] in names]\nprint([x["sender"] for x in found])',
     _from_kin,
     many=True,
@@ -149,21 +149,21 @@ SINCE = Find(
     many=True,
     keep="those whose `time` is after {day}",
 )
-SINCE_AND_BEFORE = replace(
+_SINCE_AND_BEFORE = replace(
     SINCE,
     name="shop-mails-after-and-before",
     look='seen = mail.search(sender="{shop}", page_size=20)\nfound = [x for x in seen if x["time"][:10] > "{day}"]\n'
     'rest = [x for x in seen if x["time"][:10] <= "{day}"]\nprint([x["time"] for x in found])',
     rest="the other mails from {shop}",
 )
-OLDEST = Find(
+_OLDEST = Find(
     "oldest-mail",
     ("the oldest mail in my inbox", "the mail that has been in my inbox for longest"),
-    INBOX + '\nfound = [min(found, key=lambda x: x["time"])]',
+    _INBOX + '\nfound = [min(found, key=lambda x: x["time"])]',
     _oldest,
     keep="the one with the earliest `time`",
 )
-FIRST_OF = Find(
+_FIRST_OF = Find(
     "oldest-mail-from",
     ("the oldest mail from {who} in my inbox", "the first of the mails in my inbox that {who} sent"),
     'found = mail.search(sender="{who}", page_size=20)\nfound = [min(found, key=lambda x: x["time"])]',
@@ -181,14 +181,14 @@ STARRED_READ = Find(
 )
 
 DRILLS = [
-    *drills([BEFORE], [mail.ARCHIVE, mail.COUNTS]),
+    *drills([_BEFORE], [mail.ARCHIVE, mail.COUNTS]),
     *drills([_UNREAD], [mail.COUNTS]),
     *drills([FROM_KIN], [mail.ARCHIVE]),
     *drills([_IN_TWO], [mail.DELETE]),
     *drills([_SENT_BEFORE], [mail.DELETE]),
     *drills([SINCE], [mail.COUNTS]),
-    *drills([SINCE_AND_BEFORE], [(mail.ARCHIVE, replace(mail.DELETE, rest=True))]),
-    *drills([OLDEST], [mail.SENDER]),
-    *drills([FIRST_OF], [mail.BODY]),
+    *drills([_SINCE_AND_BEFORE], [(mail.ARCHIVE, replace(mail.DELETE, rest=True))]),
+    *drills([_OLDEST], [mail.SENDER]),
+    *drills([_FIRST_OF], [mail.BODY]),
     *drills([STARRED_READ], [(mail.COUNTS, mail.DELETE)]),
 ]

@@ -76,7 +76,7 @@ ABOUT = Find(
     'found = mail.search(query="{about}")',
     _about,
 )
-ARCHIVED = Find(
+_ARCHIVED = Find(
     "archived-mail",
     ("the mail '{about}' in my archive", "the archived mail with the subject '{about}'"),
     'found = mail.search(query="{about}", folder="archive")',
@@ -229,7 +229,7 @@ COUNTS = Ask(
 DRILLS = [
     *drills([LAST], [ARCHIVE, DELETE, SUBJECT, BODY, _ADDRESS, _TIME]),
     *drills([ABOUT], [REPLY, ARCHIVE, DELETE, SENDER, BODY]),
-    *drills([ARCHIVED, _TRASHED], [_RESTORE, SENDER]),
+    *drills([_ARCHIVED, _TRASHED], [_RESTORE, SENDER]),
     *drills([SENT], [_RECIPIENTS, DELETE, ARCHIVE]),
     *drills([LABELLED], [_UNLABEL, DELETE, SENDER]),
     *drills([ALL_STARRED], [ARCHIVE, DELETE, COUNTS]),
@@ -237,5 +237,5 @@ DRILLS = [
     *drills([ALL_FROM], [DELETE, COUNTS]),
     *drills([LAST], [(REPLY, ARCHIVE), (BODY, DELETE)]),
     *drills([ABOUT], [(REPLY, DELETE), (SENDER, ARCHIVE)]),
-    *drills([ARCHIVED], [(_RESTORE, REPLY)]),
+    *drills([_ARCHIVED], [(_RESTORE, REPLY)]),
 ]

@@ -82,7 +82,7 @@ _ALL = Find(
     _all,
     many=True,
 )
-NEWEST = Find(
+_NEWEST = Find(
     "newest-unread",
     ("my newest unread mail", "the latest of the unread mails in my inbox", "the latest mail that I have not read yet"),
     "found = mail.list_unread(page_size=1)",
@@ -157,7 +157,7 @@ _UNDO = Act(
     given=lambda w, rows: _set(w, rows, "read", 1),
     name="unread",
 )
-STAR = Act(
+_STAR = Act(
     "mail.star",
     (
         "Star {it}.",
@@ -185,13 +185,13 @@ _UNSTAR = Act(
 
 DRILLS = [
     *drills([_ALL], [(mail.COUNTS, _READ)]),
-    *drills([NEWEST], [mail.SUBJECT, (mail.SENDER, _READ)]),
+    *drills([_NEWEST], [mail.SUBJECT, (mail.SENDER, _READ)]),
     *drills([OLDEST], [_READ]),
-    *drills([_BEFORE_AND_SINCE], [(_READ, replace(STAR, rest=True))]),
-    *drills([_FROM], [mail.ARCHIVE, (_READ, STAR)]),
-    *drills([_FROM_KIN], [STAR]),
+    *drills([_BEFORE_AND_SINCE], [(_READ, replace(_STAR, rest=True))]),
+    *drills([_FROM], [mail.ARCHIVE, (_READ, _STAR)]),
+    *drills([_FROM_KIN], [_STAR]),
     *drills([mail.ABOUT, letters.SINCE], [_UNDO]),
-    *drills([mail.LABELLED], [(mail.SENDER, STAR)]),
-    *drills([mail.SENT], [STAR]),
+    *drills([mail.LABELLED], [(mail.SENDER, _STAR)]),
+    *drills([mail.SENT], [_STAR]),
     *drills([mail.ALL_STARRED, letters.STARRED_READ], [_UNSTAR]),
 ]

@@ -62,7 +62,7 @@ TEXT = Find(
     'found = phone.search_messages(query="{words}")',
     _text,
 )
-CALL = Find(
+_CALL = Find(
     "last-call",
     ("my last {kind} call", "the newest {kind} call on my phone", "the most recent {kind} call"),
     'found = phone.list_calls(kind="{kind}", page_size=1)',
@@ -211,7 +211,7 @@ COUNT = Ask(
 
 DRILLS = [
     *drills([TEXT], [DELETE_TEXT, _NUMBER, _CALL_BACK, (_NUMBER, DELETE_TEXT)]),
-    *drills([CALL], [DELETE_CALL, TEXT_BACK, _NUMBER, _MINUTES, (TEXT_BACK, DELETE_CALL)]),
+    *drills([_CALL], [DELETE_CALL, TEXT_BACK, _NUMBER, _MINUTES, (TEXT_BACK, DELETE_CALL)]),
     *drills([VOICEMAIL], [DELETE_VOICEMAIL, _CALL_BACK, _SECONDS, SAID, (SAID, DELETE_VOICEMAIL)]),
     *drills([_CALLS], [DELETE_CALL, COUNT]),
     *drills([_VOICEMAILS], [DELETE_VOICEMAIL]),

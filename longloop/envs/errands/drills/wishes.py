@@ -225,7 +225,7 @@ WISH = Act(
     given=_off,
     name="wish",
 )
-UNWISH = Act(
+_UNWISH = Act(
     "shop.remove_from_wishlist",
     (
         "Take {it} off my wishlist.",
@@ -238,7 +238,7 @@ UNWISH = Act(
     given=_on,
     name="unwish",
 )
-WISH_LINE, UNWISH_LINE = replace(WISH, field="product_id"), replace(UNWISH, field="product_id")
+WISH_LINE, UNWISH_LINE = replace(WISH, field="product_id"), replace(_UNWISH, field="product_id")
 
 _WORTH = Ask(
     "sum of price",
@@ -263,9 +263,9 @@ _WHO = Ask(
 )
 
 DRILLS = [
-    *drills([shop.PRODUCT], [UNWISH, (shop.PRICE, WISH)]),
+    *drills([shop.PRODUCT], [_UNWISH, (shop.PRICE, WISH)]),
     *drills([shop.CHEAPEST, purchases.IN_PRICE], [WISH]),
-    *drills([purchases.SCARCEST, purchases.IN_PRICE], [UNWISH]),
+    *drills([purchases.SCARCEST, purchases.IN_PRICE], [_UNWISH]),
     *drills([purchases.CHEAP_LINES], [(WISH_LINE, purchases.TAKE_OUT), UNWISH_LINE]),
     *drills([purchases.CHEAP_AND_DEAR], [(purchases.TAKE_OUT, replace(WISH_LINE, rest=True))]),
     *drills([_WISHES], [_WORTH]),
