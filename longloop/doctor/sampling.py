@@ -152,10 +152,12 @@ def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding
 def agreement(samples: Sequence[Sample], learner: Any) -> tuple[Finding, Agreement]:
     """Do sampler and learner give the sampled tokens the same probability?"""
     found = compare(samples, learner.logprobs(samples))
-    numbers = {"tokens": found.tokens, "mean": found.mean, "most": found.most, "worst": found.worst}
+    numbers = {"tokens": found.tokens, "mean": found.mean, "unsure": found.unsure, "most": found.most}
+    numbers |= {"worst": found.worst}
     seen = (
         f"Sampler and learner differ by {found.mean:.1e} of a token's probability on average over {found.tokens:,} "
-        f"tokens, 99 of 100 by less than {found.most:.1e}, at most {found.worst:.1e}."
+        f"tokens, by {found.unsure:.1e} where the sampler was unsure, 99 of 100 by less than {found.most:.1e}, at most "
+        f"{found.worst:.1e}."
     )
     try:
         check(found, learner.policy.bf16)
