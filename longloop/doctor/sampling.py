@@ -152,8 +152,7 @@ def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding
 def agreement(samples: Sequence[Sample], learner: Any) -> tuple[Finding, Agreement]:
     """Do sampler and learner give the sampled tokens the same probability?"""
     found = compare(samples, learner.logprobs(samples))
-    numbers = {"tokens": found.tokens, "mean": found.mean, "unsure": found.unsure, "most": found.most}
-    numbers |= {"worst": found.worst}
+    numbers = {name: getattr(found, name) for name in ("tokens", "mean", "unsure", "most", "worst")}
     seen = (
         f"Sampler and learner differ by {found.mean:.1e} of a token's probability on average over {found.tokens:,} "
         f"tokens, by {found.unsure:.1e} where the sampler was unsure, 99 of 100 by less than {found.most:.1e}, at most "
