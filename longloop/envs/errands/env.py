@@ -37,7 +37,8 @@ class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
     each, and `seed` gives other worlds. `careless` is the share of turns that its expert gets wrong: a teacher for
     novices. A `thorough` expert goes step by step, from what an app can do to the API that it picks and says why, which
-    is how an agent finds its way in errands of kinds that it has not seen. With `plain`, all of practice has the real names."""
+    is how an agent finds its way in errands of kinds that it has not seen. With `plain`, all of practice has the real
+    names."""
 
     splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
