@@ -4,8 +4,10 @@
 #
 #   longloop models get smollm2
 #   longloop demos recipes/smollm2/sft.toml name=smollm2-demos
+#   longloop demos recipes/smollm2/sft.toml name=smollm2-careful env.careless=0
 #   for seed in 0 1 2; do recipes/smollm2/run.sh $seed sft; recipes/smollm2/run.sh $seed loop; done
 #   recipes/smollm2/run.sh 0 base
+#   recipes/smollm2/run.sh 0 careful              to compare with: imitation of an expert who makes no mistakes
 #   python recipes/smollm2/table.py
 #
 # Seeds may run side by side: learner.micro_tokens=16384 then leaves room for three on 140 GB, and NVIDIA's MPS lets their
@@ -18,11 +20,11 @@ longloop=${LONGLOOP:-longloop}
 run=runs/smollm2-$stage-$seed
 start=runs/smollm2-start-$seed
 
-train() { # SETTINGS...
+train() { # CONFIG SETTINGS...
     if [ -d "$run" ]; then
         $longloop train --resume "$run"
     else
-        $longloop train "recipes/smollm2/$stage.toml" name="smollm2-$stage-$seed" seed="$seed" "$@"
+        $longloop train "recipes/smollm2/$1.toml" name="smollm2-$stage-$seed" seed="$seed" "${@:2}"
     fi
 }
 measure() { # TARGET SETTINGS...
@@ -38,13 +40,17 @@ measure() { # TARGET SETTINGS...
 case $stage in
 base) measure recipes/smollm2/sft.toml env.per_scenario=3 ;; # it talks until its turns are used up
 sft)
-    train demos=runs/smollm2-demos "$@"
+    train sft demos=runs/smollm2-demos "$@"
     [ -d "$start" ] || $longloop export "$run" --out "$start"
     measure "$run"
     ;;
 loop)
-    train model.path="$start" "$@"
+    train loop model.path="$start" "$@"
     measure "$run"
     ;;
-*) echo "$0 SEED base|sft|loop [SETTINGS...]" >&2 && exit 2 ;;
+careful)
+    train sft demos=runs/smollm2-careful env.careless=0 "$@"
+    measure "$run"
+    ;;
+*) echo "$0 SEED base|sft|loop|careful [SETTINGS...]" >&2 && exit 2 ;;
 esac

@@ -29,7 +29,7 @@ def tens(steps: list[Any], size: int = 10) -> list[list[Any]]:
 def table() -> None:
     found = {
         side: {file.stem[-1]: json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{side}-*.json"))}
-        for side in ("base", "sft", "loop")
+        for side in ("base", "sft", "loop", "careful")
     }
     print("| | seeds |" + "".join(f" {split} TGC | SGC |" for split in SPLITS))
     print("|---|---|" + "---|---|" * len(SPLITS))
