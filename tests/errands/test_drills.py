@@ -13,7 +13,7 @@ from longloop.envs.errands.api import Api
 from longloop.envs.errands.apps import BY_NAME, find
 from longloop.envs.errands.audit import audit
 from longloop.envs.errands.drill import Act, Ask, Drill, Find, day, drills, limit, pick
-from longloop.envs.errands.drills import DRILLS
+from longloop.envs.errands.drills import DRILLS, ROUNDS
 from longloop.envs.errands.env import Errands, Expert
 from longloop.envs.errands.scenario import Turns, by_name, expert, setting
 from longloop.envs.errands.scenarios import SCENARIOS
@@ -21,8 +21,10 @@ from longloop.envs.errands.world import World
 from longloop.envs.play import Played, play
 from longloop.types import Task
 
-NAMES = [kind.name() for kind in DRILLS]
-CHOOSING = [kind for kind in DRILLS if kind.find.keep]
+TOLD = [kind for kind in DRILLS if any(getattr(wish, "field", "").startswith("each ") for wish in kind.wishes)]
+SOME = [kind for kind in DRILLS if kind not in TOLD or kind in TOLD[::5]]
+"""Of those that are put together from others, some; `longloop check errands` looks at all."""
+CHOOSING = [kind for kind in SOME if kind.find.keep]
 MEASURED = [kind for kind in SCENARIOS if kind.split != "train"]
 TRAINED = {api for kind in SCENARIOS if kind.split == "train" for api in kind.apis}
 
@@ -34,8 +36,9 @@ def played(name: str, seed: int, thorough: bool = True) -> Played:
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
-    assert len(DRILLS) >= 500
-    assert len({*NAMES, *(kind.name() for kind in SCENARIOS)}) == len(DRILLS) + len(SCENARIOS) == len(by_name())
+    assert len(DRILLS) >= 580 and len(TOLD) >= 80
+    kinds = [*DRILLS, *ROUNDS, *SCENARIOS]
+    assert len({kind.name() for kind in kinds}) == len(kinds) == len(by_name())
     assert {kind.split for kind in DRILLS} == {"practice"}
     assert {kind.difficulty for kind in DRILLS} == {1, 2}
 
@@ -46,7 +49,7 @@ def test_drills_stay_in_the_apps_of_train() -> None:
 
 
 def test_no_drill_uses_all_that_an_errand_of_the_tests_needs() -> None:
-    for kind in DRILLS:
+    for kind in [*DRILLS, *ROUNDS]:
         same = [other.name() for other in MEASURED if set(other.apis) <= set(kind.apis)]
         assert not same, kind.name()
 
@@ -83,11 +86,12 @@ def test_the_other_splits_are_as_they_were() -> None:
 
 def test_practice_has_tasks_in_worlds_of_its_own() -> None:
     tasks = Errands.tasks("practice", per_scenario=2)
-    assert [task.id for task in tasks[: len(DRILLS)]] == [f"practice/{name}/0" for name in NAMES]
+    names = [kind.name() for kind in [*DRILLS, *ROUNDS]]
+    assert [task.id for task in tasks[: len(names)]] == [f"practice/{name}/0" for name in names]
     assert {task.data["world"] for task in tasks} == {"practice/0/0", "practice/0/1"}
 
 
-@pytest.mark.parametrize("kind", DRILLS, ids=NAMES)
+@pytest.mark.parametrize("kind", SOME, ids=[kind.name() for kind in SOME])
 def test_every_wording_says_everything(kind: Any) -> None:
     slots = setting(kind.name(), "tests/0").goal.slots
     assert len(set(kind.phrasings)) == len(kind.phrasings) >= 3
@@ -97,7 +101,7 @@ def test_every_wording_says_everything(kind: Any) -> None:
     assert all(find(api) for api in kind.apis)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [kind.name() for kind in SOME])
 def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thorough expert succeeds, having read about each API in list and documentation; wrong end states fail."""
     calls: list[tuple[str, dict[str, Any]]] = []
@@ -221,6 +225,28 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
         ("notes.delete", ids[2]),
     ]
     assert ask().prepare(w).answer == 2
+
+
+def test_all_that_was_found_may_be_asked_for() -> None:
+    rows = [{"id": 7, "title": "Attic"}, {"id": 3, "title": "Orchard"}]
+    memos = Find("memos", ("all memos",), "found = notes.search()", lambda w: ({}, rows), many=True)
+    titles = Ask("each title", ("What are the titles of {it}?",), "tell me the titles")
+    pin = Act("notes.pin", ("Pin {it}.",), "pin {them}", "note_id")
+    alone, after = drills([memos], [titles, (pin, titles)])
+    assert (alone.name(), after.name()) == ("each-title-memos", "pin-and-each-title-memos")
+    assert after.phrasings == ("Pin all memos. After that, tell me the titles.",)
+    *_, last = alone().solve()
+    assert last == ("I answer with the titles.", 'apis.owner.complete_task(answer=[x["title"] for x in found])')
+    assert alone().prepare(World.make("tests/told")).answer == ["Attic", "Orchard"]
+
+
+def test_what_is_put_together_stays_further_away_from_the_tests() -> None:
+    """All but one of the APIs of an errand of the tests are too many, unless it has only two."""
+    for kind in [*TOLD, *ROUNDS]:
+        near = [
+            other.name() for other in MEASURED if len({*other.apis} - {*kind.apis}) < (2 if len(other.apis) > 2 else 1)
+        ]
+        assert not near, kind.name()
 
 
 def test_an_act_may_take_more_than_one_thing_of_what_was_found() -> None:

@@ -118,11 +118,11 @@ class Act:
         told = [name for name in find(self.api).parameters if name in slots and name not in dict(self.also)]
         return {name: slots[name] for name in told} | dict(self.fixed)
 
-    def done(self, goal: Goal, rows: Rows) -> None:
+    def done(self, goal: Goal, slots: Slots, rows: Rows) -> None:
         for row in rows:
             which = [row[self.field]] if self.listed else row.get(self.field)
             key = ({self.key: which} if self.key else {}) | {name: row.get(field) for name, field in self.also}
-            goal.do(self.api, **key, **self.arguments(goal.slots))
+            goal.do(self.api, **key, **self.arguments(slots))
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str]:
         """A thought and the code."""
@@ -145,7 +145,7 @@ class Ask:
     """Something that can be asked about a thing."""
 
     field: str
-    """What is asked for: a field of what was found, `how many` there are, or the `sum of` a field."""
+    """What is asked for: a field of what was found, `how many` there are, or the `sum of` or `each` of a field."""
     wordings: tuple[str, ...]
     aim: str
     show: str = ""
@@ -160,18 +160,21 @@ class Ask:
     def apis(self) -> list[str]:
         return [self.show] if self.show else []
 
-    def done(self, goal: Goal, rows: Rows) -> None:
+    def done(self, goal: Goal, slots: Slots, rows: Rows) -> None:
         if self.field == "how many":
             goal.answer = len(rows)
         elif self.field.startswith("sum of "):
             goal.answer = round(sum(row[self.field[7:]] for row in rows), 2)
+        elif self.field.startswith("each "):
+            goal.answer = [row[self.field[5:]] for row in rows]
         else:
             goal.answer = rows[0][self.field]
 
     @property
     def said(self) -> str:
-        many = "how many are left over" if self.rest else "how many there are"
-        return many if self.field == "how many" else f"the {self.field}"
+        if self.field == "how many":
+            return "how many are left over" if self.rest else "how many there are"
+        return f"the {self.field[5:]}s" if self.field.startswith("each ") else f"the {self.field}"
 
     @property
     def answer(self) -> str:
@@ -182,6 +185,8 @@ class Ask:
             return "len(rest)" if self.rest else "len(found)"
         if self.field.startswith("sum of "):
             return f'round(sum([x["{self.field[7:]}"] for x in found]), 2)'
+        if self.field.startswith("each "):
+            return f'[x["{self.field[5:]}"] for x in found]'
         return f'found[0]["{self.field}"]'
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str] | None:
@@ -210,14 +215,24 @@ class Drill(Scenario):
         return cls.called
 
     def prepare(self, w: World) -> Goal:
-        slots, rows = self.find.put(w)
-        rows = rows if self.find.many else rows[:1]
-        for wish in self.wishes:
-            slots |= wish.given(w, _meant(wish, rows)) if isinstance(wish, Act) else {}
+        slots, rows = self.put(w)
         goal = Goal(w, **slots)
-        for wish in self.wishes:
-            wish.done(goal, _meant(wish, rows))
+        self.fulfil(goal, slots, rows)
         return goal
+
+    @classmethod
+    def put(cls, w: World) -> tuple[Slots, Rows]:
+        """Put into the world what it is about; what the instruction says of it, and the things."""
+        slots, rows = cls.find.put(w)
+        rows = rows if cls.find.many else rows[:1]
+        for wish in cls.wishes:
+            slots |= wish.given(w, _meant(wish, rows)) if isinstance(wish, Act) else {}
+        return slots, rows
+
+    @classmethod
+    def fulfil(cls, goal: Goal, slots: Slots, rows: Rows) -> None:
+        for wish in cls.wishes:
+            wish.done(goal, slots, _meant(wish, rows))
 
     @classmethod
     def known(cls) -> frozenset[str]:

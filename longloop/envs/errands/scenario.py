@@ -194,10 +194,10 @@ def every(rows: str, call: str) -> str:
 
 @functools.cache
 def by_name() -> dict[str, type[Scenario]]:
-    from longloop.envs.errands.drills import DRILLS
+    from longloop.envs.errands.drills import DRILLS, ROUNDS
     from longloop.envs.errands.scenarios import SCENARIOS
 
-    kinds: list[type[Scenario]] = [*SCENARIOS, *DRILLS]
+    kinds: list[type[Scenario]] = [*SCENARIOS, *DRILLS, *ROUNDS]
     return {kind.name(): kind for kind in kinds}
 
 

@@ -1,4 +1,7 @@
-"""The drills of the practice split: for each app things that have a name, and things chosen by a condition."""
+"""The drills of the practice split: for each app things that have a name, and things chosen by a condition. And
+rounds, of two drills each."""
+
+from itertools import combinations
 
 from longloop.envs.errands.drill import Drill
 from longloop.envs.errands.drills import (
@@ -20,6 +23,7 @@ from longloop.envs.errands.drills import (
     mail,
     marks,
     memos,
+    names,
     notes,
     orders,
     payments,
@@ -33,6 +37,8 @@ from longloop.envs.errands.drills import (
     wallet,
     wishes,
 )
+from longloop.envs.errands.round import Round, rounds
+from longloop.envs.errands.scenarios import SCENARIOS
 
 _NAMED = (contacts, mail, phone, calendar, notes, todo, wallet, shop)
 _CHOSEN = (
@@ -59,4 +65,14 @@ _CHOSEN = (
     orders,
     returns,
 )
-DRILLS: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]
+_WITHHELD = [
+    frozenset(some)
+    for kind in SCENARIOS
+    if kind.split != "train"
+    for some in combinations(kind.apis, max(2, len(kind.apis) - 1))
+]
+"""APIs that nothing put together from drills may have all of: those of an errand of the tests, or all but one."""
+
+_PLAIN = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]
+DRILLS: list[type[Drill]] = [*_PLAIN, *names.told(_PLAIN, _WITHHELD)]
+ROUNDS: list[type[Round]] = rounds(_PLAIN, 250, _WITHHELD)

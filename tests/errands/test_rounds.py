@@ -1,0 +1,78 @@
+"""Rounds: two drills in one errand. `longloop check errands` plays all of them; here are some."""
+
+import asyncio
+import string
+from dataclasses import replace
+
+import pytest
+
+from longloop.envs.errands.audit import audit
+from longloop.envs.errands.drill import Act, Ask, Find, drills, pick
+from longloop.envs.errands.drills import ROUNDS
+from longloop.envs.errands.env import Errands
+from longloop.envs.errands.round import rounds
+from longloop.envs.errands.scenario import by_name, setting
+from longloop.envs.errands.world import World
+from longloop.envs.play import play
+from longloop.types import Task
+
+SOME = [kind.name() for kind in ROUNDS[::12]]
+
+NOTE = Find("note", ("my note '{title}'",), 'found = notes.search(query="{title}")', lambda w: ({"title": "Attic"}, []))
+DELETE = Act("notes.delete", ("Delete {it}.",), "delete {them}", "note_id")
+BODY = Ask("body", ("What is in {it}?",), "read {them}")
+LIST = Find("list", ("my list '{title}'",), "found = todo.list_lists()", lambda w: ({"title": "Home"}, [{"id": 2}]))
+ADD = Act("todo.add", ("Put '{text}' on {it}.",), "put '{text}' there", "list_id", given=pick(text=["milk"]))
+
+
+def test_a_round_is_one_drill_and_then_another() -> None:
+    (one,) = rounds([*drills([NOTE], [BODY]), *drills([LIST], [ADD])], 5, [])
+    assert one.name() == "add-list-then-body-note" and one.apis == ("todo.list_lists", "todo.add", "notes.search")
+    assert one.phrasings == ("Put '{text}' on my list '{title}'. What is in my note '{then_title}'?",)
+    turns = list(one().solve(text="milk", title="Home", then_title="Attic"))
+    assert [code.splitlines()[-1].partition("(")[0] for _, code in turns] == ["print"] * 3 + [
+        "apis.owner.complete_task"
+    ]
+    assert 'text="milk"' in turns[1][1] and 'query="Attic"' in turns[2][1] and "answer=" in turns[3][1]
+
+
+def test_who_asks_comes_last_and_no_app_comes_twice() -> None:
+    assert rounds(drills([NOTE], [BODY, DELETE]), 5, []) == []
+    assert all(not any(isinstance(wish, Ask) for wish in kind.first.wishes) for kind in ROUNDS)
+    assert all(not {*kind.first.apps()} & {*kind.second.apps()} for kind in ROUNDS)
+    assert len(ROUNDS) == len({kind.second for kind in ROUNDS}) == 250
+
+
+def test_what_is_withheld_is_in_no_round() -> None:
+    parts = [*drills([NOTE], [BODY]), *drills([LIST], [ADD])]
+    assert rounds(parts, 5, [frozenset(("todo.add", "notes.search"))]) == []
+    assert len(rounds(parts, 5, [frozenset(("todo.add", "notes.delete"))])) == 1
+
+
+def test_both_are_wished_for_each_with_its_own_words() -> None:
+    w = World.make("tests/rounds")
+    note = w.add("notes", owner=w.owner.id, title="Attic", body="red", created=w.ago(1))
+    attic = replace(NOTE, put=lambda w: ({"title": "Attic"}, [{"id": note, "body": "red"}]))
+    (one,) = rounds([*drills([attic], [(BODY, DELETE)]), *drills([LIST], [ADD])], 5, [])
+    goal = one().prepare(w)
+    assert goal.slots == {"title": "Home", "text": "milk", "then_title": "Attic"} and goal.answer == "red"
+    assert goal.steps == [("todo.add", {"list_id": 2, "text": "milk"}), ("notes.delete", {"note_id": note})]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_a_round_is_sound(name: str) -> None:
+    kind = by_name()[name]
+    for seed in range(2):
+        env = Errands(thorough=True)
+        task = Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
+        attempt = asyncio.run(play(env, task, env.expert(task)))
+        observed = [message.content for message in attempt.messages[1:] if message.role == "user"]
+        assert attempt.outcome.success, (attempt.outcome.info, observed)
+        assert not any("Traceback" in text or "characters more were cut" in text for text in observed)
+        assert len(attempt.outcome.info["tests"]) >= 2
+    slots = setting(name, "tests/0").goal.slots
+    assert len(set(kind.phrasings)) == len(kind.phrasings) >= 3
+    for wording in kind.phrasings:
+        assert {field for _, field, _, _ in string.Formatter().parse(wording) if field is not None} == set(slots)
+    found = asyncio.run(audit(kind, 1))
+    assert found.faults == [] and found.variants >= 1
