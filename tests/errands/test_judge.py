@@ -141,7 +141,7 @@ def test_new_rows_that_refer_to_new_rows_are_compared_by_what_they_refer_to(base
     goal = Goal(base)
     made = goal.do("todo.create_list", name="Trip")["list_id"]
     goal.do("todo.add", list_id=made, text="tent")
-    right, other_ids, elsewhere, swapped = (base.fork() for _ in range(4))
+    right, other_ids, elsewhere, swapped = (done(base) for _ in range(4))
     new_list(right, "Trip", "tent")
     new_list(other_ids, "Slip")
     act(other_ids, "todo.delete_list", {"list_id": other_ids.value("SELECT max(id) FROM todo_lists")})
@@ -155,6 +155,19 @@ def test_new_rows_that_refer_to_new_rows_are_compared_by_what_they_refer_to(base
     for name, text in (("Trip", "rice"), ("Food", "tent")):
         both.do("todo.add", list_id=both.do("todo.create_list", name=name)["list_id"], text=text)
     assert reward(both, swapped) == 2 / 5
+
+
+def test_whoever_never_says_that_it_is_done_has_not_succeeded(base: World) -> None:
+    """Or an agent would learn that it need not stop."""
+    goal = goal_of(base, adding(base))
+    end = done(base, adding(base))
+    assert all(test.passed for test in judge(goal, end))
+    end.done = None
+    assert [(test.name, test.passed) for test in judge(goal, end)][-1] == (
+        "nothing else differs (but: it was never said that the task is done)",
+        False,
+    )
+    assert reward(goal, end) == 0.5 and reward(goal, base.fork()) == 0
 
 
 def test_a_deleted_row_that_is_made_again_is_another_row(base: World) -> None:

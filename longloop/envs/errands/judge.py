@@ -2,8 +2,8 @@
 
 A scenario says what should happen by doing it: `Goal.do` calls the same APIs on a copy of the world. What then differs
 from the start is what must differ in the agent's world, no more and no less: one test for each row that should have
-been added, changed or removed, one that nothing else was, and one for the answer. Ids of new rows do not count, nor
-does the order of doing things, nor case and spacing of text.
+been added, changed or removed, one that nothing else was and that the agent says it is done, and one for the answer.
+Ids of new rows do not count, nor does the order of doing things, nor case and spacing of text.
 """
 
 import functools
@@ -104,8 +104,8 @@ def judge(goal: Goal, world: World) -> list[Test]:
             tests.append(Test(str(difference), found[difference] > number))
     extra = found - wanted
     acted = bool(wanted & found) or (not wanted and world.done is not None and world.done.answer is not None)
-    more = "; ".join(sorted(map(str, extra))[:5])
-    tests.append(Test("nothing else differs" + (f" (but: {more})" if more else ""), acted and not extra))
+    but = sorted(map(str, extra))[:5] + ["it was never said that the task is done"] * (acted and world.done is None)
+    tests.append(Test("nothing else differs" + (f" (but: {'; '.join(but)})" if but else ""), acted and not but))
     if goal.answer is not None:
         answer = world.done.answer if world.done else None
         tests.append(Test(f"the answer is {goal.answer!r}", same_answer(goal.answer, answer)))
