@@ -61,12 +61,14 @@ def rounds(drills: Sequence[type[Drill]], number: int, withheld: Collection[froz
     acts = [kind for kind in drills if not any(isinstance(wish, Ask) for wish in kind.wishes)]
     for second in rng.sample(drills, len(drills)):
         elsewhere = [kind for kind in acts if not {*kind.apps()} & {*second.apps()}]
-        for first in rng.sample(elsewhere, min(1, len(elsewhere))):
-            apis = tuple(dict.fromkeys((*first.apis, *second.apis)))
-            if len(made) < number and not any(those <= {*apis} for those in withheld):
-                members = {"first": first, "second": second, "apis": apis}
-                members["phrasings"] = _linked(first.phrasings, second.phrasings)
-                made.append(type(f"{first.__name__}Then{second.__name__}", (Round,), members))
+        if len(made) == number or not elsewhere:
+            continue
+        first = rng.choice(elsewhere)
+        apis = tuple(dict.fromkeys((*first.apis, *second.apis)))
+        if not any(those <= {*apis} for those in withheld):
+            members = {"first": first, "second": second, "apis": apis}
+            members["phrasings"] = _linked(first.phrasings, second.phrasings)
+            made.append(type(f"{first.__name__}Then{second.__name__}", (Round,), members))
     return made
 
 
