@@ -84,10 +84,10 @@ def test_splits_have_the_tasks_of_their_scenarios_in_worlds_of_their_own() -> No
 def test_the_same_tasks_are_made_in_another_process() -> None:
     code = (
         "import hashlib; from longloop.envs.errands.scenario import by_name, setting\n"
-        "for name in sorted(by_name()):\n"
+        "for name in sorted(by_name())[::3]:\n"
         "    s = setting(name, 'again'); print(hashlib.blake2b(s.image + s.instruction.encode()).hexdigest())"
     )
-    names = sorted(by_name())
+    names = sorted(by_name())[::3]
     here = [setting(name, "again") for name in names]
     digests = [hashlib.blake2b(s.image + s.instruction.encode()).hexdigest() for s in here]
     done = subprocess.run(

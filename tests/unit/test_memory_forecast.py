@@ -138,9 +138,9 @@ def test_peak_of_an_update(name, rank, checkpointing):
 def test_peak_of_an_update_in_bfloat16(name, rank):
     """On few tokens: many a CPU has no bfloat16 and takes a minute for what takes a second in float32."""
     model = ModelConfig(device="cpu", dtype="bfloat16", lora_rank=rank)
-    config = LearnerConfig(micro_tokens=128, chunk=32)
-    held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config), count=2, tokens=128)
-    book = foreseen(SHAPES[name], model, tokens=128, chunk=32)
+    config = LearnerConfig(micro_tokens=64, chunk=16)
+    held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config), count=2, tokens=64)
+    book = foreseen(SHAPES[name], model, tokens=64, chunk=16)
     assert book.held == held and book.masters == book.gradients == book.optimiser // 2
     assert book.masters == 2 * (book.adapters if rank else book.weights)
     assert book.update == pytest.approx(peak, rel=0.05)
