@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -111,18 +112,21 @@ def serve(descriptor: int) -> None:
     """Answer requests until the pipe is closed. Whatever is printed goes to the log that is stdout and stderr."""
     os.set_inheritable(descriptor, False)
     pipe = socket.socket(fileno=descriptor)
-    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    end = threading.Thread(target=_end_with, args=(pipe,), daemon=True)
+    end.start()
     host = Host()
-    while header := _read(pipe, 4):
-        request = json.loads(_read(pipe, int.from_bytes(header)))
-        number, call = request.pop("id"), request.pop("call")
-        if call not in CALLS:
-            raise ValueError(f"no such call: {call!r}")
-        try:
-            answer = {"id": number, "value": getattr(host, call)(**request)}
-        except BaseException as error:  # whatever an environment does, also when it wants to exit
-            answer = {"id": number, "error": type(error).__name__, "text": str(error)}
-        pipe.sendall(packed(answer))
+    with suppress(ConnectionError):
+        while (header := _read(pipe, 4)) and (body := _read(pipe, int.from_bytes(header))):
+            request = json.loads(body)
+            number, call = request.pop("id"), request.pop("call")
+            if call not in CALLS:
+                raise ValueError(f"no such call: {call!r}")
+            try:
+                answer = {"id": number, "value": getattr(host, call)(**request)}
+            except BaseException as error:  # whatever an environment does, also when it wants to exit
+                answer = {"id": number, "error": type(error).__name__, "text": str(error)}
+            pipe.sendall(packed(answer))
+    end.join()  # or it could be over before what it started is
 
 
 def _read(pipe: socket.socket, size: int) -> bytes:

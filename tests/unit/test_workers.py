@@ -315,7 +315,7 @@ def test_protocol_by_hand() -> None:
     assert ask(id=11, call="finish", env=1) == {"id": 11, "value": outcome}
     assert ask(id=12, call="step", env=1, action="add 4")["error"] == "KeyError"
     ours.close()
-    assert process.wait(60) in (0, -signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL, "by its own hand, with all that it has started"
 
 
 def test_a_call_that_does_not_exist_ends_the_worker(workers: Any) -> None:
@@ -359,6 +359,8 @@ async def attempt():
     env = made(where)()
     await env.start(Obedient.tasks("train")[0])
     await env.step(Message("assistant", "spawn " + sys.argv[1]))
+    if sys.argv[2] == "idle":
+        await asyncio.sleep(3600)
     await env.step(Message("assistant", "hang"))
 
 where = pool()
@@ -367,10 +369,11 @@ asyncio.run(attempt())
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_workers_die_with_the_trainer(how: signal.Signals, tmp_path: Path) -> None:
-    """In the middle of a step, and with a child that a worker has started."""
+@pytest.mark.parametrize("when", ["in a step", "idle"])
+def test_workers_die_with_the_trainer(how: signal.Signals, when: str, tmp_path: Path) -> None:
+    """With a child that a worker has started."""
     file = tmp_path / "pids"
-    trainer = subprocess.Popen([sys.executable, "-c", TRAINER, str(file)], stderr=subprocess.DEVNULL)
+    trainer = subprocess.Popen([sys.executable, "-c", TRAINER, str(file), when], stderr=subprocess.DEVNULL)
     wait_until(lambda: file.exists() and file.read_text(), "the worker's note")
     pids = [int(pid) for pid in file.read_text().split()]
     assert len(pids) == 2 and all(map(alive, pids))
