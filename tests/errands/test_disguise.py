@@ -292,7 +292,10 @@ def test_a_fork_keeps_the_names() -> None:
 
 def test_the_expert_speaks_the_names_of_here() -> None:
     """Every API and parameter that it thinks of is one that was printed before."""
-    for task in tasks("practice")[::2]:
+    made_of_others = re.compile("-then-|each-(name|title|subject|text)-")  # of these, some
+    practised = tasks("practice")
+    others = [task for task in practised if made_of_others.search(task.id)]
+    for task in [task for task in practised if task not in others] + others[::8]:
         env = Errands(thorough=True)
         played = asyncio.run(play(env, task, env.expert(task)))
         assert played.outcome.success, task.id

@@ -181,7 +181,7 @@ def test_who_does_not_look_at_the_condition_fails(kind: type[Drill]) -> None:
         player = Expert(careless(expert(kind.name(), goal.slots)), goal.start.disguise)
         return asyncio.run(play(Errands(), task, player)).outcome.success
 
-    assert not (any(map(succeeds, range(2))) if kind.find.many else all(map(succeeds, range(5))))
+    assert not (any(map(succeeds, range(3))) if kind.find.many else all(map(succeeds, range(5))))
 
 
 def test_a_condition_parts_what_there_is() -> None:
