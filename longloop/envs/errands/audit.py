@@ -48,6 +48,8 @@ async def audit(kind: type[Scenario], seeds: int) -> Audit:
             if all(test.passed for test in judge(goal, end)):
                 found.faults.append(f"{task.id}: passes although {what}")
             end.close()
+    if not found.variants:
+        found.faults.append(f"{kind.name()}: no wrong end state was found to judge")
     return found
 
 

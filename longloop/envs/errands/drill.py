@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any, ClassVar
 
 from longloop.envs.errands import foreign
@@ -25,6 +26,8 @@ Slots = dict[str, Any]
 Rows = list[dict[str, Any]]
 """The things that a Find is about, by their columns."""
 
+_LINKS = ("After that, ", "Then ", "And ", "When that is done, ")
+"""Between a wish and the next, one for each wording."""
 _SLOT = re.compile(r"{(\w+)}")
 _CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
 
@@ -315,7 +318,8 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
 
 
 def _phrasings(thing: Find, wishes: Sequence[Wish]) -> tuple[str, ...]:
-    said = [_joined(wording, [_aimed(wish, thing) for wish in wishes[1:]]) for wording in wishes[0].wordings]
+    aims = [_aimed(wish, thing) for wish in wishes[1:]]
+    said = [_joined(wording, aims, link) for wording, link in zip(wishes[0].wordings, cycle(_LINKS), strict=False)]
     filled = (one.replace("{it}", it).replace("{them}", thing.pronoun) for one in said for it in thing.it)
     return tuple(dict.fromkeys(map(_sentence, filled)))
 
@@ -354,9 +358,9 @@ def _aimed(wish: Wish, thing: Find) -> str:
     return wish.aim.replace("{them}", thing.rest if wish.rest else thing.pronoun)
 
 
-def _joined(wording: str, aims: list[str]) -> str:
+def _joined(wording: str, aims: list[str], link: str) -> str:
     for aim in aims:
-        wording += f" Then {aim}." if wording.endswith("?") else f" After that, {aim}."
+        wording += f" Then {aim}." if wording.endswith("?") else f" {link}{aim}."
     return wording
 
 

@@ -34,6 +34,7 @@ from longloop.envs.errands.drills import (
     shop,
     tags,
     todo,
+    twice,
     wallet,
     wishes,
 )
@@ -73,6 +74,8 @@ _WITHHELD = [
 ]
 """APIs that nothing put together from drills may have all of: those of an errand of the tests, or all but one."""
 
-_PLAIN = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]
-DRILLS: list[type[Drill]] = [*_PLAIN, *names.told(_PLAIN, _WITHHELD)]
-ROUNDS: list[type[Round]] = rounds(_PLAIN, 250, _WITHHELD)
+PLAIN: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]
+TOLD = names.told(PLAIN, _WITHHELD)
+TWICE = twice.twice(PLAIN, 12, _WITHHELD)
+DRILLS: list[type[Drill]] = [*PLAIN, *TOLD, *TWICE]
+ROUNDS: list[type[Round]] = rounds(PLAIN, 250, _WITHHELD)

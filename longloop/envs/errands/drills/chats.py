@@ -160,7 +160,7 @@ _BLOCK_PERSON = Act(
         "Make sure that calls and text messages from {it} are blocked.",
         "The number of {it} should be blocked on my phone.",
     ),
-    "block the phone number of this person",
+    "block the phone number of {them}",
     key="number",
     field="phone",
     given=lambda w, rows: _unblocked(w, rows, "phone"),
