@@ -35,7 +35,7 @@ def played(name: str, seed: int, thorough: bool = True) -> Played:
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
-    assert len(DRILLS) >= 730 and len(TOLD) >= 80 and len(TWICE) >= 140
+    assert len(DRILLS) >= 670 and len(TOLD) >= 80 and len(TWICE) >= 80
     kinds = [*DRILLS, *ROUNDS, *SCENARIOS]
     assert len({kind.name() for kind in kinds}) == len(kinds) == len(by_name())
     assert {kind.split for kind in DRILLS} == {"practice"}
@@ -141,7 +141,16 @@ def test_a_drill_is_put_together_from_a_find_and_a_wish() -> None:
     body = Ask("body", ("What is in {it}?",), "read {them}", show="notes.show", key="note_id")
     one, both = drills([thing], [rename, (body, rename)])
     assert (one.name(), one.difficulty, one.apis) == ("rename-memo", 1, ("notes.search", "notes.rename"))
-    assert one.phrasings == ("Call the memo '{memo}' '{title}'.", "Call my memo '{memo}' '{title}'.")
+    assert one.phrasings == (
+        "Call the memo '{memo}' '{title}'.",
+        "Call my memo '{memo}' '{title}'.",
+        "This is about the memo '{memo}': call it '{title}'.",
+        "This is about my memo '{memo}': call it '{title}'.",
+        "Look for the memo '{memo}', and call it '{title}'.",
+        "Look for my memo '{memo}', and call it '{title}'.",
+        "I am thinking of the memo '{memo}'. Please call it '{title}'.",
+        "I am thinking of my memo '{memo}'. Please call it '{title}'.",
+    )
     assert (both.name(), both.difficulty) == ("body-and-rename-memo", 2)
     assert both.phrasings[0] == "What is in the memo '{memo}'? Then call it '{title}'."
     turns = list(both().solve(memo="Attic", title="A"))
@@ -205,7 +214,12 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
     count = Ask("how many", ("Count {it}.",), "count {them}")
     act, ask = drills([things], [(pin, delete), (pin, dataclasses.replace(count, rest=True))])
     assert (act.name(), ask.name()) == ("pin-and-delete-rest-memos", "pin-and-how-many-rest-memos")
-    assert act.phrasings == ("Pin all memos above {limit}. After that, delete the other memos.",)
+    assert act.phrasings == (
+        "Pin all memos above {limit}. After that, delete the other memos.",
+        "This is about all memos above {limit}: pin them. Then delete the other memos.",
+        "Look for all memos above {limit}, and pin them. And delete the other memos.",
+        "I am thinking of all memos above {limit}. Please pin them. When that is done, delete the other memos.",
+    )
     look, *do, _ = act().solve(limit=5)
     assert look[0] == "I look for all memos above 5. I keep those whose `id` is above 5; `rest` is the other memos."
     assert [code.splitlines()[0] for _, code in do] == ["for x in found:", "for x in rest:"]
@@ -231,7 +245,10 @@ def test_all_that_was_found_may_be_asked_for() -> None:
     pin = Act("notes.pin", ("Pin {it}.",), "pin {them}", "note_id")
     alone, after = drills([memos], [titles, (pin, titles)])
     assert (alone.name(), after.name()) == ("each-title-memos", "pin-and-each-title-memos")
-    assert after.phrasings == ("Pin all memos. After that, tell me the titles.",)
+    assert after.phrasings[:2] == (
+        "Pin all memos. After that, tell me the titles.",
+        "This is about all memos: pin them. Then tell me the titles.",
+    )
     *_, last = alone().solve()
     assert last == ("I answer with the titles.", 'apis.owner.complete_task(answer=[x["title"] for x in found])')
     assert alone().prepare(World.make("tests/told")).answer == ["Attic", "Orchard"]

@@ -28,6 +28,8 @@ Rows = list[dict[str, Any]]
 
 _LINKS = ("After that, ", "Then ", "And ", "When that is done, ")
 """Between a wish and the next, one for each wording."""
+_FORMS = ("This is about {it}: {aim}.", "Look for {it}, and {aim}.", "I am thinking of {it}. Please {aim}.")
+"""Any wish about any thing, besides the wordings of its own."""
 _SLOT = re.compile(r"{(\w+)}")
 _CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
 
@@ -318,8 +320,9 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
 
 
 def _phrasings(thing: Find, wishes: Sequence[Wish]) -> tuple[str, ...]:
-    aims = [_aimed(wish, thing) for wish in wishes[1:]]
-    said = [_joined(wording, aims, link) for wording, link in zip(wishes[0].wordings, cycle(_LINKS), strict=False)]
+    aim, *aims = (_aimed(wish, thing) for wish in wishes)
+    wordings = [*wishes[0].wordings, *(form.replace("{aim}", aim) for form in _FORMS if thing.name)]
+    said = [_joined(wording, aims, link) for wording, link in zip(wordings, cycle(_LINKS), strict=False)]
     filled = (one.replace("{it}", it).replace("{them}", thing.pronoun) for one in said for it in thing.it)
     return tuple(dict.fromkeys(map(_sentence, filled)))
 

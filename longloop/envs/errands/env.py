@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from longloop.envs.errands.careless import careless
 from longloop.envs.errands.disguise import Disguise
 from longloop.envs.errands.judge import judge
+from longloop.envs.errands.mistaken import mistaken
 from longloop.envs.errands.scenario import PLAIN, Turns, by_name, expert, of_split, setting
 from longloop.envs.errands.session import Session
 from longloop.envs.react import code_of, react
@@ -36,7 +37,8 @@ _TOGETHER = 3
 class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
     each, and `seed` gives other worlds. `careless` is the share of turns that its expert gets wrong: a teacher for
-    novices. A `thorough` expert goes step by step, from what an app can do to the API that it picks and says why, which
+    novices. `mistakes` is the share that it gets wrong at first, sees and mends: a teacher of what to do after an
+    error. A `thorough` expert goes step by step, from what an app can do to the API that it picks and says why, which
     is how an agent finds its way in errands of kinds that it has not seen. With `plain`, all of practice has the real
     names."""
 
@@ -51,10 +53,11 @@ class Errands:
         per_scenario: int = 3,
         seed: int = 0,
         careless: float = 0.0,
+        mistakes: float = 0.0,
         thorough: bool = False,
         plain: bool = False,
     ) -> None:
-        self._careless, self._thorough = careless, thorough
+        self._careless, self._mistakes, self._thorough = careless, mistakes, thorough
         self._session: Session | None = None
 
     @classmethod
@@ -65,6 +68,7 @@ class Errands:
         per_scenario: int = 3,
         seed: int = 0,
         careless: float = 0.0,
+        mistakes: float = 0.0,
         thorough: bool = False,
         plain: bool = False,
     ) -> Sequence[Task]:
@@ -119,7 +123,7 @@ class Errands:
     def fork(self) -> "Errands":
         """An independent copy at this turn, database and Python session."""
         assert self._session is not None, "fork() before start()"
-        copy = Errands(careless=self._careless, thorough=self._thorough)
+        copy = Errands(careless=self._careless, mistakes=self._mistakes, thorough=self._thorough)
         copy._setting = self._setting
         copy._world = self._world.fork()
         copy._session = Session(copy._world, self._session.dump())
@@ -129,8 +133,10 @@ class Errands:
         """Someone who can do the task, from the instruction and what comes back."""
         made = setting(task.data["scenario"], task.data["world"])
         turns = expert(task.data["scenario"], made.goal.slots, made if self._thorough else None)
-        slips = random.Random(f"{task.id}/careless")
-        return Expert(careless(turns, self._careless, slips), made.goal.start.disguise)
+        apis = by_name()[task.data["scenario"]].apis
+        turns = mistaken(turns, apis, made, self._mistakes, random.Random(f"{task.id}/mistakes"))
+        turns = careless(turns, self._careless, random.Random(f"{task.id}/careless"))
+        return Expert(turns, made.goal.start.disguise)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """Agents that must not succeed."""

@@ -18,7 +18,7 @@ from longloop.envs.errands.world import World
 Turns = Generator[tuple[str, str], str, None]
 """An expert's turns: it yields a thought and code, and is sent what came back."""
 
-_LOG_IN = re.compile(r'^(\w+) = apis\.\1\.login\(.*\)\["access_token"\]\n?', re.MULTILINE)
+LOG_IN = re.compile(r'^(\w+) = apis\.\1\.login\(.*\)\["access_token"\]\n?', re.MULTILINE)
 _CALLED = re.compile(r"\bapis\.([a-z]+\.[a-z_]+)\(")
 
 _AT_ONCE = 5
@@ -140,7 +140,7 @@ def expert(scenario: str, slots: dict[str, Any], thorough: Setting | None = None
 def _read_first(turns: Turns, apis: Sequence[str]) -> Turns:
     for start in range(0, len(apis), _AT_ONCE):
         some = apis[start : start + _AT_ONCE]
-        yield f"I read the {'rest' if start else 'documentation'} of what I need.", _shows(some)
+        yield f"I read the {'rest' if start else 'documentation'} of what I need.", shows(some)
     yield from turns
 
 
@@ -152,31 +152,36 @@ def _step_by_step(turns: Turns, apis: Sequence[str], setting: Setting) -> Turns:
     with suppress(StopIteration):
         while True:
             thought, code = next(turns) if found is None else turns.send(found)
-            code = _LOG_IN.sub("", code)
+            code = LOG_IN.sub("", code)
             new = [api for api in dict.fromkeys(_CALLED.findall(code)) if api in apis and api not in met]
             apps = [app for app in dict.fromkeys(api.partition(".")[0] for api in new) if app not in met]
             for app in apps:
                 yield f"I see what the app {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
             for start in range(0, len(new), _AT_ONCE):
                 some = new[start : start + _AT_ONCE]
-                yield _picked(some, setting, first=met.isdisjoint(apis)), _shows(some)
+                yield _picked(some, setting, first=met.isdisjoint(apis)), shows(some)
                 met.update(some)
             met.update(apps)
             enter = log_in(*(app for app in apps if BY_NAME[app].login))
             found = (yield thought, f"{enter}\n{code}".strip()) if code.strip() else ""
 
 
-def _shows(apis: Sequence[str]) -> str:
+def shows(apis: Sequence[str]) -> str:
     return "\n".join(f'print(apis.docs.show(api="{api}"))' for api in apis)
 
 
 def _picked(apis: Sequence[str], setting: Setting, first: bool) -> str:
     """The thought of someone who picks APIs from the lists: each with its sentence there."""
-    disguise = setting.goal.start.disguise
-    sentences = [disguise.sentence(api) if disguise else find(api).summary for api in apis]
-    said = [f"{api} ('{sentence.rstrip('.')}')" for api, sentence in zip(apis, sentences, strict=True)]
     place = "For a start" if first else "Next"
-    return f"I am asked: {setting.instruction} {place} there is {' and '.join(said)}. I read how to use this."
+    said = " and ".join(named(api, setting) for api in apis)
+    return f"I am asked: {setting.instruction} {place} there is {said}. I read how to use this."
+
+
+def named(api: str, setting: Setting) -> str:
+    """An API with its sentence in the list."""
+    disguise = setting.goal.start.disguise
+    sentence = disguise.sentence(api) if disguise else find(api).summary
+    return f"{api} ('{sentence.rstrip('.')}')"
 
 
 def log_in(*apps: str) -> str:

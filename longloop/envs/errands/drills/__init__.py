@@ -76,6 +76,6 @@ _WITHHELD = [
 
 PLAIN: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in module.DRILLS]
 TOLD = names.told(PLAIN, _WITHHELD)
-TWICE = twice.twice(PLAIN, 12, _WITHHELD)
+TWICE = twice.twice(PLAIN, 4, _WITHHELD)
 DRILLS: list[type[Drill]] = [*PLAIN, *TOLD, *TWICE]
-ROUNDS: list[type[Round]] = rounds(PLAIN, 250, _WITHHELD)
+ROUNDS: list[type[Round]] = rounds(PLAIN, 100, _WITHHELD)
