@@ -8,6 +8,7 @@ Shapes: L layers, S slots, C capacity in tokens, R spans in a row, T tokens in i
 heads, K key/value heads, G query heads per key head, D head size.
 """
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ from longloop.engines.attention import causal
 
 UNKNOWN = -1
 """In place of a token that has been drawn on the device but not yet been looked at."""
+
+_PATIENCE = 60
+"""Seconds that memory is waited for."""
 
 
 class Slots:
@@ -71,18 +75,27 @@ class Slots:
             self._take()[..., :held, :] = old
         except torch.OutOfMemoryError:
             old, self._kv = old.cpu(), None
-            self._take()[..., :held, :] = old
+            self._take(patience=_PATIENCE)[..., :held, :] = old
 
     def memory(self, like_KTD: Tensor | None = None) -> Tensor:
         """The keys and values of all layers, [L, 2, S + 1, K, C, D]; only the first time must it be said what like."""
         if like_KTD is not None and self._like is None:
             self._like = like_KTD.new_empty(like_KTD.shape[0], 0, like_KTD.shape[2])
-        return self._take() if self._kv is None else self._kv
+        return self._take(patience=_PATIENCE) if self._kv is None else self._kv
 
-    def _take(self) -> Tensor:
+    def _take(self, patience: int = 0) -> Tensor:
+        """Memory for all slots. Another process on the card may give some back in a moment, after its own turn of
+        collecting or learning: so many seconds are waited for that."""
         assert self._like is not None
         K, _, D = self._like.shape
-        self._kv = self._like.new_zeros(self.layers, 2, self.count + 1, K, self.capacity, D)
+        while self._kv is None or self._kv.shape[4] != self.capacity:
+            try:
+                self._kv = self._like.new_zeros(self.layers, 2, self.count + 1, K, self.capacity, D)
+            except torch.OutOfMemoryError:
+                if not patience:
+                    raise
+                patience -= 1
+                time.sleep(1.0)
         place = torch.tensor([self._kv.data_ptr(), self.capacity])
         if self.place is None:
             self.place = place.to(self._kv.device)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -247,25 +248,48 @@ def test_no_memory_is_taken_beyond_the_context() -> None:
     assert capped.slots.capacity == 340 < free.slots.capacity
 
 
-@pytest.mark.parametrize("room", [True, False])
-def test_what_was_read_stays_when_memory_grows(room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside what there was or, where there is no room for both, by way of the machine's memory."""
-    slots, take, held = Slots(2, layers=1, most=8), Slots._take, []
+class Card:
+    """Has room for a number of takings one after the other: True, or False for none."""
+
+    def __init__(self, slots: Slots, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
+        self.slots, self.room, self.beside, self.waited = slots, room, list[bool](), list[float]()
+        zeros = Tensor.new_zeros
+
+        def new_zeros(like: Tensor, *shape: int) -> Tensor:
+            self.beside.append(slots._kv is not None)
+            if not self.room.pop(0):
+                raise torch.OutOfMemoryError("no room")
+            return zeros(like, *shape)
+
+        monkeypatch.setattr(Tensor, "new_zeros", new_zeros)
+        monkeypatch.setattr(time, "sleep", self.waited.append)
+
+
+def read(most: int) -> tuple[Slots, Tensor]:
+    slots = Slots(2, layers=1, most=most)
     slots.reserve(8)
     slots.memory(torch.empty(3, 0, 4)).normal_()
-    before = slots.memory().clone()
+    return slots, slots.memory().clone()
 
-    def only_alone(self: Slots) -> Tensor:
-        held.append(self._kv is not None)
-        if held[-1] and not room:
-            raise torch.OutOfMemoryError("no room for both")
-        return take(self)
 
-    monkeypatch.setattr(Slots, "_take", only_alone)
+@pytest.mark.parametrize("room", [[True], [False, True], [False, False, False, True]])
+def test_what_was_read_stays_when_memory_grows(room: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what there was; where there is no room for both, by way of the machine's memory; where there is none
+    even so, as another process has the card, when that gives some back."""
+    slots, before = read(most=8)
+    card = Card(slots, monkeypatch, [*room])
     slots.reserve(16)
-    assert held == ([True] if room else [True, False])
+    assert card.beside == [True, False, False, False][: len(room)] and card.waited == [1.0] * (len(room) - 2)
     assert torch.equal(slots.memory()[..., :8, :], before)
     assert slots.memory().shape[-2] == 16 and not slots.memory()[..., 8:, :].any()
+
+
+def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots, _ = read(most=8)
+    card = Card(slots, monkeypatch, [False] * 100)
+    with pytest.raises(torch.OutOfMemoryError):
+        slots.reserve(16)
+    assert card.waited == [1.0] * 60
 
 
 def test_one_copy_of_the_weights() -> None:
