@@ -6,13 +6,21 @@ from typing import Any
 
 import pytest
 
+from longloop.envs.errands.drills import ROUNDS
 from longloop.envs.errands.env import Errands
 from longloop.envs.errands.mistaken import mistaken
 from longloop.envs.errands.scenario import by_name, expert, setting
 from longloop.envs.play import play
 from longloop.types import Task
 
-KINDS = ["pin-note", "retitle-draft-about", "text-someone", "drop-dear-wishes", "pay-small-decline-large"]
+KINDS = [
+    "pin-note",
+    "retitle-draft-about",
+    "text-someone",
+    "drop-dear-wishes",
+    "pay-small-decline-large",
+    ROUNDS[7].name(),
+]
 
 
 def task(name: str, number: int) -> Task:
@@ -99,6 +107,24 @@ def test_a_search_for_the_wrong_thing_finds_nothing() -> None:
     for said in asked:
         place = next(n for n, (_, code) in enumerate(said) if 'query="notes"' in code)
         assert said[place + 1][0].startswith("There is nothing. ") and 'query="notes"' not in said[place + 1][1]
+
+
+def test_what_was_forgotten_is_done_when_it_is_missed() -> None:
+    """Only the first look can be: later the code would find something of the same name."""
+
+    def seen(code: str) -> str:
+        return "Traceback" if "note_id=found" in code and "search" not in code else ""
+
+    everything = [turns("pin-note", 0.5, seed, seen) for seed in range(60)]
+    forgot = [
+        said for said in everything if any(thought.startswith("That did not work. I look") for thought, _ in said)
+    ]
+    assert 0 < len(forgot) < 30
+    for said in forgot:
+        place = next(n for n, (thought, _) in enumerate(said) if thought.startswith("That did not work. I look"))
+        assert "apis.notes.pin(" in said[place - 1][1] and "apis.notes.search(" in said[place][1]
+        assert said[place + 1] == said[place - 1]
+        assert not any("apis.notes.search(" in code for _, code in said[:place])
 
 
 def test_the_same_task_has_the_same_mistakes() -> None:
