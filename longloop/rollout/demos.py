@@ -19,11 +19,13 @@ from longloop.types import Message, Sampled, Step, Task, Trajectory, UserError
 
 
 async def demonstrate(setting: Setting, task: Task) -> Trajectory:
-    """The expert's attempt at a task."""
+    """The expert's attempt at a task, as far as it has something to say: nobody should learn to say nothing."""
     env = setting.make()
     seat: Any = _Seat(env, required(env, task), setting)
     alone = replace(setting, make=lambda: seat, engine=seat)
-    return replace(await run_episode(alone, task, 0, f"demonstration/{task.id}"), expert=True)
+    attempt = await run_episode(alone, task, 0, f"demonstration/{task.id}")
+    said = [place for place, turn in enumerate(attempt.turns, 1) if turn.action.content]
+    return replace(attempt, turns=attempt.turns[: max(said, default=0)], expert=True)
 
 
 def required(env: Any, task: Task) -> Player:

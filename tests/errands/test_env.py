@@ -178,7 +178,9 @@ def turns() -> Any:
 
 
 def all_turns(rate: float, seed: int) -> list[tuple[str, str]]:
-    return list(careless(turns(), rate, random.Random(seed)))
+    """Until the task is completed."""
+    said = list(careless(turns(), rate, random.Random(seed)))
+    return said[: next(place for place, (_, code) in enumerate(said) if "complete_task" in code) + 1]
 
 
 def test_a_careful_expert_leaves_nothing_out() -> None:
@@ -194,6 +196,18 @@ def test_a_careless_expert_leaves_things_out_or_stops_but_always_completes_the_t
     whole = [one for one in seen if len(one) == 6]
     # Of five turns each slips with 0.3, half of the slips end it: 0.7**5 = 0.168 are whole, about half end early.
     assert 20 < len(whole) < 50 and 80 < len(early) < 140 and len(left_out) > 20
+
+
+def test_who_cannot_complete_the_task_completes_it_without_an_answer() -> None:
+    """What the answer is made of was left out; and then nothing was said any more, eighteen turns long."""
+    assert list(careless(turns(), 0.0, random.Random(0))) == list(turns()), "all went well, and there is no more to say"
+    said = [list(careless(turns(), 0.3, random.Random(seed))) for seed in range(50)]
+    again = [one for one in said if len(one) > 1 and one[-2][0] == "done"]
+    assert len(again) > 5 and all(one[-1] == ("That should be all.", "apis.owner.complete_task()") for one in again)
+    asked = [task for task in Errands.tasks("practice", per_scenario=4) if "title-" in task.scenario]
+    attempts = [expert_of(task, carelessness=0.3, thorough=True) for task in asked[:40]]
+    assert all("complete_task" in attempt.messages[-2].content for attempt in attempts)
+    assert any(attempt.messages[-4].content.count("complete_task(answer") for attempt in attempts)
 
 
 def test_careless_experts_finish_and_sometimes_succeed() -> None:

@@ -309,3 +309,27 @@ def test_the_experts_attempts_are_numbered_on():
     shown = Group(TASKS[0], (saying(0, 1.0, "3", expert=True), saying(1, 1.0, "4", expert=True)))
     joined = own.beside(shown)
     assert [(t.attempt, *t.said) for t in joined.trajectories] == [(0, "1"), (1, "2"), (2, "3"), (3, "4")]
+
+
+class Tongue:
+    """An expert who says these words, and then nothing."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+
+    def act(self, messages: Sequence[Message]) -> str:
+        return self.words.pop(0) if self.words else ""
+
+
+@pytest.mark.parametrize(("words", "kept"), [(["3", "", "2"], ["3", "", "2"]), (["3"], ["3"]), ([], [])])
+def test_nobody_learns_to_say_nothing(words: list[str], kept: list[str]) -> None:
+    class Short(Guess):
+        def expert(self, task: Task) -> Any:
+            return Tongue(words)
+
+    setting = Setting(lambda: Short(highest=3, tries=6), CHAT, Remembering(["never asked"]), RolloutConfig(), 1.0)
+    (group,) = collect(SFT(least_reward=0.0), GroupRollouts(setting, "test", abandon=False), TASKS[:1])
+    (shown,) = group.trajectories
+    assert [turn.action.content for turn in shown.turns] == kept
+    samples = SFT(least_reward=0.0).credit([group], None)
+    assert sum(sum(sample.mask) for sample in samples) == shown.action_tokens
