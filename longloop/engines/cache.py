@@ -9,6 +9,7 @@ heads, K key/value heads, G query heads per key head, D head size.
 """
 
 import time
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,6 +95,8 @@ class Slots:
             except torch.OutOfMemoryError:
                 if not patience:
                     raise
+                if patience == _PATIENCE:
+                    warnings.warn(f"The card is full: waiting up to {patience} s for another process.", stacklevel=2)
                 patience -= 1
                 time.sleep(1.0)
         place = torch.tensor([self._kv.data_ptr(), self.capacity])

@@ -7,7 +7,7 @@
 #   longloop demos recipes/smollm2/sft.toml name=smollm2-careful env.careless=0
 #   for seed in 0 1 2; do recipes/smollm2/run.sh $seed sft; recipes/smollm2/run.sh $seed loop; done
 #   recipes/smollm2/run.sh 0 base
-#   recipes/smollm2/run.sh 0 careful              to compare with: imitation of an expert who makes no mistakes
+#   recipes/smollm2/run.sh 0 careful              to compare with: imitation of the same expert, but not careless
 #   python recipes/smollm2/table.py
 #
 # Seeds may run side by side: learner.micro_tokens=16384 then leaves room for three on 140 GB, and NVIDIA's MPS lets their

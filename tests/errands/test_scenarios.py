@@ -171,6 +171,13 @@ def test_every_wrong_variant_fails(name: str) -> None:
     assert found.variants >= 1
 
 
+def test_where_nothing_can_be_done_wrong_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longloop.envs.errands.audit.variants", lambda goal: [])
+    found = asyncio.run(audit(by_name()["text-someone"], 1))
+    assert found.faults == ["text-someone: no wrong end state was found to judge"]
+    assert asyncio.run(audit(by_name()["text-someone"], 0)).faults == [], "nobody has looked"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_those_who_must_not_succeed_do_not(name: str) -> None:
     """The one who deletes everything is slow, so it tries only where deleting is part of the task."""

@@ -252,7 +252,7 @@ class Card:
     """Has room for a number of takings one after the other: True, or False for none."""
 
     def __init__(self, slots: Slots, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
-        self.slots, self.room, self.beside, self.waited = slots, room, list[bool](), list[float]()
+        self.room, self.beside, self.waited = room, list[bool](), list[float]()
         zeros = Tensor.new_zeros
 
         def new_zeros(like: Tensor, *shape: int) -> Tensor:
@@ -287,7 +287,7 @@ def test_what_was_read_stays_when_memory_grows(room: list[bool], monkeypatch: py
 def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     slots, _ = read(most=8)
     card = Card(slots, monkeypatch, [False] * 100)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.warns(UserWarning, match="card is full"), pytest.raises(torch.OutOfMemoryError):
         slots.reserve(16)
     assert card.waited == [1.0] * 60
 
