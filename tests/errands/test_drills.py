@@ -12,7 +12,7 @@ import pytest
 from longloop.envs.errands.api import Api
 from longloop.envs.errands.apps import BY_NAME, find
 from longloop.envs.errands.drill import Act, Ask, Drill, Find, day, drills, limit, pick
-from longloop.envs.errands.drills import DRILLS, PLAIN, ROUNDS, TOLD, TWICE
+from longloop.envs.errands.drills import DRILLS, PLAIN, RELAYS, ROUNDS, TOLD, TWICE
 from longloop.envs.errands.drills.twice import twice
 from longloop.envs.errands.env import Errands, Expert
 from longloop.envs.errands.scenario import Turns, by_name, expert, setting
@@ -36,7 +36,7 @@ def played(name: str, seed: int, thorough: bool = True) -> Played:
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
     assert len(DRILLS) >= 670 and len(TOLD) >= 80 and len(TWICE) >= 80
-    kinds = [*DRILLS, *ROUNDS, *SCENARIOS]
+    kinds = [*DRILLS, *ROUNDS, *RELAYS, *SCENARIOS]
     assert len({kind.name() for kind in kinds}) == len(kinds) == len(by_name())
     assert {kind.split for kind in DRILLS} == {"practice"}
     assert {kind.difficulty for kind in DRILLS} == {1, 2}
@@ -48,7 +48,7 @@ def test_drills_stay_in_the_apps_of_train() -> None:
 
 
 def test_no_drill_uses_all_that_an_errand_of_the_tests_needs() -> None:
-    for kind in [*DRILLS, *ROUNDS]:
+    for kind in [*DRILLS, *ROUNDS, *RELAYS]:
         same = [other.name() for other in MEASURED if set(other.apis) <= set(kind.apis)]
         assert not same, kind.name()
 
@@ -85,9 +85,11 @@ def test_the_other_splits_are_as_they_were() -> None:
 
 def test_practice_has_tasks_in_worlds_of_its_own() -> None:
     tasks = Errands.tasks("practice", per_scenario=2)
-    names = [kind.name() for kind in [*DRILLS, *ROUNDS]]
+    names = [kind.name() for kind in [*DRILLS, *ROUNDS, *RELAYS]]
     assert [task.id for task in tasks[: len(names)]] == [f"practice/{name}/0" for name in names]
     assert {task.data["world"] for task in tasks} == {"practice/0/0", "practice/0/1"}
+    assert Errands.tasks("practice", per_scenario=5, per_drill=2) == tasks
+    assert len(Errands.tasks("train", per_scenario=5, per_drill=2)) == 5 * 28
 
 
 @pytest.mark.parametrize("kind", SOME, ids=[kind.name() for kind in SOME])
@@ -270,7 +272,7 @@ def test_two_acts_on_one_find_are_in_an_order_that_works() -> None:
 
 def test_what_is_put_together_stays_further_away_from_the_tests() -> None:
     """All but one of the APIs of an errand of the tests are too many, unless it has only two."""
-    for kind in [*TOLD, *TWICE, *ROUNDS]:
+    for kind in [*TOLD, *TWICE, *ROUNDS, *RELAYS]:
         near = [
             other.name() for other in MEASURED if len({*other.apis} - {*kind.apis}) < (2 if len(other.apis) > 2 else 1)
         ]

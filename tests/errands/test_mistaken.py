@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.drills import ROUNDS
+from longloop.envs.errands.drills import RELAYS, ROUNDS
 from longloop.envs.errands.env import Errands
 from longloop.envs.errands.mistaken import mistaken
 from longloop.envs.errands.scenario import by_name, expert, setting
@@ -20,6 +20,7 @@ KINDS = [
     "drop-dear-wishes",
     "pay-small-decline-large",
     ROUNDS[7].name(),
+    RELAYS[7].name(),
 ]
 
 

@@ -36,11 +36,11 @@ _TOGETHER = 3
 
 class Errands:
     """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
-    each, and `seed` gives other worlds. `careless` is the share of turns that its expert gets wrong: a teacher for
-    novices. `mistakes` is the share that it gets wrong at first, sees and mends: a teacher of what to do after an
-    error. A `thorough` expert goes step by step, from what an app can do to the API that it picks and says why, which
-    is how an agent finds its way in errands of kinds that it has not seen. With `plain`, all of practice has the real
-    names."""
+    each (`per_drill` from each of practice, unless it is 0), and `seed` gives other worlds. `careless` is the share of
+    turns that its expert gets wrong: a teacher for novices. `mistakes` is the share that it gets wrong at first, sees
+    and mends: a teacher of what to do after an error. A `thorough` expert goes step by step, from what an app can do to
+    the API that it picks and says why, which is how an agent finds its way in errands of kinds that it has not seen.
+    With `plain`, all of practice has the real names."""
 
     splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
@@ -51,6 +51,7 @@ class Errands:
         self,
         difficulty: int = 0,
         per_scenario: int = 3,
+        per_drill: int = 0,
         seed: int = 0,
         careless: float = 0.0,
         mistakes: float = 0.0,
@@ -66,12 +67,14 @@ class Errands:
         split: str,
         difficulty: int = 0,
         per_scenario: int = 3,
+        per_drill: int = 0,
         seed: int = 0,
         careless: float = 0.0,
         mistakes: float = 0.0,
         thorough: bool = False,
         plain: bool = False,
     ) -> Sequence[Task]:
+        each = per_drill if split == "practice" and per_drill else per_scenario
         return [
             Task(
                 id=f"{split}/{kind.name()}/{number}",
@@ -84,7 +87,7 @@ class Errands:
                 },
                 scenario=kind.name() if number < _TOGETHER else f"{kind.name()}/{number // _TOGETHER}",
             )
-            for number in range(per_scenario)
+            for number in range(each)
             for kind in of_split(split)
             if difficulty in (0, kind.difficulty)
         ]

@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Any, ClassVar
 
 from longloop.envs.errands.disguise import Disguise
-from longloop.envs.errands.drill import Ask, Drill
+from longloop.envs.errands.drill import Ask, Drill, Slots
 from longloop.envs.errands.judge import Goal
 from longloop.envs.errands.scenario import Scenario, Turns
 from longloop.envs.errands.world import World
@@ -44,13 +44,19 @@ class Round(Scenario):
         return goal
 
     def solve(self, **slots: Any) -> Turns:
-        others = {name.removeprefix("then_"): value for name, value in slots.items() if name.startswith("then_")}
-        first, second = self.first(), self.second()
-        first.setting = second.setting = self.setting
-        for thought, code in first.solve(**{name: slots[name] for name in slots if not name.startswith("then_")}):
+        first, second = self.parts(slots)
+        for thought, code in first:
             if "complete_task" not in code:
                 yield thought, code
-        yield from second.solve(**others)
+        yield from second
+
+    def parts(self, slots: Slots) -> tuple[Turns, Turns]:
+        """The turns of both."""
+        mine = {name: value for name, value in slots.items() if not name.startswith("then_")}
+        others = {name.removeprefix("then_"): value for name, value in slots.items() if name not in mine}
+        first, second = self.first(), self.second()
+        first.setting = second.setting = self.setting
+        return first.solve(**mine), second.solve(**others)
 
 
 def rounds(drills: Sequence[type[Drill]], number: int, withheld: Collection[frozenset[str]]) -> list[type[Round]]:

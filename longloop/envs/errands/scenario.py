@@ -199,10 +199,10 @@ def every(rows: str, call: str) -> str:
 
 @functools.cache
 def by_name() -> dict[str, type[Scenario]]:
-    from longloop.envs.errands.drills import DRILLS, ROUNDS
+    from longloop.envs.errands.drills import DRILLS, RELAYS, ROUNDS
     from longloop.envs.errands.scenarios import SCENARIOS
 
-    kinds: list[type[Scenario]] = [*SCENARIOS, *DRILLS, *ROUNDS]
+    kinds: list[type[Scenario]] = [*SCENARIOS, *DRILLS, *ROUNDS, *RELAYS]
     return {kind.name(): kind for kind in kinds}
 
 

@@ -1,5 +1,5 @@
 """The drills of the practice split: for each app things that have a name, and things chosen by a condition. And
-rounds, of two drills each."""
+rounds and relays, of two drills each."""
 
 from itertools import combinations
 
@@ -38,6 +38,7 @@ from longloop.envs.errands.drills import (
     wallet,
     wishes,
 )
+from longloop.envs.errands.relay import Relay, relays
 from longloop.envs.errands.round import Round, rounds
 from longloop.envs.errands.scenarios import SCENARIOS
 
@@ -78,4 +79,5 @@ PLAIN: list[type[Drill]] = [kind for module in _NAMED + _CHOSEN for kind in modu
 TOLD = names.told(PLAIN, _WITHHELD)
 TWICE = twice.twice(PLAIN, 4, _WITHHELD)
 DRILLS: list[type[Drill]] = [*PLAIN, *TOLD, *TWICE]
-ROUNDS: list[type[Round]] = rounds(PLAIN, 100, _WITHHELD)
+ROUNDS: list[type[Round]] = rounds(PLAIN, 40, _WITHHELD)
+RELAYS: list[type[Relay]] = relays(PLAIN, _WITHHELD)
