@@ -39,7 +39,7 @@ def trained(config: Config, resume: Path | None) -> Run:
     declared = getattr(environment, "analysis", {})
     rules(declared, source=f"{environment.__name__}.analysis")
     book = asyncio.run(parts.preflight(lambda text: console.print(text, soft_wrap=True, markup=False)))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is an interruption
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # a polite kill is an interruption
     with Run.reopen(resume) if resume is not None else Run.create(config, machine_facts()) as run:
         console.print(
             f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}", soft_wrap=True
