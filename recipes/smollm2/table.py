@@ -1,5 +1,6 @@
-"""What recipes/smollm2/run.sh has found so far: the table, means over seeds with 95% intervals by Student's t; LOOP's
-training, ten steps a line; and, as a picture, its success on dev.
+"""What recipes/smollm2/run.sh has found so far: the table, means over seeds with 95% intervals by Student's t; how many
+attempts succeed, by the number of APIs that the errand needs; LOOP's training, ten steps a line; and, as a picture, its
+success on dev.
 
     python recipes/smollm2/table.py [PICTURE.png]
 """
@@ -11,9 +12,12 @@ from statistics import fmean
 from typing import Any
 
 from longloop.compare import over_seeds
+from longloop.envs.errands.scenario import by_name
 from longloop.store.metrics import Metrics
+from longloop.store.trajectories import Trajectories
 
 RESULTS = Path("runs/smollm2-results")
+ATTEMPTS = Path("runs/smollm2-attempts")
 SPLITS = ["fresh", "dev", "test_normal", "test_challenge"]
 
 
@@ -42,6 +46,19 @@ def table() -> None:
     gains = [[found["loop"][n][split]["success"] - found["sft"][n][split]["success"] for n in both] for split in SPLITS]
     if both:
         print("| LOOP over SFT | | " + " | ".join(f"{cell(gain)} | " for gain in gains) + "|")
+
+
+def sizes() -> None:
+    """The same attempts, of all seeds together, apart by whether two APIs are enough for the errand."""
+    for side in ("sft", "loop"):
+        for split in SPLITS:
+            folders = sorted(ATTEMPTS.glob(f"{side}-*/{split}/evaluations"))
+            tried = [attempt for folder in folders for attempt in Trajectories(folder).index()]
+            small = [len(by_name()[attempt["task"].split("/")[1]].apis) <= 2 for attempt in tried]
+            for size, wanted in (("one or two APIs", True), ("three and more", False)):
+                those = [attempt["success"] for attempt, few in zip(tried, small, strict=True) if few == wanted]
+                if those:
+                    print(f"{side}, {split}, {size}: {sum(those)} of {len(those)}")
 
 
 def training(name: str, steps: list[dict[str, Any]]) -> None:
@@ -81,6 +98,8 @@ def picture(runs: list[list[dict[str, Any]]], path: str) -> None:
 
 def main() -> None:
     table()
+    print()
+    sizes()
     metrics = {path.parent.name: path for path in sorted(Path("runs").glob("smollm2-loop-*/metrics.jsonl"))}
     runs = {name: Metrics(path).read() for name, path in metrics.items()}
     for name, lines in runs.items():

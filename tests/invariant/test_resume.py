@@ -140,6 +140,26 @@ def test_a_polite_stop_says_how_to_go_on(tmp_path):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
 
 
+def test_a_polite_stop_while_the_engine_works_is_no_error_of_the_engine(tmp_path):
+    """The signal comes within the engine's own task, where an exception would be nobody's."""
+    works = """
+import itertools, signal
+from longloop.cli.main import main
+from longloop.engines.native import NativeEngine
+begin, passes = NativeEngine._begin, itertools.count()
+def told_to_end(engine):
+    if next(passes) == 5:
+        signal.raise_signal(signal.SIGTERM)
+    return begin(engine)
+NativeEngine._begin = told_to_end
+main()
+"""
+    command = [sys.executable, "-c", works, *new_run(tmp_path, "eval.every=0", "doctor=false")]
+    stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert stopped.returncode == 130
+    assert "--resume" in stopped.stderr and "Traceback" not in stopped.stderr and "never" not in stopped.stderr
+
+
 def test_disk_full_loses_no_finished_step(unharmed, tmp_path):
     """A real full disk (a small tmpfs); with room again, the run goes on as if nothing had been."""
     disk = tmp_path / "disk"
