@@ -156,6 +156,7 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float,
     plan: Plan | None = None,
+    layer: int | None = None,
     sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
@@ -167,11 +168,14 @@ def _attention(
                 f"{type(module).__name__} needs the attention feature {unknown!r}, which longloop does not have."
             )
     attend = _apart if isinstance(plan, Packed) else _attend
-    return attend(plan, module, query, key, value, scaling, sliding_window or 0), None
+    return attend(plan, module, layer, query, key, value, scaling, sliding_window or 0), None
 
 
-def _attend(plan: Plan, module: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int) -> Tensor:
-    return plan.attend(module.layer_idx, query[0], key[0], value[0], scale, window).unsqueeze(0)
+def _attend(
+    plan: Plan, module: Any, layer: int | None, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int
+) -> Tensor:
+    number = module.layer_idx if layer is None else layer
+    return plan.attend(number, query[0], key[0], value[0], scale, window).unsqueeze(0)
 
 
 _apart = torch.compiler.disable(_attend)

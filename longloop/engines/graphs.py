@@ -101,12 +101,16 @@ class _Graph:
         slot_R.fill_(slots.count)
         plan = _InPlace(slots, slot_T, position_T, singles, spans, block_4N.view(-1, 4))
 
-        drawn = torch.compile(draw, dynamic=True) if compile else draw
+        def drawn(hidden_RD: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[Tensor, Tensor]:
+            return draw(model.logits(hidden_RD), temperature_R, uniform_R)
+
+        if compile:  # together with the logits: then these are never written in float32
+            drawn = torch.compile(drawn, dynamic=True)
 
         def work() -> Tensor:
             told_T = torch.where(ids_T == UNKNOWN, last_S[slot_T], ids_T)
             hidden_TD = model.hidden(told_T, position_T, plan)
-            token_R, logp_R = drawn(model.logits(hidden_TD if single else hidden_TD[end_R]), *self._reals)
+            token_R, logp_R = drawn(hidden_TD if single else hidden_TD[end_R], *self._reals)
             last_S[slot_R] = token_R.int()
             return torch.stack([token_R.double(), logp_R.double()])
 

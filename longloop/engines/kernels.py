@@ -2,8 +2,9 @@
 
 `decode` is for sequences that add one token: the query heads that share a key head are the rows of one matrix product,
 and a long sequence is divided among several programs whose partial results are merged. `extend` is for spans of new
-tokens, in blocks of queries. All that varies is in device tensors, so that a CUDA graph can replay them: even where the
-keys and values lie, which is [L, 2, S, K, C, D] at the address that `place` holds, C beside it.
+tokens, in blocks of queries, once `write` has put their keys and values down. All that varies is in device tensors, so
+that a CUDA graph can replay them: even where the keys and values lie, which is [L, 2, S, K, C, D] at the address that
+`place` holds, C beside it.
 
 Shapes: L layers, S slots, C capacity in tokens, B sequences, T tokens in the row, N blocks, H query heads, K key/value
 heads, D head size.
@@ -40,16 +41,16 @@ def attend(
     scale: float,
     window: int,
 ) -> Tensor:
-    """Put new keys and values into their slots, then attend to what is there: first the single tokens, then blocks.
+    """Put new keys and values into their slots, and attend to what is there: first the single tokens, then blocks.
 
     One operation, of which torch.compile need not know the inside, and the same for every layer.
     """
     out_THD = torch.empty_like(q_THD, memory_format=torch.contiguous_format)
-    write(k_TKD, v_TKD, place, slots, layer, slot_T, position_T)
-    K, R = k_TKD.shape[1], most_singles
-    decode(q_THD[:R], out_THD[:R], K, place, slots, layer, slot_T, position_T, singles, scale, window)
+    q, k, v, out = (x[:most_singles] for x in (q_THD, k_TKD, v_TKD, out_THD))
+    decode(q, k, v, out, place, slots, layer, slot_T, position_T, singles, scale, window)
     if len(block_N4):
-        extend(q_THD, out_THD, K, place, slots, layer, block_N4, scale, window)
+        write(k_TKD, v_TKD, place, slots, layer, slot_T, position_T)
+        extend(q_THD, out_THD, k_TKD.shape[1], place, slots, layer, block_N4, scale, window)
     return out_THD
 
 
@@ -76,8 +77,9 @@ def write(
 
 def decode(
     q_BHD: Tensor,
+    k_BKD: Tensor,
+    v_BKD: Tensor,
     out_BHD: Tensor,
-    K: int,
     place: Tensor,
     slots: int,
     layer: int,
@@ -87,15 +89,19 @@ def decode(
     scale: float,
     window: int,
 ) -> None:
-    """One query for each of the first `count` sequences, at position `start` of its slot; it sees all up to there."""
+    """One token for each of the first `count` sequences, at position `start` of its slot; it sees itself and its past.
+
+    Its key and value are put down but not read back: the running softmax begins with them.
+    """
     B, H, D = q_BHD.shape
+    K = k_BKD.shape[1]
     parts = max(1, min(16, _PROGRAMS // (B * K)))
     part_BHPD = out_BHD if parts == 1 else q_BHD.new_empty((B, H, parts, D), dtype=torch.float32)
     weight_BHP = q_BHD.new_empty((B, H, parts), dtype=torch.float32)
     _decode[(B, K, parts)](
-        *(q_BHD, place, part_BHPD, weight_BHP, slot_B, start_B, count),
-        *(q_BHD.stride(0), q_BHD.stride(1), slots, layer),
-        *(scale, window or _ALL, parts),
+        *(q_BHD, k_BKD, v_BKD, place, part_BHPD, weight_BHP, slot_B, start_B, count),
+        *(x.stride(n) for x in (q_BHD, k_BKD, v_BKD) for n in (0, 1)),
+        *(slots, layer, scale, window or _ALL, parts),
         K=K,
         G=H // K,
         D=D,
@@ -192,26 +198,34 @@ def _attend(
 
 @triton.jit(do_not_specialize=["layer"])
 def _decode(
-    Q, PLACE, PART, WEIGHT, SLOT, START, COUNT,
-    q_b, q_h, slots, layer, scale, window, parts,
+    Q, K_NEW, V_NEW, PLACE, PART, WEIGHT, SLOT, START, COUNT,
+    q_b, q_h, kn_b, kn_k, vn_b, vn_k, slots, layer, scale, window, parts,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     b, h, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    if b >= tl.load(COUNT):
-        return
-    place = tl.load(START + b)
-    k_at, to_value = _keys(PLACE, Q, slots, layer, tl.load(SLOT + b), h, K, D)
-    begin = tl.maximum(place + 1 - window, 0)
-    each = tl.cdiv(tl.cdiv(place + 1 - begin, parts), KEYS) * KEYS
-    low = begin + part * each
-    high = tl.minimum(low + each, place + 1)
     g, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     mine = (g < G)[:, None] & (d < D)[None, :]
+    # All loads are begun before the first is needed: they would take as long as some tiles of keys.
+    place = tl.load(START + b)
+    k_at, to_value = _keys(PLACE, Q, slots, layer, tl.load(SLOT + b), h, K, D)
     q = tl.load(Q + b * q_b + (h * G + g)[:, None] * q_h + d[None, :], mask=mine, other=0.0)
-    m = tl.full((ROWS,), float("-inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    acc = tl.zeros((ROWS, WIDTH), tl.float32)
+    k_new = tl.load(K_NEW + b * kn_b + h * kn_k + d, mask=d < D, other=0.0)
+    v_new = tl.load(V_NEW + b * vn_b + h * vn_k + d, mask=d < D, other=0.0)
+    if b >= tl.load(COUNT):
+        return
+    begin = tl.maximum(place + 1 - window, 0)
+    each = tl.cdiv(tl.cdiv(place - begin, parts), KEYS) * KEYS
+    low = begin + part * each
+    high = tl.minimum(low + each, place)
+    own = part == 0
+    to = k_at + place * D + d
+    tl.store(to, k_new, mask=d < tl.where(own, D, 0))
+    tl.store(to + to_value, v_new, mask=d < tl.where(own, D, 0))
+    w = tl.sum(q.to(tl.float32) * k_new.to(tl.float32)[None, :], 1) * scale
+    m = tl.where(own, w, float("-inf"))
+    total = tl.zeros((ROWS,), tl.float32) + tl.where(own, 1.0, 0.0)
+    acc = tl.zeros((ROWS, WIDTH), tl.float32) + tl.where(own, v_new.to(tl.float32), 0.0)[None, :]
     first = tl.zeros((ROWS,), tl.int32) + low
     last = tl.zeros((ROWS,), tl.int32) + high - 1
     for at in range(low, high, KEYS):

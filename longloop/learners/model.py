@@ -6,8 +6,9 @@ log-probs of chosen tokens without ever holding [tokens, vocabulary].
 Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Policy:
         self.version = 0
         self.layers: int = module.config.get_text_config().num_hidden_layers
         self.adapters: Any = None
-        self._compiled: dict[bool, list[Any]] = {}
+        self._compiled: dict[bool, list[tuple[Any, Callable[..., Any]]]] = {}
         device, dtype = placed(config)
         self.bf16 = dtype == torch.bfloat16
         module.config.use_cache = False
@@ -120,11 +121,9 @@ class Policy:
 
     @contextmanager
     def compiled(self) -> Iterator[None]:
-        """Run the layers through torch.compile, which fuses what lies between their matrix products.
-
-        All layers are alike, so it is done once: a layer's number is no reason to do it again.
-        """
-        with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True), self._through_compiled(whole=True):
+        """Run the layers, and what comes before and after them, through torch.compile, which fuses what lies between
+        matrix products. All layers are alike but for their number, so it is done once."""
+        with self._through_compiled(whole=True):
             yield
 
     @contextmanager
@@ -147,16 +146,28 @@ class Policy:
 
     @contextmanager
     def _through_compiled(self, whole: bool) -> Iterator[None]:
-        layers = getattr(self._backbone, "layers", ())
         if whole not in self._compiled:
-            self._compiled[whole] = [torch.compile(x._call_impl, fullgraph=whole, dynamic=True) for x in layers]
-        for layer, call in zip(layers, self._compiled[whole], strict=True):
-            layer._compiled_call_impl = call
+            self._compiled[whole] = self._compile(whole)
+        for module, call in self._compiled[whole]:
+            module._compiled_call_impl = call
         try:
             yield
         finally:
-            for layer in layers:
-                layer._compiled_call_impl = None
+            for module, _ in self._compiled[whole]:
+                module._compiled_call_impl = None
+
+    def _compile(self, whole: bool) -> list[tuple[Any, Callable[..., Any]]]:
+        """What is called in place of which module. Nothing is compiled before it is called."""
+        layers = getattr(self._backbone, "layers", ())
+        calls = [torch.compile(layer._call_impl, fullgraph=whole, dynamic=True) for layer in layers]
+        if not whole:
+            return list(zip(layers, calls, strict=True))
+        around = [getattr(self._backbone, name) for name in ("rotary_emb", "norm") if hasattr(self._backbone, name)]
+        return [
+            # The number as an argument may be any; a number that a module holds is compiled into the code.
+            *((layers[n], partial(call, layer=n)) for n, call in enumerate(calls)),
+            *((module, torch.compile(module._call_impl, fullgraph=True, dynamic=True)) for module in around),
+        ]
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
