@@ -147,7 +147,7 @@ class Policy:
     @contextmanager
     def _through_compiled(self, whole: bool) -> Iterator[None]:
         if whole not in self._compiled:
-            self._compiled[whole] = self._compile(whole)
+            self._compiled[whole] = self._compile_whole() if whole else self._compile_pieces()
         for module, call in self._compiled[whole]:
             module._compiled_call_impl = call
         try:
@@ -156,17 +156,22 @@ class Policy:
             for module, _ in self._compiled[whole]:
                 module._compiled_call_impl = None
 
-    def _compile(self, whole: bool) -> list[tuple[Any, Callable[..., Any]]]:
+    def _compile_pieces(self) -> list[tuple[Any, Callable[..., Any]]]:
         """What is called in place of which module. Nothing is compiled before it is called."""
         layers = getattr(self._backbone, "layers", ())
-        calls = [torch.compile(layer._call_impl, fullgraph=whole, dynamic=True) for layer in layers]
-        if not whole:
-            return list(zip(layers, calls, strict=True))
+        return [(layer, torch.compile(layer._call_impl, dynamic=True)) for layer in layers]
+
+    def _compile_whole(self) -> list[tuple[Any, Callable[..., Any]]]:
+        from longloop.learners.joint import Once
+
+        options = {"post_grad_custom_pre_pass": Once()}
+        compile = partial(torch.compile, fullgraph=True, dynamic=True, options=options)
+        layers = getattr(self._backbone, "layers", ())
         around = [getattr(self._backbone, name) for name in ("rotary_emb", "norm") if hasattr(self._backbone, name)]
         return [
             # The number as an argument may be any; a number that a module holds is compiled into the code.
-            *((layers[n], partial(call, layer=n)) for n, call in enumerate(calls)),
-            *((module, torch.compile(module._call_impl, fullgraph=True, dynamic=True)) for module in around),
+            *((layer, partial(compile(layer._call_impl), layer=number)) for number, layer in enumerate(layers)),
+            *((module, compile(module._call_impl)) for module in around),
         ]
 
     @contextmanager
@@ -181,12 +186,15 @@ class Policy:
     def _add_adapters(self, module: Any) -> Any:
         from peft import LoraConfig, get_peft_model
 
+        from longloop.learners.joint import join
+
         names = {name.rsplit(".", 1)[-1] for name, _ in module.named_modules()}
         targets = [name for name in _LORA_TARGETS if name in names] or "all-linear"
         lora = LoraConfig(
             r=self.config.lora_rank, lora_alpha=self.config.lora_alpha, lora_dropout=0.0, target_modules=targets
         )
         self.adapters = get_peft_model(module, lora, autocast_adapter_dtype=False)
+        join(self.adapters)
         return self.adapters.get_base_model()
 
     @torch.no_grad()

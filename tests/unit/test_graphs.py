@@ -167,7 +167,8 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(monkeypatch: pytest.Mon
         return graph.forward
 
     plain = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda call, **options: plain(call, backend=backend, **options))
+    how = {"backend": backend, "options": None}
+    monkeypatch.setattr(torch, "compile", lambda call, **options: plain(call, **options | how))
     try:
         said = sample(engine, prompt(0, 5), max_tokens=4)
     finally:
