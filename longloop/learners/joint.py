@@ -46,10 +46,10 @@ class Once(CustomGraphPass):
     """Of nodes that compute the same from the same, the first is left."""
 
     def __call__(self, graph: torch.fx.Graph) -> None:
-        first: dict[Any, torch.fx.Node] = {}
+        first: dict[tuple[Any, str], torch.fx.Node] = {}
         for node in list(graph.nodes):
             if node.op == "call_function" and not node.is_impure():
-                same = first.setdefault((node.target, node.args, tuple(node.kwargs.items())), node)
+                same = first.setdefault((node.target, f"{node.args} {node.kwargs}"), node)  # 1 is not 1.0 here
                 if same is not node:
                     node.replace_all_uses_with(same)
                     graph.erase_node(node)

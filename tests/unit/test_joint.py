@@ -72,3 +72,12 @@ def test_training_and_the_model_without_adapters_are_as_ever(adapted: Any, compi
         for ours, theirs in zip(run(x), adapted(x), strict=True):
             assert torch.equal(ours, theirs)
     assert products == [4 + 2 * 4, 4]
+
+
+def test_only_what_is_the_same_is_left_out() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    made = [graph.call_function(torch.ops.aten.add.Tensor, (x, number)) for number in (1, 1.0, True, 1)]
+    graph.output(made)
+    Once()(graph)
+    assert graph.find_nodes(op="output")[0].args[0] == [*made[:3], made[0]]

@@ -43,9 +43,9 @@ for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), 
     shared = {
         "decode": compiled(
             kernels._decode,
-            {"Q": data, "PLACE": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
+            {"Q": data, "K_NEW": data, "V_NEW": data, "PLACE": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
             | {"SLOT": "*i32", "START": "*i32", "COUNT": "*i32"},
-            ("q_b", "q_h", "slots", "layer", "scale", "window", "parts"),
+            ("q_b", "q_h", "kn_b", "kn_k", "vn_b", "vn_k", "slots", "layer", "scale", "window", "parts"),
             {"K": 2, "G": 3, "D": size, "ROWS": 16} | kernels._tile(q, most=64 if size <= 64 else 32),
             card,
         ),
