@@ -1,4 +1,4 @@
-"""Every algorithm must learn: from random weights, in 130 steps, the guessing game that chance wins one time in ten.
+"""Every algorithm must learn: from random weights, in 80 to 130 steps, a guessing game that chance wins one time in ten.
 
 The number is 1, 2 or 3 and there are two tries, so that only an agent that listens to "higher" and "lower" wins
 always. Success is the mean of the last ten steps' training attempts, at temperature 1.
@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import train
 
-STEPS = 130
+STEPS = 110
 START = 0.25
 """At most this much at the start, mean of the first five steps ..."""
 END = 0.85
@@ -22,14 +22,14 @@ ONE_UPDATE = ["rollout.turn_tokens=1", "algo.lr=3e-3"]
 VARIANTS = {
     "loop": ["algo.lr=1.5e-3"],
     "loop turn": ["algo.ratio=turn", "algo.lr=1.5e-3"],
-    "loop trajectory": ["algo.ratio=trajectory", "algo.lr=1.5e-3"],
+    "loop trajectory": ["algo.ratio=trajectory", "algo.lr=1.5e-3", "steps=130"],
     "loop normalised": ["algo.normalise=true", "algo.lr=1.5e-3"],
     "reinforce": ONE_UPDATE,
     "rloo": ONE_UPDATE,
     "grpo": [*ONE_UPDATE, "algo.kl=0.001", "algo.lr=2e-3"],
     "grpo no kl": [*ONE_UPDATE, "algo.kl=0.0"],
-    "dr_grpo": [*ONE_UPDATE, "algo.divisor=4.0"],
-    "dapo": ONE_UPDATE,
+    "dr_grpo": [*ONE_UPDATE, "algo.divisor=4.0", "steps=130"],
+    "dapo": [*ONE_UPDATE, "steps=80"],
     "gspo": ["algo.clip_low=0.1", "algo.clip_high=0.1", "algo.lr=1.5e-3"],
     "ppo": ["algo.warmup=3", "algo.lr=1.5e-3"],
 }
@@ -43,6 +43,6 @@ def test_learns_the_guessing_game(variant, tmp_path):
     _, _, steps = train(tmp_path, f"algo.name={name}", *settings, *VARIANTS[variant])
     success = [step["success"] for step in steps]
     assert fmean(success[:5]) <= START
-    assert fmean(success[-10:]) >= END, [round(fmean(success[i : i + 10]), 2) for i in range(0, STEPS, 10)]
+    assert fmean(success[-10:]) >= END, [round(fmean(success[i : i + 10]), 2) for i in range(0, len(success), 10)]
     worst = max(step["update"].get("ratio_gap", 0.0) for step in steps)
     assert worst < 1e-4, f"engine and learner must agree at the first update of every step, but |ratio - 1| = {worst}"
