@@ -1,4 +1,4 @@
-"""Every algorithm must learn: from random weights, in 80 to 130 steps, a guessing game that chance wins one time in ten.
+"""Every algorithm must learn: from random weights, in 80 to 130 steps, a guessing game that chance wins 1 time in 10.
 
 The number is 1, 2 or 3 and there are two tries, so that only an agent that listens to "higher" and "lower" wins
 always. Success is the mean of the last ten steps' training attempts, at temperature 1.
