@@ -74,8 +74,8 @@ def engine_rate(engine: NativeEngine, rows: list[list[int]], new: int) -> tuple[
 
 
 @torch.inference_mode()
-def generate_rate(module: Any, rows: list[list[int]], new: int, repeats: int = 3) -> list[float]:
-    """The difference of two calls, so that reading the prompts is not in it. Several, smallest first: it waits for
+def generate_rate(module: Any, rows: list[list[int]], new: int) -> list[float]:
+    """The difference of two calls, so that reading the prompts is not in it. Three, smallest first: it waits for
     Python, and Python for whatever else the machine does."""
 
     def seconds(count: int) -> float:
@@ -95,7 +95,7 @@ def generate_rate(module: Any, rows: list[list[int]], new: int, repeats: int = 3
 
     seconds(4)
     few = max(2, new // 8)
-    return sorted(len(rows) * (new - few) / (seconds(new) - seconds(few)) for _ in range(repeats))
+    return sorted(len(rows) * (new - few) / (seconds(new) - seconds(few)) for _ in range(3))
 
 
 def bandwidth(device: str) -> float:

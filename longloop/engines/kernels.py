@@ -49,7 +49,7 @@ def attend(
     q, k, v, out = (x[:most_singles] for x in (q_THD, k_TKD, v_TKD, out_THD))
     decode(q, k, v, out, place, slots, layer, slot_T, position_T, singles, scale, window)
     if len(block_N4):
-        write(k_TKD, v_TKD, place, slots, layer, slot_T, position_T)
+        write(k_TKD, v_TKD, place, slots, layer, slot_T, position_T)  # the single tokens' once more
         extend(q_THD, out_THD, k_TKD.shape[1], place, slots, layer, block_N4, scale, window)
     return out_THD
 
