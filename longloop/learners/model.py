@@ -162,8 +162,9 @@ class Policy:
         return [(layer, torch.compile(layer._call_impl, dynamic=True)) for layer in layers]
 
     def _compile_whole(self) -> list[tuple[Any, Callable[..., Any]]]:
-        from longloop.learners.joint import Once
+        from longloop.learners.joint import Once, join
 
+        join(self.module)
         options = {"post_grad_custom_pre_pass": Once()}
         compile = partial(torch.compile, fullgraph=True, dynamic=True, options=options)
         layers = getattr(self._backbone, "layers", ())
@@ -186,15 +187,12 @@ class Policy:
     def _add_adapters(self, module: Any) -> Any:
         from peft import LoraConfig, get_peft_model
 
-        from longloop.learners.joint import join
-
         names = {name.rsplit(".", 1)[-1] for name, _ in module.named_modules()}
         targets = [name for name in _LORA_TARGETS if name in names] or "all-linear"
         lora = LoraConfig(
             r=self.config.lora_rank, lora_alpha=self.config.lora_alpha, lora_dropout=0.0, target_modules=targets
         )
         self.adapters = get_peft_model(module, lora, autocast_adapter_dtype=False)
-        join(self.adapters)
         return self.adapters.get_base_model()
 
     @torch.no_grad()

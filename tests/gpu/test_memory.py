@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners import memory, shapes
+from longloop.learners.joint import Projection, join
 from longloop.learners.local import LocalLearner
 from longloop.learners.model import Policy
 
@@ -28,8 +29,7 @@ def test_peak_of_an_update(rank, checkpointing):
     config = LearnerConfig(micro_tokens=TOKENS, checkpointing=checkpointing)
     book = memory.forecast(shape, model, config, Loop(), TOKENS, sessions=1)
 
-    torch.ones(8, 8, device="cuda", dtype=torch.bfloat16) @ torch.ones(8, 8, device="cuda", dtype=torch.bfloat16)
-    before = torch.cuda.memory_allocated()  # what cuBLAS takes for itself
+    before = _of_cublas()
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16), None, model)
     learner = LocalLearner(policy, Loop(kl_guard=1e9), config, 1.0, 0)
@@ -45,3 +45,35 @@ def test_peak_of_an_update(rank, checkpointing):
     )
     assert book.held == pytest.approx(held, rel=0.05)
     assert book.update == pytest.approx(peak, rel=0.15)
+
+
+@pytest.mark.parametrize("rank", [0, 16], ids=["full", "lora"])
+def test_weights_that_are_laid_together_take_no_more(rank):
+    """Neither then nor afterwards is there another copy of the model, nor what one left behind."""
+    _of_cublas()
+    model = ModelConfig(device="cuda", lora_rank=rank)
+    shape = shapes.named("smollm2-135m")
+    policy = Policy(AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16), None, model)
+    gc.collect()
+    torch.cuda.empty_cache()
+    asked, reserved = _asked(), torch.cuda.memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    join(policy.module)
+    assert sum(isinstance(part, Projection) for part in policy.module.modules()) == 30 * (7 if rank else 5)
+    more, most = (x() / reserved for x in (torch.cuda.memory_reserved, torch.cuda.max_memory_reserved))
+    print(f"asked for {asked / 2**20:.1f} MiB, then {_asked() / 2**20:.1f}; reserved {more:.2f}x, at most {most:.2f}x")
+    assert _asked() == asked
+    assert more <= most < 1.25
+
+
+def _asked() -> int:
+    return torch.cuda.memory_stats()["requested_bytes.all.current"]
+
+
+def _of_cublas() -> int:
+    """What is allocated when cuBLAS has what it takes for itself: once for each thread that calls it."""
+    gc.collect()
+    one = torch.ones(8, 8, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    (one @ one).sum().backward()
+    del one
+    return torch.cuda.memory_allocated()

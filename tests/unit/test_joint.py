@@ -1,5 +1,6 @@
-"""Adapters that read the same input are computed together while sampling, and as PEFT does it otherwise."""
+"""Projections that read the same input are computed together while sampling, and as ever otherwise."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,69 +10,137 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 
-from longloop.learners.joint import Once, join
+from longloop.algos.loop import Loop
+from longloop.config import LearnerConfig
+from longloop.learners import checkpoint
+from longloop.learners.joint import Adapter, Once, Projection, join
+from longloop.learners.local import LocalLearner
+from tests.families import plain_module, policy_of
 
 
 class Projections(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, biases: str) -> None:
         super().__init__()
-        self.q_proj, self.k_proj = torch.nn.Linear(12, 8), torch.nn.Linear(12, 4, bias=False)
-        self.v_proj, self.o_proj = torch.nn.Linear(12, 4, bias=False), torch.nn.Linear(12, 12)
+        self.q_proj = torch.nn.Linear(12, 8, bias="q" in biases)
+        self.k_proj, self.v_proj = (torch.nn.Linear(12, 4, bias=name in biases) for name in "kv")
+        self.o_proj = torch.nn.Linear(12, 12)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return self.q_proj(x), self.k_proj(x), self.v_proj(x), self.o_proj(x)
 
 
-@pytest.fixture
-def adapted() -> Any:
-    torch.manual_seed(0)
+def adapted(biases: str = "") -> Any:
     config = LoraConfig(r=3, lora_alpha=5, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
-    module = get_peft_model(Projections(), config)
+    module = get_peft_model(Projections(biases), config)
     for name, weight in module.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight)
-    join(module)
     return module
 
 
 @pytest.fixture
-def compiled(adapted: Any) -> Any:
-    """The module through torch.compile, and for each graph how many products it has left."""
-    products = []
+def products() -> Iterator[list[int]]:
+    """How many products of matrices each compiled graph has."""
+    torch.manual_seed(0)
+    yield []
+    torch._dynamo.reset()
+
+
+def compiled(module: Any, products: list[int]) -> Any:
+    counted = torch.ops.aten.mm.default, torch.ops.aten.addmm.default
 
     def count(graph: Any, inputs: Any) -> Any:
         Once()(graph.graph)
         graph.recompile()
-        products.append(sum(node.target in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
-                            for node in graph.graph.nodes))  # fmt: skip
+        products.append(sum(node.target in counted for node in graph.graph.nodes))
         return make_boxed_func(graph.forward)
 
-    yield torch.compile(adapted, backend=aot_autograd(fw_compiler=count), fullgraph=True), products
-    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=count, bw_compiler=lambda graph, inputs: make_boxed_func(graph.forward))
+    return torch.compile(module, backend=backend, fullgraph=True)
 
 
-def test_sampling_takes_two_products_for_all_three(adapted: Any, compiled: Any) -> None:
-    """And one adapter that is alone has two as before. What is trained in place is what is computed with."""
-    run, products = compiled
+@pytest.mark.parametrize(
+    ("module", "wanted"),
+    [
+        (lambda: Projections(""), 1 + 1),
+        (lambda: Projections("qkv"), 1 + 1),
+        (lambda: Projections("q"), 1 + 1),
+        (adapted, 2 + 2),
+        (lambda: adapted("q"), 2 + 2),
+    ],
+)
+def test_sampling_takes_one_product_for_all_three(module: Any, wanted: int, products: list[int]) -> None:
+    """Two with adapters; and o, which is alone, its own. What is trained in place is what is computed with."""
+    both = module()
     x = torch.randn(5, 12)
+    before, named = both(x), dict(both.named_parameters())
+    with torch.inference_mode():
+        join(both)
+    assert all(weight is named[name] for name, weight in both.named_parameters())
     with torch.no_grad():
+        for old, new in zip(before, both(x), strict=True):
+            assert torch.equal(old, new)
+        run = compiled(both, products)
         for _ in range(2):
-            for ours, theirs in zip(run(x), adapted(x), strict=True):
+            for ours, theirs in zip(run(x), both(x), strict=True):
                 assert torch.allclose(ours, theirs, atol=1e-5)
-            for weight in adapted.parameters():
+            for weight in both.parameters():
                 weight.add_(0.1 * torch.randn_like(weight))
-    assert products == [4 + 2 + 2]
+    assert products == [wanted]
 
 
-def test_training_and_the_model_without_adapters_are_as_ever(adapted: Any, compiled: Any) -> None:
-    run, products = compiled
+@pytest.mark.parametrize(("module", "wanted"), [(lambda: Projections("qkv"), [4]), (adapted, [4 + 2 * 4, 1 + 1])])
+def test_training_is_as_ever_and_the_model_without_adapters_is_there(
+    module: Any, wanted: Any, products: list[int]
+) -> None:
+    both = module()
     x = torch.randn(5, 12)
-    for ours, theirs in zip(run(x), adapted(x), strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-5)
-    with torch.no_grad(), adapted.disable_adapter():
-        for ours, theirs in zip(run(x), adapted(x), strict=True):
-            assert torch.equal(ours, theirs)
-    assert products == [4 + 2 * 4, 4]
+    sum(out.sum() for out in both(x)).backward()
+    gradients = {name: weight.grad.clone() for name, weight in both.named_parameters() if weight.requires_grad}
+    both.zero_grad()
+    with torch.inference_mode():
+        join(both)
+    run = compiled(both, products)
+    sum(out.sum() for out in run(x)).backward()
+    for name, gradient in gradients.items():
+        assert torch.allclose(both.get_parameter(name).grad, gradient, atol=1e-6)
+    if hasattr(both, "disable_adapter"):
+        with torch.no_grad(), both.disable_adapter():
+            for ours, theirs in zip(run(x), both(x), strict=True):
+                assert torch.allclose(ours, theirs, atol=1e-6)
+    assert products == wanted
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("family", ["qwen2", "gemma3"])
+def test_a_joined_model_is_saved_and_exported_as_it_was(family: str, rank: int, tmp_path: Any) -> None:
+    """Weights that lie one after the other are still weights of their own, and what is loaded goes where they lie."""
+    one, other = (policy_of(plain_module(family), lora_rank=rank) for _ in range(2))
+    with torch.no_grad():
+        for mine, theirs in zip(one.module.parameters(), other.module.parameters(), strict=True):
+            theirs.copy_(mine.normal_())
+    join(one.module)
+    assert sum(isinstance(part, Projection) for part in one.module.modules()) == one.layers * (7 if rank else 5)
+    for policy, folder in ((one, tmp_path / "one"), (other, tmp_path / "other")):
+        learner = LocalLearner(policy, Loop(), LearnerConfig(), 1.0, 0)
+        checkpoint.save(folder, policy, None, learner.masters, learner.parameters, learner.optimiser)
+    files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.safetensors")]
+    assert len(files) == 2
+    for path in files:
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "other" / path).read_bytes()
+    with torch.no_grad():
+        for weight in one.trainable().values():
+            weight.add_(1)
+    checkpoint.load_weights(tmp_path / "other", one)
+    for part in one.module.modules():
+        plain = part.base_layer if isinstance(part, Adapter) else part
+        if isinstance(plain, Projection):
+            weights = [plain.weight, part.lora_A["default"].weight] if isinstance(part, Adapter) else [plain.weight]
+            assert {weight.untyped_storage().data_ptr() for weight in weights} == {plain.all_weights.data_ptr()}
+    for policy in (one, other):
+        checkpoint.export(tmp_path / "plain", policy, "float32")
+        (tmp_path / "plain" / "model.safetensors").rename(tmp_path / str(id(policy)))
+    assert (tmp_path / str(id(one))).read_bytes() == (tmp_path / str(id(other))).read_bytes()
 
 
 def test_only_what_is_the_same_is_left_out() -> None:
