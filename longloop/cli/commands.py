@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,6 @@ def trained(config: Config, resume: Path | None) -> Run:
     declared = getattr(environment, "analysis", {})
     rules(declared, source=f"{environment.__name__}.analysis")
     book = asyncio.run(parts.preflight(lambda text: console.print(text, soft_wrap=True, markup=False)))
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # a polite kill is an interruption
     with Run.reopen(resume) if resume is not None else Run.create(config, machine_facts()) as run:
         console.print(
             f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}", soft_wrap=True
@@ -52,11 +52,20 @@ def trained(config: Config, resume: Path | None) -> Run:
             with Progress(config.steps, run.folder / "logs" / "train.log", console) as progress:
                 parts.rollouts.progress = parts.evaluation.progress = progress.attempts
                 parts.rollouts.tell = parts.evaluation.tell = progress.note
-                asyncio.run(parts.run(run, progress))
-        except KeyboardInterrupt:
+                asyncio.run(_until_told_to_end(parts.run(run, progress)))
+        except (KeyboardInterrupt, asyncio.CancelledError):
             print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
-            raise
+            raise KeyboardInterrupt from None
     return run
+
+
+async def _until_told_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """A polite kill (SIGTERM) cancels the work, as asyncio.run does on Ctrl-C. The two are kept apart: a shell that
+    starts a process in the background lets it ignore Ctrl-C."""
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    await work
 
 
 def evaluate(

@@ -11,6 +11,7 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.attention import Packed, causal
 from longloop.engines.native import NativeEngine
+from longloop.learners.joint import Projection
 from longloop.learners.local import LocalLearner
 from longloop.types import Sample, Sampled
 from tests.families import CHAT, FAMILIES, assert_same, engine_of, plain_logprobs, plain_module, policy_of, prompt, talk
@@ -44,6 +45,18 @@ def conversation(number: int, session: str, turns: list[Sampled]) -> list[tuple[
     return so_far
 
 
+def gaps(engine: NativeEngine) -> np.ndarray:
+    """By what part of its probability each sampled token's differs from the learner's."""
+    learner = LocalLearner(engine.model, Loop(), LearnerConfig(), temperature=0.8, seed=0)
+    parts = []
+    for number, (session, turns) in enumerate(zip(LENGTHS, asyncio.run(talks(engine)), strict=True)):
+        for ids, said in conversation(number, session, turns):
+            n, new = len(ids), len(said.ids)
+            one = Sample(tuple(ids), (0,) * (n - new) + (1,) * new, (0.0,) * n, (0,) * n, (1.0,) * n, (1.0,) * n)
+            parts.append(np.abs(np.exp(np.subtract(learner.logprobs([one])[0][-new:], said.logprobs)) - 1))
+    return np.concatenate(parts)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recorded_passes_are_the_models_own(family: str) -> None:
     """float32, several sessions at once that join and leave: Hugging Face's forward over each whole sequence agrees."""
@@ -73,14 +86,22 @@ def test_sampler_and_learner_agree_in_bfloat16(family: str, lora_rank: int) -> N
         for name, parameter in engine.model.trainable().items():
             if "lora_B" in name:
                 parameter.normal_(0, 0.05)
-    learner = LocalLearner(engine.model, Loop(), LearnerConfig(), temperature=0.8, seed=0)
-    gaps = []
-    for number, (session, turns) in enumerate(zip(LENGTHS, asyncio.run(talks(engine)), strict=True)):
-        for ids, said in conversation(number, session, turns):
-            n, new = len(ids), len(said.ids)
-            one = Sample(tuple(ids), (0,) * (n - new) + (1,) * new, (0.0,) * n, (0,) * n, (1.0,) * n, (1.0,) * n)
-            gaps.append(np.abs(np.exp(np.subtract(learner.logprobs([one])[0][-new:], said.logprobs)) - 1))
-    assert np.concatenate(gaps).mean() < 0.08
+    assert gaps(engine).mean() < 0.08
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_compiled_passes_agree_with_the_learner(family: str, lora_rank: int) -> None:
+    """In float32. Weights that lie together for them are learned apart, and what was compiled uses what was learned."""
+    engine = recorded(plain_module(family), lora_rank=lora_rank, compile=True)
+    torch.manual_seed(0)
+    for _ in range(2):
+        with torch.no_grad():
+            for parameter in engine.model.trainable().values():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        engine.model.version += 1
+        assert gaps(engine).max() < 5e-3
+    assert any(isinstance(part, Projection) for part in engine.model.module.modules())
 
 
 def test_new_weights_are_used_by_old_recordings() -> None:

@@ -129,9 +129,11 @@ def test_killed_at_random_moments(unharmed, tmp_path):
 
 
 def test_a_polite_stop_says_how_to_go_on(tmp_path):
-    """The process is told to end within the engine's own task, where an exception would be nobody's."""
+    """The process is told to end within the engine's own task, where an exception would be nobody's. It ignores Ctrl-C,
+    as whatever a shell starts in the background does."""
     works = """
 import itertools, os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 from longloop.cli.main import main
 from longloop.engines.native import NativeEngine
 begin, passes = NativeEngine._begin, itertools.count()
