@@ -68,7 +68,7 @@ def _companies(module: Any) -> Iterator[list[Any]]:
     for parent in list(module.modules()):
         for names in _TOGETHER:
             members = [getattr(parent, name, None) for name in names]
-            if all(members):
+            if all(isinstance(member, torch.nn.Module) for member in members):  # experts may have bare tensors
                 yield members
 
 

@@ -9,6 +9,7 @@ from functorch.compile import make_boxed_func
 from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
@@ -141,6 +142,25 @@ def test_a_joined_model_is_saved_and_exported_as_it_was(family: str, rank: int, 
         checkpoint.export(tmp_path / "plain", policy, "float32")
         (tmp_path / "plain" / "model.safetensors").rename(tmp_path / str(id(policy)))
     assert (tmp_path / str(id(one))).read_bytes() == (tmp_path / str(id(other))).read_bytes()
+
+
+def test_experts_whose_weights_are_one_tensor_are_left_alone() -> None:
+    module = AutoModelForCausalLM.from_config(
+        Qwen3MoeConfig(
+            vocab_size=32,
+            hidden_size=16,
+            intermediate_size=16,
+            moe_intermediate_size=8,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=8,
+            num_experts=4,
+            num_experts_per_tok=2,
+        )
+    )
+    join(module)
+    assert sum(isinstance(part, Projection) for part in module.modules()) == 2 * 3
 
 
 def test_only_what_is_the_same_is_left_out() -> None:
