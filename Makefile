@@ -1,15 +1,26 @@
 # Every target sets itself up: a virtualenv in .venv, pinned by constraints.txt. Only Python (3.11 or newer) and make are needed.
 PYTHON ?= python3
 BIN := .venv/bin
+TEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+# A program from its Debian package, where apt-get may install it. Without it the tests of `test-all` fail that need it.
+get = @command -v $(1) > /dev/null || { apt-get -q update && apt-get -q install -y --no-install-recommends $(2); } \
+	|| echo "There is no $(1), and apt-get could not install the package $(2): install it, and try again."
 
-.PHONY: quickstart test check format setup
+.PHONY: quickstart test test-all check format docs setup
 .DELETE_ON_ERROR:
 
 quickstart: setup   ## train a small agent to do errands, some five minutes on a laptop
-	$(BIN)/longloop train configs/quickstart.toml name=quickstart-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/longloop train quickstart name=quickstart-$$(date +%Y%m%d-%H%M%S)
 
-test: setup         ## the whole test suite
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+test: setup         ## the test suite; tests that need what this machine lacks are skipped, and listed at the end
+	$(TEST)
+
+test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler and the environments' virtualenvs
+	$(call get,java,default-jre-headless)
+	$(call get,chromium,chromium)
+	$(call get,g++,g++)
+	-for name in scienceworld textworld_express appworld alfworld; do $(BIN)/longloop envs install $$name; done
+	$(TEST) --full
 
 check: setup        ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -19,6 +30,9 @@ check: setup        ## format, lint, types
 format: setup       ## put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup         ## write what is generated of the docs
+	$(BIN)/python docs/generate.py
 
 setup: .venv/ready
 

@@ -2,25 +2,28 @@
 
 import functools
 import importlib
-import math
+import inspect
 import os
 import random
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longloop.algos import ALGOS
-from longloop.config import Config, isolation, nearest, options_for
+from longloop.config import TABLES, Config, WorkerConfig, defaults_of, isolation, nearest, options_for
 from longloop.engines import ENGINES
-from longloop.envs import ENVS, virtualenv
-from longloop.envs.check import has_methods, tasks_of
+from longloop.envs import ENVS, confine, virtualenv
+from longloop.envs.blame import raised_at
+from longloop.envs.check import has_methods, has_range
 from longloop.envs.pool import Pool
-from longloop.envs.remote import remote
-from longloop.interfaces import Environment
-from longloop.types import Group, Task, Trajectory, UserError
+from longloop.envs.world import World
+from longloop.options import find_user_modules
+from longloop.store.attempts import best_attempts, scored_attempts
+from longloop.store.run import checkpoint_in, stored_config
+from longloop.types import Fault, Group, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.doctor.finding import Finding
@@ -49,45 +52,23 @@ def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
             f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}; your own is written as "
             "module:Class."
         )
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the user's own modules lie where the command is run
+    find_user_modules()
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UserError(f"{kind}.name = {name!r}: there is no module {error.name!r} to import.") from error
-    except AttributeError as error:
-        raise UserError(f"{kind}.name = {name!r}: {module} has no {attribute!r}.") from error
-
-
-@dataclass
-class World:
-    """The environment's class with its options, and its tasks. With a pool, both are only used in its workers."""
-
-    environment: type
-    options: dict[str, Any]
-    pool: Pool | None = None
-
-    def make(self) -> Environment:
-        made: Any = self.environment(**self.options) if self.pool is None else remote(self.environment)(self.pool)
-        return made
-
-    def tasks(self, split: str) -> list[Task]:
-        """The tasks of a split, or of several with commas between them, one after the other."""
-        tasks = [task for name in split.split(",") for task in self._tasks(name.strip())]
-        if len({task.id for task in tasks}) < len(tasks):
-            raise UserError(
-                f"split = {split!r}: two of these splits of {self.environment.__name__} have a task with the same id. "
-                "Name only one of them."
-            )
-        return tasks
-
-    def _tasks(self, split: str) -> list[Task]:
-        return tasks_of(self.environment, split, self.options) if self.pool is None else self.pool.tasks(split)
+    except Exception as error:
+        said = f"importing {module} raised {type(error).__name__}: {error} ({raised_at(error)})".removesuffix(" ()")
+        raise UserError(f"{kind}.name = {name!r}: {said}.") from error
+    if not hasattr(found, attribute):
+        raise UserError(f"{kind}.name = {name!r}: {module} has no {attribute!r}.")
+    return getattr(found, attribute)
 
 
 def world(config: Config) -> World:
     environment = named(config.env, ENVS, "env")
     has_methods(environment)
+    has_range(environment)
     how, table = isolation(config.env)
     options = options_for(environment, table, "env")
     virtualenv.needs(config.env["name"], environment)
@@ -102,6 +83,7 @@ def world(config: Config) -> World:
         path=[] if own else sys.path,
         size=how.workers or os.cpu_count() or 1,
         memory=how.worker_memory,
+        disk=how.worker_disk,
         cpu=how.worker_cpu,
         episodes=how.worker_episodes,
     )
@@ -114,7 +96,14 @@ def install_env(name: str, tell: Callable[[str], None]) -> Path:
 
 
 def algorithm(config: Config) -> Any:
+    from longloop.algos.base import Algorithm
+
     algo = named(config.algo, ALGOS, "algo")
+    if not (inspect.isclass(algo) and issubclass(algo, Algorithm)):
+        raise UserError(
+            f"algo.name = {config.algo['name']!r} is not an algorithm: a class that builds on "
+            "longloop.algos.base.Algorithm is (docs/new-algorithm.md)."
+        )
     return algo(**options_for(algo, config.algo, "algo"))
 
 
@@ -128,8 +117,75 @@ def setting(config: Config, world: World, policy: "Policy", temperature: float) 
     options: dict[str, Any] = {}
     if config.engine.get("name") == "native":
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
-    options |= options_for(engine, config.engine, "engine", given=("policy", "chat"))
+    options |= options_for(engine, config.engine, "engine")
     return Setting(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
+
+
+def written_out(config: Config) -> Config:
+    """The config with every default written out that its [env], [algo] and [engine] tables leave to their classes."""
+    classes = {section: named(getattr(config, section), known, section) for section, known in TABLES.items()}
+    for section, found in classes.items():  # a misspelt option is refused here
+        options_for(found, isolation(config.env)[1] if section == "env" else getattr(config, section), section)
+    defaults = {section: defaults_of(found, section) for section, found in classes.items()}
+    defaults["env"] = _taken_by_tasks(classes["env"], defaults["env"]) | WorkerConfig().model_dump()
+    if config.engine["name"] == "native":
+        for name in ("slots", "context"):  # they follow [rollout]
+            del defaults["engine"][name]
+    tables: dict[str, dict[str, Any]] = {section: getattr(config, section) for section in TABLES}
+    return config.model_copy(
+        update={
+            section: table | {key: value for key, value in defaults[section].items() if key not in table}
+            for section, table in tables.items()
+        }
+    )
+
+
+def pinned(config: Config) -> Config:
+    """The config with the checkpoint that a run in `model.path` has now: the run may go on, and have another later."""
+    checkpoint = checkpoint_in(Path(config.model.path))
+    return config if checkpoint is None else _with_model(config, checkpoint)
+
+
+def _with_model(config: Config, path: Path) -> Config:
+    return config.model_copy(update={"model": config.model.model_copy(update={"path": str(path)})})
+
+
+def _taken_by_tasks(environment: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that can be set: those that `tasks` takes as the constructor does."""
+    known = inspect.signature(getattr(environment, "tasks", lambda: None)).parameters
+    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+    return {key: value for key, value in options.items() if every or key in known}
+
+
+def policy_of(config: Config) -> "Policy":
+    """The model that a config names. That may be what a run has trained: its adapters are then merged."""
+    from longloop.learners.checkpoint import merged
+    from longloop.learners.model import load
+
+    checkpoint = checkpoint_in(Path(config.model.path))
+    if checkpoint is None:
+        return load(config.model, config.seed)
+    if not _has_adapters(checkpoint):
+        return load(_with_model(config, checkpoint / "model").model, config.seed)
+    then = stored_config(checkpoint.parents[1])
+    here = config.model.model_dump(include={"device", "dtype", "threads"})
+    before = policy_at(then.model_copy(update={"model": then.model.model_copy(update=here)}), checkpoint)
+    return load(config.model, config.seed, (merged(before), before.tokenizer))
+
+
+def policy_at(config: Config, checkpoint: Path) -> "Policy":
+    """The policy of a run as it was at one of its checkpoints. What the run began with is only needed for adapters."""
+    from longloop.learners.checkpoint import load_weights
+
+    if not _has_adapters(checkpoint):
+        return policy_of(_with_model(config, checkpoint))
+    policy = policy_of(config)
+    load_weights(checkpoint, policy)
+    return policy
+
+
+def _has_adapters(checkpoint: Path) -> bool:
+    return (checkpoint / "model" / "adapter_config.json").is_file()
 
 
 @dataclass
@@ -153,6 +209,8 @@ class Training:
 
         rollout = self.config.rollout
         await world.try_out(self.world.environment.__name__, self.rollouts.setting, self.tasks[0])
+        if self.world.pool is not None and (open_ := confine.unprotected()):
+            tell(f"warning (workers): {open_}")
         checked = self.config.learner.memory_check
         book = memory.check(self.learner, rollout.context, rollout.concurrency) if checked else None
         if not self.config.doctor:
@@ -197,116 +255,53 @@ def training(config: Config) -> Training:
     tasks = place.tasks(config.split)
     place.tasks(config.eval.split)
     algo = algorithm(config)
-    stored = _stored(config)
+    stored = best_attempts(Path(config.demos)) if config.demos else []
     from longloop.learners.local import LocalLearner
-    from longloop.learners.model import load
     from longloop.rollout.groups import GroupRollouts
 
-    policy = load(config.model, config.seed)
+    policy = policy_of(config)
     learner = LocalLearner(policy, algo, config.learner, config.rollout.temperature, config.seed)
     one = setting(config, place, policy, config.rollout.temperature)
     other = replace(one, temperature=config.eval.temperature)
+    rollouts = GroupRollouts(one, f"{config.seed}/train", stored=stored)
     return Training(
         config,
         place,
         algo,
         policy,
         learner,
-        rollouts=GroupRollouts(one, f"{config.seed}/train", stored=stored),
-        evaluation=GroupRollouts(other, f"{config.seed}/eval", abandon=False),
+        rollouts=rollouts,
+        evaluation=GroupRollouts(other, f"{config.seed}/eval", abandon=False, faults=rollouts.faults),
         tasks=[group.task for group in stored] or tasks,
     )
 
 
-def _stored(config: Config) -> list[Group]:
-    """The attempts to imitate: at each task the best that are stored, all that were paid the same."""
-    if not config.demos:
-        return []
-    found: dict[str, dict[tuple[str, ...], Trajectory]] = {}
-    for trajectory in _scored(Path(config.demos), f"demos = {config.demos!r}"):
-        best = found.setdefault(trajectory.task.id, {})
-        paid = max((t.reward for t in best.values()), default=trajectory.reward)
-        if trajectory.reward > paid:
-            best.clear()
-        if trajectory.reward >= paid:
-            best.setdefault(trajectory.said, trajectory)
-    return _by_task(found)
-
-
-def good_attempts(run: Path, least: float) -> list[Group]:
-    """The stored attempts of a run that were paid at least so much, task by task; of those that say the same, one."""
-    found: dict[str, dict[tuple[str, ...], Trajectory]] = {}
-    best = -math.inf
-    for trajectory in _scored(run, f"--from {run}"):
-        best = max(best, trajectory.reward)
-        if trajectory.reward >= least:
-            found.setdefault(trajectory.task.id, {}).setdefault(trajectory.said, trajectory)
-    if not found:
-        raise UserError(
-            f"--from {run}: no attempt there was paid {least:g} or more; the best was paid {best:g}. Lower "
-            "--min-reward, or name another run."
-        )
-    return _by_task(found)
-
-
-def _scored(run: Path, asked: str) -> Iterator[Trajectory]:
-    """A run's stored attempts that have a reward. `asked` is what the user wrote to have them."""
-    from safetensors import SafetensorError
-
-    from longloop.store.trajectories import Trajectories
-
-    folder = run / "trajectories"
-    if not folder.is_dir():
-        raise UserError(f"{asked}: there is no run folder with trajectories. `longloop demos` makes one.")
-    source = Trajectories(folder)
-    empty = True
-    for step in source.steps():
-        try:
-            groups = source.read(step)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise UserError(
-                f"{asked}: the trajectories of step {step} cannot be read ({error}). Delete {folder}/{step:06d}.jsonl "
-                "to go without them, or name another run."
-            ) from error
-        for trajectory in (t for group in groups for t in group.scored):
-            empty = False
-            yield trajectory
-    if empty:
-        raise UserError(f"{asked}: no scored trajectory is stored there. `longloop demos` makes some.")
-
-
-def _by_task(found: Mapping[str, Mapping[Any, Trajectory]]) -> list[Group]:
-    """A group for each task, its attempts numbered anew."""
-    groups = (list(by_words.values()) for by_words in found.values())
-    return [Group(some[0].task, tuple(replace(t, attempt=n) for n, t in enumerate(some))) for some in groups]
-
-
 def demonstrator(
     config: Config, most: int | None = None
-) -> "Callable[[Run, Callable[[int, int], None]], Coroutine[Any, Any, int]]":
-    """What writes the expert's attempts at the tasks to train on into a run, and says how many of them succeeded.
+) -> "Callable[[Run, Callable[[int, int], None]], Coroutine[Any, Any, dict[str, str]]]":
+    """What writes the expert's attempts at the tasks to train on into a run, and returns by task why they failed; empty
+    where they succeeded.
 
     Of more tasks than `most`, so many are drawn.
     """
-    from longloop.learners.model import load
-    from longloop.rollout.demos import required
+    from longloop.rollout.demos import why_failed, with_expert
     from longloop.rollout.groups import GroupRollouts
 
     place = world(config)
     tasks = place.tasks(config.split)
     if most is not None and most < len(tasks):
         tasks = random.Random(config.seed).sample(tasks, most)
-    required(place.make(), tasks[0])
-    rollouts = GroupRollouts(setting(config, place, load(config.model, config.seed), 1.0), "demos")
+    with_expert(place.guarded(config.rollout.step_seconds), tasks[0])
+    rollouts = GroupRollouts(setting(config, place, policy_of(config), 1.0), "demos")
 
-    async def write(run: "Run", progress: Callable[[int, int], None]) -> int:
-        done = 0
+    async def write(run: "Run", progress: Callable[[int, int], None]) -> dict[str, str]:
+        ends: dict[str, str] = {}
         for step, start in enumerate(range(0, len(tasks), _AT_ONCE)):
             groups = await rollouts.demonstrations(tasks[start : start + _AT_ONCE])
             run.trajectories.write(step, groups)
-            done += sum(t.success for group in groups for t in group.scored)
+            ends |= {t.task.id: why_failed(t) for group in groups for t in group.trajectories}
             progress(min(start + _AT_ONCE, len(tasks)), len(tasks))
-        return done
+        return ends
 
     return write
 
@@ -318,13 +313,9 @@ async def evaluation(
     place = world(config)
     tasks = {split: _evaluated(place, config, split) for split in splits}
     from longloop.evaluate import evaluate, floor
-    from longloop.learners.checkpoint import load_weights
-    from longloop.learners.model import load
     from longloop.rollout.groups import GroupRollouts
 
-    policy = load(config.model, config.seed)
-    if folder is not None:
-        load_weights(folder, policy)
+    policy = policy_of(config) if folder is None else policy_at(config, folder)
     rollouts = GroupRollouts(
         setting(config, place, policy, config.eval.temperature), f"{config.seed}/eval", abandon=False
     )
@@ -336,12 +327,9 @@ async def evaluation(
 
 def exported(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
     """Write a checkpoint's model as a plain folder."""
-    from longloop.learners.checkpoint import export, load_weights
-    from longloop.learners.model import load
+    from longloop.learners.checkpoint import export
 
-    policy = load(config.model, config.seed)
-    load_weights(checkpoint, policy)
-    export(folder, policy, dtype)
+    export(folder, policy_at(config, checkpoint), dtype)
 
 
 def models_to_get() -> dict[str, tuple[str, bool]]:
@@ -361,7 +349,11 @@ def forecast(config: Config) -> "Ledger":
     """Where the memory of a run would go. No weight is read."""
     from longloop.learners import memory, shapes
 
-    rollout, shape = config.rollout, shapes.shape_of(config.model)
+    model = config.model
+    while checkpoint := checkpoint_in(Path(model.path)):
+        then = stored_config(checkpoint.parents[1])
+        model = then.model if _has_adapters(checkpoint) else _with_model(then, checkpoint / "model").model
+    rollout, shape = config.rollout, shapes.shape_of(model)
     return memory.forecast(shape, config.model, config.learner, algorithm(config), rollout.context, rollout.concurrency)
 
 
@@ -377,17 +369,20 @@ async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: M
     """Make a small model for what an environment's expert says and hears, or a run's agent; its number of weights."""
     from longloop.envs.play import play
     from longloop.learners import fresh
-    from longloop.rollout.demos import required
+    from longloop.rollout.demos import with_expert
 
     texts: list[str] = []
     if isinstance(source, Path):
-        turns = (turn for trajectory in _scored(source, f"--from {source}") for turn in trajectory.turns)
+        turns = (turn for trajectory in scored_attempts(source, f"--from {source}") for turn in trajectory.turns)
         texts += [message.content for turn in turns for message in (*turn.context, turn.action)]
     else:
         place = world(source)
         for task in place.tasks(source.split):
-            env: Any = place.make()
-            texts += [message.content for message in (await play(env, task, required(env, task))).messages]
+            try:
+                played = await play(*with_expert(place.guarded(source.rollout.step_seconds), task))
+            except Fault as fault:
+                raise UserError(f"The expert fails on task {task.id!r}: {fault}.") from fault
+            texts += [message.content for message in played.messages]
     return fresh.make(folder, texts, words=words, **shape)
 
 

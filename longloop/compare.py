@@ -1,14 +1,17 @@
 """Several methods on one environment: from the same start, with the same number of attempts, on the same tasks.
 
-The config is that of a run. What a method needs besides stands in a table `[methods.NAME]`, as in the config itself
-(`[methods.eto]` `steps = 3`, `[methods.eto.algo]` `lr = 1e-6`). The budget is the config's own: steps x tasks x K
-attempts, the expert's counted like the policy's; a method that does not say how many steps it takes gets as many as
-that allows.
+The config is that of a run. Its `[algo]` holds for every method, as far as the method has the option: `k`, `lr` and the
+other options that all methods inherit always do. An option of the named method's own (LOOP's `ratio`) also holds for
+methods that inherit it from there, and for no other, though one may have an option of that name. `[methods.NAME]` is
+for one method and wins over the rest of the config (`[methods.eto]` `steps = 3`, `[methods.eto.algo]` `lr = 1e-6`).
+
+The budget is the config's own: steps x tasks x attempts at each, the expert's counted like the policy's. A method that
+does not say how many steps it takes gets as many as that allows.
 """
 
 import copy
+import inspect
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +19,20 @@ from statistics import fmean, stdev
 from typing import Any
 
 from longloop.algos import ALGOS
-from longloop.config import Config, nearest, read, resolve
+from longloop.analysis.chance import Interval, PairedChange, paired_change
+from longloop.config import Config, as_toml, nearest, override, read, resolve
+from longloop.options import options_of
+from longloop.store.run import settings_of
 from longloop.types import UserError
 
 BASE = "base"
 """The model before any training, as a method."""
-_STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
-"""The 97.5% points of Student's t for 2, 3, ... 10 seeds."""
+MIN_SEEDS = 3
+"""With two seeds Student's t is 12.7 standard errors: an interval that says nothing."""
+_STUDENT = [4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+"""The 97.5% points of Student's t for 3, 4, ... 10 seeds."""
+_OF_THE_RUN = ("seed", "algo.name", "model.path")
+"""Settings that say which of the comparison's runs it is."""
 
 Scores = Mapping[str, float]
 """A task's id -> the share of its attempts that succeeded."""
@@ -35,71 +45,178 @@ class Entry:
     method: str
     seed: int
     config: Config
+    not_applied: tuple[str, ...] = ()
+    """Options in `[algo]` that do not hold for the method."""
+
+    @property
+    def name(self) -> str:
+        """Of its folder: a method's own, or `module.Class`."""
+        return f"{self.method.replace(':', '.')}-{self.seed}"
 
 
 class Plan:
     """What is to be run, in order: who others start from comes first."""
 
     def __init__(self, path: Path, overrides: Sequence[str], methods: Sequence[str], seeds: int, start: str) -> None:
+        from longloop.build import algorithm
+
         tree = read(path)
-        self._own = tree.pop("methods", {})
-        for name in self._own.keys() - {*ALGOS, *methods}:
-            raise UserError(f"There is no method {name!r}, for which {path} has settings.{nearest(name, ALGOS)}")
+        for word in overrides:
+            if word.startswith("methods."):
+                override(tree, word)
+        self._own = _tables(tree.pop("methods", {}), methods, path)
         self._path, self._tree = path, tree
-        self._base = resolve(tree, str(path), overrides)  # which also puts the overrides into the tree
-        self.start = start
+        rest = [word for word in overrides if not word.startswith("methods.")]
+        self._base = resolve(tree, str(path), rest)  # which also puts the overrides into the tree
+        self._algo = algorithm(self._base)
+        self.start, self.split = start, self._base.eval.split
         self.folder = Path(self._base.folder) / self._base.name
-        order = sorted(methods, key=lambda name: (name != BASE, name != start))
-        self.entries = [Entry(name, seed, self._config(name, seed)) for name in order for seed in range(seeds)]
+        order = sorted(dict.fromkeys(methods), key=lambda name: (name != BASE, name != start))
+        self.entries = [self._entry(name, seed) for name in order for seed in range(seeds)]
 
     def model(self, seed: int) -> Path:
         """Where the others' start is kept."""
-        return self.folder / "models" / f"{self.start}-{seed}"
+        return self.folder / "models" / Entry(self.start, seed, self._base).name
 
-    def _config(self, method: str, seed: int) -> Config:
+    def _entry(self, method: str, seed: int) -> Entry:
         from longloop.build import algorithm
 
         own = self._own.get(method, {})
         tree = copy.deepcopy(self._tree)
-        if method != BASE and tree.get("algo", {}).get("name", "loop") != method:
-            tree["algo"] = {}  # its settings are another method's
+        where = {"folder": str(self.folder), "name": Entry(method, seed, self._base).name, "seed": seed}
+        if method == BASE:
+            _merge(tree, own)
+            return Entry(method, seed, resolve(tree | where, self._source(method)))
+        applied, not_applied = self._shared(method)
+        tree["algo"] = applied
         _merge(tree, own)
-        if method != BASE:
-            tree["algo"] = {"name": method} | tree.get("algo", {})
-        tree |= {"folder": str(self.folder), "name": f"{method}-{seed}", "seed": seed}
-        if method not in (BASE, self.start) and self.start != BASE:
+        if isinstance(tree["algo"], dict):
+            tree["algo"] = {"name": method} | tree["algo"]
+        if method != self.start and self.start != BASE:
             tree.setdefault("model", {})["path"] = str(self.model(seed))
-        config = resolve(tree, f"{self._path} ([methods.{method}] included)")
-        if "steps" in own or method == BASE:
-            return config
-        budget = self._base.steps * self._base.tasks_per_step * algorithm(self._base).k
-        steps = max(1, round(budget / (config.tasks_per_step * algorithm(config).k)))
-        return config.model_copy(update={"steps": steps})
+        config = resolve(tree | where, self._source(method))
+        if config.algo["name"] != method:
+            raise UserError(f"{self._source(method)}: algo.name is {config.algo['name']!r}. Leave it out there.")
+        try:
+            algo = algorithm(config)
+        except UserError as error:
+            options = f"[algo] and {_table(method, 'algo')} of {self._path}"
+            raise UserError(f"The method {method!r}, with {options}: {error}") from None
+        if "steps" not in own:
+            budget = self._base.steps * self._base.tasks_per_step * self._algo.attempts_per_task
+            steps = max(1, round(budget / (config.tasks_per_step * algo.attempts_per_task)))
+            config = config.model_copy(update={"steps": steps})
+        return Entry(method, seed, config, not_applied)
+
+    def _shared(self, method: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """What of [algo] holds for a method, and the names of what does not."""
+        from longloop.build import named
+
+        other = named({"name": method}, ALGOS, "algo")
+        options = {key: value for key, value in self._base.algo.items() if key != "name"}
+        named_here = type(self._algo)
+        applied = {key: options[key] for key in options if _declared(key, other) is _declared(key, named_here)}
+        return applied, tuple(key for key in options if key not in applied)
+
+    def _source(self, method: str) -> str:
+        return f"{self._path} ({_table(method)} included)"
+
+
+def _tables(own: Any, methods: Sequence[str], path: Path) -> dict[str, Any]:
+    """The tables [methods.NAME], each of which must be of a method that there is."""
+    for name, table in own.items() if isinstance(own, dict) else [("", own)]:
+        if not isinstance(table, dict):
+            raise UserError(f"{path}: [methods] has a table of settings for each method, and {table!r} is none.")
+        if ":" in name:
+            options_of(name)  # a misspelt one is refused here
+        elif name not in (*ALGOS, BASE):
+            raise UserError(f"There is no method {name!r}, for which {path} has settings.{nearest(name, ALGOS)}")
+    return own
+
+
+def _table(method: str, *inside: str) -> str:
+    """A method's table as TOML writes it."""
+    name = f'"{method}"' if ":" in method else method
+    return f"[{'.'.join(('methods', name, *inside))}]"
+
+
+def _declared(option: str, algo: type) -> type | None:
+    """The class that an algorithm has an option from: the farthest of its ancestors that declares it."""
+    return next((one for one in reversed(algo.__mro__) if option in inspect.get_annotations(one)), None)
 
 
 def _merge(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
     for key, value in more.items():
-        if isinstance(value, Mapping):
-            _merge(tree.setdefault(key, {}), value)
+        inner = tree.setdefault(key, {}) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping) and isinstance(inner, dict):
+            _merge(inner, value)
         else:
             tree[key] = value
 
 
-def over_seeds(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, and how far the 95% interval by Student's t reaches from it (0 for a single seed)."""
-    if len(values) < 2:
-        return fmean(values), 0.0
-    return fmean(values), _STUDENT[min(len(values), 10) - 2] * stdev(values) / math.sqrt(len(values))
+def all_settings(config: Config) -> dict[str, Any]:
+    """Every setting that a run would have, defaults included."""
+    from longloop.build import pinned, written_out
+
+    return settings_of(pinned(written_out(config)))
 
 
-def paired(one: Sequence[Scores], other: Sequence[Scores], draws: int = 2000) -> tuple[float, float, float]:
-    """How much better one is than the other on the same tasks: mean, and a 95% bootstrap interval over the tasks."""
-    tasks = sorted(set[str]().union(*one) & set[str]().union(*other))
-    gains = [_mean(task, one) - _mean(task, other) for task in tasks]
-    draw = random.Random(0)
-    means = sorted(fmean(draw.choices(gains, k=len(gains))) for _ in range(draws))
-    return fmean(gains), means[int(0.025 * draws)], means[int(0.975 * draws)]
+def differing(entries: Sequence[Entry]) -> list[list[str]]:
+    """The methods' settings as rows of a table, a heading first: those that are not the same for all."""
+    from longloop.build import algorithm
+
+    trained = {entry.method: entry for entry in entries if entry.method != BASE}
+    rows = {
+        method: {"attempts per task": algorithm(entry.config).attempts_per_task} | all_settings(entry.config)
+        for method, entry in trained.items()
+    }
+    keys = [
+        key for key in next(iter(rows.values()), {}) if key not in _OF_THE_RUN and all(key in r for r in rows.values())
+    ]
+    keys = [key for key in keys if any(row[key] != rows[next(iter(rows))][key] for row in rows.values())]
+    own = {
+        method: {
+            key: value for key, value in entry.config.algo.items() if not all(f"algo.{key}" in r for r in rows.values())
+        }
+        for method, entry in trained.items()
+    }
+    said: dict[str, dict[str, str]] = {
+        "its own": {method: _listed(options) for method, options in own.items()},
+        "not applied": {method: ", ".join(entry.not_applied) for method, entry in trained.items()},
+    }
+    more = {title: cells for title, cells in said.items() if any(cells.values())}
+    if not keys and not more:
+        return []
+    return [
+        ["method", *keys, *more],
+        *(
+            [name, *(as_toml(row[key]) for key in keys), *(more[title][name] for title in more)]
+            for name, row in rows.items()
+        ),
+    ]
 
 
-def _mean(task: str, runs: Sequence[Scores]) -> float:
-    return fmean(run[task] for run in runs if task in run)
+def _listed(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} = {as_toml(value)}" for key, value in options.items())
+
+
+def over_seeds(values: Sequence[float]) -> tuple[float, Interval | None]:
+    """The mean of shares and its 95% interval by Student's t, within 0 and 1.
+
+    None where an interval would say nothing: fewer than MIN_SEEDS, or all seeds alike.
+    """
+    mean = fmean(values)
+    if len(values) < MIN_SEEDS or max(values) == min(values):
+        return mean, None
+    reach = _STUDENT[min(len(values), 10) - MIN_SEEDS] * stdev(values) / math.sqrt(len(values))
+    return mean, (max(0.0, mean - reach), min(1.0, mean + reach))
+
+
+def paired(one: Sequence[Scores], other: Sequence[Scores]) -> PairedChange | None:
+    """How much better one is than the other on the tasks that both were measured on; None when there are none."""
+    return paired_change(_by_task(other), _by_task(one))
+
+
+def _by_task(runs: Sequence[Scores]) -> Scores:
+    """The mean over seeds, task by task."""
+    return {task: fmean(run[task] for run in runs if task in run) for task in set[str]().union(*runs)}

@@ -1,24 +1,41 @@
 """One typed tree: TOML files and dotted overrides. An unknown key is an error; the resolved file is saved with the run.
 
 The tables `[env]`, `[algo]` and `[engine]` hold a `name` and the options of whatever that name stands for; they are
-checked against its constructor by `options_for`.
+checked against its constructor by `options_for`, and `written_out` adds its defaults.
 """
 
+import ast
+import contextlib
 import difflib
 import inspect
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
+from longloop.algos import ALGOS
+from longloop.engines import ENGINES
+from longloop.envs import ENVS
+from longloop.options import options_of
 from longloop.types import UserError
 
 FORMAT = 1
 """Of the config and of the run folder. Raised when an older longloop could no longer read them."""
+
+SHIPPED = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.toml"))}
+"""The configs that come with the package, by the name to call them by: `longloop train quickstart`."""
+
+TABLES: dict[str, Mapping[str, str]] = {"env": ENVS, "algo": ALGOS, "engine": ENGINES}
+"""The tables whose options are those of the class that their `name` stands for."""
+
+GIVEN = {"engine": ("policy", "chat")}
+"""Parameters of such classes that longloop fills in itself."""
 
 
 Count = Annotated[int, Field(gt=0)]
@@ -32,10 +49,12 @@ class Section(BaseModel):
 
 class ModelConfig(Section):
     path: str = "tiny"
-    """`novice`, `tiny`, a folder with a Hugging Face causal LM, or a name on the hub."""
+    """`novice`, `tiny`, a folder with a Hugging Face causal LM, a name on the hub, or a run folder (or one of its
+    checkpoints): the agent as it was trained there, adapters merged."""
     lora_rank: CountOrNone = 0
     """Rank of the LoRA adapters on all attention and MLP projections; 0 trains every weight."""
     lora_alpha: Count = 32
+    """What the adapters add is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the model: `auto` is float32 on CPU and bfloat16 on a GPU. What the optimiser changes is float32."""
     device: str = ""
@@ -54,6 +73,7 @@ class RolloutConfig(Section):
     temperature: Positive = 1.0
     """Of sampling in training. Log-probs are taken at it, too."""
     max_turns: Count = 40
+    """The most actions of an episode; the state reached is then scored."""
     turn_tokens: Count = 1500
     """The most tokens an action may have; a longer one is cut and the episode goes on."""
     context: Annotated[int, Field(gt=1)] = 32000
@@ -67,10 +87,10 @@ class RolloutConfig(Section):
     faults: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Stop the run when more than this share of a hundred episodes failed for reasons that are not the agent's."""
     enough: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Stop waiting for stragglers when this share of all attempts is done (1.0: never; where failing takes longer than
-    succeeding, too few failures are seen otherwise) ..."""
+    """Abandon stragglers: attempts that sampled more than twice as many tokens as this fraction of all attempts needed
+    at most. Use 1.0 to wait for all; if failures take much longer than successes, too few are seen otherwise."""
     least: Count = 4
-    """... and at least this many of each task."""
+    """Scored attempts of each task that must have ended as well before any are abandoned."""
     stop: list[str] = []
     """Strings that end an action besides the model's own end token."""
 
@@ -85,6 +105,8 @@ class WorkerConfig(Section):
     """Worker processes, and so attempts that are in the environment at once; 0 takes one for each core."""
     worker_memory: Count = 4000
     """MB that a worker and its processes may use. One that ends an attempt with half of it is replaced."""
+    worker_disk: Count = 2000
+    """MB that the files in its temporary folder may take, and the size of the largest file that it may write."""
     worker_cpu: Positive = 1800.0
     """Seconds of CPU that they may use for one attempt."""
     worker_episodes: Count = 100
@@ -108,10 +130,13 @@ class EvalConfig(Section):
     every: CountOrNone = 5
     """Steps between evaluations; 0 for none but the last."""
     split: str = "dev"
+    """The tasks to measure on."""
     tasks: CountOrNone = 0
     """How many tasks of the split, from the first; 0 for all."""
     attempts: Count = 1
+    """Attempts at each task; pass@k needs k of them."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
+    """Of sampling in evaluations; 0 always takes the likeliest token."""
 
 
 class SaveConfig(Section):
@@ -123,13 +148,17 @@ class SaveConfig(Section):
 
 class Config(Section):
     format: int = FORMAT
+    """Of the config itself; longloop writes it."""
     name: str = "run"
     """Name of the run's folder."""
     folder: str = "runs"
     """Where run folders are made."""
     seed: int = 0
+    """Every random number of the run follows from it."""
     steps: Count = 200
+    """Steps to train for; each collects attempts, credits them and updates the weights."""
     tasks_per_step: Count = 40
+    """Tasks tried in a step, each algo.k times."""
     split: str = "train"
     """The tasks to train on: those of a split, or of several with commas between them."""
     doctor: bool = True
@@ -137,8 +166,11 @@ class Config(Section):
     demos: str = ""
     """A run folder whose best attempts at each task are imitated; empty asks the environment's own expert."""
     env: dict[str, Any]
+    """The environment: `name` is one of `longloop envs` or `module:Class`, the rest are its options."""
     algo: dict[str, Any] = {"name": "loop"}
+    """The algorithm: `name` is one of `longloop algos` or `module:Class`, the rest are its options."""
     engine: dict[str, Any] = {"name": "native"}
+    """What samples; the rest are its options."""
     model: ModelConfig = ModelConfig()
     rollout: RolloutConfig = RolloutConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -150,7 +182,8 @@ class Config(Section):
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a config file and apply `dotted.key=value` overrides (values as in TOML; bare words are strings).
+    """Read a config, a file or one that is shipped, and apply `dotted.key=value` overrides (values as in TOML; bare
+    words are strings).
 
     What it has for single methods of a comparison is left aside.
     """
@@ -160,11 +193,15 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A config file as it is."""
+    """A config as it is: a file, or the shipped one of that name. A file of the user's goes first."""
+    shipped = SHIPPED.get(str(path))
     try:
-        tree = tomllib.loads(path.read_text())
+        tree = tomllib.loads((shipped if shipped and not path.is_file() else path).read_text())
     except OSError as error:
-        raise UserError(f"Cannot read the config {path}: {error.strerror}.") from error
+        raise UserError(
+            f"Cannot read the config {path}: {error.strerror}. Name a TOML file, or one of those that come with "
+            f"longloop: {', '.join(SHIPPED)}."
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not valid TOML: {error}.") from error
     written = tree.get("format", FORMAT)
@@ -182,7 +219,7 @@ def resolve(tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) ->
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise UserError(_explain(error, source, overrides)) from None
+        raise UserError(_explain(error, tree, source, overrides)) from None
 
 
 def isolation(table: Mapping[str, Any]) -> tuple[WorkerConfig, dict[str, Any]]:
@@ -196,14 +233,11 @@ def isolation(table: Mapping[str, Any]) -> tuple[WorkerConfig, dict[str, Any]]:
     return how, {key: value for key, value in table.items() if key not in ours}
 
 
-def options_for(target: Any, table: Mapping[str, Any], section: str, given: Iterable[str] = ()) -> dict[str, Any]:
-    """The options in a table (all but its `name`), checked against the parameters of `target`.
-
-    `given` names parameters that longloop fills in itself.
-    """
+def options_for(target: Any, table: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """The options in a table (all but its `name`), checked against the parameters of `target`."""
     parameters = inspect.signature(target).parameters
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) and "__init__" in vars(target) else target)
-    known = [name for name in parameters if name not in given and name != "self"]
+    hints = _hints(target)
+    known = [name for name in parameters if name not in GIVEN.get(section, ()) and name != "self"]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     options = {}
     for key, value in table.items():
@@ -218,10 +252,30 @@ def options_for(target: Any, table: Mapping[str, Any], section: str, given: Iter
     return options
 
 
+def defaults_of(target: Any, section: str) -> dict[str, Any]:
+    """The defaults of a class's parameters, without those that a config file cannot hold, such as None."""
+    hints = _hints(target)
+    found = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if parameter.default is parameter.empty or name in GIVEN.get(section, ()):
+            continue
+        with contextlib.suppress(TypeError, ValueError):  # not a value of TOML, or read back as another
+            value = tomllib.loads(tomli_w.dumps({"value": parameter.default}))["value"]
+            if TypeAdapter(hints.get(name, Any)).validate_python(value, strict=True) == parameter.default:
+                found[name] = value
+    return found
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    return typing.get_type_hints(target.__init__ if inspect.isclass(target) and "__init__" in vars(target) else target)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?` or the empty string."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """` Did you mean ...?` or the empty string. A key without its table, such as `lr`, is found in all tables."""
+    known = list(known)
+    close = [key for key in known if "." in key and key.rpartition(".")[2] == word.rpartition(".")[2]]
+    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def override(tree: dict[str, Any], word: str) -> None:
@@ -241,14 +295,14 @@ def override(tree: dict[str, Any], word: str) -> None:
     tree[parts[-1]] = value
 
 
-def _explain(error: ValidationError, file: str, overrides: Sequence[str]) -> str:
+def _explain(error: ValidationError, tree: Mapping[str, Any], file: str, overrides: Sequence[str]) -> str:
     overridden = {word.partition("=")[0].strip() for word in overrides}
     lines = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
         source = f"the command line ({key}=...)" if key in overridden else file
         if problem["type"] == "extra_forbidden":
-            lines.append(_unknown(key, _keys(Config), source))
+            lines.append(_unknown(key, [setting.key for setting in settings(tree)], source))
         elif problem["type"] == "missing":
             lines.append(f"{source} lacks the key {key!r}.")
         else:
@@ -260,10 +314,60 @@ def _unknown(key: str, known: Sequence[str], source: str) -> str:
     return f"Unknown key {key!r} in {source}.{nearest(key, known)}"
 
 
-def _keys(section: type[BaseModel], prefix: str = "") -> list[str]:
-    keys = []
-    for name, field in section.model_fields.items():
-        keys.append(prefix + name)
-        if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel):
-            keys += _keys(field.annotation, f"{prefix}{name}.")
-    return keys
+@dataclass(frozen=True)
+class Setting:
+    """A key that a config may have."""
+
+    key: str
+    type: str
+    default: str
+    """As TOML writes it; empty where the key is required."""
+    meaning: str
+
+
+def settings(tree: Mapping[str, Any]) -> Iterator[Setting]:
+    """Every key of a config, with the options of the classes that its tables name."""
+    for name, field in Config.model_fields.items():
+        if name not in TABLES:
+            yield from _settings(name, field)
+            continue
+        table = tree.get(name, field.get_default() or {})
+        chosen = str(table.get("name", "")) if isinstance(table, Mapping) else ""
+        yield Setting(
+            f"{name}.name", "str", "" if field.is_required() else as_toml(field.default["name"]), _said(field)
+        )
+        with contextlib.suppress(UserError):  # an unknown class is complained of elsewhere
+            where = TABLES[name].get(chosen, chosen)
+            for key, option in (options_of(where) if ":" in where else {}).items():
+                if key not in GIVEN.get(name, ()):
+                    yield Setting(f"{name}.{key}", option.type, _from_source(option.default), option.meaning)
+        if name == "env":
+            for key, one in WorkerConfig.model_fields.items():
+                yield from _settings(f"env.{key}", one)
+
+
+def _settings(key: str, field: FieldInfo) -> Iterator[Setting]:
+    kind = field.annotation
+    if inspect.isclass(kind) and issubclass(kind, BaseModel):
+        for name, inner in kind.model_fields.items():
+            yield from _settings(f"{key}.{name}", inner)
+        return
+    named = kind.__name__ if inspect.isclass(kind) and not typing.get_args(kind) else str(kind)
+    yield Setting(key, named.removeprefix("typing."), as_toml(field.default), _said(field))
+
+
+def _said(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
+
+
+def _from_source(default: str) -> str:
+    """A default as TOML writes it; one that TOML has no way to write, as its source has it."""
+    try:
+        return as_toml(ast.literal_eval(default))
+    except (SyntaxError, TypeError, ValueError):
+        return default
+
+
+def as_toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()

@@ -57,7 +57,11 @@ class Player(Protocol):
     """Someone who speaks text: an expert, a baseline, a person. Plays one attempt, seeing what an agent sees."""
 
     def act(self, messages: Sequence[Message]) -> str | Awaitable[str]:
-        """What to say to what just arrived; nothing when there is nothing more to do."""
+        """What to say next; an empty text when there is nothing more to do.
+
+        `messages` is only what has just arrived: what `start` returned, then what each `step` returned. A player that
+        needs what came before, or its own words, keeps them (docs/new-environment.md has an example).
+        """
         ...
 
 
@@ -112,6 +116,14 @@ class Rollouts(Protocol):
 
     def retold(self, trajectory: Trajectory) -> Trajectory:
         """The same messages in the policy's own tokens; the algorithm may have changed what was said."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What later collections depend on besides the policy, as JSON: the tasks that are set aside."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
         ...
 
 

@@ -64,6 +64,7 @@ async def train(
     state = run.restore(config.save.keep, learner.load)
     if state is not None:
         tasks.taken = state["taken"]
+        rollouts.restore(state["rollouts"])
     elif config.eval.every:
         report.phase(0, "evaluate")
         first: dict[str, Any] = {"step": 0, "eval": (await evaluate(0)).to_json()}
@@ -95,7 +96,8 @@ async def train(
         run.metrics.write(metrics | {"time": clock.seconds, "memory": learner.peak_memory()})
         if step % config.save.every == 0 or step == config.steps:
             report.phase(step, "save")
-            run.save(step, config.save.keep, learner.save, {"step": step, "taken": tasks.taken})
+            state = {"step": step, "taken": tasks.taken, "rollouts": rollouts.state()}
+            run.save(step, config.save.keep, learner.save, state)
         report.step(metrics | {"time": clock.seconds})
 
 
@@ -105,19 +107,23 @@ def schedule(
     """The step's gradient steps: epochs of shuffled mini-batches. None when nothing was learned from."""
     if not samples:
         return
-    size = algo.minibatch or sum(len(group.scored) for group in groups)
-    pace = algo.pace(step, config.steps)
-    for epoch in range(algo.epochs):
+    updates = [
+        minibatch
+        for epoch in range(algo.epochs)
         for minibatch in minibatches(
             samples,
-            size,
+            algo.minibatch,
             average=algo.average,
             whole_trajectories=algo.whole_trajectories,
             step=step,
             epoch=epoch,
             seed=config.seed,
-        ):
-            yield replace(minibatch, pace=pace, on_policy=minibatch.on_policy and not algo.imitates)
+            denominator=algo.denominator(groups, samples),
+        )
+    ]
+    for number, minibatch in enumerate(updates):
+        pace = algo.pace(step, config.steps, (number + 0.5) / len(updates))
+        yield replace(minibatch, pace=pace, on_policy=minibatch.on_policy and not algo.imitates)
 
 
 def summarise(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:

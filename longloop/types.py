@@ -58,7 +58,7 @@ class Step:
     messages: Sequence[Message] = ()
     """What the agent sees next; may be empty when the episode is done."""
     reward: float = 0.0
-    """Paid for this action alone; the score of the whole attempt is `Outcome.reward`."""
+    """Stored with the turn and shown; no algorithm uses it. What is trained on is `Outcome.reward`."""
     done: bool = False
     """True when the environment accepts no further action."""
     info: dict[str, Any] = field(default_factory=dict)
@@ -107,6 +107,14 @@ class StopReason(StrEnum):
         }[self]
 
 
+class Fault(Exception):
+    """An environment, or an expert, failed: why, and a sentence that names the method, what it owes and the line."""
+
+    def __init__(self, stop: StopReason, text: str) -> None:
+        super().__init__(text)
+        self.stop = stop
+
+
 Finish = Literal["stop", "length"]
 """How a turn's sampling ended: an end token or stop string, or the limit on tokens."""
 
@@ -140,7 +148,7 @@ class Turn:
     fresh: bool = False
     """True when the template rewrote history: `context_ids` is then the whole conversation anew."""
     reward: float = 0.0
-    """Paid by the environment for this action."""
+    """`Step.reward`: stored and shown; no algorithm uses it."""
     finish: Finish = "stop"
     """How the sampling of the action ended."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -177,6 +185,8 @@ class Trajectory:
     """The verifier's own notes."""
     expert: bool = False
     """True when it is there to be learned from: an expert's, or a stored one. The policy did not choose its actions."""
+    unread: tuple[Message, ...] = ()
+    """The messages that came last and were not answered: they no longer fitted the context, or the episode was over."""
 
     @property
     def action_tokens(self) -> int:

@@ -1,12 +1,62 @@
 """One thread: the models here are tiny, and results are the same to the bit only with the same number of threads.
 
 Without a GPU, Triton interprets its kernels; it must be told before it is first imported.
+
+A test that needs what the machine lacks is skipped, and the end of the run lists what was missing. With `--full`
+(`make test-all`) such a skip is a failure, unless no command could have installed what is missing.
 """
 
 import os
+from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
+
+import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
+
+EXCUSED = ("needs a CUDA device", "needs Linux", "needs root", "needs published data")
+"""How the reason for a skip begins where `--full` accepts it."""
+
+Report = pytest.TestReport | pytest.CollectReport
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="fail a test that is skipped because something is missing")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Report, Report]:
+    return judged((yield), item.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Report, Report]:
+    return judged((yield), collector.config)
+
+
+def judged(report: Report, config: pytest.Config) -> Report:
+    """The report, which with `--full` is a failure if the test was skipped for a reason that is not excused."""
+    reason = skipped_for(report)
+    if reason and config.getoption("full") and not reason.startswith(EXCUSED):
+        report.outcome, report.longrepr = "failed", f"{report.nodeid} was skipped: {reason}"
+    return report
+
+
+def skipped_for(report: Report) -> str | None:
+    """Why a test was skipped. A test that is expected to fail, and does, also counts as skipped, but has no reason."""
+    return report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was missing, and how many tests wanted it."""
+    reasons = Counter(reason for report in terminalreporter.stats.get("skipped", []) if (reason := skipped_for(report)))
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count:5}  {reason}")
+    if not all(reason.startswith(EXCUSED) for reason in reasons):
+        terminalreporter.line("`make test-all` installs what can be installed, and runs these tests as well.")

@@ -1,6 +1,8 @@
 """Short runs for tests: a config on the guessing game, and training in this process."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,15 @@ temperature = 1.0
 """
 
 
-class Silent:
-    """A report that only remembers."""
+class Enough(Exception):
+    """The run has shown what it was to show."""
 
-    def __init__(self) -> None:
+
+class Silent:
+    """A report that only remembers, and ends the run when it has `seen` enough steps."""
+
+    def __init__(self, seen: Callable[[list[dict[str, Any]]], bool] = lambda steps: False) -> None:
+        self.seen = seen
         self.steps: list[dict[str, Any]] = []
         self.notes: list[str] = []
 
@@ -45,6 +52,8 @@ class Silent:
 
     def step(self, metrics: dict[str, Any]) -> None:
         self.steps.append(metrics)
+        if self.seen(self.steps):
+            raise Enough
 
 
 def write_config(folder: Path, text: str = GUESS) -> Path:
@@ -57,11 +66,13 @@ def load_config(folder: Path, *overrides: str) -> config.Config:
     return config.load(write_config(folder), [f"folder={folder / 'runs'}", *overrides])
 
 
-def train(folder: Path, *overrides: str) -> tuple[build.Training, Run, list[dict[str, Any]]]:
-    """A whole run; its parts, its folder and its metrics."""
+def train(
+    folder: Path, *overrides: str, seen: Callable[[list[dict[str, Any]]], bool] = lambda steps: False
+) -> tuple[build.Training, Run, list[dict[str, Any]]]:
+    """A run, whole or until enough was `seen`; its parts, its folder and its metrics."""
     settings = load_config(folder, *overrides)
     parts = build.training(settings)
-    report = Silent()
-    with Run.create(settings, {}) as run:
+    report = Silent(seen)
+    with suppress(Enough), Run.create(settings, {}) as run:
         asyncio.run(parts.run(run, report))
     return parts, run, report.steps

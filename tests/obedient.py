@@ -110,10 +110,9 @@ class Obedient:
         sys.exit(rest)
 
     def _spawn(self, rest: str) -> None:
-        """A child that ignores polite signals, and whose number is written down."""
+        """A child that ignores polite signals, and whose number is told."""
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
-        with open(rest, "w") as file:
-            file.write(f"{os.getpid()} {subprocess.Popen([sys.executable, '-c', code]).pid}")
+        self._shown = f"{os.getpid()} {subprocess.Popen([sys.executable, '-c', code]).pid}"
 
     def _burn(self, rest: str) -> None:
         while True:
@@ -174,8 +173,8 @@ def _in_serve(name: str) -> Any:
 
 
 def pool(environment: type = Obedient, size: int = 2, **limits: Any) -> Pool:
-    how = {"python": sys.executable, "path": sys.path, "memory": 4000, "cpu": 600.0, "episodes": 100, "options": {}}
-    return Pool(environment, size=size, **how | limits)  # type: ignore[arg-type]
+    how = {"python": sys.executable, "path": sys.path, "memory": 4000, "disk": 2000, "cpu": 600.0, "episodes": 100}
+    return Pool(environment, size=size, **{"options": {}} | how | limits)  # type: ignore[arg-type]
 
 
 def made(where: Pool, environment: type = Obedient) -> Any:

@@ -12,4 +12,6 @@ def folder(name: str) -> Path:
 
 def needed(name: str) -> pytest.MarkDecorator:
     """Skip the test, saying so, where a data set is missing."""
-    return pytest.mark.skipif(not folder(name).is_dir(), reason=f"the data of {name} are not in {folder(name)}")
+    return pytest.mark.skipif(
+        not folder(name).is_dir(), reason=f"needs published data: {name} is not in {folder('')} ($LONGLOOP_DATA)"
+    )

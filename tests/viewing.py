@@ -25,12 +25,15 @@ def server(*runs: Path) -> Iterator[tuple[int, int]]:
         process.stdout.close()
 
 
-def ask(port: int, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str, dict[str, str]]:
+    """Get a page, or post a body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.putrequest("GET", path, skip_host="Host" in headers)
+    connection.putrequest("GET" if body is None else "POST", path, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name, value)
-    connection.endheaders()
+    if body is not None:
+        connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders(body)
     answer = connection.getresponse()
     body = answer.read().decode()
     connection.close()

@@ -28,8 +28,11 @@ class Algorithm(ABC):
     minibatch: int = 0
     """Trajectories per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 5e-5
+    """Learning rate of AdamW."""
     weight_decay: float = 0.01
+    """Of AdamW, decoupled from the gradient."""
     max_grad_norm: float = 1.0
+    """Gradients with a larger norm are scaled down to it."""
     kl_guard: float = 20.0
     """Skip the rest of a step when the mean over trajectories of the summed log-ratio exceeds this."""
 
@@ -51,6 +54,11 @@ class Algorithm(ABC):
             )
 
     @property
+    def attempts_per_task(self) -> int:
+        """Attempts at each task of a step, the expert's included: what a comparison's budget counts."""
+        return self.k
+
+    @property
     def whole_trajectories(self) -> bool:
         """Whether the loss needs all of a trajectory's tokens at once."""
         return False
@@ -59,8 +67,8 @@ class Algorithm(ABC):
     def needs_reference(self) -> bool:
         return False
 
-    def pace(self, step: int, steps: int) -> float:
-        """The share of `lr` that a step of the run is taken with."""
+    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+        """The share of `lr` that an update is taken with; `within` is how much of its step's updates lie before it."""
         return 1.0
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
@@ -71,6 +79,14 @@ class Algorithm(ABC):
     @abstractmethod
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
         """What is learned from, token by token."""
+
+    def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
+        """The number of units that a whole step is a mean over, where `minibatch = 0` makes it one gradient step.
+
+        By default the units that are trained on: trajectories, or pairs. A method that leaves out units whose
+        gradient is zero must count them too, or leaving them out would change the gradient of the others.
+        """
+        return len({sample.unit for sample in samples})
 
     @abstractmethod
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -99,6 +115,10 @@ class Grouped(Algorithm):
             if self.keeps(advantage)
             for sample in spread(trajectory, place, advantage, self.weights)
         ]
+
+    def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
+        """All scored attempts, also those that `keeps` leaves out."""
+        return sum(len(group.scored) for group in groups)
 
     def keeps(self, advantage: float) -> bool:
         """Whether an attempt with this advantage is worth training on."""

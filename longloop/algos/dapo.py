@@ -1,12 +1,17 @@
 """DAPO (arXiv 2503.14476): GRPO's advantage with a wider upper clip, a mean over tokens, and refilled batches.
 
-    collect until n groups have rewards that differ (at most `tries` rounds)
+    collect until n groups have rewards that differ (at most `tries` rounds)       collect
     A_k = (R_k - mean) / (std + 1e-6)
     maximise the mean over all action tokens of the mini-batch of
         min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
 
 Groups whose rewards are all equal have nothing to say and take no part in the mean. No KL term. The paper's penalty
 for overlong answers is a reward, so it belongs to the environment and is not here.
+
+Differs from the paper: a round asks only for the groups that are still missing. The authors' code (verl) samples 3 n
+tasks a round and throws away what is over n; both train on the first n groups that differ, in the order of the tasks,
+but an agent's attempts are too expensive to throw away. After `tries` rounds (verl: 10, then an error) the step goes on
+with the groups there are. Mini-batches are counted in attempts; K and the learning rate are LOOP's.
 """
 
 from collections.abc import Sequence
@@ -17,7 +22,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, clip_metrics, standardise
+from longloop.algos.reduce import Unit, clip_metrics, probability_ratio, standardise
 from longloop.interfaces import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
@@ -27,7 +32,8 @@ class Dapo(Grouped):
     minibatch: int = 32
     clip_low: float = 0.2
     clip_high: float = 0.28
-    tries: int = 3
+    tries: int = 10
+    """Rounds of sampling after which a step makes do with the groups it has."""
 
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
 
@@ -36,11 +42,13 @@ class Dapo(Grouped):
         return 1.0
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+        """Groups until n of them have rewards that differ. Those that do not are kept, for the record."""
         groups: list[Group] = []
         for _ in range(self.tries):
-            groups += await super().collect(rollouts, tasks, n)
-            if sum(map(_informative, groups)) >= n:
+            missing = n - sum(map(_informative, groups))
+            if not missing:
                 break
+            groups += await super().collect(rollouts, tasks, missing)
         return groups
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
@@ -52,7 +60,7 @@ class Dapo(Grouped):
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 - self.clip_low, 1 + self.clip_high
-        ratio_N = torch.exp(scored.logp_N - batch.old_N)
+        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
         return -(batch.weight_N * objective_N).sum(), clip_metrics(ratio_N, batch.adv_N, low, high)
 

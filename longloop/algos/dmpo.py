@@ -6,7 +6,11 @@
         phi(u, T) = gamma^u (1 - gamma^(T-u)) / (1 - gamma^T)                phi
 
 phi falls from 1 at the first turn towards 0 at the last of T: what is decided early decides more. With gamma = 1 it is
-(T - u) / T. It takes the different lengths of two attempts out of the comparison.
+(T - u) / T. It takes the different lengths of two attempts out of the comparison. Three epochs, and a learning rate
+that rises over the first tenth of an iteration's updates, are those of the authors' code.
+
+Differs from the paper: as in LOOP's comparison, both attempts are the policy's own and the reference is renewed in
+every iteration; the authors compare an expert's with an own one, once, with the imitated model as the reference.
 """
 
 from collections.abc import Iterator
@@ -22,6 +26,7 @@ from longloop.types import Group, Sample, Trajectory
 class Dmpo(Preference):
     k: int = 2
     epochs: int = 3
+    warmup: float = 0.1
     gamma: float = 0.7
     gap: float = 0.0
     """Pairs whose rewards differ by no more are left out."""

@@ -4,21 +4,29 @@
     pairs: the expert's, and each own one that was paid less                pairs
     minimise -log sigmoid(beta (log p/p_ref of the expert's - of the own))  algos/preference.py
 
-One iteration over all tasks is the offline method; in more, the policy's attempts and the reference are renewed.
+p_ref is the policy before training, in every iteration: with LoRA the model with its adapters off, otherwise a second
+copy of the weights. One iteration over all tasks is the offline method; in more, the policy's attempts are renewed.
+
+Differs from the paper: the preferences are not people's; attempts of an expert and of the policy are compared by their
+rewards, as in StepAgent's comparison. The optimiser is AdamW at a constant rate (RMSprop with a warm-up of 150 updates
+in the paper).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longloop.algos.preference import Preference, beside_the_expert
-from longloop.interfaces import Rollouts, Tasks
+from longloop.algos.preference import BesideTheExpert
 from longloop.types import Group, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dpo(Preference):
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
-        return await beside_the_expert(rollouts, tasks, n, self.k)
+class Dpo(BesideTheExpert):
+    minibatch: int = 64
+    """Pairs per gradient step."""
+
+    @property
+    def needs_reference(self) -> bool:
+        return True
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         expert = group.expert

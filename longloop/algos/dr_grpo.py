@@ -5,6 +5,9 @@
 
 GRPO's 1/|a| favours short successes and long failures; here every token counts the same, whatever its attempt's
 length. `divisor` is a constant, for scale only: set it near the longest attempt and leave it. No KL term.
+
+Differs from the paper: its constant is the largest number of tokens that may be sampled; an agent samples turn by turn
+and has no such number, so that `divisor` is a setting. K and the learning rate are LOOP's.
 """
 
 from collections.abc import Sequence
@@ -15,7 +18,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, clip_metrics
+from longloop.algos.reduce import Unit, clip_metrics, probability_ratio
 from longloop.types import Batch, Metrics, Scored
 
 
@@ -34,6 +37,6 @@ class DrGrpo(Grouped):
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 - self.clip, 1 + self.clip
-        ratio_N = torch.exp(scored.logp_N - batch.old_N)
+        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
         return -(batch.weight_N * objective_N).sum(), clip_metrics(ratio_N, batch.adv_N, low, high)

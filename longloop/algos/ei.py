@@ -9,6 +9,8 @@
 LOOP's loop with another loss. A failure teaches nothing, and a task that always succeeds counts as much as a hard one:
 very stable, tolerant of stale data, and sooner over-fitted than LOOP. The policy chose these actions itself, so that
 the checks and guards of on-policy methods hold.
+
+Differs from the paper: nothing.
 """
 
 from dataclasses import dataclass

@@ -6,34 +6,41 @@
         3 epochs of DPO: minimise -log sigmoid(beta (log p/p_ref of the better         algos/preference.py
             - of the worse one)), p_ref the policy at the start of the iteration
 
-From the second iteration on, beta is 0.5 and the learning rate half, as in the authors' code; a worse attempt is cut to
-ten messages more than the better one has.
+From the second iteration on, beta is 0.5 and the learning rate half; the rate rises over the first tenth of an
+iteration's updates. An own attempt that is the worse one is cut to ten messages more than the expert's has; the
+expert's is never cut. All of this is the authors' code.
+
+Differs from the paper: an expert's reward is what the environment paid it, where the authors' code takes 1 for granted
+in two of its environments.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from longloop.algos.dpo import Dpo
+from longloop.algos.preference import BesideTheExpert
 from longloop.types import Group, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eto(Dpo):
+class Eto(BesideTheExpert):
     epochs: int = 3
+    warmup: float = 0.1
     later_beta: float = 0.5
     """From the second iteration on."""
     longer: int = 10
-    """Messages by which a worse attempt may be longer than the better one; the rest of it is not looked at."""
+    """Messages by which an own attempt that is the worse one may be longer than the expert's; the rest is left out."""
 
-    def pace(self, step: int, steps: int) -> float:
-        return 1.0 if step == 1 else 0.5
+    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+        return super().pace(step, steps, within) * (1.0 if step == 1 else 0.5)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        for own in group.own if group.expert else ():
-            assert group.expert is not None
-            worse, better = sorted((own, group.expert), key=lambda t: t.reward)
-            if better.reward > worse.reward:
-                yield better, replace(worse, turns=worse.turns[: len(better.turns) + self.longer // 2])
+        expert = group.expert
+        for own in group.own if expert is not None else ():
+            assert expert is not None
+            if own.reward < expert.reward:
+                yield expert, replace(own, turns=own.turns[: len(expert.turns) + self.longer // 2])
+            elif own.reward > expert.reward:
+                yield own, expert
 
     def strength(self, step: int) -> float:
         return self.beta if step == 1 else self.later_beta

@@ -7,6 +7,9 @@
 Strictly on-policy by default (one step per iteration), as in both the original and LOOP's comparison. `kl = 0` is the
 "GRPO no KL" of that comparison and needs no reference. With LoRA the reference is the model with its adapters off;
 without, it is a second copy of the weights, and the run says so.
+
+Differs from the paper: K and the learning rate are those of LOOP's comparison (64 and 1e-6 in the original). The
+reference stays the model before training; the original's iterative variant renews it in each outer iteration.
 """
 
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import clip_metrics, standardise
+from longloop.algos.reduce import clip_metrics, probability_ratio, standardise
 from longloop.interfaces import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
@@ -39,7 +42,7 @@ class Grpo(Grouped):
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 - self.clip, 1 + self.clip
-        ratio_N = torch.exp(scored.logp_N - batch.old_N)
+        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
         metrics = clip_metrics(ratio_N, batch.adv_N, low, high)
         if self.kl:

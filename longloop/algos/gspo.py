@@ -5,7 +5,10 @@
     maximise mean over attempts of min(s_k A, clip(s_k, 1 - clip_low, 1 + clip_high) A)
 
 The clip range is tiny because a mean over many tokens moves little. For an agent, the tokens are its action tokens
-over all turns; LOOP's trajectory ratio is s_k to the power of their number.
+over all turns; LOOP's trajectory ratio is s_k to the power of their number. One pass over a step's attempts in four
+mini-batches, as in the paper: 60 is a quarter of LOOP's 40 tasks x 6 attempts.
+
+Differs from the paper: K and the learning rate are LOOP's, which the paper does not give.
 """
 
 from collections.abc import Sequence
@@ -15,14 +18,13 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import clip_metrics, mean_by, standardise, sum_by
+from longloop.algos.reduce import clip_metrics, mean_by, probability_ratio, standardise, sum_by
 from longloop.types import Batch, Metrics, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gspo(Grouped):
-    epochs: int = 2
-    minibatch: int = 32
+    minibatch: int = 60
     clip_low: float = 3e-4
     clip_high: float = 4e-4
 
@@ -35,7 +37,7 @@ class Gspo(Grouped):
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 - self.clip_low, 1 + self.clip_high
-        ratio_U = torch.exp(mean_by(scored.logp_N - batch.old_N, batch, "trajectory"))
+        ratio_U = probability_ratio(mean_by(scored.logp_N - batch.old_N, batch, "trajectory"))
         adv_U = mean_by(batch.adv_N, batch, "trajectory")
         weight_U = sum_by(batch.weight_N, batch, "trajectory")
         objective_U = torch.minimum(ratio_U * adv_U, ratio_U.clamp(low, high) * adv_U)

@@ -8,6 +8,7 @@
 There is no baseline and no ratio: an attempt is learned from or it is not.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -43,3 +44,10 @@ class Imitation(Algorithm):
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         return -(batch.weight_N * scored.logp_N).sum(), {}
+
+
+def warm_cosine(done: float, warmup: float) -> float:
+    """The learning rate's share when so much of a run is done: it rises over `warmup`, then falls to 0 as a cosine."""
+    if done < warmup:
+        return done / warmup
+    return (1 + math.cos(math.pi * (done - warmup) / (1 - warmup))) / 2

@@ -14,17 +14,23 @@ rewarding a larger change: (1 + clip) A for A > 0; for A < 0 the authors' code d
 range of r is symmetric in log space; the paper's text has (1 - clip) A, which differs by 1% at clip = 0.1.
 
 `ratio` is the granularity of r: `token` (the paper's best), `turn` (one ratio per turn, the mean over turns), or
-`trajectory` (the "bandit" of eq. 9). `normalise` divides A by the group's standard deviation (LOOP RwNorm).
+`trajectory` (the "bandit" of eq. 9). `normalise` divides A by the group's standard deviation, that of a population, as
+in the authors' code (LOOP RwNorm).
+
+Differs from the paper: the lower clip bound is that of the authors' code, the norm that gradients are clipped at (1,
+their code has 0.1) that of the paper. The paper gives no formula for `turn` and the code has none; here it is the mean
+over turns of min(r_u A, g(A)).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import pstdev
 
 import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, clip_metrics, leave_one_out, mean_by, standardise, sum_by
+from longloop.algos.reduce import Unit, clip_metrics, leave_one_out, mean_by, probability_ratio, sum_by
 from longloop.types import Batch, Metrics, Scored, UserError
 
 
@@ -55,11 +61,12 @@ class Loop(Grouped):
         return abs(advantage) >= self.drop_below
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return standardise(rewards) if self.normalise else leave_one_out(rewards)
+        scale = pstdev(rewards) + 1e-6 if self.normalise else 1.0
+        return [advantage / scale for advantage in leave_one_out(rewards)]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 / (1 + self.clip), 1 + self.clip
-        ratio_U = torch.exp(sum_by(scored.logp_N - batch.old_N, batch, self.ratio))
+        ratio_U = probability_ratio(sum_by(scored.logp_N - batch.old_N, batch, self.ratio))
         adv_U = mean_by(batch.adv_N, batch, self.ratio)
         weight_U = sum_by(batch.weight_N, batch, self.ratio)
         limit_U = torch.where(adv_U > 0, high * adv_U, low * adv_U)

@@ -7,14 +7,17 @@
         minimise the mean over action tokens of -log p(x_t | ..)                algos/imitation.py
 
 The note is there in training alone: no attempt is made and no agent is measured under it, so that what was learned
-with it is kept apart from what is done without it. The paper marks successes with a note too, and asks for them when it
-measures; here the plain opening takes that part. Learning rate, batch and epochs are those of its code.
+with it is kept apart from what is done without it. Learning rate, its schedule (a warm-up over 3% of the run, then a
+half cosine to zero), batch, epochs and the lack of weight decay are those of the authors' code.
+
+Differs from the paper: it marks successes with a note too, and asks for them when it measures; here the plain opening
+takes that part. Its failures are GPT-3.5's, two for each success; here they are the policy's own, K at each task.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from longloop.algos.imitation import Imitation
+from longloop.algos.imitation import Imitation, warm_cosine
 from longloop.interfaces import Rollouts, Tasks
 from longloop.types import Group, Trajectory
 
@@ -24,8 +27,18 @@ class Nat(Imitation):
     k: int = 1
     epochs: int = 2
     minibatch: int = 64
+    weight_decay: float = 0.0
+    warmup: float = 0.03
+    """Share of the run over which the learning rate rises to `lr`; then it falls, as a cosine does, to zero."""
     note: str = "Do this in a way that is incorrect."
     """What a failed attempt's opening ends with."""
+
+    @property
+    def attempts_per_task(self) -> int:
+        return self.k + 1
+
+    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+        return warm_cosine((step - 1 + within) / steps, self.warmup)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         first = tasks.taken

@@ -3,11 +3,14 @@
     V = a small MLP on the policy's last hidden state; its loss does not reach the policy; used clipped to [0, 1]
     delta_t = r_t + gamma V_{t+1} - V_t,   A_t = sum_l (gamma lam)^l delta_{t+l}      over action tokens only
     maximise mean over attempts of the mean over action tokens of
-        min(r_t A_t, clip(r_t) A_t) - value_weight * (V_t - return_t)^2 / 2
+        min(r_t A_t, clip(r_t, 1/(1 + clip), 1 + clip) A_t) - value_weight * (V_t - return_t)^2 / 2
 
 gamma = lam = 1 makes A_t = R - V_t, the only setting the paper found stable. The first `warmup` steps train the head
 alone; value_weight falls linearly over `value_steps` steps. Observation tokens are skipped: the value after the last
 token of an action is the value at the first token of the next one. The only reward is the attempt's, at its end.
+
+Differs from the paper: the clip range is that of LOOP's code, where PPO's own paper has 1 -+ 0.2. The head's layers are
+3/5 and 2/5 as wide as the model, which is what 5120-3072-2048-1 is for LOOP's.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import clip_metrics
+from longloop.algos.reduce import clip_metrics, probability_ratio
 from longloop.interfaces import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
@@ -70,8 +73,8 @@ class Ppo(Grouped):
         loss = (batch.weight_N * value_weight * error_N / 2).sum()
         if batch.step <= self.warmup:
             return loss, metrics
-        low, high = 1 - self.clip, 1 + self.clip
-        ratio_N = torch.exp(scored.logp_N - batch.old_N)
+        low, high = 1 / (1 + self.clip), 1 + self.clip
+        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
         return loss - (batch.weight_N * objective_N).sum(), metrics | clip_metrics(ratio_N, batch.adv_N, low, high)
 

@@ -3,13 +3,15 @@
     for each iteration:
         attempts at n tasks, the expert's beside them where the method asks for it       collect
         pairs of a better and a worse one                                                pairs
-        the log-probs of both under the policy as it is now, stored with them            credit
-        minimise the mean over pairs of -log sigmoid(margin)                             loss
+        the log-probs of both under the reference policy, stored with them               credit
+        for some epochs, minimise the mean over pairs of -log sigmoid(margin)            loss
             margin = beta * (sum over the better one's tokens of w_t log p/p_ref
                              - sum over the worse one's)
 
-The reference policy is the one at the start of the iteration; it is never a second model, for all that is needed of it
-are those log-probs. The two sides differ only in a token's advantage, +1 or -1, and methods only in its weight w_t.
+The reference policy is the one at the start of the iteration. That is never a second model, for all that is needed of
+it are those log-probs; but every margin is then 0 at an iteration's first update, whatever beta, so that beta counts
+only where further updates follow (`epochs`, mini-batches). A method that `needs_reference` compares with the policy
+before training instead. The two sides differ only in a token's advantage, +1 or -1, and methods only in its weight w_t.
 """
 
 from abc import abstractmethod
@@ -30,10 +32,13 @@ from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
 class Preference(Algorithm):
     k: int = 1
     minibatch: int = 32
-    """Pairs per gradient step."""
+    """Pairs per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 1e-6
     beta: float = 0.1
     """How much a change of log-prob counts; the larger, the sooner a pair is settled and the less the policy moves."""
+    weight_decay: float = 0.0
+    warmup: float = 0.0
+    """Share of an iteration's updates over which the learning rate rises to `lr`."""
 
     nothing: ClassVar[str] = "no two attempts at a task differ enough to be a pair, so there was nothing to learn"
     imitates: ClassVar[bool] = True
@@ -47,7 +52,7 @@ class Preference(Algorithm):
         """The better and the worse ones among a task's attempts."""
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        """The samples of all pairs, with their sides and what the policy says of them now."""
+        """The samples of all pairs, with their sides and what the reference policy says of them."""
         pairs = [
             (place, pair)
             for place, group in enumerate(groups)
@@ -60,11 +65,16 @@ class Preference(Algorithm):
             for side, trajectory in zip((1.0, -1.0), pair, strict=True)
             for sample in self.spread(trajectory, place)
         ]
+        if self.needs_reference:
+            return learner.with_reference(samples)
         return [replace(sample, reference=row) for sample, row in zip(samples, learner.logprobs(samples), strict=True)]
 
     def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
         """An attempt as samples; a method may give its tokens other weights than 1."""
         return spread(trajectory, place, 1.0, 1.0)
+
+    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+        return within / self.warmup if within < self.warmup else 1.0
 
     def strength(self, step: int) -> float:
         """Beta in an iteration."""
@@ -81,14 +91,22 @@ class Preference(Algorithm):
         return -logsigmoid(margin_P).sum(), metrics
 
 
+@dataclass(frozen=True, kw_only=True)
+class BesideTheExpert(Preference):
+    """Pairs of the expert's attempt with the policy's own."""
+
+    @property
+    def attempts_per_task(self) -> int:
+        return self.k + 1
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+        """The expert's attempt and K of the policy's own at each of the next n tasks."""
+        first = tasks.taken
+        some = tasks.take(n)
+        shown = await rollouts.demonstrations(some)
+        own = await rollouts.groups(some, self.k, seed=first)
+        return [one.beside(other) for one, other in zip(own, shown, strict=True)]
+
+
 def actions(trajectory: Trajectory) -> list[tuple[int, ...]]:
     return [turn.action_ids for turn in trajectory.turns]
-
-
-async def beside_the_expert(rollouts: Rollouts, tasks: Tasks, n: int, k: int) -> list[Group]:
-    """The expert's attempt and K of the policy's own at each of the next n tasks."""
-    first = tasks.taken
-    some = tasks.take(n)
-    shown = await rollouts.demonstrations(some)
-    own = await rollouts.groups(some, k, seed=first)
-    return [one.beside(other) for one, other in zip(own, shown, strict=True)]

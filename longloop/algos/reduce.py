@@ -15,6 +15,10 @@ from longloop.types import Batch, Metrics, Sample, Trajectory
 
 Unit = Literal["token", "turn", "trajectory"]
 
+_MAX_LOG_RATIO = 20.0
+"""The log-ratio from which on a ratio grows along its tangent. Ratios of more than e^20 say only that the policy is far
+away, and the squares in the gradient's norm still fit float32."""
+
 
 def leave_one_out(rewards: Sequence[float]) -> list[float]:
     """A_k = R_k - mean of the others' rewards = K/(K-1) (R_k - mean). Sums to 0."""
@@ -87,6 +91,18 @@ def sum_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:
 def mean_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:
     """Means of x over each unit, [U]. For tokens, x itself."""
     return x_N if unit == "token" else sum_by(x_N, batch, unit) / sum_by(torch.ones_like(x_N), batch, unit)
+
+
+def probability_ratio(log_ratio_U: Tensor) -> Tensor:
+    """exp(log-ratio), continued along its tangent where the log-ratio exceeds 20. Finite wherever the log-ratio is.
+
+    Up to 20, value and gradient are those of exp, to the bit. A plain exp overflows beyond 88, which the sum over a
+    turn or a trajectory can reach, and the backward pass then multiplies the zero slope of a clipped ratio by infinity:
+    NaN. On the tangent, a clipped ratio has gradient 0. One that is not clipped (its advantage is negative) keeps the
+    largest gradient, that at e^20: clamping the log-ratio would give it none, and what became far too likely would
+    never be unlearned.
+    """
+    return log_ratio_U.clamp(max=_MAX_LOG_RATIO).exp() * (1 + (log_ratio_U - _MAX_LOG_RATIO).relu())
 
 
 def clip_metrics(ratio_U: Tensor, adv_U: Tensor, low: float, high: float) -> Metrics:

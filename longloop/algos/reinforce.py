@@ -5,6 +5,8 @@
 
 The baseline leaves its own attempt out, so the gradient is unbiased. It is taken over the whole step, not over the
 task: K = 1 works, and a hard task's attempts all count as bad. RLOO is this with the baseline per task.
+
+Differs from the paper: nothing; which baseline to subtract is left open there.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,10 @@
 
 The paper has one round of the model as it was before training (`steps = 1`, `tasks_per_step` all tasks), twenty
 temperatures from 0.05 to 1.0, and 100 epochs of which the 30th was the best on dev; there a second round did not help.
-It tries each task at each temperature until it succeeds; here, once. `with_expert` makes it StepAgent's RFT.
+`with_expert` makes it StepAgent's RFT.
+
+Differs from the paper: it tries each task at each temperature until it succeeds or eight hours are over; here, once, so
+that a step's cost is known. Of successes that say the same, one is learned.
 """
 
 from collections.abc import Sequence
@@ -39,6 +42,10 @@ class Rft(Imitation):
                 f"algo.coldest = {self.coldest} and algo.hottest = {self.hottest}: temperatures go up from the first, "
                 "and none is below 0."
             )
+
+    @property
+    def attempts_per_task(self) -> int:
+        return self.k + self.with_expert
 
     @property
     def temperatures(self) -> list[float]:

@@ -5,6 +5,9 @@
 
 One on-policy step per iteration: LOOP with one epoch, one mini-batch and a ratio per trajectory. The gradient is
 unbiased. (LOOP's released code takes the mean over tokens here; the sum is RLOO's own, and the unbiased one.)
+
+Differs from the paper: as in LOOP's comparison, no KL penalty is taken off the reward, and attempts whose |A| is below
+0.01 are left out.
 """
 
 from collections.abc import Sequence

@@ -6,13 +6,14 @@
 
 Only what the expert said is learned, not what it was told (unless `everything` asks for that). Learning rate, batch
 and schedule (a warm-up over 3% of the run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
+
+Differs from the paper: how often a demonstration is seen (4 times there) follows from `steps` and `tasks_per_step`.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from longloop.algos.imitation import Imitation
+from longloop.algos.imitation import Imitation, warm_cosine
 from longloop.interfaces import Learner, Rollouts, Tasks
 from longloop.types import Group, Sample
 
@@ -27,11 +28,12 @@ class SFT(Imitation):
     everything: bool = False
     """Learn what the environment says as well: pre-training, for a model that does not know its language yet."""
 
-    def pace(self, step: int, steps: int) -> float:
-        done = (step - 0.5) / steps
-        if done < self.warmup:
-            return done / self.warmup
-        return (1 + math.cos(math.pi * (done - self.warmup) / (1 - self.warmup))) / 2
+    @property
+    def attempts_per_task(self) -> int:
+        return 1
+
+    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+        return warm_cosine((step - 1 + within) / steps, self.warmup)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         return await rollouts.demonstrations(tasks.take(n))

@@ -5,8 +5,10 @@
     minimise the mean over action tokens of -log p(x_t | ..)           algos/imitation.py
 
 The solution is learned as a script that is written down: the agent never sees what came of an action. In the paper it
-collapses (6.2% of the tasks): the agent learns by heart, and forgets to look. The paper cuts the scripts that come with
-AppWorld into statements; here a turn is what the expert says in one.
+collapses (6.2% of the tasks): the agent learns by heart, and forgets to look.
+
+Differs from the paper: it cuts the scripts that come with AppWorld into statements, with their comments as thoughts;
+here a turn is what the expert says in one.
 """
 
 from dataclasses import dataclass, replace

@@ -3,20 +3,35 @@
     for each iteration:
         the expert's attempt at n tasks, and the policy's own                       collect
         pairs of both, whatever they were paid; equal ones are left out             pairs
-        minimise -log sigmoid(beta (log p/p_ref of the expert's - of the own))      algos/preference.py
+        for 3 epochs, minimise -log sigmoid(beta (log p/p_ref of the expert's       algos/preference.py
+            - of the own))
 
 p_ref is the policy at the start of the iteration, which is also the opponent: it learns to be told from what it was,
-until it is the expert.
+until it is the expert. Epochs, batch and learning rate, which rises over a tenth of an iteration's updates and then
+falls to zero on a line, are those of the authors' code.
+
+Differs from the paper: an iteration learns from its own attempts alone (the authors add those of the iteration before),
+at one learning rate and beta in all iterations (theirs end with 1e-7 and 5), with AdamW (RMSprop).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longloop.algos.dpo import Dpo
+from longloop.algos.preference import BesideTheExpert
 from longloop.types import Group, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spin(Dpo):
+class Spin(BesideTheExpert):
+    epochs: int = 3
+    minibatch: int = 64
+    """Pairs per gradient step."""
+    lr: float = 5e-7
+    warmup: float = 0.1
+    """Share of an iteration's updates over which the learning rate rises to `lr`; then it falls to zero."""
+
+    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+        return within / self.warmup if within < self.warmup else (1 - within) / (1 - self.warmup)
+
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         yield from ((group.expert, own) for own in group.own if group.expert is not None)

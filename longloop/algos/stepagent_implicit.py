@@ -7,9 +7,9 @@
         minimise -log sigmoid(beta (log p/p_ref of the expert's action           algos/preference.py
                                     - log p/p_ref of the own one))
 
-The paper's eq. 6 divides by the expert's policy, which nobody knows; as in its text, the reference is the policy at the
-start of the iteration. It decodes greedily, which gives one action at a state however often it is asked; here it is
-sampled, and equal actions are left out.
+Differs from the paper: its eq. 6 divides by the expert's policy, which nobody knows; as in its text, the reference is
+the policy at the start of the iteration. It decodes greedily, which gives one action at a state however often it is
+asked; here it is sampled, and equal actions are left out.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,16 @@ from longloop.types import Group, Sample, Trajectory
 @dataclass(frozen=True, kw_only=True)
 class StepAgentImplicit(Preference):
     minibatch: int = 16
-    """Pairs per gradient step."""
+    """Pairs per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 5e-7
     practice: int = 3
     """Own actions at each state of the expert's."""
     least_reward: float = 1.0
     """Demonstrations that scored less are left out."""
+
+    @property
+    def attempts_per_task(self) -> int:
+        return 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         first = tasks.taken

@@ -3,26 +3,30 @@
     for each of some 7 iterations:
         the expert's attempts at n tasks, each cut after every action             algos/stepagent.py
         at every state of the expert's, `practice` own actions; no environment
-        train a discriminator: D(state, action) = P(it was the expert's)          tell_apart
-        r = log D - log (1 - D), within -+ most: 0 where it cannot tell           rewards
+        for each half of the demonstrations:                                      halves
+            fit a discriminator on the other half:
+                D(state, action) = P(it was the expert's)                         tell_apart
+            r = log D - log (1 - D), within -+ most: 0 where it cannot tell       rewards
         A = r - mean of the others' at the same state                             credit
         maximise the mean over actions of the mean over tokens of                 loss
             min(r_t A, clip(r_t) A),   r_t = p(x_t) / p_old(x_t)
 
 D is a small head on the mean of the policy's own hidden states over the action's tokens: there is no second model, and
 the policy learns nothing from D's loss. Each iteration trains it anew, for what it reads has changed with the policy.
-Acting at an expert's state is a bandit: no environment, no critic, no return over time.
+D never judges an action that it was fitted on: it would know that action's label by heart and pay every own action the
+same. Acting at an expert's state is a bandit: no environment, no critic, no return over time.
 
 With `final` > 0, K own attempts at the tasks are made as well. Such an attempt is paid the mean over its turns of the
 reward of each action, plus `final` times what the environment paid; its baseline is that of its group.
 
-The paper's signs contradict each other (its D is high for the agent's actions, and the agent is to maximise log D);
-docs/decisions/0008-stepagent.md says how that and what it leaves open was resolved.
+Differs from the paper: its signs contradict each other (its D is high for the agent's actions, and the agent is to
+maximise log D), it pays log D instead of the logit, and judges the actions that D was fitted on. Own actions are
+sampled, not decoded greedily. docs/decisions/0008-stepagent.md says how these and what it leaves open were resolved.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from statistics import fmean
 from typing import ClassVar
 
@@ -30,10 +34,15 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import clip_metrics, last_action, leave_one_out, spread
+from longloop.algos.preference import actions
+from longloop.algos.reduce import clip_metrics, last_action, leave_one_out, probability_ratio, spread
 from longloop.algos.stepagent import inspected, states
 from longloop.interfaces import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored, UserError
+from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory, UserError
+
+Ids = tuple[int, ...]
+Rivals = list[tuple[float, list[Sample]]]
+"""What is compared with each other: for each, what it is paid besides its actions' rewards, and its samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +50,7 @@ class StepAgentInverse(Algorithm):
     k: int = 6
     """Attempts per task, where `final` asks for any."""
     minibatch: int = 16
-    """Actions, and own attempts, per gradient step."""
+    """Actions and own attempts per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 5e-7
     clip: float = 0.2
     practice: int = 3
@@ -51,7 +60,7 @@ class StepAgentInverse(Algorithm):
     head_lr: float = 1e-3
     """The discriminator's learning rate."""
     head_steps: int = 200
-    """The gradient steps it is trained for, each on all of the iteration's actions."""
+    """The gradient steps it is trained for, each on all actions of one half of the iteration's demonstrations."""
     smoothing: float = 0.1
     """How much of a label is given to the other side, so that the discriminator is never sure."""
     most: float = 5.0
@@ -59,7 +68,9 @@ class StepAgentInverse(Algorithm):
     final: float = 0.0
     """What the environment's reward counts; 0 for no attempts in the environment."""
 
-    nothing: ClassVar[str] = "at every state all own actions were the same, so there was nothing to learn"
+    nothing: ClassVar[str] = (
+        "at every state all own actions were the same, or there was but one state, so there was nothing to learn"
+    )
     value_head: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -74,6 +85,10 @@ class StepAgentInverse(Algorithm):
                 "other and needs algo.practice >= 2."
             )
 
+    @property
+    def attempts_per_task(self) -> int:
+        return 1 + (self.k if self.final > 0 else 0)
+
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         first = tasks.taken
         groups = await inspected(rollouts, tasks.take(n), self.practice, self.least_reward, seed=first)
@@ -83,61 +98,118 @@ class StepAgentInverse(Algorithm):
         return [group.beside(other) for group, other in zip(groups, own, strict=True)]
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        self.tell_apart(groups, learner)
-        return [*self.of_actions(groups, learner), *self.of_attempts(groups, learner)]
+        """Own actions compared with the others at their state, own attempts with the others in their group."""
+        rivals = [*self.at_states(groups), *self.attempts(groups)]
+        samples = [sample for one in rivals for _, parts in one for sample in parts]
+        rewards = dict(zip(map(id, samples), self.rewards(groups, samples, learner), strict=False))
+        credited: list[Sample] = []
+        for one in rivals if rewards else []:
+            paid = [fmean(r for sample in parts for r in rewards[id(sample)]) + bonus for bonus, parts in one]
+            for (_, parts), advantage, reward in zip(one, leave_one_out(paid), paid, strict=True):
+                credited += [_credited(sample, advantage, reward) for sample in parts]
+        return credited
 
-    def tell_apart(self, groups: Sequence[Group], learner: Learner) -> None:
-        """Train the discriminator. At each state both sides count the same, however many own actions there are."""
-        high, low = 1 - self.smoothing / 2, self.smoothing / 2
-        shown = [
-            (last_action(trajectory, place), target, weight)
-            for place, group in enumerate(groups)
-            for expert, own in states(group)
-            for trajectory, target, weight in ((expert, high, 1.0), *((t, low, 1 / len(own)) for t in own))
-        ]
-        if shown:
-            samples, targets, weights = zip(*shown, strict=True)
-            learner.fit_head(samples, targets, weights, self.head_lr, self.head_steps)
+    def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
+        """All practised actions and own attempts, also the actions of states at which all are the same."""
+        return sum(len(group.own) + sum(len(own) for _, own in states(group)) for group in groups)
 
-    def rewards(self, samples: Sequence[Sample], learner: Learner) -> list[list[float]]:
-        """What each sample's actions are paid."""
-        return [[min(max(logit, -self.most), self.most) for logit in logits] for logits in learner.judge(samples)]
-
-    def of_actions(self, groups: Sequence[Group], learner: Learner) -> Iterator[Sample]:
-        """The practised actions, compared with the others at their state; if all are the same, there is nothing to."""
-        at_states = [
-            [last_action(t, place, 1 / len(t.turns[-1].action_ids)) for t in own]
+    def at_states(self, groups: Sequence[Group]) -> list[Rivals]:
+        """The own actions at each state; where all are the same, there is nothing to compare."""
+        return [
+            [(0.0, [last_action(t, place, 1 / len(t.turns[-1].action_ids))]) for t in own]
             for place, group in enumerate(groups)
             for _, own in states(group)
             if len({t.turns[-1].action_ids for t in own}) > 1
         ]
-        paid = iter(self.rewards([sample for own in at_states for sample in own], learner))
-        for own in at_states:
-            rewards = [reward for (reward,) in islice(paid, len(own))]
-            yield from map(credited, own, leave_one_out(rewards), rewards)
 
-    def of_attempts(self, groups: Sequence[Group], learner: Learner) -> Iterator[Sample]:
-        """The own attempts, compared with the others in their group."""
-        for place, group in enumerate(groups):
-            if self.final > 0 and len(group.own) > 1:
-                attempts = [spread(t, place, 0.0, "token") for t in group.own]
-                rewards = [
-                    fmean(chain.from_iterable(self.rewards(samples, learner))) + self.final * t.reward
-                    for samples, t in zip(attempts, group.own, strict=True)
-                ]
-                for samples, advantage, reward in zip(attempts, leave_one_out(rewards), rewards, strict=True):
-                    yield from (credited(sample, advantage, reward) for sample in samples)
+    def attempts(self, groups: Sequence[Group]) -> list[Rivals]:
+        """The own attempts at each task, with `final` times what the environment paid."""
+        return [
+            [(self.final * t.reward, spread(t, place, 0.0, "token")) for t in group.own]
+            for place, group in enumerate(groups)
+            if self.final > 0 and len(group.own) > 1
+        ]
+
+    def rewards(self, groups: Sequence[Group], samples: Sequence[Sample], learner: Learner) -> list[list[float]]:
+        """What each action of each sample is paid: the logit of a discriminator fitted on the other half.
+
+        Empty when there is a single state, for then no other half exists.
+        """
+        half = halves(groups)
+        at = [(place, expert, own) for place, group in enumerate(groups) for expert, own in states(group)]
+        sides = [half(place, _state(expert)) for place, expert, _ in at]
+        if set(sides) != {0, 1}:
+            return []
+        wanted = [[half(sample.trajectory[0], state) for state in _states(sample)] for sample in samples]
+        paid = [[0.0] * len(actions) for actions in wanted]
+        for side in (0, 1):
+            chosen = [n for n, actions in enumerate(wanted) if side in actions]
+            if not chosen:
+                continue
+            self.tell_apart([state for state, other in zip(at, sides, strict=True) if other != side], learner)
+            for n, logits in zip(chosen, learner.judge([samples[n] for n in chosen]), strict=True):
+                for action, logit in enumerate(logits):
+                    if wanted[n][action] == side:
+                        paid[n][action] = min(max(logit, -self.most), self.most)
+        return paid
+
+    def tell_apart(self, at: Sequence[tuple[int, Trajectory, Sequence[Trajectory]]], learner: Learner) -> None:
+        """Fit the discriminator at these states. At each, the expert's action weighs as much as all own ones do."""
+        high, low = 1 - self.smoothing / 2, self.smoothing / 2
+        shown = [
+            (last_action(trajectory, place), target, weight)
+            for place, expert, own in at
+            for trajectory, target, weight in ((expert, high, 1.0), *((t, low, 1 / len(own)) for t in own))
+        ]
+        samples, targets, weights = zip(*shown, strict=True)
+        learner.fit_head(samples, targets, weights, self.head_lr, self.head_steps)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         assert batch.returns_N is not None
         low, high = 1 - self.clip, 1 + self.clip
-        ratio_N = torch.exp(scored.logp_N - batch.old_N)
+        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
         metrics: Metrics = {"paid": (batch.returns_N.sum(), batch.returns_N.numel())}
         return -(batch.weight_N * objective_N).sum(), metrics | clip_metrics(ratio_N, batch.adv_N, low, high)
 
 
-def credited(sample: Sample, advantage: float, reward: float) -> Sample:
+def halves(groups: Sequence[Group]) -> Callable[[int, Ids], int]:
+    """Return what tells the half, 0 or 1, of an action from its group's place in the step and the state it is taken at.
+
+    A demonstration's states begin with one another, so all of them lie in one half. The halves are of equal size and
+    follow from what was said alone, not from the order of the groups. If a single demonstration is all there is, its
+    states are divided instead; a state that it never met lies in half 0.
+    """
+    shown = [place for place, group in enumerate(groups) if any(states(group))]
+    if len(shown) > 1:
+        shown.sort(key=lambda place: (_digest(groups[place].task.id), [actions(t) for t in groups[place].trajectories]))
+        by_place = {place: rank % 2 for rank, place in enumerate(shown)}
+        return lambda place, _: by_place.get(place, 0)
+    met = {_state(expert) for group in groups for expert, _ in states(group)}
+    by_state = {state: rank % 2 for rank, state in enumerate(sorted(met, key=_digest))}
+    return lambda _, state: by_state.get(state, 0)
+
+
+def _digest(key: object) -> bytes:
+    return hashlib.sha256(repr(key).encode()).digest()
+
+
+def _state(trajectory: Trajectory) -> Ids:
+    """What was read before the last action."""
+    (state,) = _states(last_action(trajectory, 0))
+    return state
+
+
+def _states(sample: Sample) -> list[Ids]:
+    """What was read before each of a sample's actions."""
+    first: dict[int, int] = {}
+    for place, (turn, chosen) in enumerate(zip(sample.turns, sample.mask, strict=True)):
+        if chosen:
+            first.setdefault(turn, place)
+    return [sample.ids[:place] for place in first.values()]
+
+
+def _credited(sample: Sample, advantage: float, reward: float) -> Sample:
     """With its advantage, and what it was paid for the record."""
     advantages, returns = (tuple(value * chosen for chosen in sample.mask) for value in (advantage, reward))
     return replace(sample, advantages=advantages, returns=returns)

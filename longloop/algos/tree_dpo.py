@@ -2,11 +2,17 @@
 
     for each iteration:
         a tree of attempts at each of n tasks                                        rollout/tree.py
-        Q of an action at a turn = the mean reward of the attempts that took it      pairs
+        Q of an action at a turn = mean reward of the distinct attempts that took it pairs
         pairs of actions at one state whose Q differ by more than `gap`
-        minimise -log sigmoid(beta (log p/p_ref of the better action - the worse))   algos/preference.py
+        for 3 epochs, minimise -log sigmoid(beta (log p/p_ref of the better          algos/preference.py
+            action - of the worse)), p_ref the policy that grew the tree
 
 An action that only one attempt took has a Q too, of one reward. What two did after they parted is not compared.
+
+Differs from the paper: LOOP's comparison keeps all pairs in a buffer and trains on it offline. Here an iteration trains
+on its own pairs and drops them: the policy that took those actions is gone, and a resumed run needs no buffer. One step
+over all tasks (`steps = 1`, `tasks_per_step` their number) is the paper's: the buffer is then the step. UCB constant,
+`gap`, beta and epochs are not given there.
 """
 
 from collections import defaultdict
@@ -24,7 +30,8 @@ from longloop.types import Group, Sample, Trajectory
 @dataclass(frozen=True, kw_only=True)
 class TreeDpo(Preference):
     k: int = 30
-    """Attempts per tree."""
+    """Different attempts per tree, at most."""
+    epochs: int = 3
     gap: float = 0.2
     """Pairs whose Q differ by no more are left out."""
     explore: float = 1.0

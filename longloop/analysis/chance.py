@@ -6,6 +6,7 @@ Tasks are what is drawn and shuffled, each with all its attempts: attempts at on
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -90,6 +91,36 @@ def spread(rate: Rate, last: Tasks, first: Tasks | None = None, paired: bool = F
         return None
     low, high = map(float, np.percentile(values, [2.5, 97.5]))
     return (low, high) if high - low > 1e-9 else None
+
+
+@dataclass(frozen=True)
+class PairedChange:
+    """The mean over tasks that were measured twice, and what became of it."""
+
+    difference: float
+    interval: Interval | None
+    """95%, of the difference; None where it would say nothing (see `spread`)."""
+    p: float
+    """Two-sided: how likely a change of this size would be if before and after could be swapped at any task."""
+
+    @property
+    def verdict(self) -> str:
+        """At the 5% level. Fewer than six tasks never reach it."""
+        if self.p > 0.05:
+            return "no clear change"
+        return "better" if self.difference > 0 else "worse"
+
+
+def paired_change(first: Mapping[str, float], last: Mapping[str, float]) -> PairedChange | None:
+    """From task id -> value before to the same after; None when they have no task in common."""
+    names = sorted(first.keys() & last.keys())
+    if not names:
+        return None
+    before, after = (np.array([[side[name]] for name in names]) for side in (first, last))
+    gains = (after - before)[:, 0].tolist()
+    drawn = {name: Counter({"gain": gain, "tasks": 1}) for name, gain in zip(names, gains, strict=True)}
+    p = 2 * min(float(rises(*sides, paired=True)[0]) for sides in ((before, after), (after, before)))
+    return PairedChange(fmean(gains), spread(Rate("gain", "tasks"), drawn), min(1.0, p))
 
 
 def rises(first: np.ndarray, last: np.ndarray, paired: bool) -> np.ndarray:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,15 @@ from longloop import config as configs
 from longloop.analysis.rules import rules
 from longloop.cli import closing
 from longloop.config import Config
-from longloop.store.run import Run, checkpoints, machine_facts, read_facts
+from longloop.envs import ENVS
+from longloop.store.attempts import good_attempts
+from longloop.store.run import Run, changes_between, checkpoints, machine_facts, read_facts, stored_config
 from longloop.types import UserError
 
 console = Console(highlight=False)
+
+_REASONS = 3
+"""Why the expert failed: so many reasons are told, the most frequent ones."""
 
 
 def train(config_path: str | None, overrides: list[str], resume: Path | None) -> None:
@@ -26,25 +32,32 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
     elif config_path is not None:
         config = configs.load(Path(config_path), overrides)
     else:
-        raise UserError("Name a config, for instance configs/quickstart.toml, or a run with --resume.")
+        raise UserError(
+            f"Name a config, a TOML file or one of {', '.join(configs.SHIPPED)}, or a run with --resume. Start with "
+            "`longloop train quickstart`."
+        )
     closing.show(trained(config, resume), console)
 
 
-def trained(config: Config, resume: Path | None) -> Run:
-    """Train, and return the run folder; `resume` is the one to go on with."""
-    from longloop.build import training
+def trained(config: Config, resume: Path | None, **facts: Any) -> Run:
+    """Train, and return the run folder; `resume` is the one to go on with, and `facts` go into its run.json."""
+    from longloop.build import pinned, training, written_out
     from longloop.cli.progress import Progress
 
+    config = pinned(written_out(config))
+    changed = changes_between(resume, written_out(stored_config(resume)), config) if resume is not None else {}
     parts = training(config)
     environment = parts.world.environment
     declared = getattr(environment, "analysis", {})
     rules(declared, source=f"{environment.__name__}.analysis")
     book = asyncio.run(parts.preflight(lambda text: console.print(text, soft_wrap=True, markup=False)))
-    with Run.reopen(resume) if resume is not None else Run.create(config, machine_facts()) as run:
+    with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
         console.print(
             f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}", soft_wrap=True
         )
-        run.note(analysis=declared)
+        for key, (before, after) in changed.items():
+            console.print(f"from step {run.next_step}: {key} = {after} (was {before})", soft_wrap=True, markup=False)
+        run.note(analysis=declared, **facts)
         if book is not None:
             console.print(f"memory: {book}", soft_wrap=True)
             run.note(memory=book.to_json())
@@ -73,13 +86,13 @@ def evaluate(
 ) -> None:
     if target.is_dir():
         read_facts(target)
-        config = configs.load(target / "config.toml", overrides)
+        config = stored_config(target, overrides)
         folder: Path | None = _checkpoint(target, step)
     else:
         if step is not None:
             raise UserError(f"--step needs a run folder, and {target} is not one.")
         config, folder = configs.load(target, overrides), None
-    from longloop.build import evaluation, world
+    from longloop.build import evaluation, world, written_out
 
     chosen = splits or [config.eval.split]
     for place in [out / split for split in chosen] if out is not None else ():
@@ -96,6 +109,7 @@ def evaluate(
         console.print(closing.table(list(results.values()), list(results)))
     if out is None:
         return
+    config = written_out(config)
     declared = getattr(world(config).environment, "analysis", {})
     at = int(folder.name) if folder is not None else 0
     for split, (_, groups) in measured.items():
@@ -106,39 +120,47 @@ def evaluate(
 
 
 def demos(target: str, overrides: list[str], tasks: int | None, source: Path | None, min_reward: float) -> None:
-    if Path(target).is_file() or target.endswith(".toml"):
+    if Path(target).is_file() or target.endswith(".toml") or (target in configs.SHIPPED and target not in ENVS):
         config = configs.load(Path(target), overrides)
     else:
         # The novice's tokenizer can spell any text.
         tree = {"name": "demos", "env": {"name": target}, "model": {"path": "novice"}}
         config = configs.resolve(tree, f"the defaults for {target}", overrides)
+    from longloop.build import demonstrator, written_out
+
+    config = written_out(config)
     if source is not None:
         _collected(config, source, min_reward)
         return
     from rich.progress import Progress as Bar
 
-    from longloop.build import demonstrator
-
     write = demonstrator(config, tasks)  # before a folder is made for nothing
     with Run.create(config, machine_facts()) as run, Bar(console=console, transient=True) as bar:
         line = bar.add_task("demonstrating", total=None)
-        done = asyncio.run(write(run, lambda now, all: bar.update(line, completed=now, total=all)))
-    if not done:
+        ends = asyncio.run(write(run, lambda now, all: bar.update(line, completed=now, total=all)))
+    failed = {task: reason for task, reason in ends.items() if reason}
+    reasons = Counter(failed.values()).most_common(_REASONS)
+    examples = {reason: task for task, reason in reversed(failed.items())}
+    why = "; ".join(f"{times} of them ({examples[reason]!r} for one): {reason}" for reason, times in reasons)
+    if len(failed) == len(ends):
         raise UserError(
-            f"{run.folder}: the expert failed at every task, so there is nothing to imitate. See whether `longloop "
-            f"check {config.env['name']}` finds a fault, and whether the tokenizer of {config.model.path} can spell "
-            "what the expert says."
+            f"{run.folder}: the expert failed at every task, so there is nothing to imitate: {why}. See whether "
+            f"`longloop check {config.env['name']}` finds a fault, and whether the tokenizer of {config.model.path} "
+            "can spell what the expert says."
         )
     console.print(
-        f"{run.folder}: {done} successful demonstrations. Imitate them with algo.name=sft demos={run.folder}.",
+        f"{run.folder}: {len(ends) - len(failed)} successful demonstrations, {len(failed)} failed. Imitate them with "
+        f"algo.name=sft demos={run.folder}.",
         soft_wrap=True,
     )
+    if failed:
+        console.print(f"The expert failed, {why}.", soft_wrap=True, markup=False)
 
 
 def _collected(config: Config, source: Path, min_reward: float) -> None:
     """A run's good attempts as a folder of demonstrations."""
     read_facts(source)
-    from longloop.build import good_attempts, world
+    from longloop.build import world
 
     world(config)  # an environment that does not exist is refused here, not when its attempts are imitated
     groups = good_attempts(source, min_reward)
@@ -153,7 +175,7 @@ def _collected(config: Config, source: Path, min_reward: float) -> None:
 
 def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
     read_facts(run)
-    config = configs.load(run / "config.toml")
+    config = stored_config(run)
     checkpoint = _checkpoint(run, step)
     _must_be_new(folder)
     from longloop.build import exported
@@ -185,11 +207,9 @@ def _must_be_new(folder: Path) -> None:
 
 
 def _resumed_config(folder: Path, overrides: list[str]) -> Config:
+    """A run's config with overrides, and with the run's folder as it is called now."""
     read_facts(folder)
-    refused = [word for word in overrides if not word.startswith("steps=")]
-    if refused:
-        raise UserError(f"Only steps=N can be changed when a run is resumed, not {refused[0]!r}. Start a new run.")
-    config = configs.load(folder / "config.toml", overrides)
+    config = stored_config(folder, overrides)
     return config.model_copy(update={"folder": str(folder.parent), "name": folder.name})
 
 

@@ -1,4 +1,4 @@
-"""`longloop compare`: run what is not there yet, then write the table and the picture."""
+"""`longloop compare`: say what is compared, run what is not there yet, then write the table and the picture."""
 
 import asyncio
 import json
@@ -7,64 +7,129 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rich.markup import escape
+
 from longloop.cli import commands
 from longloop.cli.commands import console
-from longloop.compare import BASE, Entry, Plan, over_seeds, paired
+from longloop.compare import BASE, MIN_SEEDS, Entry, Plan, all_settings, differing, over_seeds, paired
 from longloop.config import nearest
 from longloop.store.files import write_whole
-from longloop.store.run import checkpoints
-from longloop.types import UserError
+from longloop.store.metrics import Metrics
+from longloop.store.run import checkpoints, differences, settings_of, stored_config
+from longloop.store.trajectories import Trajectories
+from longloop.types import Group, UserError
 
 Results = dict[str, list[dict[str, Any]]]
 """method -> what each seed's run scored, by split."""
 
+_FREE = ("save.", "learner.", "doctor", "env.isolation", "env.worker", "model.threads", "eval.every")
+"""Settings that a comparison may be continued with other values of: files, memory and speed."""
+_OF_TRAINING = ("algo.", "steps", "tasks_per_step")
+"""Settings that mean nothing to the model before training."""
+
+_RULE = (
+    "What [algo] says holds for every method that shares the option with the method named there, unless "
+    "[methods.NAME.algo] says otherwise; options that do not hold stand under `not applied`."
+)
+
 
 def compare(path: Path, overrides: list[str], names: str, seeds: int, splits: list[str], start: str) -> None:
-    from longloop.algos import ALGOS
-
-    methods = [name.strip().replace("-", "_") for name in names.split(",") if name.strip()]
+    methods = [_method(name.strip()) for name in names.split(",") if name.strip()]
     if not methods:
         raise UserError("Name some methods, for instance --methods base,sft,loop; `longloop algos` lists them.")
-    for name in methods:
-        if name not in (*ALGOS, BASE):
-            raise UserError(f"There is no method {name!r}.{nearest(name, [*ALGOS, BASE])} `longloop algos` lists them.")
-    start = start or ("sft" if "sft" in methods else BASE)
+    start = _method(start) if start else "sft" if "sft" in methods else BASE
     if start not in (*methods, BASE):
         raise UserError(f"The others are to start from {start!r}, which is not among the methods that are compared.")
     plan = Plan(path, overrides, methods, seeds, start)
+    for entry in plan.entries:
+        _same_settings(plan, entry)
+    splits = splits or [plan.split]
+    rows = differing(plan.entries)
+    console.print(_settings(rows), markup=False, soft_wrap=True)
     found: Results = {}
     for number, entry in enumerate(plan.entries, start=1):
-        console.print(f"[bold]{entry.method}, seed {entry.seed}[/] ({number} of {len(plan.entries)})")
-        found.setdefault(entry.method, []).append(_result(plan, entry, splits or [entry.config.eval.split]))
-        _write(plan, found)
-    console.print(f"\n{(plan.folder / 'table.md').read_text()}", soft_wrap=True)
+        console.print(f"[bold]{escape(entry.method)}, seed {entry.seed}[/] ({number} of {len(plan.entries)})")
+        found.setdefault(entry.method, []).append(_result(plan, entry, splits))
+        _write(plan, found, splits, rows)
+    console.print(f"\n{(plan.folder / 'table.md').read_text()}", soft_wrap=True, markup=False)
     console.print(f"It is in {plan.folder / 'table.md'}, a picture of it beside it.", soft_wrap=True)
 
 
+def _method(name: str) -> str:
+    """A method's name; one of the user's own is `module:Class`."""
+    from longloop.algos import ALGOS
+
+    if ":" in name:
+        return name
+    name = name.replace("-", "_")
+    if name not in (*ALGOS, BASE):
+        raise UserError(
+            f"There is no method {name!r}.{nearest(name, [*ALGOS, BASE])} `longloop algos` lists them; your own is "
+            "written as module:Class."
+        )
+    return name
+
+
+def _file(plan: Plan, entry: Entry) -> Path:
+    return plan.folder / "results" / f"{entry.name}.json"
+
+
+def _same_settings(plan: Plan, entry: Entry) -> None:
+    """Refuse to put a number into the table that was measured with other settings than are asked for."""
+    file, run = _file(plan, entry), plan.folder / entry.name
+    stored: list[tuple[Path, dict[str, Any]]] = []
+    if file.exists():
+        stored.append((file, json.loads(file.read_text()).get("settings", {})))
+    if (run / "config.toml").is_file():
+        stored.append((run, settings_of(stored_config(run))))
+    now, free = all_settings(entry.config), _FREE + (_OF_TRAINING if entry.method == BASE else ())
+    for place, then in stored:
+        for key, (was, becomes) in differences(then, now).items():
+            if not key.startswith(free):
+                raise UserError(
+                    f"{place} was made with {key} = {was!r}, and now it is {becomes!r}. A comparison has one set of "
+                    f"settings: start another with name=..., or delete {file} and {run} to do this part again."
+                )
+
+
 def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
-    """What an entry scored; what was done before is not done again."""
-    file = plan.folder / "results" / f"{entry.method}-{entry.seed}.json"
-    done: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    """What an entry scored, by split; what was done before is not done again."""
+    file = _file(plan, entry)
+    done: dict[str, Any] = json.loads(file.read_text())["splits"] if file.exists() else {}
     left = [split for split in splits if split not in done]
     if not left:
         return done
-    run = plan.folder / f"{entry.method}-{entry.seed}"
-    trained = None if entry.method == BASE else _trained(plan, entry, run)
+    trained = None if entry.method == BASE else _trained(plan, entry)
+    if trained is not None and entry.config.eval.split in left:
+        left.remove(entry.config.eval.split)
+        done[entry.config.eval.split] = _last_evaluation(plan.folder / entry.name)
     from longloop.build import evaluation
 
-    for split, (measured, groups) in asyncio.run(evaluation(entry.config, trained, left)).items():
-        tasks = {group.task.id: fmean(t.success for t in group.scored) for group in groups if group.scored}
-        done[split] = measured.to_json() | {"by_task": tasks}
+    for split, (measured, groups) in asyncio.run(evaluation(entry.config, trained, left)).items() if left else ():
+        done[split] = _scored(measured.to_json(), groups)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps(done).encode())
+    made = {"method": entry.method, "seed": entry.seed, "settings": all_settings(entry.config)}
+    made |= {"not_applied": entry.not_applied, "splits": done}
+    write_whole(file, json.dumps(made).encode())
     return done
 
 
-def _trained(plan: Plan, entry: Entry, run: Path) -> Path:
+def _last_evaluation(run: Path) -> dict[str, Any]:
+    """The evaluation that a run ended with."""
+    line = Metrics(run / "metrics.jsonl").read()[-1]
+    return _scored(line["eval"], Trajectories(run / "evaluations").read(line["step"]))
+
+
+def _scored(measured: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
+    return measured | {"by_task": {g.task.id: fmean(t.success for t in g.scored) for g in groups if g.scored}}
+
+
+def _trained(plan: Plan, entry: Entry) -> Path:
     """The last checkpoint of an entry's run; if it is the others' start, also as a model."""
+    run = plan.folder / entry.name
     if max(checkpoints(run), default=0) < entry.config.steps:
-        briefly = entry.config.eval.model_copy(update={"tasks": 1, "attempts": 1})  # all of it is measured afterwards
-        commands.trained(entry.config.model_copy(update={"eval": briefly}), run if run.is_dir() else None)
+        part = {"name": plan.folder.name, "method": entry.method, "seed": entry.seed, "start": plan.start}
+        commands.trained(entry.config, run if run.is_dir() else None, comparison=part)
     checkpoint = run / "checkpoints" / f"{max(checkpoints(run)):06d}"
     if entry.method == plan.start and not plan.model(entry.seed).exists():
         from longloop.build import exported
@@ -73,9 +138,8 @@ def _trained(plan: Plan, entry: Entry, run: Path) -> Path:
     return checkpoint
 
 
-def _write(plan: Plan, found: Results) -> None:
-    splits = list(next(iter(found.values()))[0])
-    write_whole(plan.folder / "table.md", table(found, splits, plan.start).encode())
+def _write(plan: Plan, found: Results, splits: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    write_whole(plan.folder / "table.md", (table(found, splits, plan.start) + _settings(rows)).encode())
     _draw(found, splits, plan.folder / "table.png")
 
 
@@ -88,19 +152,37 @@ def table(found: Results, splits: Sequence[str], start: str) -> str:
     for method, runs in found.items():
         cells = []
         for split in splits:
-            mean, reach = over_seeds([run[split]["success"] for run in runs])
-            cells.append(f"{100 * mean:.1f} ± {100 * reach:.1f}" if len(runs) > 1 else f"{100 * mean:.1f}")
+            mean, interval = over_seeds([run[split]["success"] for run in runs])
+            cells.append(
+                f"{100 * mean:.1f}" + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
+            )
             cells.append("" if method == start or start not in found else _gain(runs, found[start], split))
         lines.append(f"| {method} | {len(runs)} | " + " | ".join(cells) + " |")
-    lines.append("\n± is a 95% interval over seeds (Student's t); the brackets are a 95% interval over tasks (paired")
-    lines.append("bootstrap).")
+    lines.append(
+        "\nSuccess in percent. Brackets after it are a 95% interval over seeds (Student's t), where seeds differ;"
+    )
+    lines.append(f"those after the gain over {start} a 95% interval over tasks (paired bootstrap), where tasks differ.")
+    for few in sorted({len(runs) for runs in found.values() if len(runs) < MIN_SEEDS}):
+        lines.append(f"{few} seed{'s' if few > 1 else ''}: no interval over seeds, which takes at least {MIN_SEEDS}.")
     return "\n".join(lines) + "\n"
 
 
 def _gain(runs: Sequence[Mapping[str, Any]], starts: Sequence[Mapping[str, Any]], split: str) -> str:
     one, other = ([run[split]["by_task"] for run in some] for some in (runs, starts))
-    mean, low, high = paired(one, other)
-    return f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    change = paired(one, other)
+    if change is None:
+        return ""
+    ends = f" [{100 * change.interval[0]:+.1f}, {100 * change.interval[1]:+.1f}]" if change.interval else ""
+    return f"{100 * change.difference:+.1f}{ends}"
+
+
+def _settings(rows: Sequence[Sequence[str]]) -> str:
+    """The settings that differ, as Markdown."""
+    if not rows:
+        return "\nAll methods have the same settings.\n"
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return f"\nSettings that differ. {_RULE}\n\n" + "\n".join(lines) + "\n"
 
 
 def _draw(found: Results, splits: Sequence[str], picture: Path) -> None:
@@ -112,11 +194,15 @@ def _draw(found: Results, splits: Sequence[str], picture: Path) -> None:
     for place, split in enumerate(splits):
         numbers = [over_seeds([run[split]["success"] for run in runs]) for runs in found.values()]
         rows = [row + place * height for row in range(len(found))]
+        ends = [interval or (mean, mean) for mean, interval in numbers]
+        reach = [
+            (100 * (mean - low), 100 * (high - mean)) for (mean, _), (low, high) in zip(numbers, ends, strict=True)
+        ]
         axes.barh(
             rows,
             [100 * mean for mean, _ in numbers],
             height,
-            xerr=[100 * reach for _, reach in numbers],
+            xerr=list(zip(*reach, strict=True)),
             label=split,
             error_kw={"elinewidth": 0.8},
         )

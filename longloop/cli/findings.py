@@ -29,7 +29,7 @@ async def _show(config: Config, as_json: bool, console: Console) -> int:
             found.append(finding)
             if as_json:
                 continue
-            line = Text.assemble((f"{finding.verdict:8}", _COLOURS[finding.verdict]), (f"{finding.name:12}", "bold"))
+            line = Text.assemble((f"{finding.verdict:8}", _COLOURS[finding.verdict]), (f"{finding.name:14}", "bold"))
             console.print(line + Text(visible(str(finding))), soft_wrap=True)
             if finding.text:
                 marked = console.no_color or not console.is_terminal

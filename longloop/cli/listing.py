@@ -1,17 +1,17 @@
 """What `envs`, `algos` and `models` print. Reads source files instead of importing them, so it answers at once."""
 
-import ast
-import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from longloop.algos import ALGOS
 from longloop.config import nearest
 from longloop.envs import ENVS
+from longloop.options import Option, document, options_of
 from longloop.types import UserError
 
 console = Console(highlight=False)
@@ -22,9 +22,9 @@ def envs(name: str | None) -> None:
         _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/new-environment.md.")
         return
     where = _where(ENVS, name, "environment")
-    console.print(_document(where), markup=False, soft_wrap=True)
+    console.print(document(where), markup=False, soft_wrap=True)
     console.print()
-    _options(name, "env", _constructor(where))
+    _options(name, "env", options_of(where))
     from longloop.build import World, named
     from longloop.cli.worlds import floors
 
@@ -55,9 +55,20 @@ def algos(name: str | None) -> None:
         _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/new-algorithm.md.")
         return
     where = _where(ALGOS, name, "algorithm")
-    console.print(_document(where), markup=False, soft_wrap=True)
+    console.print(document(where), markup=False, soft_wrap=True)
     console.print()
-    _options(name, "algo", _fields(where))
+    _options(name, "algo", options_of(where))
+
+
+def differences() -> str:
+    """How each algorithm differs from its paper, as a list for docs/algorithms.md; `make docs` puts it there."""
+    return "\n".join(f"- **`{name}`**: {_differs(where)}" for name, where in ALGOS.items())
+
+
+def _differs(where: str) -> str:
+    """The paragraph of an algorithm's page that begins with these words; empty if it has none."""
+    _, _, after = document(where).partition("\n\nDiffers from the paper: ")
+    return " ".join(after.partition("\n\n")[0].split())
 
 
 def get_model(name: str) -> None:
@@ -78,6 +89,7 @@ def models() -> None:
     for name, (about, here) in models_to_get().items():
         table.add_row(name, about if here else f"{about} (`longloop models get {name}`)")
     table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
+    table.add_row("RUN", "a run folder: what it has trained, adapters merged; or one of its checkpoints")
     table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")
     console.print(table)
     console.print("\nmodel.lora_rank=16 trains adapters; 0 (the default) trains every weight.")
@@ -108,7 +120,7 @@ def _list(known: Mapping[str, str], kind: str, hint: str) -> None:
     table.add_column(f"{kind}.name", style="bold", no_wrap=True)
     table.add_column("what it is")
     for name, where in known.items():
-        table.add_row(name, _document(where).partition("\n")[0])
+        table.add_row(name, document(where).partition("\n")[0])
     console.print(table)
     console.print(f"\n`longloop {kind}s NAME` shows one in full. {hint}", markup=False)
 
@@ -122,82 +134,22 @@ def _scenarios(rows: list[tuple[str, str, int, list[str]]]) -> Table:
     return table
 
 
-def _options(name: str, kind: str, options: Mapping[str, tuple[str, str]]) -> None:
+def _options(name: str, kind: str, options: Mapping[str, Option]) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("setting", style="bold", no_wrap=True)
+    table.add_column("type")
     table.add_column("default")
     table.add_column("")
-    for key, (default, meaning) in options.items():
-        table.add_row(f"{kind}.{key}", default, meaning)
+    for key, option in options.items():
+        table.add_row(*map(escape, (f"{kind}.{key}", option.type, option.default, option.meaning)))
     console.print(table if options else f"{name} has no settings.")
 
 
 def _where(known: Mapping[str, str], name: str, kind: str) -> str:
-    if name not in known:
-        raise UserError(f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}.")
-    return known[name]
-
-
-def _source(where: str) -> ast.Module:
-    spec = importlib.util.find_spec(where.partition(":")[0])
-    assert spec is not None and spec.origin is not None
-    return ast.parse(Path(spec.origin).read_text())
-
-
-def _document(where: str) -> str:
-    return ast.get_docstring(_source(where)) or ""
-
-
-def _class(where: str) -> ast.ClassDef:
-    name = where.partition(":")[2]
-    return next(node for node in _source(where).body if isinstance(node, ast.ClassDef) and node.name == name)
-
-
-def _fields(where: str) -> dict[str, tuple[str, str]]:
-    """A dataclass's fields, inherited ones first: name -> (default, the line under it)."""
-    found: dict[str, tuple[str, str]] = {}
-    for base in _bases(where):
-        found |= _fields(base)
-    body = _class(where).body
-    for node, following in zip(body, [*body[1:], None], strict=True):
-        if (
-            isinstance(node, ast.AnnAssign)
-            and node.value is not None
-            and "ClassVar" not in ast.unparse(node.annotation)
-        ):
-            name = ast.unparse(node.target)
-            found[name] = (ast.unparse(node.value), _string(following) or found.get(name, ("", ""))[1])
-    return found
-
-
-def _bases(where: str) -> list[str]:
-    """The classes of ours that a class builds on, as `module:Class`."""
-    source = _source(where).body
-    homes = {node.name: where.partition(":")[0] for node in source if isinstance(node, ast.ClassDef)} | {
-        alias.name: node.module
-        for node in source
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("longloop.")
-        for alias in node.names
-    }
-    names = [ast.unparse(base) for base in _class(where).bases]
-    return [f"{homes[name]}:{name}" for name in names if name in homes]
-
-
-def _constructor(where: str) -> dict[str, tuple[str, str]]:
-    """A constructor's parameters: name -> (default, '')."""
-
-    def pairs() -> Iterator[tuple[str, tuple[str, str]]]:
-        for node in _class(where).body:
-            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                names = [argument.arg for argument in node.args.args[1:]]
-                defaults = [ast.unparse(default) for default in node.args.defaults]
-                required = [""] * (len(names) - len(defaults))
-                yield from ((name, (default, "")) for name, default in zip(names, required + defaults, strict=True))
-
-    return dict(pairs())
-
-
-def _string(node: ast.stmt | None) -> str:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-        return " ".join(node.value.value.split())
-    return ""
+    """What a name stands for: one of ours, or `module:Class` of the user's."""
+    if name not in known and ":" not in name:
+        raise UserError(
+            f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}; your own is written as "
+            "module:Class."
+        )
+    return known.get(name, name)

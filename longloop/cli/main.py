@@ -11,7 +11,7 @@ from longloop.types import UserError
 
 app = typer.Typer(
     help="Train an LLM agent by reinforcement learning inside the environment it will work in.\n\n"
-    "Start with `longloop train configs/quickstart.toml`, then look at `longloop envs` and `longloop algos`.",
+    "Start with `longloop train quickstart`, then look at `longloop envs`, `longloop algos` and `longloop config`.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -38,10 +38,15 @@ def common(
 
 @app.command()
 def train(
-    config: Annotated[str | None, typer.Argument(help="A TOML file; see `configs/`.")] = None,
+    config: Annotated[
+        str | None, typer.Argument(help="A TOML file, or `quickstart`, `guess` or `compare`, which are shipped.")
+    ] = None,
     overrides: Overrides = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Continue a run from its last finished step; `steps=N` may be changed.")
+        Path | None,
+        typer.Option(
+            help="Continue a run from its last finished step. Some settings may change: `steps=60 algo.lr=1e-5`."
+        ),
     ] = None,
 ) -> None:
     """Train an agent and write a run folder.
@@ -49,7 +54,9 @@ def train(
     One step is: K attempts at each of some tasks, credit for what was better than the others, an update. The folder
     holds every trajectory, every number and the checkpoints; a run that was stopped or killed goes on with `--resume`.
 
-    `longloop train configs/quickstart.toml algo.name=grpo name=grpo-1`
+    `longloop train quickstart`
+
+    `longloop train quickstart algo.name=grpo name=grpo-1`
     """
     from longloop.cli import commands
 
@@ -80,16 +87,19 @@ def evaluate(
 def compare(
     config: Annotated[Path, typer.Argument(help="A run's config; [methods.NAME] holds what one method needs besides.")],
     overrides: Overrides = None,
-    methods: Annotated[str, typer.Option(help="Names from `longloop algos`, with commas; `base` trains nothing.")] = "",
+    methods: Annotated[
+        str, typer.Option(help="From `longloop algos`, or module:Class, with commas; `base` is untrained.")
+    ] = "",
     seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each method.")] = 3,
     split: Annotated[list[str] | None, typer.Option(help="A split to measure on; may be given several times.")] = None,
     start: Annotated[str, typer.Option(help="The method that others start from; sft, if it is compared.")] = "",
 ) -> None:
     """Run several methods on one environment under one budget, and write a table with intervals.
 
-    What is done already is not done again, so that it can be stopped and run once more.
+    What [algo] says holds for every method that shares the option; the settings that differ are said at the start. What
+    is done already is not done again, so that it can be stopped and run once more.
 
-    `longloop compare configs/compare.toml --methods base,sft,dpo,loop --seeds 3 --split test_normal`
+    `longloop compare compare --methods base,sft,dpo,loop --seeds 3 --split test_normal`
     """
     from longloop.cli import comparison
 
@@ -144,10 +154,29 @@ def show(
     viewing.show(run, place)
 
 
+@app.command("config")
+def show_config(
+    config: Annotated[str | None, typer.Argument(help="A config or a run folder; without one, the defaults.")] = None,
+    overrides: Overrides = None,
+    toml: Annotated[bool, typer.Option("--toml", help="Print it as a config file with every default.")] = False,
+) -> None:
+    """Explain every setting: type, default, meaning, and the value that a config or a run has.
+
+    `longloop config`
+
+    `longloop config quickstart algo.name=ppo`
+
+    `longloop config quickstart --toml > mine.toml`
+    """
+    from longloop.cli import settings
+
+    settings.show(config, overrides or [], toml)
+
+
 @app.command()
 def demos(
     config: Annotated[
-        str, typer.Argument(help="A TOML file (environment, split, model and name are used), or an environment's name.")
+        str, typer.Argument(help="A config (environment, split, model and name are used), or an environment's name.")
     ],
     overrides: Overrides = None,
     tasks: Annotated[
@@ -158,9 +187,9 @@ def demos(
 ) -> None:
     """Write attempts as a run folder, to be imitated: those of an environment's expert, or the good ones of a run.
 
-    `longloop demos configs/quickstart.toml name=demos`
+    `longloop demos quickstart name=demos`
 
-    `longloop demos configs/quickstart.toml --from runs/quickstart --min-reward 1 name=successes`
+    `longloop demos quickstart --from runs/quickstart --min-reward 1 name=successes`
     """
     from longloop.cli import commands
 
@@ -169,7 +198,9 @@ def demos(
 
 @app.command()
 def envs(
-    name: Annotated[str | None, typer.Argument(help="Show one in full; or `install`, and a name.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show one in full: a name, or `module:Class`. Or `install`, and a name.")
+    ] = None,
     which: Annotated[str | None, typer.Argument(help="The environment to install.", metavar="[NAME]")] = None,
 ) -> None:
     """List the environments, or show one: what it is, its options and splits.
@@ -187,7 +218,9 @@ def envs(
 
 
 @app.command()
-def algos(name: Annotated[str | None, typer.Argument(help="Show one in full.")] = None) -> None:
+def algos(
+    name: Annotated[str | None, typer.Argument(help="Show one in full: a name, or `module:Class`.")] = None,
+) -> None:
     """List the algorithms, or show one: its paper, its pseudo-code, its settings."""
     from longloop.cli import listing
 
@@ -196,9 +229,7 @@ def algos(name: Annotated[str | None, typer.Argument(help="Show one in full.")] 
 
 @app.command()
 def doctor(
-    config: Annotated[
-        Path, typer.Argument(help="A TOML file; `model.path=shape:NAME` asks for a model not fetched yet.")
-    ],
+    config: Annotated[Path, typer.Argument(help="A config; `model.path=shape:NAME` asks for a model not fetched yet.")],
     overrides: Overrides = None,
     memory: Annotated[bool, typer.Option("--memory", help="Only foresee where memory will go.")] = False,
     gpu_gib: Annotated[float | None, typer.Option(min=0.1, help="Ask for a GPU with so much free memory.")] = None,
@@ -208,9 +239,9 @@ def doctor(
 
     Takes about a minute, changes nothing, and ends with 1 when something is wrong. `train` begins with a quick form.
 
-    `longloop doctor configs/quickstart.toml`
+    `longloop doctor quickstart`
 
-    `longloop doctor configs/quickstart.toml --memory --gpu-gib 80 model.path=shape:qwen2.5-7b`
+    `longloop doctor quickstart --memory --gpu-gib 80 model.path=shape:qwen2.5-7b`
     """
     from longloop.cli import doctor as checks
 
@@ -224,6 +255,9 @@ def check(
     seeds: Annotated[int, typer.Option(help="Further worlds per scenario, where an environment can make them.")] = 20,
     tasks: Annotated[int, typer.Option(min=0, help="Tasks of each split, spread evenly over it; 0 for all.")] = 0,
     seconds: Annotated[float, typer.Option(min=0, help="Begin no further task after so long a time of playing.")] = 60,
+    step_seconds: Annotated[
+        float, typer.Option(min=0.01, help="Deadline of each call, as `rollout.step_seconds` is in training.")
+    ] = 60,
 ) -> None:
     """Find out whether an environment is sound: do its experts succeed, and do idlers and vandals never?
 
@@ -235,7 +269,7 @@ def check(
     """
     from longloop.cli import worlds
 
-    worlds.check(env, options or [], seeds, tasks, seconds)
+    worlds.check(env, options or [], seeds, tasks, seconds, step_seconds)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """What a person sees while a run is on: a live panel at a terminal, plain lines anywhere else, the lines in a log."""
 
+import re
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -8,6 +9,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+
+from longloop.algos import HOPELESS, TELLING
+from longloop.types import StopReason
+
+_PATIENCE = 3
+"""Steps, the first of a run, without anything to learn after which someone should know."""
+_STEP = re.compile(r"^Step \d+: ")
 
 
 class Progress:
@@ -22,6 +30,11 @@ class Progress:
         self._now = ""
         self._share = 0.0
         self._done = 0
+        self._told = False
+        self._said = ""
+        """What was said of the last step, without its number."""
+        self._failures: list[int] | None = []
+        """The attempts of each step so far; None since something has succeeded or taught something."""
         self._start = time.monotonic()
 
     def __enter__(self) -> "Progress":
@@ -53,11 +66,34 @@ class Progress:
         self._log.flush()
         if self._live is None:
             self._console.print(line, soft_wrap=True)
+        if _abandoned(metrics) and not self._told:
+            self._told = True
+            self.note(_BIAS)
+        self._worry(metrics)
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Something worth a line of its own. What is true of many steps in a row is printed for the first of them."""
         self._log.write(text + "\n")
-        self._console.print(text, soft_wrap=True)
+        said = _STEP.sub("", text)
+        if said == text or said != self._said:
+            self._console.print(text, soft_wrap=True)
+        if said != text:
+            self._said = said
+
+    def _worry(self, metrics: dict[str, Any]) -> None:
+        """Say once that the model never succeeds, as soon as the first steps have shown it."""
+        if "trained_tokens" not in metrics:
+            return
+        if metrics["trained_tokens"]:
+            self._said = ""
+        if metrics["trained_tokens"] or metrics["success"] or not scored(metrics):
+            self._failures = None
+        if self._failures is None:
+            return
+        self._failures.append(metrics["attempts"])
+        if len(self._failures) >= _PATIENCE and sum(self._failures) >= TELLING:
+            self.note(f"None of {sum(self._failures)} attempts has succeeded: {HOPELESS}")
+            self._failures = None
 
     def _row(self, metrics: dict[str, Any]) -> list[str]:
         measured = metrics.get("eval")
@@ -66,7 +102,7 @@ class Progress:
             low, high = measured["success_interval"]
             evaluation = f"{measured['success']:.1%} [{low:.0%}, {high:.0%}]"
         if "time" not in metrics:
-            return [str(metrics["step"]), "", "", evaluation, "", "", "", ""]
+            return [str(metrics["step"]), "", "", evaluation, "", "", "", "", ""]
         self._done += 1
         seconds = metrics["time"]
         rate = metrics["action_tokens"] / (seconds["collect"] + seconds["update"])
@@ -78,7 +114,8 @@ class Progress:
             f"{rate:.0f}",
             f"{sum(seconds.values()):.1f}s",
             self._left(metrics["step"]),
-            metrics["guard"],
+            _abandoned(metrics),
+            metrics["guard"] or "nothing to learn" * (metrics["trained_tokens"] == 0),
         ]
 
     def _left(self, step: int) -> str:
@@ -96,4 +133,21 @@ class Progress:
         return Group(table, bar)
 
 
-_COLUMNS = ["step", "success", "reward", "eval success [95%]", "tokens/s", "took", "left", "guard"]
+def scored(metrics: dict[str, Any]) -> bool:
+    """Whether any of a step's attempts has a reward."""
+    return any(StopReason(stop).scored for stop in metrics["stops"])
+
+
+def _abandoned(metrics: dict[str, Any]) -> str:
+    """How many of a step's attempts were given up as stragglers; empty when none was."""
+    count = metrics.get("stops", {}).get(StopReason.CANCELLED, 0)
+    return f"{count} of {metrics['attempts']}" if count else ""
+
+
+_COLUMNS = ["step", "success", "reward", "eval success [95%]", "tokens/s", "took", "left", "abandoned", "guard"]
+_BIAS = (
+    "Attempts that grew much longer than the others were abandoned: they have no reward and are not learned from. If "
+    "failures take longer than successes, success and reward look better than they are, and baselines are too high. "
+    "rollout.enough=1.0 waits for every attempt (docs/reliability.md, Stragglers)."
+)
+"""Said once, at the first step that abandons attempts."""

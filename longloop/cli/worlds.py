@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,26 +16,31 @@ from longloop.config import Config, override
 from longloop.envs.check import NoTasks
 from longloop.envs.play import answered, expert_of
 from longloop.envs.play import play as play_task
-from longloop.envs.trial import Score, by_luck, resident, scores, splits, spread, violations
-from longloop.types import Message, Task, UserError
+from longloop.envs.trial import Score, by_luck, resident, scores, sharing, splits, spread, violations
+from longloop.types import Fault, Message, Task, UserError
 
 console = Console(highlight=False)
 
+_DEADLINE = 600.0
+"""Seconds for each call to an environment, where nobody has said how many."""
 _SOME = 20
 """Tasks of a split that are enough to show what it is like; `check` plays all it has time for."""
 
 
-def check(name: str, options: list[str], seeds: int, most: int, seconds: float) -> None:
+def check(name: str, options: list[str], seeds: int, most: int, seconds: float, step_seconds: float) -> None:
     """Play every split with everyone who needs no model; stop with an error when something is not as it should be."""
     before = resident()
     world = _world(name, options)
-    faults: list[str] = []
     found = _found(world)
-    repeatable = getattr(world.environment, "deterministic", True)
-    for tasks in found.values():
-        faults += asyncio.run(violations(world.make, tasks[0], repeatable))
+    make = world.guarded(step_seconds)
+    faults = _Faults()
+    try:
+        asyncio.run(_sound(make, found, faults, getattr(world.environment, "deterministic", True)))
+    except Fault as fault:  # at every task it would be the same, or take as long
+        faults.add(str(fault))
+        _conclude(name, faults)
     results = {
-        split: asyncio.run(scores(world.make, spread(tasks)[: most or None], seconds=seconds / len(found)))
+        split: asyncio.run(scores(make, spread(tasks)[: most or None], seconds=seconds / len(found)))
         for split, tasks in track(found.items(), "playing", console=console, transient=True)
     }
     sizes = {split: len(tasks) for split, tasks in found.items()}
@@ -44,19 +49,59 @@ def check(name: str, options: list[str], seeds: int, most: int, seconds: float) 
         console.print("A sample, spread evenly over each split; --seconds and --tasks set how large.", style="dim")
     console.print()
     console.print(_cost_table(results, before))
-    faults += [fault for by_player in results.values() for fault in _faults(by_player, world.environment)]
+    for by_player in results.values():
+        _judge(by_player, world.environment, faults)
     if hasattr(world.environment, "audit"):
         for line in world.environment.audit(
             seeds, lambda items: track(items, "auditing", console=console, transient=True)
         ):
             if line.startswith("FAULT "):
-                faults.append(line.removeprefix("FAULT "))
+                faults.add(line.removeprefix("FAULT "))
             else:
                 console.print(line, markup=False)
-    for fault in faults:
-        console.print(f"[red]FAULT[/red] {escape(fault)}", soft_wrap=True)
-    console.print(f"{name}: {f'{len(faults)} faults' if faults else 'all is well'}.")
-    if faults:
+    _conclude(name, faults)
+
+
+class _Faults:
+    """What is wrong, and what is odd: sentences, each with the tasks where it was met."""
+
+    def __init__(self) -> None:
+        self.wrong: dict[str, list[str]] = {}
+        self.odd: dict[str, list[str]] = {}
+
+    def add(self, sentence: str, *tasks: str, odd: bool = False) -> None:
+        found = (self.odd if odd else self.wrong).setdefault(sentence.rstrip("."), [])
+        found += [task for task in tasks if task not in found]
+
+
+async def _sound(make: Callable[[], Any], found: dict[str, list[Task]], faults: _Faults, repeatable: bool) -> None:
+    """One task of each split, as training would meet it: malformed actions, the same again, two side by side."""
+    for tasks in found.values():
+        for sentence in await violations(make, tasks[0], repeatable and not faults.wrong):
+            faults.add(sentence, tasks[0].id)
+    if faults.wrong:
+        return
+    disturbed, kept = await sharing(make, next(iter(found.values())))
+    advice = "keep what belongs to an attempt on self, not on the class, in a module or in a file"
+    if kept:
+        advice = f"{kept} is set on the class, which all attempts share: {advice}"
+    if disturbed:
+        faults.add(f"attempts side by side disturb each other: {disturbed}; {advice}")
+    elif kept:
+        faults.add(advice, odd=True)
+
+
+def _conclude(name: str, faults: _Faults) -> None:
+    """Say what was found; the exit status is 1 when something is wrong."""
+    for kind, style, sentences in (("NOTE", "yellow", faults.odd), ("FAULT", "red", faults.wrong)):
+        for sentence, tasks in sentences.items():
+            where = f"{tasks[0]}: " if tasks else ""
+            others = f"; the same at {len(tasks) - 1} other task{'s' * (len(tasks) > 2)}" if len(tasks) > 1 else ""
+            console.print(f"[{style}]{kind}[/{style}] {escape(where + sentence + others)}.", soft_wrap=True)
+    wrong = len(faults.wrong)
+    plural = "s" * (wrong != 1)
+    console.print(f"{name}: {f'{wrong} fault{plural}' if wrong else 'all is well'}.")
+    if wrong:
         sys.exit(1)
 
 
@@ -64,7 +109,8 @@ def floors(world: World) -> Table:
     """What baselines score on every split, or on some of its tasks, for `longloop envs NAME`."""
     found = _found(world)
     results = {
-        split: asyncio.run(scores(world.make, spread(tasks)[:_SOME], expert=False)) for split, tasks in found.items()
+        split: asyncio.run(scores(world.guarded(_DEADLINE), spread(tasks)[:_SOME], expert=False))
+        for split, tasks in found.items()
     }
     return _scores_table(results, {split: len(tasks) for split, tasks in found.items()})
 
@@ -78,9 +124,11 @@ def play(name: str, options: list[str], split: str, task_id: str | None) -> None
         raise UserError(f"The split {split!r} of {name} has no task {task_id!r}; the first is {tasks[0].id!r}.")
     console.rule(f"{task.id}")
     console.print("Write what the agent would say; an empty line sends it, /quit ends the attempt.\n", style="dim")
-    env: Any = world.make()
-    hint = expert_of(env, task)
-    played = asyncio.run(play_task(env, task, _Person(hint)))
+    try:
+        env = world.guarded(_DEADLINE)()
+        played = asyncio.run(play_task(env, task, _Person(expert_of(env, task))))
+    except Fault as fault:
+        raise UserError(f"{name} fails on task {task.id!r}: {fault}.") from fault
     if played.messages:
         _show(played.messages[-1:])
     console.rule(f"reward {played.outcome.reward:.3f}, {'success' if played.outcome.success else 'no success'}")
@@ -139,20 +187,25 @@ def _found(world: World) -> dict[str, list[Task]]:
     return found
 
 
-def _faults(by_player: dict[str, Score], environment: type) -> Iterator[str]:
+def _judge(by_player: dict[str, Score], environment: type, faults: _Faults) -> None:
     """What is wrong with the scores of a split: the expert must succeed, others must not, unless by chance."""
     for player, score in by_player.items():
-        yield from score.errors
-        if score.rewards and not 0 <= min(score.rewards) <= max(score.rewards) <= 1:
-            yield f"{player} was paid {min(score.rewards):g} to {max(score.rewards):g}; a reward lies between 0 and 1."
-        if player == "expert":
-            yield from (f"{task}: expert fails." for task in score.failures)
-        elif not by_luck(environment, player):
-            yield from (f"{task}: {player} succeeds." for task in score.successes)
+        for sentence, tasks in score.errors.items():
+            faults.add(sentence, *tasks)
+        for sentence, task in score.remarks.items():
+            faults.add(sentence, task, odd=True)
+        low, high = getattr(environment, "reward_range", None) or (0.0, 1.0)
+        if score.rewards and not low <= min(score.rewards) <= max(score.rewards) <= high:
+            paid = f"{min(score.rewards):g} to {max(score.rewards):g}"
+            faults.add(f"{player} was paid {paid}; a reward lies between {low:g} and {high:g} (see reward_range)")
+        if player == "expert" and score.failures:
+            faults.add(f"expert fails: {score.why}", *score.failures)
+        elif player != "expert" and score.successes and not by_luck(environment, player):
+            faults.add(f"{player} succeeds", *score.successes)
 
 
 def _played(by_player: dict[str, Score]) -> int:
-    return max(len(score.rewards) + len(score.errors) for score in by_player.values())
+    return max(len(score.rewards) + sum(map(len, score.errors.values())) for score in by_player.values())
 
 
 def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -> Table:

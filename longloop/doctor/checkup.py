@@ -6,7 +6,7 @@ afterwards: weights are put back, and whoever draws from a common random generat
 
 import random
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -14,10 +14,10 @@ import torch
 from longloop.config import Config
 from longloop.doctor import cost, learning, sampling, world
 from longloop.doctor.finding import Finding
+from longloop.envs.trial import words
 from longloop.learners.local import LocalLearner
 from longloop.rollout.demos import demonstrate
 from longloop.rollout.groups import GroupRollouts
-from longloop.rollout.guard import Fault
 from longloop.types import Task, Trajectory, UserError
 
 _TASKS, _SECONDS = 12, 10.0
@@ -43,9 +43,10 @@ async def quick(rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[
             return  # someone else chooses the actions
         short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
         yield sampling.tokens(short, algo, learner, setting.chat)
+        yield sampling.observations(short, setting.limits.context)
         yield sampling.template(short)
         yield sampling.agreement(short.samples(), learner)[0]
-        yield sampling.variety(short, algo.k, setting.temperature)
+        yield await sampling.variety(short, rollouts, some, len(tasks), algo.k, **_QUICK)
         yield await world.replay(world.watched(setting), short.groups)
 
 
@@ -67,19 +68,20 @@ async def full(
         yield sampling.tokens(short, algo, learner, setting.chat)
         if not short.own:
             return
+        yield sampling.observations(short, setting.limits.context)
         yield sampling.template(short, await _shown(rollouts, some[:2]))
         agreed, gap = sampling.agreement(short.samples(), learner)
         yield agreed
-        yield sampling.variety(short, algo.k, setting.temperature)
+        yield await sampling.variety(short, rollouts, some, len(tasks), algo.k, max_turns=_TURNS)
         yield await world.replay(make, short.groups)
         fits, book = cost.memory(config, learner)
         yield fits
         moved, speed = await learning.update(rollouts, learner, short, _TURNS)
         yield moved
         rescored = gap.old == "learner" and not algo.imitates
-        yield await cost.duration(
-            config, rollouts, learner, tasks, short, speed, book, evaluated, budget=_TIMED, rescored=rescored
-        )
+        whole = await cost.collected(config, rollouts, learner, tasks, short, budget=_TIMED)
+        yield sampling.success(whole.groups)
+        yield cost.duration(config, learner, whole, speed, book, evaluated, rescored=rescored)
 
 
 @contextmanager
@@ -100,25 +102,28 @@ async def _environment(
     """The findings that need no model."""
     try:
         yield await world.determinism(make, tasks[:3])
+        yield await world.separation(make, tasks[:2])
         found = await world.paid(make, tasks, seconds, everyone)
         yield world.reward(found, make())
         yield await world.shortcut(make, tasks, found, seconds)
     except UserError:
         raise
     except Exception as error:  # of the environment, its expert or its baselines
-        said = str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
         yield Finding(
             "contract",
             "fail",
-            f"Playing without a model, by the expert or a baseline, ended with an error: {said}.",
+            f"Playing without a model, by the expert or a baseline, ended with an error: {words(error)}.",
             "`longloop check` plays every task.",
         )
 
 
 async def _shown(rollouts: GroupRollouts, tasks: Sequence[Task]) -> list[Trajectory]:
     """The expert's attempts in the policy's tokens, where there is an expert."""
-    setting = rollouts.setting
-    return [await demonstrate(setting, task) for task in tasks if hasattr(setting.make(), "expert")]
+    shown = []
+    for task in tasks:
+        with suppress(UserError):  # there is none for the task
+            shown.append(await demonstrate(rollouts.setting, task))
+    return shown
 
 
 def _attempts(k: int, most: int) -> int:

@@ -1,10 +1,12 @@
 """What a run will cost: memory foreseen, time measured on a small collection and extrapolated."""
 
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
+from longloop.algos import TELLING
 from longloop.config import Config
 from longloop.doctor.finding import Finding
 from longloop.doctor.learning import Speed
@@ -45,7 +47,7 @@ def memory(config: Config, learner: LocalLearner) -> tuple[Finding, Ledger | Non
 
 
 @dataclass(frozen=True)
-class _Collected:
+class Collected:
     """Attempts at so many tasks: how long they took, and how long they are."""
 
     tasks: int
@@ -54,23 +56,21 @@ class _Collected:
     tokens: float
     """Of all attempts together."""
     how: str
+    groups: Sequence[Group] = ()
+    """All attempts that were made as in training, `TELLING` if there was time; none where shorter ones had to do."""
 
 
-async def duration(
+def duration(
     config: Config,
-    rollouts: GroupRollouts,
     learner: LocalLearner,
-    tasks: Sequence[Task],
-    short: Collection,
+    some: Collected,
     speed: Speed,
     book: Ledger | None,
     evaluated: int,
-    budget: float,
     rescored: bool,
 ) -> Finding:
     """How long will a step take, and the run? `evaluated` attempts make an evaluation."""
     algo = learner.algo
-    some = await _collected(config, rollouts, learner, tasks, short, budget)
     times = config.tasks_per_step / some.tasks
     collect = some.seconds * times
     again = rescored + algo.needs_reference + algo.value_head
@@ -98,14 +98,14 @@ async def duration(
     )
 
 
-async def _collected(
+async def collected(
     config: Config,
     rollouts: GroupRollouts,
     learner: LocalLearner,
     tasks: Sequence[Task],
     short: Collection,
     budget: float,
-) -> _Collected:
+) -> Collected:
     """The algorithm's own collection at as many tasks as there is time for; where there is none, the short one's."""
     limits = rollouts.setting.limits
     tried = [t for group in short.groups for t in group.trajectories]
@@ -114,20 +114,27 @@ async def _collected(
     longer = limits.max_turns / max(turns, 1) if cut else 1.0
     if short.seconds * longer > budget:
         how = f"{len(tried)} attempts" + f" of {turns} turns, as if all had {limits.max_turns}" * cut
-        return _Collected(len(short.groups), len(tried), short.seconds * longer, _read(short.groups) * longer, how)
+        return Collected(len(short.groups), len(tried), short.seconds * longer, _read(short.groups) * longer, how)
 
     stream = TaskStream(tasks, config.seed)
 
-    async def measured(n: int) -> _Collected:
+    async def measured(n: int) -> Collected:
         began = time.perf_counter()
         groups = await learner.algo.collect(rollouts.apart(f"doctor/{n}", rollouts.setting), stream, n)
         took = time.perf_counter() - began
         how = f"{n} of a step's {config.tasks_per_step} tasks collected in {_span(took)}"
-        return _Collected(n, sum(len(group.trajectories) for group in groups), took, _read(groups), how)
+        return Collected(n, sum(len(group.trajectories) for group in groups), took, _read(groups), how, groups)
 
-    one = await measured(1)
-    more = min(config.tasks_per_step, int(budget / one.seconds))
-    return await measured(more) if more > 1 else one
+    some = await measured(1)
+    seen = list(some.groups)
+    if (more := min(config.tasks_per_step, int(budget / some.seconds))) > 1:
+        some = await measured(more)
+        seen += some.groups
+    own = sum(len(group.own) for group in seen)
+    missing = math.ceil((TELLING - own) * len(seen) / own) if own else 0
+    if missing > 0 and missing * some.seconds / some.tasks < budget / 3:
+        seen += (await measured(missing)).groups
+    return replace(some, groups=seen)
 
 
 def _read(groups: Sequence[Group]) -> float:

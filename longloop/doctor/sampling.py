@@ -9,21 +9,26 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import log
+from math import comb, log
 from typing import Any
 
+from longloop.algos import HOPELESS, TELLING
 from longloop.algos.base import Algorithm
 from longloop.algos.reduce import spread
+from longloop.config import RolloutConfig
 from longloop.doctor.finding import Finding
+from longloop.envs.check import remarks
 from longloop.interfaces import Engine, Learner
 from longloop.learners.agreement import Agreement, check, compare
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Sample, Sampled, Stretch, Task, Trajectory, UserError
+from longloop.types import Group, Sample, Sampled, StopReason, Stretch, Task, Trajectory, UserError
 
 _NAME = "doctor"
 """Sets the doctor's random numbers apart from the run's."""
 _CHANCE = log(1e-4)
 """K attempts that are all alike are no accident when that was less likely than this."""
+_RARE = 0.05
+"""Below this chance, what was seen at some tasks is believed of most."""
 _COLD = 0.1
 """A temperature below which attempts can hardly differ."""
 
@@ -127,6 +132,54 @@ def tokens(collected: Collection, algo: Algorithm, learner: Learner, chat: Any) 
     )
 
 
+def observations(collected: Collection, context: int) -> Finding:
+    """Does what the environment says fit into the context, and is it what it seems?"""
+    everyone = [t for group in collected.groups for t in group.trajectories]
+    full = [t for t in everyone if t.stop is StopReason.CONTEXT_FULL]
+    if full:
+        one = full[0]
+        read = max((sum(len(turn.context_ids) + len(turn.action_ids) for turn in t.turns) for t in full), default=0)
+        return Finding(
+            "observations",
+            "warning",
+            f"{len(full)} of {len(everyone)} attempts ended because what step() returned no longer fitted: "
+            f"rollout.context is {context:,} tokens, and the conversation had {read:,} before it, for instance after "
+            f"{_turns(len(one.turns))} at {one.task.id!r}. Such an attempt is scored as it stands.",
+            "Shorten what step() returns, or raise rollout.context.",
+            {"full": len(full), "attempts": len(everyone)},
+        )
+    for t in everyone:
+        said = [message for turn in t.turns for message in (*turn.context, turn.action)]
+        for remark in remarks(said):
+            return Finding("observations", "warning", f"At {t.task.id!r} {remark}.")
+    return Finding("observations", "pass", "What the environment said fitted into the context.")
+
+
+def success(groups: Sequence[Group]) -> Finding:
+    """Does the policy ever succeed, and are some of its attempts at a task better than others?"""
+    own = [group.own for group in groups if group.own]
+    attempts = [t for some in own for t in some]
+    if not attempts:
+        seen = (
+            "Not looked at: the method makes no attempts of its own, or a single one takes longer than the doctor does."
+        )
+        return Finding("success", "pass", seen)
+    done = sum(t.success for t in attempts)
+    differ = sum(len({t.reward for t in some}) > 1 for some in own)
+    numbers = {"attempts": len(attempts), "successes": done, "groups": len(own), "groups_that_differ": differ}
+    seen = f"{done} of {len(attempts)} attempts succeeded"
+    if not differ and len(attempts) < TELLING:
+        return Finding("success", "pass", f"{seen}; there was no time for more.", numbers=numbers)
+    if not differ and not done:
+        seen += f", and at each task all were paid the same: {HOPELESS}"
+        return Finding("success", "warning", seen, numbers=numbers)
+    if not differ and done == len(attempts):
+        seen += ", so there is nothing left to learn here."
+        return Finding("success", "warning", seen, "Take harder tasks.", numbers)
+    seen += f"; in {differ} of {len(own)} groups some were paid more than others."
+    return Finding("success", "pass", seen, numbers=numbers)
+
+
 def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding:
     """Does the chat template leave alone what was said before? `shown` are demonstrations."""
     trajectories = [*(t for _, t in collected.own), *shown]
@@ -173,8 +226,15 @@ def agreement(samples: Sequence[Sample], learner: Any) -> tuple[Finding, Agreeme
     return Finding("agreement", "pass", seen, numbers=numbers), found
 
 
-def variety(collected: Collection, k: int, temperature: float) -> Finding:
-    """Are the K attempts at a task different ones?"""
+async def variety(
+    collected: Collection, rollouts: GroupRollouts, tasks: Sequence[Task], of: int, k: int, **limits: Any
+) -> Finding:
+    """Do the K attempts at a task differ?
+
+    Where those that were collected do not, further `tasks` (drawn from `of`) are tried once each, with the same limits:
+    a task or two at which a model is sure of itself say little about the others.
+    """
+    temperature = rollouts.setting.temperature
     groups = [group for group in collected.groups if len(group.own) > 1]
     numbers = {"k": k, "temperature": temperature}
     if k < 2 or not groups:
@@ -193,24 +253,15 @@ def variety(collected: Collection, k: int, temperature: float) -> Finding:
     distinct = sum(len({_ids(t) for t in group.own}) for group in groups)
     attempts = sum(len(group.own) for group in groups)
     numbers |= {"attempts": attempts, "distinct": distinct}
-    if len(alike) == len(groups):
-        # The first of each group may say anything; how likely was it that all the others say the same?
-        odds = sum((len(group.own) - 1) * _logprob(group.own[0]) for group in groups)
-        if odds < _CHANCE:
-            return Finding(
-                "variety",
-                "fail",
-                f"All {attempts} attempts are the same at each of their tasks, which by the sampler's own log-probs "
-                f"had a chance of 10^{odds / log(10):.0f}: the engine draws the same random numbers every time.",
-                "Let the engine use the seed that each request carries.",
-                numbers,
-            )
+    # The first of each group may say anything; how likely was it that all the others say the same?
+    odds = sum((len(group.own) - 1) * _logprob(group.own[0]) for group in groups)
+    if len(alike) == len(groups) and odds < _CHANCE:
         return Finding(
             "variety",
-            "warning",
-            f"All {attempts} attempts are the same at each of their tasks: at temperature {temperature:g} the model is "
-            "sure of itself, and a group of equal attempts teaches nothing.",
-            "Raise rollout.temperature, or start from a model that is less sure.",
+            "fail",
+            f"All {attempts} attempts are the same at each of their tasks, which by the sampler's own log-probs "
+            f"had a chance of 10^{odds / log(10):.0f}: the engine draws the same random numbers every time.",
+            "Let the engine use the seed that each request carries.",
             numbers,
         )
     if temperature < _COLD:
@@ -221,8 +272,26 @@ def variety(collected: Collection, k: int, temperature: float) -> Finding:
             "1.0 is the usual choice.",
             numbers,
         )
+    if len(alike) < len(groups):
+        return Finding(
+            "variety", "pass", f"{distinct} of {attempts} attempts are different ones ({k} at a task).", numbers=numbers
+        )
+    more = await collect(rollouts, tasks, 1, **limits)
+    tried = [t for group in more.groups for t in group.own]
+    sure = sum((k - 1) * _whole_logprob(t, rollouts.setting.limits) > log(0.5) for t in tried)
+    numbers |= {"tasks": len(tried), "sure": sure}
+    seen = f"All {attempts} attempts are the same at each of their tasks, and at {sure} of {len(tried)} tasks"
+    if sure > len(tried) / 2 and (len(tried) == of or _by_luck(sure, len(tried)) < _RARE):
+        return Finding(
+            "variety",
+            "warning",
+            f"{seen} the model is so sure of itself at temperature {temperature:g} that {k} attempts most likely are. "
+            "A group of equal attempts teaches nothing.",
+            "Raise rollout.temperature, or start from a model that is less sure.",
+            numbers,
+        )
     return Finding(
-        "variety", "pass", f"{distinct} of {attempts} attempts are different ones ({k} at a task).", numbers=numbers
+        "variety", "pass", f"{seen} it is likely that {k} of them are; elsewhere they differ.", numbers=numbers
     )
 
 
@@ -304,6 +373,23 @@ def _ids(trajectory: Trajectory) -> tuple[tuple[int, ...], ...]:
 
 def _logprob(trajectory: Trajectory) -> float:
     return sum(sum(turn.action_logprobs) for turn in trajectory.turns)
+
+
+def _whole_logprob(trajectory: Trajectory, limits: RolloutConfig) -> float:
+    """The log-prob of an attempt. What was cut short is taken to go on in the same way to the run's own limit."""
+    turns = len(trajectory.turns)
+    long = any(turn.finish == "length" and len(turn.action_ids) < limits.turn_tokens for turn in trajectory.turns)
+    cut = long or (trajectory.stop is StopReason.MAX_TURNS and turns < limits.max_turns)
+    return _logprob(trajectory) * (limits.max_turns / turns if cut and turns else 1)
+
+
+def _by_luck(sure: int, tasks: int) -> float:
+    """The chance to see so many, or more, sure ones if the model were sure at half of all tasks (a sign test)."""
+    return sum(comb(tasks, n) for n in range(sure, tasks + 1)) / 2**tasks
+
+
+def _turns(n: int) -> str:
+    return f"{n} turn{'s' * (n != 1)}"
 
 
 def _why_none(collected: Collection) -> str:

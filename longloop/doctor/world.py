@@ -9,11 +9,11 @@ from typing import Any
 
 from longloop.doctor.finding import Finding
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.guard import Watched
 from longloop.envs.play import Script, expert_of, play
-from longloop.envs.trial import MALFORMED, Score, by_luck, contests, repeats
+from longloop.envs.trial import MALFORMED, Score, by_luck, contests, difference, sharing
 from longloop.rollout.episode import Setting, run_episode
-from longloop.rollout.guard import Fault, Guarded
-from longloop.types import Group, Message, Outcome, Step, Task, Trajectory, UserError
+from longloop.types import Fault, Group, Message, Task, Trajectory, UserError
 
 _DONE = ["done", "I am done: the task is complete.", "finish", "submit", "complete_task()"]
 """What an agent says that claims to be done, where no expert shows how that is said."""
@@ -26,32 +26,8 @@ from the third on the task itself is not worth doing."""
 Make = Callable[[], Any]
 
 
-class Watched:
-    """An environment behind its deadlines, for players without a model; its answers are held against the contract."""
-
-    def __init__(self, env: Any, seconds: float) -> None:
-        self._env, self._guarded, self._seconds = env, Guarded(env), seconds
-
-    async def start(self, task: Task) -> Sequence[Message]:
-        await self._guarded.ready()
-        return await self._guarded.call("start", (task,), self._seconds)
-
-    async def step(self, action: Message) -> Step:
-        return await self._guarded.call("step", (action,), self._seconds)
-
-    async def finish(self) -> Outcome:
-        return await self._guarded.call("finish", (), self._seconds)
-
-    async def leave(self) -> None:
-        """Clean up after a fault."""
-        await self._guarded.leave(self._seconds)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-
 def watched(setting: Setting) -> Make:
-    return lambda: Watched(setting.make(), setting.limits.step_seconds)
+    return lambda: Watched(setting.make, setting.limits.step_seconds)
 
 
 async def try_out(name: str, setting: Setting, task: Task) -> None:
@@ -95,29 +71,44 @@ async def determinism(make: Make, tasks: Sequence[Task]) -> Finding:
     if not getattr(make(), "deterministic", True):
         return Finding("determinism", "pass", "Not looked at: the environment says of itself that it is not.")
     for task in tasks:
-        if not await repeats(make, task):
-            return _random("determinism", f"The same actions at {task.id!r} met other answers or another score")
+        if other := await difference(make, task):
+            return _random(
+                "determinism", f"The same actions at {task.id!r} met something else the second time: {other}"
+            )
     return Finding(
         "determinism", "pass", f"The same actions met the same answers and the same score at {_count(tasks, 'task')}."
     )
 
 
+async def separation(make: Make, tasks: Sequence[Task]) -> Finding:
+    """Do attempts side by side leave each other alone?"""
+    disturbed, kept = await sharing(make, tasks)
+    advice = "Keep what belongs to an attempt on self, not on the class, in a module or in a file."
+    what = f" {kept} is set on the class, which all attempts share." if kept else ""
+    if disturbed:
+        seen = f"Attempts that were made side by side, as in training, disturbed each other: {disturbed}."
+        return Finding("separation", "fail", seen + what, advice)
+    seen = "Attempts that were made side by side went as they do alone."
+    return Finding("separation", "warning" if kept else "pass", seen + what, advice if kept else "")
+
+
 async def replay(make: Make, groups: Sequence[Group]) -> Finding:
     """Do the policy's own attempts start alike, and end alike when they are made again?"""
     tried = 0
-    if not getattr(make(), "deterministic", True):
-        return Finding("replay", "pass", "Not looked at: the environment says of itself that it is not deterministic.")
     for group in groups:
         starts = {t.turns[0].context for t in group.scored if t.turns}
-        if len(starts) > 1:
-            return _random("replay", f"The attempts at {group.task.id!r} started with {len(starts)} different messages")
         for trajectory in group.own[:2]:
             try:
-                other = await _differs(make(), trajectory)
+                env = make()
+                if not getattr(env, "deterministic", True):
+                    return Finding(
+                        "replay", "pass", "Not looked at: the environment says that it is not deterministic."
+                    )
+                other = await _differs(env, trajectory)
             except Fault as fault:
-                return Finding(
-                    "replay", "fail", f"An attempt at {group.task.id!r} was made again: {fault}.", "Mend it."
-                )
+                return Finding("replay", "fail", f"An attempt at {group.task.id!r} was made again: {fault}.")
+            if len(starts) > 1:
+                other = f"start() returned one of {len(starts)} different openings"
             if other:
                 return _random("replay", f"An attempt at {group.task.id!r} was made again and {other}")
             tried += 1
@@ -197,7 +188,8 @@ def reward(found: dict[str, Score], environment: Any) -> Finding:
         return Finding(
             "reward",
             "warning",
-            f"{seen} The expert fails at {len(expert.failures)} of them, for instance {expert.failures[0]!r}.",
+            f"{seen} The expert fails at {len(expert.failures)} of them, for instance at {expert.failures[0]!r}: "
+            f"{expert.why}.",
             "Look at it with `longloop play`: either the expert or the judge is wrong.",
             numbers,
         )
@@ -243,7 +235,7 @@ async def _last_words(make: Make, task: Task) -> str:
     expert = expert_of(env, task)
     if expert is None:
         return ""
-    said = [m.content for m in (await play(env, task, expert)).messages if m.role == "assistant"]
+    said = (await play(env, task, expert)).said
     return said[-1] if len(said) > 1 else ""
 
 

@@ -4,23 +4,25 @@ A slot keeps the keys, values and token ids of one sequence. Its ids say exactly
 reuse is a comparison of ids and can never be wrong: a session finds its own past, a group's second attempt finds the
 opening that the first has read.
 
-Shapes: L layers, S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single tokens, H query
-heads, K key/value heads, G query heads per key head, D head size.
+Shapes: L layers (or keys), S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single
+tokens, H query heads, K key/value heads, G query heads per key head, D head size, N tiles of Q queries.
 """
 
 import time
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-
-from longloop.engines.attention import causal
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 UNKNOWN = -1
 """In place of a token that has been drawn on the device but not yet been looked at."""
+
+_TILE, _KEYS = 32, 256
+"""Queries in a tile, and the step by which the number of keys grows that a query is given."""
 
 _PATIENCE = 60
 """Seconds that memory is waited for."""
@@ -60,7 +62,7 @@ class Slots:
         """Make room for sequences of this many tokens."""
         if tokens <= self.capacity:
             return
-        grown = max(tokens, min(self.most, max(tokens + 256, self.capacity * 3 // 2)))
+        grown = max(tokens, min(self.most, _upto(max(tokens + 256, self.capacity * 3 // 2))))
         more = ((0, 0), (0, grown - self.capacity))
         self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
         before, self.capacity = self.capacity, grown
@@ -134,11 +136,31 @@ class Row:
     start_R: np.ndarray
     count_R: np.ndarray
     singles: int
+    goes_on: bool = False
+    """Whether the last span has its end in another part of the row."""
 
     @property
     def last_R(self) -> np.ndarray:
         """Where in the row each span ends."""
         return np.cumsum(self.count_R) - 1
+
+    @property
+    def whole_R(self) -> np.ndarray:
+        """Which spans have their end here: all but the last, where that goes on."""
+        return np.arange(len(self.slot_R)) < len(self.slot_R) - self.goes_on
+
+    def cut(self, size: int) -> "list[Row]":
+        """The row in parts of at most `size` tokens, in their order."""
+        parts, end_R = [], np.cumsum(self.count_R)
+        for begin in range(0, int(end_R[-1]), size):
+            from_R = np.maximum(end_R - self.count_R, begin)
+            upto_R = np.minimum(end_R, begin + size)
+            here = np.flatnonzero(from_R < upto_R)
+            start_R = self.start_R + from_R - (end_R - self.count_R)
+            goes_on = bool(upto_R[here[-1]] < end_R[here[-1]])
+            singles = int((here < self.singles).sum())
+            parts.append(Row(self.slot_R[here], start_R[here], (upto_R - from_R)[here], singles, goes_on))
+        return parts
 
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:
         """The slot of every token of the row, and its position there."""
@@ -147,51 +169,126 @@ class Row:
 
 
 class Reading:
-    """The plan of one pass in plain torch: the single tokens by one call of attention, every longer span by its own."""
+    """The plan of one pass in plain torch.
+
+    On a CPU, what a token gets must not depend, to the last bit, on what else is in the pass, nor on where a prompt was
+    cut. A product of matrices adds up in an order that depends on its shape, so every call of attention has a shape
+    that follows from positions alone. Queries come one by one (single tokens) or in tiles that begin at multiples of
+    _TILE, and are given keys up to the next multiple of _KEYS, masked beyond their own position.
+
+    The row may be longer than its spans: the rest is padding, whose output is zero.
+    """
 
     def __init__(self, slots: Slots, row: Row, device: torch.device) -> None:
-        self._slots = slots
-        self._count = B = row.singles
-        self._spans = list(
-            zip(row.slot_R[B:].tolist(), row.start_R[B:].tolist(), row.count_R[B:].tolist(), strict=True)
-        )
-        if not B:
-            return
-        at, start = row.slot_R[:B], row.start_R[:B]
-        self._slot_B, self._start_B = torch.from_numpy(at).to(device), torch.from_numpy(start).to(device)
-        self._keys = int(start.max()) + 1
-        # Slots that lie together are read in place; scattered ones are gathered first.
-        together = at[-1] - at[0] == B - 1
-        self._rows: slice | Tensor = slice(int(at[0]), int(at[-1]) + 1) if together else self._slot_B
-        self._masks: dict[int, Tensor] = {}
-
-    def _mask(self, window: int) -> Tensor:
-        if window not in self._masks:
-            key_at = torch.arange(self._keys, device=self._start_B.device)
-            seen = key_at <= self._start_B[:, None]
-            if window:
-                seen &= key_at > self._start_B[:, None] - window
-            self._masks[window] = seen[:, None, None, :]
-        return self._masks[window]
+        self._slots, self._device = slots, device
+        self._singles = [
+            _Singles(at, row.slot_R[at], row.start_R[at], keys, device)
+            for keys in np.unique(_upto(row.start_R[: row.singles]))
+            for at in [np.flatnonzero(_upto(row.start_R[: row.singles]) == keys)]
+        ]
+        first_R = np.cumsum(row.count_R) - row.count_R
+        spans = zip(*(x[row.singles :].tolist() for x in (first_R, row.slot_R, row.start_R, row.count_R)), strict=True)
+        self._spans = list(spans)
+        self._masks: dict[tuple[int, int, int], Tensor] = {}
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
         k_SKCD, v_SKCD = self._slots.memory(k_KTD)[layer]
-        outputs = []
-        if self._count:
-            B = self._count
-            k_SKCD[self._slot_B, :, self._start_B] = k_KTD[:, :B].transpose(0, 1)
-            v_SKCD[self._slot_B, :, self._start_B] = v_KTD[:, :B].transpose(0, 1)
-            keys, values = (x[self._rows, :, : self._keys] for x in (k_SKCD, v_SKCD))
-            # The G query heads that share a key head are G queries of it: no head is copied.
-            q_BKGD = q_HTD[:, :B].transpose(0, 1).unflatten(1, (k_KTD.shape[0], -1))
-            out = scaled_dot_product_attention(q_BKGD, keys, values, attn_mask=self._mask(window), scale=scale)
-            outputs.append(out.flatten(1, 2))
-        at = self._count
-        for slot, start, count in self._spans:
-            row, end = slice(at, at + count), start + count
-            k_SKCD[slot, :, start:end] = k_KTD[:, row]
-            v_SKCD[slot, :, start:end] = v_KTD[:, row]
-            keys, values = (x[None, slot, :, :end] for x in (k_SKCD, v_SKCD))
-            outputs.append(causal(q_HTD[None, :, row], keys, values, scale, window)[0].transpose(0, 1))
-            at += count
-        return torch.cat(outputs)
+        # The G query heads that share a key head are G queries of it: no head is copied.
+        q_KGTD = q_HTD.unflatten(0, (k_KTD.shape[0], -1))
+        out_KGTD = torch.zeros_like(q_KGTD)
+        for some in self._singles:
+            some.attend(q_KGTD, k_KTD, v_KTD, k_SKCD, v_SKCD, out_KGTD, scale, window)
+        for at, slot, start, count in self._spans:
+            k_SKCD[slot, :, start : start + count] = k_KTD[:, at : at + count]
+            v_SKCD[slot, :, start : start + count] = v_KTD[:, at : at + count]
+            self._span(q_KGTD, k_SKCD[slot], v_SKCD[slot], out_KGTD, at, start, count, scale, window)
+        return out_KGTD.flatten(0, 1).transpose(0, 1)
+
+    def _span(
+        self,
+        q_KGTD: Tensor,
+        k_KCD: Tensor,
+        v_KCD: Tensor,
+        out_KGTD: Tensor,
+        at: int,
+        start: int,
+        count: int,
+        scale: float,
+        window: int,
+    ) -> None:
+        """Tile after tile, those together that see the same keys. `at` is where the span lies in the row."""
+        K, G, _, D = q_KGTD.shape
+        end = start + count
+        while start < end:
+            tile = start // _TILE * _TILE
+            keys = int(_upto(start))
+            upto = min(end, keys)
+            tiles = -(-(upto - tile) // _TILE)
+            row, inside = slice(at, at + upto - start), slice(start - tile, upto - tile)
+            q_KGQD = q_KGTD.new_zeros(K, G, tiles * _TILE, D)
+            q_KGQD[:, :, inside] = q_KGTD[:, :, row]
+            q_NKQD = q_KGQD.unflatten(2, (tiles, _TILE)).permute(2, 0, 1, 3, 4).flatten(2, 3)
+            k_NKLD, v_NKLD = (_first(x, keys).expand(tiles, -1, -1, -1) for x in (k_KCD, v_KCD))
+            mask = self._mask(tile, tiles, keys, G, window)
+            out = scaled_dot_product_attention(q_NKQD, k_NKLD, v_NKLD, attn_mask=mask, scale=scale)
+            out_KGQD = out.unflatten(2, (G, _TILE)).permute(1, 2, 0, 3, 4).flatten(2, 3)
+            out_KGTD[:, :, row] = out_KGQD[:, :, inside]
+            at, start = at + upto - start, upto
+
+    def _mask(self, tile: int, tiles: int, keys: int, G: int, window: int) -> Tensor:
+        """What the queries of some tiles see, [N, 1, G * _TILE, L]."""
+        if (tile, tiles, window) not in self._masks:
+            query_at = torch.arange(tile, tile + tiles * _TILE, device=self._device)
+            seen = _sees(query_at, keys, window).unflatten(0, (tiles, 1, _TILE))
+            self._masks[tile, tiles, window] = seen.repeat(1, 1, G, 1)
+        return self._masks[tile, tiles, window]
+
+
+class _Singles:
+    """Single tokens of a row that see the same number of keys. `at` is where they lie in the row."""
+
+    def __init__(self, at: np.ndarray, slot: np.ndarray, start: np.ndarray, keys: int, device: torch.device) -> None:
+        self._at_B, self._slot_B, self._start_B = (torch.from_numpy(x).to(device) for x in (at, slot, start))
+        self._keys = int(keys)
+        # Slots that lie together are read in place; scattered ones are gathered first.
+        together = slot[-1] - slot[0] == len(slot) - 1
+        self._rows: slice | Tensor = slice(int(slot[0]), int(slot[-1]) + 1) if together else self._slot_B
+        self._masks: dict[int, Tensor] = {}
+
+    def attend(
+        self,
+        q_KGTD: Tensor,
+        k_KTD: Tensor,
+        v_KTD: Tensor,
+        k_SKCD: Tensor,
+        v_SKCD: Tensor,
+        out_KGTD: Tensor,
+        scale: float,
+        window: int,
+    ) -> None:
+        if window not in self._masks:
+            self._masks[window] = _sees(self._start_B, self._keys, window)[:, None, None, :]
+        k_SKCD[self._slot_B, :, self._start_B] = k_KTD[:, self._at_B].transpose(0, 1)
+        v_SKCD[self._slot_B, :, self._start_B] = v_KTD[:, self._at_B].transpose(0, 1)
+        keys, values = (_first(x[:, :, : self._keys][self._rows], self._keys) for x in (k_SKCD, v_SKCD))
+        q_BKGD = q_KGTD[:, :, self._at_B].permute(2, 0, 1, 3)
+        out = scaled_dot_product_attention(q_BKGD, keys, values, attn_mask=self._masks[window], scale=scale)
+        out_KGTD[:, :, self._at_B] = out.permute(1, 2, 0, 3)
+
+
+def _upto(position: Any) -> Any:
+    """The number of keys that a query at a position is given."""
+    return (position // _KEYS + 1) * _KEYS
+
+
+def _first(x_CD: Tensor, keys: int) -> Tensor:
+    """The first keys or values; zeros beyond the capacity."""
+    more = keys - x_CD.shape[-2]
+    return x_CD[..., :keys, :] if more <= 0 else pad(x_CD, (0, 0, 0, more))
+
+
+def _sees(query_at: Tensor, keys: int, window: int) -> Tensor:
+    """Which of the keys 0, 1, ... each query attends to, [Q, L]."""
+    key_at = torch.arange(keys, device=query_at.device)
+    seen = key_at <= query_at[:, None]
+    return seen & (key_at > query_at[:, None] - window) if window else seen

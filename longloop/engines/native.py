@@ -57,8 +57,10 @@ class _Begun:
 class NativeEngine:
     """Continuous batching over a slotted KV cache.
 
-    slots: how many sessions keep their keys and values; more sessions work too, and re-read their past.
-    context: the most tokens a session is expected to have; no memory is taken for more.
+    slots: how many sessions keep their keys and values; more sessions work too, and re-read their past. In a run,
+        rollout.concurrency unless it is set.
+    context: the most tokens a session is expected to have; no memory is taken for more. In a run, rollout.context
+        unless it is set.
     step_tokens: at most this many tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: record the pass and replay it (graphs.py); when not said, on a CUDA device where Triton is installed.
     compile: let torch.compile fuse recorded passes, which takes half a minute when a run starts; others are left alone.

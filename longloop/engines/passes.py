@@ -23,6 +23,11 @@ _TOGETHER = 256
 """Neighbours in the vocabulary whose probabilities are added up first."""
 
 
+_ROWS = 32
+"""Rows from which on, with one thread, a product is computed like larger ones. Measured: MKL takes other ways for fewer
+than 16; on ARM torch decides by the number of multiplications, which in the smallest models asks for 32."""
+
+
 class Model(Protocol):
     """The part of a policy that sampling needs."""
 
@@ -68,7 +73,14 @@ class Drawn:
 
 
 class Eager:
-    """The pass in plain torch, on any device."""
+    """The pass in plain torch, on any device.
+
+    On a CPU it is row-invariant: a token's numbers depend, to the last bit, on its own conversation alone. Products of
+    matrices add up in an order that depends on their shape: with one thread, all with at least _ROWS rows in the same;
+    with several, only those with equally many rows. So rows are padded, and with several threads cut into equal parts.
+    Plans see to attention (cache.Reading). A mixture of experts is not row-invariant: how many tokens an expert gets
+    depends on the others.
+    """
 
     ahead = 0
 
@@ -76,16 +88,39 @@ class Eager:
         self._model, self._slots = model, slots
 
     def __call__(self, row: Row, temperature_R: np.ndarray, uniform_R: np.ndarray) -> Drawn:
-        device = self._model.device
-        slot_T, position_T = row.tokens()
-        ids_T = torch.from_numpy(self._slots.ids[slot_T, position_T]).to(device)
-        plan = Reading(self._slots, row, device)
-        hidden_TD = self._model.hidden(ids_T, torch.from_numpy(position_T).to(device), plan)
-        logits_RV = self._model.logits(hidden_TD[torch.from_numpy(row.last_R).to(device)])
+        device, size = self._model.device, self._size()
+        parts = [row] if size is None else row.cut(size)
+        hidden_RD = torch.cat([self._ends(part, device, size) for part in parts])
         given = (torch.from_numpy(x).to(device) for x in (temperature_R, uniform_R))
-        return Drawn(*draw(logits_RV, *given))
+        drawn = [
+            draw(self._model.logits(_padded(hidden, size)), *(_padded(x, size) for x in numbers))
+            for hidden, *numbers in zip(*(x.split(size or len(x)) for x in (hidden_RD, *given)), strict=True)
+        ]
+        token_R, logp_R = (torch.cat(x)[: len(hidden_RD)] for x in zip(*drawn, strict=True))
+        return Drawn(token_R, logp_R)
 
     def release(self) -> None: ...
+
+    def _size(self) -> int | None:
+        """The number of rows that every product has; None for any, so that there are at least _ROWS."""
+        if self._model.device.type != "cpu" or torch.get_num_threads() == 1:
+            return None
+        return min(-(-self._slots.count // _ROWS), 2) * _ROWS
+
+    def _ends(self, row: Row, device: torch.device, size: int | None) -> Tensor:
+        """The last hidden state of each span that this part of the row has the end of."""
+        slot_T, position_T = row.tokens()
+        ids_T = torch.from_numpy(self._slots.ids[slot_T, position_T]).to(device)
+        at_T = torch.from_numpy(position_T).to(device)
+        plan = Reading(self._slots, row, device)
+        hidden_TD = self._model.hidden(_padded(ids_T, size), _padded(at_T, size), plan)
+        return hidden_TD[torch.from_numpy(row.last_R[row.whole_R]).to(device)]
+
+
+def _padded(x_T: Tensor, size: int | None) -> Tensor:
+    """With zeros behind it, up to `size` rows or a multiple of _ROWS."""
+    more = (size - len(x_T)) if size else -len(x_T) % _ROWS
+    return torch.cat([x_T, x_T.new_zeros(more, *x_T.shape[1:])]) if more else x_T
 
 
 def draw(logits_RV: Tensor, temperature_R: Tensor, uniform_R: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ class ScriptedEngine:
     ) -> Sampled:
         text = self._script(session, self._turns[session])
         self._turns[session] += 1
-        said = (*self._chat.encode(text), self._chat.end_id)
+        said = self._chat.action_ids(text)
         cut = said[:max_tokens]
         return Sampled(cut, (0.0,) * len(cut), "stop" if len(cut) == len(said) else "length")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from longloop.envs.check import NoTasks
-from longloop.envs.pddl import Game, handcoded
+from longloop.envs.pddl import Game, cache, handcoded
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import act, action_of
 from longloop.interfaces import Player
@@ -73,12 +73,15 @@ class Alfworld:
     )
     system: ClassVar[tuple[str, ...]] = ("make", "g++")
     variables: ClassVar[tuple[str, ...]] = ("ALFWORLD_DATA",)
+    writes: ClassVar[tuple[str, ...]] = (str(cache()), "~/.cache/alfworld")
+    """Translated games, and a folder that the library makes when it is imported."""
     analysis: ClassVar = {
         "patterns": {
             "failure": {"heard": r"^Nothing happens\.", "title": "actions that failed"},
             "places": {"said": r"(?i)^Action:\s*go to", "title": "walks / attempt"},
         }
     }
+    reward_range: ClassVar = (0.0, 1.0)
     splits: ClassVar[tuple[str, ...]] = ("train", "valid_train", "valid_seen", "valid_unseen")
 
     def __init__(self, data: str = "", expert: str = "walkthrough", commands: bool = False) -> None:

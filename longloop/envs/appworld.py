@@ -52,6 +52,7 @@ class AppWorld:
     prepare: ClassVar = (("appworld", "install"),)
     """Commands of the virtualenv, run after pip: this one unpacks the apps."""
     variables: ClassVar = ("APPWORLD_ROOT",)
+    reward_range: ClassVar = (0.0, 1.0)
     splits: ClassVar = ("train", "dev", "test_normal", "test_challenge")
     expert_splits: ClassVar = ("train", "dev")
 

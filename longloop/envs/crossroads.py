@@ -5,6 +5,7 @@ what an algorithm estimates from samples. Paths differ in length, so that a meth
 """
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from longloop.types import Message, Outcome, Step, Task
 
@@ -19,6 +20,8 @@ FIRST = "oak"
 
 
 class Crossroads:
+    reward_range: ClassVar = (0.0, 1.0)
+
     def __init__(self) -> None:
         self._place: str | float = FIRST
 

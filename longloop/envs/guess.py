@@ -7,11 +7,14 @@ it in tries/highest of the cases; halving the range finds every one of 1..7 in t
 import copy
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 from longloop.types import Message, Outcome, Step, Task
 
 
 class Guess:
+    reward_range: ClassVar = (0.0, 1.0)
+
     def __init__(self, highest: int = 7, tries: int = 3) -> None:
         self._highest = highest
         self._tries = tries

@@ -58,6 +58,7 @@ class Mind2Web:
     """`data` is the folder with the JSON files, `choices` the number of elements to choose from beside `None of the
     above`: the annotated one and others of the page, drawn once and for all."""
 
+    reward_range: ClassVar = (0.0, 1.0)
     splits: ClassVar = ("train", "test_task", "test_website", "test_domain")
     analysis: ClassVar = {
         "patterns": {"failure": {"heard": r"^Answer with a letter", "title": "answers that were none"}},

@@ -92,6 +92,7 @@ class MultihopQA:
     """`dataset` is hotpotqa, 2wiki or musique; `data` is the folder with its files, plain or packed with xz; `reward`
     is f1 or em (exact match)."""
 
+    reward_range: ClassVar = (0.0, 1.0)
     splits: ClassVar = ("train", "dev")
     analysis: ClassVar = {
         "patterns": {

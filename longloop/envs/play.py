@@ -14,6 +14,9 @@ from longloop.envs.react import act
 from longloop.interfaces import Player
 from longloop.types import Message, Outcome, Task
 
+_SHOWN = 80
+"""Characters that are shown of what was said."""
+
 
 @dataclass(frozen=True)
 class Played:
@@ -24,6 +27,25 @@ class Played:
     outcome: Outcome
     seconds: float = field(default=0.0, compare=False)
     """Spent in the environment's steps."""
+
+    @property
+    def said(self) -> list[str]:
+        """What the player said, turn by turn."""
+        return [message.content for message in self.messages if message.role == "assistant"]
+
+    @property
+    def ending(self) -> str:
+        """How it ended, for someone who wonders why it failed."""
+        paid = f"it was paid {self.outcome.reward:g} after {self.turns} turn{'s' * (self.turns != 1)}"
+        tests = self.outcome.info.get("tests")
+        failed = [str(test.get("name")) for test in tests or () if isinstance(test, dict) and not test.get("passed")]
+        if failed:
+            return f"{paid}, failing {cut(', '.join(failed))}"
+        if not self.said:
+            return f"{paid}, saying nothing"
+        last = self.messages[-1]
+        heard = f", and the answer was {cut(last.content)!r}" if last.role != "assistant" else ""
+        return f"{paid}; its last words were {cut(self.said[-1])!r}{heard}"
 
 
 def expert_of(env: Any, task: Task) -> Player | None:
@@ -38,6 +60,7 @@ async def play(env: Any, task: Task, player: Player, max_turns: int = 40, patien
 
     One that fails is finished too, to give back its worker. Where it lives in one, it has `patience` seconds.
     """
+    leave = getattr(env, "leave", env.finish)  # what was given up may still run: who is guarded does not wait for it
     turns, seconds = 0, 0.0
     try:
         async with asyncio.timeout(patience):
@@ -55,10 +78,10 @@ async def play(env: Any, task: Task, player: Player, max_turns: int = 40, patien
                     break
     except BaseException:
         with contextlib.suppress(Exception):
-            await answered(env.finish())
+            await answered(leave())
         raise
     async with asyncio.timeout(patience):
-        return Played(messages, turns, expect("finish", await answered(env.finish())), seconds)
+        return Played(messages, turns, expect("finish", await answered(env.finish()), env), seconds)
 
 
 class Silent:
@@ -86,6 +109,11 @@ class Random:
 
     def act(self, messages: Sequence[Message]) -> str:
         return act("", self._rng.choice(self._choices()))
+
+
+def cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 async def answered(value: Any) -> Any:

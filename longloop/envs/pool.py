@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import longloop
-from longloop.envs.check import NoTasks
+from longloop.envs import confine, scratch
+from longloop.envs.check import ContractError, NoTasks
 from longloop.envs.worker import LONGEST, packed
 from longloop.types import Task, UserError
 
@@ -37,17 +38,17 @@ spec = importlib.util.spec_from_file_location("longloop", sys.argv[1], submodule
 sys.modules["longloop"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["longloop"])
 from longloop.envs.worker import serve
-serve(int(sys.argv[3]))
+serve(int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
 """
 """What a worker's Python is told: this longloop, and nothing else that is installed beside it, can be imported."""
 _VARIABLES = (
-    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CACHE_HOME"),
-    *("JAVA_HOME", "LD_LIBRARY_PATH"),
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "XDG_CACHE_HOME"),
+    *("JAVA_HOME", "LD_LIBRARY_PATH", "LONGLOOP_DATA"),
 )
-"""Environment variables that a worker gets, beside LONGLOOP_* and those that the environment's class names."""
+"""Environment variables that a worker gets, beside those that the environment's class names."""
 _STARTING = 180.0
 """Seconds for a new worker to import the environment and make one; a used one has a tenth of it."""
-_SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks)}
+_SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks, ContractError)}
 """Errors that keep their kind on the way here; any other has only its name."""
 _LOOKS = 0.25
 """Seconds between two looks at what workers use; more where looking takes a tenth of that, as with many workers."""
@@ -62,7 +63,11 @@ class WorkerLost(Exception):
 class Worker:
     """One process with an environment's class in it. It lives for many attempts, one after the other."""
 
-    def __init__(self, python: str, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, python: str, variables: Mapping[str, str], folder: Path, writes: Sequence[str] = (), disk: int = 2000
+    ) -> None:
+        """It may write to its own temporary `folder`, `disk` MB of it, and below the folders `writes`."""
+        self.folder = folder
         self.open = 0
         """Environments that live in it: that of an attempt, and its copies."""
         self.episodes = 0
@@ -71,8 +76,8 @@ class Worker:
         self.cpu_before = 0.0
         """Its CPU seconds when it was lent."""
         self.big = False
-        """Used too much memory at the last look. Only the second look counts: for a moment, a process that is being
-        started has all the memory of the one that starts it."""
+        """Used too much memory or disk at the last look. Only the second look counts: for a moment, a process that is
+        being started has all the memory and open files of the one that starts it."""
         self.lost = ""
         """Why it is gone, if it is."""
         self._condemned = ""
@@ -80,14 +85,16 @@ class Worker:
         self._log = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  (it lives as long as the worker)
         self._pipe, theirs = socket.socketpair()
         self._pipe.setblocking(False)
+        java = f"-Djava.io.tmpdir={folder} {variables.get('JAVA_TOOL_OPTIONS', '')}"  # Java does not look at TMPDIR
         with theirs:
             descriptor = theirs.fileno()
+            limits = str(disk << 20), str(folder), *writes
             self._process = subprocess.Popen(
-                [python, "-c", _BEGIN, str(_PACKAGE), str(_PACKAGE.parent), str(descriptor)],
+                [python, "-c", _BEGIN, str(_PACKAGE), str(_PACKAGE.parent), str(descriptor), *limits],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=dict(variables),
+                env={**variables, "TMPDIR": str(folder), "JAVA_TOOL_OPTIONS": java},
                 pass_fds=(descriptor,),
                 start_new_session=True,
             )
@@ -192,6 +199,7 @@ class Use:
     bytes: int = 0
     cpu: float = 0.0
     """Seconds, since they began."""
+    processes: tuple[int, ...] = ()
 
 
 def use_by_group() -> dict[int, Use]:
@@ -205,15 +213,17 @@ def use_by_group() -> dict[int, Use]:
             continue  # it ended meanwhile
         group, resident = int(fields[2]), int(fields[21]) * page
         before = found.get(group, Use())
-        found[group] = Use(before.bytes + resident, before.cpu + sum(map(int, fields[11:15])) / tick)
+        cpu = before.cpu + sum(map(int, fields[11:15])) / tick
+        found[group] = Use(before.bytes + resident, cpu, (*before.processes, int(name)))
     return found
 
 
 class Pool:
     """Workers for one environment: at most `size` lent at a time.
 
-    A worker that uses more than `memory` MB, or more than `cpu` seconds in one attempt, is killed in the middle of it;
-    after `episodes` attempts, or with half of the memory taken at the end of one, it is replaced.
+    A worker that uses more than `memory` MB, more than `disk` MB for files, or more than `cpu` seconds in one attempt
+    is killed in the middle of it; after `episodes` attempts, or with half of the memory taken at the end of one, it is
+    replaced. It is confined (confine.py) and has a temporary folder of its own, which is removed when it ends.
     """
 
     def __init__(
@@ -225,10 +235,11 @@ class Pool:
         path: Sequence[str],
         size: int,
         memory: int,
+        disk: int,
         cpu: float,
         episodes: int,
     ) -> None:
-        self._memory, self._cpu, self._episodes, self._size = memory, cpu, episodes, size
+        self._memory, self._disk, self._cpu, self._episodes, self._size = memory, disk, cpu, episodes, size
         self._load = {
             "environment": f"{environment.__module__}:{environment.__qualname__}",
             "options": dict(options),
@@ -236,7 +247,7 @@ class Pool:
             "data_limit": 2 * memory << 20,
         }
         wanted = {*_VARIABLES, *getattr(environment, "variables", ())}
-        kept = {key: value for key, value in os.environ.items() if key in wanted or key.startswith("LONGLOOP_")}
+        kept = {key: value for key, value in os.environ.items() if key in wanted}
         self._python, self._variables = python, kept | {"PYTHONHASHSEED": "0"}  # so that sets are in one order in all
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
@@ -246,7 +257,10 @@ class Pool:
         """Of each event loop: a pool outlives them."""
         self._watching: threading.Thread | None = None
         self._tasks: dict[str, list[Task]] = {}
-        self.close = weakref.finalize(self, _kill_each, self._workers)
+        self._writes = [_made(folder, environment) for folder in getattr(environment, "writes", ())]
+        self._folder, lock = scratch.make()
+        self._spawnings = 0
+        self.close = weakref.finalize(self, _kill_each, self._workers, self._folder, lock)
         """Ends all workers; called at the latest when the pool is forgotten, or the program ends."""
 
     @property
@@ -348,7 +362,11 @@ class Pool:
         return tasks
 
     def _spawned(self) -> Worker:
-        worker = Worker(self._python, self._variables)
+        confine.shield()
+        self._spawnings += 1
+        folder = self._folder / str(self._spawnings)
+        folder.mkdir()
+        worker = Worker(self._python, self._variables, folder, self._writes, self._disk)
         self._workers.add(worker)
         if self._watching is None:
             self._watching = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
@@ -366,14 +384,28 @@ class Pool:
                     worker.kill("")
             if worker.gone():
                 self._workers.discard(worker)
+                scratch.remove(worker.folder)
+                continue
             worker.forget_log(above=_LOG)
             worker.use = use.get(worker.pid, Use())
             used, cpu = worker.use.bytes >> 20, worker.use.cpu - worker.cpu_before
+            stored = self._stored(worker)
             if used > self._memory and worker.big:
                 worker.condemn(f"the worker used {used} MB and env.worker_memory is {self._memory}")
+            elif stored and worker.big:
+                worker.condemn(stored)
             elif cpu > self._cpu:
                 worker.condemn(f"the attempt used {cpu:.0f} s of CPU and env.worker_cpu is {self._cpu:g}")
-            worker.big = used > self._memory
+            worker.big = used > self._memory or bool(stored)
+
+    def _stored(self, worker: Worker) -> str:
+        """What is wrong with the files of a worker; mostly nothing is."""
+        try:
+            if scratch.used(worker.folder, worker.use.processes, self._disk << 20) > self._disk << 20:
+                return f"the worker's temporary files take more than {self._disk} MB, which is env.worker_disk"
+        except OSError as error:
+            return f"the worker's temporary folder cannot be looked into: {error}"
+        return ""
 
 
 def _watch(pool: "weakref.ref[Pool]") -> None:
@@ -385,9 +417,23 @@ def _watch(pool: "weakref.ref[Pool]") -> None:
         time.sleep(max(_LOOKS, 10 * (time.perf_counter() - began)))
 
 
-def _kill_each(workers: set[Worker]) -> None:
+def _kill_each(workers: set[Worker], folder: Path, lock: int) -> None:
     last = list(workers)
     for worker in last:
         worker.kill("the pool was closed")
     for worker in last:
         worker.gone(5)
+    scratch.remove(folder)
+    os.close(lock)
+
+
+def _made(folder: str, environment: type) -> str:
+    """A folder that an environment's class names in `writes`: it has to be there to be allowed."""
+    path = Path(folder).expanduser().absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{environment.__name__}.writes names {folder}, which is no folder and cannot be made: {error.strerror}."
+        ) from error
+    return str(path)

@@ -79,7 +79,7 @@ class RemotePlayer:
 
 
 _OPTIONAL = {"fork": Remote._fork, "expert": Remote._expert, "baselines": Remote._baselines}
-_DECLARED = ("deterministic", "lucky", "expert_splits")
+_DECLARED = ("deterministic", "lucky", "expert_splits", "reward_range")
 
 
 @functools.cache

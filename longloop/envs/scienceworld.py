@@ -54,6 +54,7 @@ class ScienceWorld:
 
     isolation: ClassVar = "venv"
     requires: ClassVar = ("scienceworld==1.2.3",)
+    reward_range: ClassVar = (0.0, 1.0)
     system: ClassVar = ("java",)
     analysis: ClassVar = {
         "patterns": {

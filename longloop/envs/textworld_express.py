@@ -43,6 +43,7 @@ class TextWorldExpress:
 
     isolation: ClassVar = "venv"
     requires: ClassVar = ("textworld-express==1.1.0",)
+    reward_range: ClassVar = (0.0, 1.0)
     system: ClassVar = ("java",)
     analysis: ClassVar = {
         "patterns": {

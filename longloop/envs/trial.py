@@ -1,21 +1,25 @@
 """Trying an environment out: what its expert and its baselines score, at what cost, and whether it keeps its word."""
 
 import itertools
-import json
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from longloop.envs.play import Played, Script, Silent, answered, expert_of, play
+from longloop.envs.check import remarks
+from longloop.envs.play import Played, Script, Silent, answered, cut, expert_of, play
+from longloop.envs.remote import Remote
 from longloop.interfaces import Player
-from longloop.types import Task, UserError
+from longloop.types import Fault, Message, StopReason, Task, UserError
 
 _EXPERT_TURNS = 1000
+_WORDS, _WORD = 8, 200
+"""Words that are tried where there is no expert, and the characters of each."""
 _PATIENCE = 600.0
 """Seconds that an attempt may take."""
 MALFORMED = (
@@ -33,8 +37,10 @@ class Score:
     successes: list[str] = field(default_factory=list)
     """The tasks it succeeded in."""
     failures: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    """Attempts that the environment broke off, in its words."""
+    why: str = ""
+    """How the first of the failures ended."""
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    """Attempts that the environment broke off: what happened, and at which tasks."""
     steps: int = 0
     stepping: float = 0.0
     """Seconds in the environment's steps."""
@@ -42,10 +48,15 @@ class Score:
     """Of whole attempts, their starts included."""
     memory: int = 0
     """The most bytes that were seen in use after an attempt."""
+    remarks: dict[str, str] = field(default_factory=dict)
+    """What is odd about the messages, and at which task it was seen first."""
 
     def add(self, task: Task, played: Played, seconds: float) -> None:
         self.rewards.append(played.outcome.reward)
         (self.successes if played.outcome.success else self.failures).append(task.id)
+        if not played.outcome.success and not self.why:
+            self.why = played.ending
+        self.remarks |= dict.fromkeys(remarks(played.messages), task.id) | self.remarks
         self.steps += played.turns
         self.stepping += played.seconds
         self.seconds += seconds
@@ -79,26 +90,36 @@ async def scores(
         if place and time.perf_counter() > ends:
             break
         began = time.perf_counter()
-        async for env, name, player in contests(make, task, lambda name: expert or name != "expert"):
-            score = found.setdefault(name, Score())
-            try:
-                turns = {"max_turns": _EXPERT_TURNS} if name == "expert" else {}
-                played = await play(env, task, player, **turns, patience=patience)
-            except UserError:
-                raise
-            except TimeoutError as error:
-                score.errors.append(f"{task.id}: {name} came to no end in {patience:g} s {error}".rstrip())
-            except Exception as error:
-                score.errors.append(f"{task.id}: {name} met {type(error).__name__}: {error}")
-            else:
-                score.add(task, played, time.perf_counter() - began)
-            began = time.perf_counter()
+        name = "nothing"
+        try:
+            async with aclosing(contests(make, task, lambda name: expert or name != "expert")) as everyone:
+                async for env, name, player in everyone:
+                    score = found.setdefault(name, Score())
+                    turns = {"max_turns": _EXPERT_TURNS} if name == "expert" else {}
+                    try:
+                        played = await play(env, task, player, **turns, patience=patience)
+                    except Exception as error:
+                        _note(score, task, error, patience)
+                    else:
+                        score.add(task, played, time.perf_counter() - began)
+                    began = time.perf_counter()
+        except Exception as error:  # before anyone could play
+            _note(found.setdefault(name, Score()), task, error, patience)
     return found
+
+
+def _note(score: Score, task: Task, error: Exception, patience: float) -> None:
+    """Write down an attempt that came to nothing."""
+    if isinstance(error, UserError):
+        raise error
+    late = isinstance(error, TimeoutError)
+    text = f"it came to no end in {patience:g} s {error}".rstrip() if late else words(error)
+    score.errors.setdefault(text, []).append(task.id)
 
 
 async def contests(
     make: Callable[[], Any], task: Task, chosen: Callable[[str], bool]
-) -> AsyncIterator[tuple[Any, str, Player]]:
+) -> AsyncGenerator[tuple[Any, str, Player]]:
     """Who can play a task, each with an environment of their own: there they look for valid actions, and where it lives
     in a worker, so do they."""
     for number in itertools.count():
@@ -129,33 +150,135 @@ def spread(tasks: Sequence[Task]) -> list[Task]:
     return [tasks[place] for place in order]
 
 
-async def repeats(make: Callable[[], Any], task: Task) -> bool:
-    """Whether the expert's actions, said again, meet the same answers and the same score."""
+async def alone(make: Callable[[], Any], task: Task) -> Played:
+    """An attempt that can be made again: the expert's, or where there is none some words that may mean something."""
     env = make()
-    first = await play(env, task, expert_of(env, task) or Script(["something"]))
-    said = [message.content for message in first.messages if message.role == "assistant"]
-    again = await play(make(), task, Script(said))
-    return first == again
+    return await play(env, task, expert_of(env, task) or Script([*itertools.islice(_words(task.data), _WORDS), "?"]))
+
+
+async def difference(make: Callable[[], Any], task: Task) -> str:
+    """What is another when an attempt's actions are said again; empty when nothing is."""
+    first = await alone(make, task)
+    return _differs(first, await play(make(), task, Script(first.said)))
+
+
+async def sharing(make: Callable[[], Any], tasks: Sequence[Task]) -> tuple[str, str]:
+    """How attempts that are made side by side, turn by turn, disturb each other; and what the environment's class was
+    seen to keep for all of them. Both empty when all is well.
+
+    `make` is for guarded environments. Attempts in workers have a process each, which is as far apart as it gets.
+    """
+    env = make()
+    kind = type(env.env)
+    if issubclass(kind, Remote):
+        return "", ""
+    some = [*tasks[:2], tasks[0]]
+    first, states = {}, []
+    for task in some:
+        first[task.id] = await alone(make, task)
+        states.append(_class_state(kind))
+    together = await _side_by_side(make, [(task, first[task.id].said) for task in some])
+    states.append(_class_state(kind))
+    changed = (
+        name
+        for one, other in itertools.pairwise(states)
+        for name, value in other.items()
+        if _is_other(one.get(name), value)
+    )
+    kept = f"{kind.__name__}.{name}" if (name := next(changed, "")) else ""
+    if not getattr(env, "deterministic", True):
+        return "", kept
+    for task, played in zip(some, together, strict=True):
+        if other := _differs(first[task.id], played):
+            return f"at {task.id!r} {other}", kept
+    return "", kept
+
+
+async def _side_by_side(make: Callable[[], Any], attempts: Sequence[tuple[Task, Sequence[str]]]) -> list[Played]:
+    """Every attempt is started before the first action, then each makes a turn, and again, until all have finished."""
+    envs = [make() for _ in attempts]
+    try:
+        messages = [list(await env.start(task)) for env, (task, _) in zip(envs, attempts, strict=True)]
+        for turn in range(max(len(said) for _, said in attempts)):
+            for env, heard, (_, said) in zip(envs, messages, attempts, strict=True):
+                if turn < len(said):
+                    action = Message("assistant", said[turn])
+                    heard += [action, *(await env.step(action)).messages]
+        outcomes = [await env.finish() for env in envs]
+    except BaseException:
+        for env in envs:
+            await env.leave()
+        raise
+    return [
+        Played(heard, len(said), outcome)
+        for heard, (_, said), outcome in zip(messages, attempts, outcomes, strict=True)
+    ]
+
+
+def _differs(first: Played, again: Played) -> str:
+    """The first method that answered otherwise."""
+    if first == again:
+        return ""
+    turns = 0
+    for one, other in zip(first.messages, again.messages, strict=False):
+        if one != other:
+            method = f"step() gave another answer to action {turns}" if turns else "start() returned other messages"
+            return f"{method} ({cut(one.content)!r}, then {cut(other.content)!r})"
+        turns += one.role == "assistant"
+    if len(first.messages) != len(again.messages):
+        return f"step() answered action {turns} with more or fewer messages"
+    paid = [f"{played.outcome.reward:g}" for played in (first, again)]
+    return f"finish() gave another verdict (paid {paid[0]}, then {paid[1]})"
+
+
+def _words(data: Any) -> Iterator[str]:
+    """What a task's data names: where there is no expert, an answer may be among it."""
+    if isinstance(data, dict | list):
+        for one in data.values() if isinstance(data, dict) else data:
+            yield from _words(one)
+    elif data not in (None, ""):
+        yield str(data)[:_WORD]
+
+
+def _class_state(environment: type) -> dict[str, Any]:
+    """What a class and its bases hold besides methods."""
+    return {
+        name: value
+        for kind in reversed(environment.__mro__[:-1])
+        for name, value in vars(kind).items()
+        if not name.startswith("__") and not callable(value) and not hasattr(value, "__get__")
+    }
+
+
+def _is_other(before: Any, after: Any) -> bool:
+    """Whether an attribute was set to something else. A cache that has grown is still the same object."""
+    try:
+        return before is not after and bool(before != after)
+    except Exception:
+        return True
 
 
 async def violations(make: Callable[[], Any], task: Task, repeatable: bool = True) -> list[str]:
-    """What of the contract a task's data, the answers to malformed actions, or a repeated attempt break."""
-    broken = []
-    try:
-        if json.loads(json.dumps(task.data)) != task.data:
-            raise TypeError("it reads back differently")
-    except (TypeError, ValueError) as error:
-        broken.append(f"{task.id}: the task's data must be JSON values ({error}).")
+    """What of the contract the answers to malformed actions, or a repeated attempt, break.
+
+    What would fail at every task in the same way, or take as long again, is raised.
+    """
+    await play(make(), task, Silent(), patience=_PATIENCE)
     try:
         await play(make(), task, Script(MALFORMED), patience=_PATIENCE)
+        other = await difference(make, task) if repeatable else ""
     except UserError:
         raise
     except Exception as error:
-        broken.append(f"{task.id}: any text is an action, but a malformed one met {type(error).__name__}: {error}.")
-    else:
-        if repeatable and not await repeats(make, task):
-            broken.append(f"{task.id}: the same actions met other answers or another score the second time.")
-    return broken
+        if isinstance(error, Fault) and error.stop is StopReason.TIMEOUT:
+            raise
+        return [words(error)]
+    return [f"the same actions met something else the second time: {other}"] if other else []
+
+
+def words(error: Exception) -> str:
+    """What happened to an attempt."""
+    return str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
 
 
 def splits(environment: type) -> tuple[str, ...]:

@@ -22,11 +22,15 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from longloop.envs.blame import raised_at
 from longloop.envs.check import expect, tasks_of
-from longloop.types import Message, Task
+from longloop.envs.confine import confine
+from longloop.types import Message, Task, UserError
 
 LONGEST = 1 << 27
 """Bytes of a frame. A length beyond it is none: any text that strays onto the pipe reads as a longer one."""
+
+_HINT = ". In a worker, files can be written only in the temporary folder and in those that the class names in `writes`"
 
 
 def packed(content: dict[str, Any]) -> bytes:
@@ -108,8 +112,9 @@ class Host:
 CALLS = [name for name in vars(Host) if not name.startswith("_")]
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: int, file_limit: int, writes: Sequence[str]) -> None:
     """Answer requests until the pipe is closed. Whatever is printed goes to the log that is stdout and stderr."""
+    confine(writes, file_limit)  # before there is a second thread, which it would not hold for
     os.set_inheritable(descriptor, False)
     pipe = socket.socket(fileno=descriptor)
     end = threading.Thread(target=_end_with, args=(pipe,), daemon=True)
@@ -124,9 +129,16 @@ def serve(descriptor: int) -> None:
             try:
                 answer = {"id": number, "value": getattr(host, call)(**request)}
             except BaseException as error:  # whatever an environment does, also when it wants to exit
-                answer = {"id": number, "error": type(error).__name__, "text": str(error)}
+                hint = _HINT if isinstance(error, PermissionError) else ""
+                answer = {"id": number, "error": type(error).__name__, "text": f"{_told(error)}{hint}"}
             pipe.sendall(packed(answer))
     end.join()  # or it could be over before what it started is
+
+
+def _told(error: BaseException) -> str:
+    """Its text, with the line of the environment's code that it comes from."""
+    where = "" if isinstance(error, UserError) else raised_at(error)
+    return f"{error} ({where})" if where else str(error)
 
 
 def _read(pipe: socket.socket, size: int) -> bytes:

@@ -2,17 +2,17 @@
 
 They run the same weights on the same ids, so they differ by the rounding of their kernels and nothing else: in float32
 by less than 1e-4, in bfloat16 by a few percent of a token's probability. More means that ids, mask or weights are not
-the ones that were sampled with, and such a run is refused. In between, in bfloat16, the sampler's log-probs are too far
-off to take ratios against, and the learner computes its own.
+the ones that were sampled with, and such a run is refused.
 
-What decides is the tokens that the sampler was unsure of. A trained agent is sure of nearly all, where both say 1; it
-learns at the others, and there rounding makes gaps as large as what methods clip at. Noise in a ratio is not neutral:
-clipping drops large ratios of what was good and small ones of what was bad, so that more is unlearnt than learnt. How
-much that costs depends: in the quick start, as much noise did no harm (lab notes, 2026-11-16).
+Below that, the question is whose log-probs ratios are taken against. Rounding errors add up: a method that clips the
+ratio of a turn or of a trajectory sums hundreds of them, and GSPO clips at 0.03%. So the method's own loss decides. If
+it would clip more than a few in ten thousand of its units although no weight has moved, or if the tokens that the
+sampler was unsure of are too far apart on average, the learner computes the log-probs again. Noise in a ratio is not
+neutral: clipping drops large ratios of what was good and small ones of what was bad, so more is unlearnt than learnt.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,10 +21,13 @@ from longloop.types import Sample, UserError
 
 _EXACT = 1e-4
 """In float32, the largest gap there may be."""
-_NEAR, _FAR, _TAIL = 0.02, 0.2, 0.9
-"""In bfloat16: up to the first, on average over unsure tokens, the sampler's log-probs are used; beyond the second, on
-average over all, the run is refused, and also when one token in a hundred is further off than the third: rounding has
-no such tail, but a wrong mask has."""
+_FAR, _TAIL = 0.2, 0.9
+"""In bfloat16, the run is refused beyond the first, on average over all tokens, and also when one token in a hundred is
+further off than the second: rounding has no such tail, but a wrong mask has."""
+_NEAR, _CLIPPED = 0.02, 0.0005
+"""The sampler's log-probs are used up to this gap, on average over unsure tokens, and this share of clipped units."""
+_REFUSED = 0.05
+"""The share of its units that a method may clip at a step's first mini-batch. No weight has moved yet."""
 _SURE = 0.9
 """The probability from which on the sampler was sure of a token."""
 
@@ -42,6 +45,8 @@ class Agreement:
     worst: float
     where: str
     """Where the worst is."""
+    clipped: float
+    """The share of its units (tokens, turns or trajectories) that the method's loss clips away at these ratios."""
     old: Literal["sampler", "learner"]
     """Whose log-probs ratios are taken against."""
 
@@ -49,7 +54,7 @@ class Agreement:
         return (
             f"log-probs of sampler and learner: {self.mean:.1e} apart on average over {self.tokens} tokens, "
             f"{self.unsure:.1e} where the sampler was unsure, 99 of 100 by less than {self.most:.1e}, at most "
-            f"{self.worst:.1e}; the {self.old}'s are used"
+            f"{self.worst:.1e}; the loss would clip {self.clipped:.2%} of its units; the {self.old}'s are used"
         )
 
 
@@ -68,11 +73,27 @@ def check(agreement: Agreement, bf16: bool) -> None:
         )
 
 
-def compare(samples: Sequence[Sample], rows: Sequence[Sequence[float]]) -> Agreement:
+def still_good(agreement: Agreement, clipped: float) -> Agreement:
+    """The decision after a step's first mini-batch, of whose units the loss has clipped a share.
+
+    If the sampler's log-probs were used, the learner's are from the next step on. If those were, something is wrong.
+    """
+    if clipped <= _CLIPPED:
+        return agreement
+    if agreement.old == "learner" and clipped > _REFUSED:
+        raise UserError(
+            f"Before any weight has moved, the loss already clips {clipped:.1%} of its units, so their gradients are "
+            f"lost (at most {_REFUSED:.0%} may be). The old log-probs and the update's own differ by more than the "
+            "method's clip allows: widen it, use model.dtype=float32, or set learner.compile=false."
+        )
+    return replace(agreement, clipped=clipped, old="learner")
+
+
+def compare(samples: Sequence[Sample], rows: Sequence[Sequence[float]], clipped: float = 0.0) -> Agreement:
     """The log-probs that samples carry against the learner's rows, at the action tokens."""
     at = [(n, i) for n, sample in enumerate(samples) for i, chosen in enumerate(sample.mask) if chosen]
     if not at:
-        return Agreement(0, 0.0, 0.0, 0.0, 0.0, "", "sampler")
+        return Agreement(0, 0.0, 0.0, 0.0, 0.0, "", 0.0, "sampler")
     sampled, learned = (np.array([column[n][i] for n, i in at]) for column in ([s.logprobs for s in samples], rows))
     with np.errstate(over="ignore", invalid="ignore"):
         gaps = np.nan_to_num(np.abs(np.exp(learned - sampled) - 1), nan=np.inf)
@@ -86,4 +107,5 @@ def compare(samples: Sequence[Sample], rows: Sequence[Sequence[float]]) -> Agree
     )
     near = float(gaps[unsure].mean() if unsure.any() else gaps.mean())
     mean, most, worst = (float(x) for x in (gaps.mean(), most, gaps.max()))
-    return Agreement(len(gaps), mean, near, most, worst, where, "sampler" if near <= _NEAR else "learner")
+    old: Literal["sampler", "learner"] = "sampler" if near <= _NEAR and clipped <= _CLIPPED else "learner"
+    return Agreement(len(gaps), mean, near, most, worst, where, clipped, old)

@@ -34,20 +34,25 @@ def minibatches(
     step: int,
     epoch: int,
     seed: int,
+    denominator: int = 0,
 ) -> Iterator[Minibatch]:
-    """Shuffled trajectories (or pairs of them), `size` at a time.
+    """Shuffled units (`Sample.unit`: trajectories, or pairs of them), `size` at a time, or all at once if it is 0.
 
-    The denominator of a mean over trajectories is `size` itself, even for the last, shorter mini-batch: a trajectory
-    counts the same wherever it falls, and leaving out one without advantage changes nothing.
+    The denominator of a mean over units is `size` itself, even for the last, shorter mini-batch: a unit counts the same
+    wherever it falls, and leaving out one without advantage changes nothing. When all are taken at once, there is no
+    size to go by: `denominator` says how many units there were, those left out among them (`Algorithm.denominator`).
+    A mean over tokens is divided by the mini-batch's own.
     """
     by_unit: dict[tuple[int, ...], list[Sample]] = {}
     for sample in samples:
         by_unit.setdefault(sample.unit, []).append(sample)
     order = sorted(by_unit)
     random.Random(f"{seed}/{step}/{epoch}").shuffle(order)
+    denominator = size or denominator or len(order)
+    size = size or len(order)
     for start in range(0, len(order), size):
         chosen = [sample for key in order[start : start + size] for sample in by_unit[key]]
-        norm = size if average == "trajectories" else sum(sample.action_tokens for sample in chosen)
+        norm = denominator if average == "trajectories" else sum(sample.action_tokens for sample in chosen)
         first = epoch == 0 and start == 0
         yield Minibatch(chosen, float(norm), step, first, whole_trajectories=whole_trajectories)
 

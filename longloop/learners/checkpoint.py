@@ -45,15 +45,19 @@ def export(folder: Path, policy: Policy, dtype: str) -> None:
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in kinds:
         raise UserError(f"--dtype {dtype}: choose one of {', '.join(kinds)}.")
-    module = policy.module
     if policy.adapters is not None:
-        for parameter in module.parameters():
+        for parameter in policy.module.parameters():
             if not parameter.requires_grad:  # the sum is rounded once, and the adapters not before it
                 parameter.data = parameter.data.to(kinds[dtype])
-        module = policy.adapters.merge_and_unload()
+    module = merged(policy)
     module.config.use_cache = True
     module.to(kinds[dtype]).save_pretrained(folder, max_shard_size="1TB")
     policy.tokenizer.save_pretrained(folder)
+
+
+def merged(policy: Policy) -> Any:
+    """The module of a policy, its adapters merged into the weights. The policy is spent by it."""
+    return policy.module if policy.adapters is None else policy.adapters.merge_and_unload()
 
 
 def load_weights(folder: Path, policy: Policy) -> None:
@@ -84,5 +88,4 @@ def load(
     for name, parameter in parameters.items():
         mine: dict[str, Any] = {key.split("/", 1)[0]: v for key, v in state.items() if key.split("/", 1)[1] == name}
         if mine:  # a tensor that never had a gradient has no state yet
-            step = mine.pop("step")
-            optimiser.state[parameter] = {"step": step} | {k: v.to(parameter.device) for k, v in mine.items()}
+            optimiser.state[parameter] = {kind: value.to(parameter.device) for kind, value in mine.items()}

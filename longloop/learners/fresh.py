@@ -6,6 +6,7 @@ number is spelled the same wherever it is copied to. Where any word may be part 
 texts become longer, and copying easier.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -56,6 +57,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, words: bool = False) 
     )
     backend.decoder = decoders.ByteLevel()
     special = [AddedToken(token, special=True, normalized=False) for token in [*ROLES, "<|end|>"]]
+    # A merge that spells a special token would get its id, and text could then forge it: there must be none to learn.
+    spelled = re.compile("|".join(re.escape(str(token)) for token in special))
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=special,
@@ -63,7 +66,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, words: bool = False) 
         max_token_length=_LONGEST,
         show_progress=False,
     )
-    backend.train_from_iterator(texts, trainer)
+    backend.train_from_iterator((spelled.sub("\n", text) for text in texts), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>", chat_template=TEMPLATE
     )

@@ -5,11 +5,12 @@ the guards; then one optimiser step. A guard that fires leaves the weights untou
 """
 
 import copy
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,19 @@ from longloop.config import LearnerConfig
 from longloop.engines import attention
 from longloop.interfaces import Loss
 from longloop.learners import checkpoint
-from longloop.learners.agreement import Agreement, check, compare
+from longloop.learners.agreement import Agreement, check, compare, still_good
 from longloop.learners.batching import Packed, microbatches, pack
 from longloop.learners.masters import Masters
 from longloop.learners.model import Policy
 from longloop.learners.peak import peak
 from longloop.types import Learned, Metrics, Minibatch, Sample, Scored, Update, UserError
 
+_AGREEMENT = "agreement.json"
+"""Whose log-probs ratios are taken against, in a checkpoint's folder."""
+_LATE = 10**9
+"""A step past every warm-up: what a loss clips there."""
 _MOST_NAN = 20
 """Updates in a row that were not finite before the run is given up."""
-_MEASURED = 32
-"""Samples on which sampler and learner are compared when a run starts."""
 
 
 class LocalLearner:
@@ -108,18 +111,32 @@ class LocalLearner:
     def with_old(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
         """The samples with the log-probs that ratios are taken against.
 
-        How well the sampler's agree with the learner's is measured once, on some of the run's first samples.
+        The first step that has samples decides whose these are. While they are the sampler's, every step's first
+        mini-batch can still change that (`update`).
         """
         if self.agreement is None:
             if not samples:
                 return []
-            some = samples[:_MEASURED]
-            self.agreement = compare(some, self.logprobs(some))
+            self.agreement = compare(samples, *self._preview(samples))
             check(self.agreement, self.policy.bf16)
             tell(str(self.agreement))
         if self.agreement.old == "sampler":
             return list(samples)
         return [replace(sample, logprobs=row) for sample, row in zip(samples, self.logprobs(samples), strict=True)]
+
+    @torch.no_grad()
+    def _preview(self, samples: Sequence[Sample]) -> tuple[list[tuple[float, ...]], float]:
+        """The learner's log-probs of samples, and the share of units that the loss clips against the sampler's."""
+        rows: dict[int, tuple[float, ...]] = {}
+        sums: Metrics = {}
+        with self._as_in_updates():
+            for piece in microbatches(samples, self.config.micro_tokens, self.algo.whole_trajectories):
+                packed = pack(piece, _LATE, self.policy.device)
+                scored = self._score(packed)
+                rows |= zip(map(id, piece), _rows(piece, scored.logp_N), strict=True)
+                _add(sums, self.algo.loss(scored, packed.batch)[1])
+        clipped, units = sums.get("clipped", (0.0, 1))
+        return [rows[id(sample)] for sample in samples], float(clipped) / units
 
     def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         """What the policy says now, aligned with each sample's ids (0 where the mask is 0)."""
@@ -149,11 +166,7 @@ class LocalLearner:
     def _gradient(self, minibatch: Minibatch, loss: Loss) -> tuple[dict[str, float], Learned]:
         sums: Metrics = {}
         scores: list[tuple[Sample, tuple[float, ...]]] = []
-        # Training mode only where activation checkpointing asks for it; there is no dropout in either.
-        with (
-            self.policy.recomputing() if self.config.checkpointing else nullcontext(),
-            self.policy.fused() if self.config.compile else nullcontext(),
-        ):
+        with self._kernels():
             for samples in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_trajectories):
                 packed = pack(samples, minibatch.step, self.policy.device)
                 scored = self._score(packed)
@@ -174,7 +187,31 @@ class LocalLearner:
             agreement = compare([sample for sample, _ in scores], [row for _, row in scores])
             check(agreement, self.policy.bf16)
             values["ratio_gap"] = agreement.worst
+            if self.agreement is not None:
+                self.agreement = still_good(self.agreement, values.get("clipped", 0.0))
         return values, tuple(scores)
+
+    @contextmanager
+    def _as_in_updates(self) -> Iterator[None]:
+        """Compute with the kernels of an update, whose rounding old log-probs must share.
+
+        A compiled pass without gradients would be another program: on an H200 its log-probs were as far off as the
+        sampler's.
+        """
+        if not self.config.compile:
+            yield
+            return
+        with self._kernels(), torch.enable_grad():
+            yield
+
+    @contextmanager
+    def _kernels(self) -> Iterator[None]:
+        """Those of an update. Training mode only where activation checkpointing asks for it: neither has dropout."""
+        with (
+            self.policy.recomputing() if self.config.checkpointing else nullcontext(),
+            self.policy.fused() if self.config.compile else nullcontext(),
+        ):
+            yield
 
     @contextmanager
     def on_trial(self) -> Iterator[None]:
@@ -197,9 +234,13 @@ class LocalLearner:
 
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)
+        if self.agreement is not None:
+            (folder / _AGREEMENT).write_text(json.dumps(asdict(self.agreement)))
 
     def load(self, folder: Path) -> None:
         checkpoint.load(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)
+        if (folder / _AGREEMENT).exists():
+            self.agreement = Agreement(**json.loads((folder / _AGREEMENT).read_text()))
         self.policy.version += 1
 
     def _score(self, packed: Packed) -> Scored:
@@ -217,9 +258,10 @@ class LocalLearner:
     def _scores(self, samples: Sequence[Sample], what: str) -> list[tuple[float, ...]]:
         """One of the columns of `Scored` for each sample, aligned with its ids."""
         rows: dict[int, tuple[float, ...]] = {}
-        for piece in microbatches(samples, self.config.micro_tokens, whole_trajectories=False):
-            column_N = getattr(self._score(pack(piece, 0, self.policy.device)), what)
-            rows |= zip(map(id, piece), _rows(piece, column_N), strict=True)
+        with self._as_in_updates():
+            for piece in microbatches(samples, self.config.micro_tokens, whole_trajectories=False):
+                column_N = getattr(self._score(pack(piece, 0, self.policy.device)), what)
+                rows |= zip(map(id, piece), _rows(piece, column_N), strict=True)
         return [rows[id(sample)] for sample in samples]
 
     def _clip(self) -> float:

@@ -30,6 +30,9 @@ torch.backends.cuda.enable_cudnn_sdp(False)
 # Every attention and MLP projection of the common families, as in LOOP's recipe.
 _LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
+_RECOMPILE_LIMIT = 128
+"""Compiled variants of a layer in one process: several models, each with and without adapters, in several dtypes."""
+
 NOVICE = Path(__file__).parents[1] / "novice"
 """The small model that comes with the package; docs/novice.md says how it was made."""
 
@@ -123,7 +126,8 @@ class Policy:
     def compiled(self) -> Iterator[None]:
         """Run the layers, and what comes before and after them, through torch.compile, which fuses what lies between
         matrix products. All layers are alike but for their number, so it is done once."""
-        with self._through_compiled(whole=True):
+        # torch counts recompilations by code object, and all modules of all policies share that of `_call_impl`.
+        with torch._dynamo.config.patch(recompile_limit=_RECOMPILE_LIMIT), self._through_compiled(whole=True):
             yield
 
     @contextmanager
@@ -218,13 +222,20 @@ def placed(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
     return device, getattr(torch, config.dtype)
 
 
-def load(config: ModelConfig, seed: int) -> Policy:
-    """The model a config names: a built-in one, a folder, or a name on the Hugging Face hub (or in its cache)."""
+def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None) -> Policy:
+    """The model a config names: a built-in one, a folder, or a name on the Hugging Face hub (or in its cache).
+
+    `made` is a module and its tokenizer to take instead.
+    """
     if config.threads:
         torch.set_num_threads(config.threads)
-    if config.path == "tiny":
-        module: Any = tiny.model(seed, config.hidden, config.layers)
-        tokenizer: Any = tiny.tokenizer()
+    module: Any
+    tokenizer: Any
+    if made is not None:
+        module, tokenizer = made
+    elif config.path == "tiny":
+        module = tiny.model(seed, config.hidden, config.layers)
+        tokenizer = tiny.tokenizer()
     else:
         path = (
             NOVICE

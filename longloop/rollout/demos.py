@@ -4,40 +4,56 @@ The expert speaks text; its tokens are what the policy's tokenizer makes of it, 
 sure. A stored trajectory can be told again in the same way.
 """
 
-import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from longloop.envs.play import expert_of
-from longloop.interfaces import Environment, Player
+from longloop.envs.guard import Watched, ready
+from longloop.envs.play import answered, expert_of
+from longloop.interfaces import Player
 from longloop.rollout.episode import Setting, run_episode
-from longloop.rollout.guard import Guarded, ready
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import Message, Sampled, Step, Task, Trajectory, UserError
+from longloop.types import Fault, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
 
 
 async def demonstrate(setting: Setting, task: Task) -> Trajectory:
     """The expert's attempt at a task, as far as it has something to say: nobody should learn to say nothing."""
-    env = setting.make()
-    seat: Any = _Seat(env, required(env, task), setting)
+    try:
+        env, _, expert = with_expert(lambda: Watched(setting.make, setting.limits.step_seconds), task)
+    except Fault as fault:
+        return Trajectory(task, 0, (), 0.0, False, fault.stop, str(fault), expert=True)
+    seat: Any = _Seat(env, expert, setting)
     alone = replace(setting, make=lambda: seat, engine=seat)
     attempt = await run_episode(alone, task, 0, f"demonstration/{task.id}")
     said = [place for place, turn in enumerate(attempt.turns, 1) if turn.action.content]
     return replace(attempt, turns=attempt.turns[: max(said, default=0)], expert=True)
 
 
-def required(env: Any, task: Task) -> Player:
-    """Who can do the task, or a clear word that nobody can."""
+def with_expert(make: Callable[[], Watched], task: Task) -> tuple[Watched, Task, Player]:
+    """An environment, its task, and who can do it; or a clear word that nobody can."""
+    env = make()
     expert = expert_of(env, task)
     if expert is None:
         where = f" for the split {task.split!r}" if hasattr(env, "expert") else ""
         raise UserError(
-            f"{type(env).__name__} has no expert{where}, so there is nothing to imitate. Name a run whose attempts are "
-            "worth it with demos=RUN, or give the environment one (docs/new-environment.md)."
+            f"{type(env.env).__name__} has no expert{where}, so there is nothing to imitate. Name a run whose attempts "
+            "are worth it with demos=RUN, or give the environment one (docs/new-environment.md)."
         )
-    return expert
+    return env, task, expert
+
+
+def why_failed(trajectory: Trajectory) -> str:
+    """Why a demonstration is none; empty for one that succeeded."""
+    if trajectory.success:
+        return ""
+    if not trajectory.stop.scored:
+        return trajectory.error
+    if trajectory.stop is StopReason.MAX_TURNS:
+        return f"no success within rollout.max_turns, paid {trajectory.reward:g}"
+    if trajectory.stop is StopReason.CONTEXT_FULL:
+        return "the conversation no longer fitted into rollout.context"
+    return f"all was done that the expert does, and paid {trajectory.reward:g}"
 
 
 def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
@@ -55,41 +71,45 @@ def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
 
 
 def _said(chat: Chat, text: str) -> Sampled:
-    ids = (*chat.encode(text), chat.end_id)
+    ids = chat.action_ids(text)
     return Sampled(ids, (0.0,) * len(ids), "stop")
 
 
 class _Seat:
     """Where the expert sits: it watches as the environment and speaks as the engine."""
 
-    def __init__(self, env: Environment, expert: Player, setting: Setting) -> None:
-        self._env, self._expert, self._chat = env, Guarded(expert), setting.chat
-        self._seconds = setting.limits.step_seconds
+    def __init__(self, env: Watched, expert: Player, setting: Setting) -> None:
+        self._env, self._expert, self._chat = env, expert, setting.chat
         self._seen: Sequence[Message] = ()
+        self._lost = True  # until it has answered
 
     async def ready(self) -> None:
         await ready(self._env)
 
-    def start(self, task: Task) -> Any:
-        return self._watch(self._env.start(task))
+    async def start(self, task: Task) -> Sequence[Message]:
+        self._seen = await self._env.start(task)
+        self._lost = False
+        return self._seen
 
-    def step(self, action: Message) -> Any:
-        return self._watch(self._env.step(action))
+    async def step(self, action: Message) -> Step:
+        self._lost = True
+        step = await self._env.step(action)
+        self._lost = False
+        self._seen = step.messages
+        return step
 
-    def finish(self) -> Any:
-        return self._env.finish()
+    async def finish(self) -> Outcome:
+        if self._lost:
+            await self._env.leave()
+            return Outcome(0.0, False)  # nobody looks at it
+        return await self._env.finish()
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        return getattr(self._env, "reward_range", None)
 
     async def sample(self, ids: Sequence[int], **_: Any) -> Sampled:
-        return _said(self._chat, await self._expert.call("act", (self._seen,), self._seconds))
-
-    def _watch(self, answer: Any) -> Any:
-        if inspect.isawaitable(answer):
-            return self._watch_later(answer)
-        self._seen = answer.messages if isinstance(answer, Step) else answer
-        return answer
-
-    async def _watch_later(self, answer: Awaitable[Any]) -> Any:
-        return self._watch(await answer)
+        return _said(self._chat, await answered(self._expert.act(self._seen)))
 
     def forget(self, session: str) -> None: ...
 

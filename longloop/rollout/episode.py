@@ -7,20 +7,20 @@ template that refuses the roles) rise as UserError.
 
 import asyncio
 import hashlib
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from longloop.config import RolloutConfig
+from longloop.envs.check import failure
+from longloop.envs.guard import Fault, Guarded
 from longloop.interfaces import Engine, Environment
-from longloop.rollout.guard import Fault, Guarded
+from longloop.rollout.stragglers import STRAGGLER
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, Turn, UserError
-
-STRAGGLER = "abandoned as a straggler"
-"""The error of an attempt that was given up."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,49 @@ def seed_of(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest())
 
 
-async def run_episode(
-    setting: Setting, task: Task, attempt: int, session: str, abandoned: asyncio.Event | None = None
-) -> Trajectory:
-    """`session` names the episode: its random numbers follow from it, and its KV cache is kept under it.
+class Record:
+    """What an episode has done so far, as others may follow it. One that grows beyond the cutoff is abandoned."""
 
-    To abandon an episode, set the event and cancel its task: it then still reports what it did.
-    """
-    turns: list[Turn] = []
+    def __init__(self, cutoff: Callable[[], float] = lambda: math.inf) -> None:
+        self.turns: list[Turn] = []
+        self.unread: list[Message] = []
+        """Messages that are not answered yet."""
+        self.abandoned = False
+        self._cutoff = cutoff
+
+    def act(self, turn: Turn) -> None:
+        """Add a turn: the action was taken, whatever the environment makes of it."""
+        self.turns.append(turn)
+        self.unread.clear()
+        if self._too_long():
+            self.abandoned = True
+            raise asyncio.CancelledError  # a task that cancels itself ends as cancelled if it awaits nothing more
+
+    def look(self, episode: asyncio.Task[Any]) -> None:
+        """Cancel an episode that has become too long. It still reports what it did."""
+        if self._too_long() and not self.abandoned and not episode.done():
+            self.abandoned = True
+            episode.cancel()
+
+    def _too_long(self) -> bool:
+        return sum(len(turn.action_ids) for turn in self.turns) > self._cutoff()
+
+
+async def run_episode(
+    setting: Setting, task: Task, attempt: int, session: str, record: Record | None = None
+) -> Trajectory:
+    """`session` names the episode: its random numbers follow from it, and its KV cache is kept under it."""
+    record = record or Record()
     stop, error, outcome = StopReason.CANCELLED, STRAGGLER, Outcome(0.0, False)
     judged = False
     try:
         env = Guarded(setting.make())
         await env.ready()
     except (Exception, SystemExit) as raised:
-        error = f"the constructor raised {type(raised).__name__}: {raised}"
+        error = failure("the constructor", raised)
         return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)
     try:
-        stop, error = await _play_to_the_end(setting, env, task, session, turns)
+        stop, error = await _play_to_the_end(setting, env, task, session, record)
         judged = True  # once, whatever happened before
         if stop.scored:
             outcome = await env.call("finish", (), setting.limits.step_seconds)
@@ -72,7 +97,7 @@ async def run_episode(
     except Fault as fault:
         stop, error = fault.stop, str(fault)
     except asyncio.CancelledError:
-        if abandoned is None or not abandoned.is_set():
+        if not record.abandoned:
             raise
         stop, error = StopReason.CANCELLED, STRAGGLER
         if not judged:
@@ -82,16 +107,18 @@ async def run_episode(
         raise
     finally:
         setting.engine.forget(session)
-    return Trajectory(task, attempt, tuple(turns), outcome.reward, outcome.success, stop, error, outcome.info)
+    turns = tuple(record.turns)
+    reached = Trajectory(task, attempt, turns, outcome.reward, outcome.success, stop, error, outcome.info)
+    return replace(reached, unread=tuple(record.unread))
 
 
 async def _play_to_the_end(
-    setting: Setting, env: Guarded, task: Task, session: str, turns: list[Turn]
+    setting: Setting, env: Guarded, task: Task, session: str, record: Record
 ) -> tuple[StopReason, str]:
     """Why the playing stopped, and in what words if it should not have."""
     try:
         async with asyncio.timeout(setting.limits.seconds) as deadline:
-            return await _play(setting, env, task, session, turns), ""
+            return await _play(setting, env, task, session, record), ""
     except Fault as fault:
         return fault.stop, str(fault)
     except TimeoutError:
@@ -100,20 +127,21 @@ async def _play_to_the_end(
         return StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
 
 
-async def _play(setting: Setting, env: Guarded, task: Task, session: str, turns: list[Turn]) -> StopReason:
-    """Turns until the environment is done or a limit is reached; `turns` fills up as they happen."""
+async def _play(setting: Setting, env: Guarded, task: Task, session: str, record: Record) -> StopReason:
+    """Turns until the environment is done or a limit is reached; the record fills up as they happen."""
     limits = setting.limits
     transcript = Transcript(setting.chat)
     messages: Sequence[Message] = await env.call("start", (task,), limits.step_seconds)
+    record.unread += messages
     for number in range(limits.max_turns):
         try:
             context_ids, fresh = transcript.receive(messages)
         except UserError as error:
-            if not turns:
+            if not record.turns:
                 raise  # every episode would meet it
             raise Fault(StopReason.ENV_ERROR, str(error)) from error
         room = limits.context - len(transcript.ids)
-        if room < 1 and not turns:
+        if room < 1 and not record.turns:
             raise UserError(
                 f"The opening of task {task.id!r} has {len(transcript.ids)} tokens and rollout.context is "
                 f"{limits.context}. Raise rollout.context, or shorten the environment's first messages."
@@ -140,10 +168,11 @@ async def _play(setting: Setting, env: Guarded, task: Task, session: str, turns:
             fresh=fresh,
             finish=sampled.finish,
         )
-        turns.append(turn)  # the action was taken, whatever the environment makes of it
+        record.act(turn)
         step: Step = await env.call("step", (turn.action,), limits.step_seconds)
         seconds = {"sample": acted - asked, "env": time.perf_counter() - acted}
-        turns[-1] = replace(turn, reward=step.reward, info=step.info, seconds=seconds)
+        record.turns[-1] = replace(turn, reward=step.reward, info=step.info, seconds=seconds)
+        record.unread += step.messages
         if step.done:
             return StopReason.FINISHED
         messages = step.messages

@@ -5,9 +5,10 @@ mean that something is broken, and that what is left is not what should be learn
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from longloop.types import StopReason, Task, Trajectory, UserError
+from longloop.types import Group, StopReason, Task, Trajectory, UserError
 
 IN_A_ROW = 8
 """Failures at a task, no attempt between them going well, after which it is set aside."""
@@ -16,7 +17,12 @@ WINDOW = 100
 
 
 class Faults:
-    """`most` is the share of the latest attempts that may fail; `tell` is told of every task that is set aside."""
+    """`most` is the share of the latest attempts that may fail; `tell` is told of every task that is set aside.
+
+    An attempt counts twice. As soon as it ends, towards the share: a hopeless run stops at once. And with its whole
+    collection, in the order of tasks and attempts, towards setting its task aside: which tasks are set aside, and when,
+    must not depend on who ended first.
+    """
 
     def __init__(self, most: float, tell: Callable[[str], None]) -> None:
         self._most, self._tell = most, tell
@@ -30,15 +36,11 @@ class Faults:
             return None
         return Trajectory(task, attempt, (), 0.0, False, StopReason.SET_ASIDE, self._aside[task.id])
 
-    def note(self, trajectory: Trajectory) -> Trajectory:
-        """Count an attempt. Too many failures are a mistake that someone has to mend."""
+    def seen(self, trajectory: Trajectory) -> Trajectory:
+        """Count an attempt that has ended. Too many failures are a mistake that someone has to mend."""
         if trajectory.stop is StopReason.CANCELLED:
             return trajectory
         self._latest.append("" if trajectory.stop.scored else trajectory.error)
-        if trajectory.stop.scored:
-            self._in_a_row[trajectory.task.id] = 0
-        elif trajectory.stop is not StopReason.SET_ASIDE:
-            self._failed(trajectory)
         failures = Counter(error for error in self._latest if error)
         if failures.total() > self._most * WINDOW:
             error, times = failures.most_common(1)[0]
@@ -48,6 +50,21 @@ class Faults:
                 "model), then resume the run; or allow more with rollout.faults."
             )
         return trajectory
+
+    def settle(self, groups: Iterable[Group]) -> None:
+        """Set aside the tasks that have failed too often in a row."""
+        for trajectory in (t for group in groups for t in group.trajectories):
+            if trajectory.stop.scored:
+                self._in_a_row.pop(trajectory.task.id, None)
+            elif trajectory.stop in (StopReason.ENV_ERROR, StopReason.TIMEOUT):
+                self._failed(trajectory)
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """What a checkpoint keeps."""
+        return {"in_a_row": dict(self._in_a_row), "aside": dict(self._aside)}
+
+    def restore(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        self._in_a_row, self._aside = Counter(state["in_a_row"]), dict(state["aside"])
 
     def _failed(self, trajectory: Trajectory) -> None:
         task = trajectory.task.id

@@ -4,28 +4,35 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from longloop.rollout.demos import demonstrate, retold
-from longloop.rollout.episode import STRAGGLER, Setting, ended, run_episode
+from longloop.rollout.episode import Record, Setting, ended, run_episode
 from longloop.rollout.faults import Faults
 from longloop.rollout.practice import practise
+from longloop.rollout.stragglers import Stragglers
 from longloop.rollout.tree import grow
-from longloop.types import Group, StopReason, Task, Trajectory
-
-Running = dict[tuple[int, int], asyncio.Task[Trajectory]]
-"""Attempts under way, by the task's place and the attempt's number."""
+from longloop.types import Group, Task, Trajectory
 
 
 class GroupRollouts:
     """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts; `stored` are
-    attempts to imitate, task by task."""
+    attempts to imitate, task by task; `faults` is given where several rollouts count failures together."""
 
-    def __init__(self, setting: Setting, name: str, *, abandon: bool = True, stored: Sequence[Group] = ()) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        name: str,
+        *,
+        abandon: bool = True,
+        stored: Sequence[Group] = (),
+        faults: Faults | None = None,
+    ) -> None:
         self.setting = setting
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self.tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr)
         """Told of tasks that are set aside."""
-        self._faults = Faults(setting.limits.faults, lambda text: self.tell(text))
+        self.faults = faults or Faults(setting.limits.faults, lambda text: self.tell(text))
         self._name = name
         self._abandon = abandon
         self._stored = {group.task.id: group for group in stored}
@@ -46,36 +53,46 @@ class GroupRollouts:
         Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
         """
         settings = [replace(self.setting, temperature=t) for t in temperatures] or [self.setting]
-        gate = asyncio.Semaphore(self.setting.limits.concurrency)
-        abandoned = asyncio.Event()
-
-        async def attempt(place: int, number: int) -> Trajectory:
-            try:
-                async with gate:
-                    if aside := self._faults.instead(tasks[place], number):
-                        return self._faults.note(aside)
-                    session = f"{self._name}/{seed + place}/{number}"
-                    setting = settings[number % len(settings)]
-                    one = await run_episode(setting, tasks[place], number, session, abandoned)
-                    return self._faults.note(one)
-            except asyncio.CancelledError:
-                if not abandoned.is_set():
-                    raise
-                return Trajectory(tasks[place], number, (), 0.0, False, StopReason.CANCELLED, STRAGGLER)
-
+        limits = self.setting.limits
+        gate = asyncio.Semaphore(limits.concurrency)
         # Attempt by attempt, not task by task: every task has its first attempt before any has its second.
         keys = [(place, number) for number in range(k) for place in range(len(tasks))]
+        stragglers = Stragglers(len(tasks), k, limits.enough if self._abandon else 1.0, limits.least)
+        records = {key: Record(lambda: stragglers.cutoff) for key in keys}
+
+        async def attempt(place: int, number: int) -> Trajectory:
+            async with gate:
+                if aside := self.faults.instead(tasks[place], number):
+                    return self.faults.seen(aside)
+                session = f"{self._name}/{seed + place}/{number}"
+                setting = settings[number % len(settings)]
+                one = await run_episode(setting, tasks[place], number, session, records[place, number])
+                return self.faults.seen(one)
+
         running = {key: asyncio.create_task(attempt(*key)) for key in keys}
         try:
-            await self._wait(running, len(tasks), k, abandoned)
+            pending = set(keys)
+            while pending:
+                await asyncio.wait([running[key] for key in pending], return_when=asyncio.FIRST_COMPLETED)
+                for key in [key for key in pending if running[key].done()]:
+                    pending.remove(key)
+                    one = running[key].result()  # raises what no episode may survive
+                    if not records[key].abandoned:
+                        stragglers.end(key[0], one)
+                for key in pending:
+                    records[key].look(running[key])
+                self.progress(len(keys) - len(pending), len(keys))
         finally:
-            abandoned.set()  # whatever ended this, live environments are to be finished
+            for record in records.values():
+                record.abandoned = True  # whatever ended this, live environments are to be finished
             await ended(running.values())
             self.setting.engine.release()
-        return [
-            Group(task, tuple(running[place, number].result() for number in range(k)))
+        groups = [
+            Group(task, tuple(stragglers.judge(running[place, number].result()) for number in range(k)))
             for place, task in enumerate(tasks)
         ]
+        self.faults.settle(groups)
+        return groups
 
     async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
         """Attempts that branch off one another, for all tasks side by side."""
@@ -83,17 +100,19 @@ class GroupRollouts:
 
         async def one(place: int) -> Group:
             async with gate:
-                if aside := self._faults.instead(tasks[place], 0):
-                    return Group(tasks[place], (self._faults.note(aside),))
+                if aside := self.faults.instead(tasks[place], 0):
+                    return Group(tasks[place], (self.faults.seen(aside),))
                 group = await grow(self.setting, tasks[place], f"{self._name}/{seed + place}", attempts, explore)
-                return Group(group.task, tuple(map(self._faults.note, group.trajectories)))
+                return Group(group.task, tuple(map(self.faults.seen, group.trajectories)))
 
         growing = [asyncio.create_task(one(place)) for place in range(len(tasks))]
         try:
-            return list(await asyncio.gather(*growing))
+            groups = list(await asyncio.gather(*growing))
         finally:
             await ended(growing)
             self.setting.engine.release()
+        self.faults.settle(groups)
+        return groups
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
         """The stored attempts at each task, or the expert's. Kept: an expert does not change as the policy does."""
@@ -106,7 +125,7 @@ class GroupRollouts:
 
         async def show(task: Task) -> None:
             async with gate:
-                self._shown[task.id] = (self._faults.note(await demonstrate(self.setting, task)),)
+                self._shown[task.id] = (self.faults.seen(await demonstrate(self.setting, task)),)
                 self.progress(sum(task.id in self._shown for task in tasks), len(tasks))
 
         showing = [asyncio.create_task(show(task)) for task in new.values()]
@@ -115,6 +134,7 @@ class GroupRollouts:
         finally:
             await ended(showing)
         self.progress(len(tasks), len(tasks))
+        self.faults.settle(Group(task, self._shown[task.id]) for task in new.values())
         return [Group(task, self._shown[task.id]) for task in tasks]
 
     async def practise(self, experts: Sequence[Trajectory], times: int, seed: int) -> list[Group]:
@@ -125,29 +145,8 @@ class GroupRollouts:
         """An attempt of which an algorithm changed the messages; whose it was stays the same."""
         return replace(retold(self.setting.chat, trajectory), expert=trajectory.expert)
 
-    async def _wait(self, running: Running, tasks: int, k: int, abandoned: asyncio.Event) -> None:
-        """Until all are done, or enough are: then the rest are abandoned, and say so."""
-        pending = set(running.values())
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # raises what no episode may survive
-            self.progress(len(running) - len(pending), len(running))
-            if self._abandon and pending and self._enough(running, tasks, k):
-                abandoned.set()
-                for task in pending:
-                    task.cancel()
-                await asyncio.wait(pending)
-                return
+    def state(self) -> dict[str, Any]:
+        return self.faults.state()
 
-    def _enough(self, running: Running, tasks: int, k: int) -> bool:
-        limits = self.setting.limits
-        done = {key for key, task in running.items() if task.done()}
-        if len(done) < limits.enough * len(running):
-            return False
-        scored = {key for key in done if running[key].result().stop.scored}
-        return all(
-            sum((place, number) in scored for number in range(k)) >= min(limits.least, k)
-            or all((place, number) in done for number in range(k))
-            for place in range(tasks)
-        )
+    def restore(self, state: dict[str, Any]) -> None:
+        self.faults.restore(state)

@@ -4,27 +4,39 @@
         from the first turn down, take the child with the highest  Q + c sqrt(log N / (1 + n)),
             until one has fewer than two children
         take another action there, and play on to the end
-        the reward counts for every node on the way
+        the reward counts for every state on the way
 
 (UCB over turns: the simplified Agent Q of LOOP's appendix.) An environment is copied at every node with `fork()`, so
 that no turn is played twice. Every attempt is an ordinary episode: its seat says again what was said up to the node.
+
+Q and n of a node are the mean and the number of the different attempts that went through its state. A node at which an
+attempt ended, because the environment was done or a limit was reached, is never chosen: nothing can follow it. An
+attempt that went like an earlier one from beginning to end says nothing new. It is dropped: it is no attempt of the
+group, and counts for no Q.
 """
 
+import asyncio
 import inspect
 import math
+from collections import defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
 
+from longloop.envs.guard import Guarded, ready
 from longloop.interfaces import Environment
-from longloop.rollout.episode import Setting, run_episode
-from longloop.rollout.guard import Guarded, ready
-from longloop.types import Group, Message, Sampled, Step, Task, Trajectory, UserError
+from longloop.rollout.episode import Record, Setting, run_episode
+from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
 
+_Actions = tuple[tuple[int, ...], ...]
+"""What was said turn by turn, which tells a state from others."""
 _WIDTH = 2
 """Children that a node is given before the search goes deeper."""
+_PATIENCE = 2
+"""Episodes at a node for each of its children, and in a tree for each attempt asked for: a policy that keeps saying the
+same is not asked for ever."""
 
 
 @dataclass(eq=False)
@@ -33,23 +45,30 @@ class _Node:
     played: tuple[tuple[Sampled, Step], ...] = ()
     """The turns that lead here."""
     env: Any = None
-    """As it is here; None at the root, where one is made, and where the episode is over."""
+    """As it is here; None at the root, where one is made, and where the environment is done."""
+    over: bool = False
+    """An attempt ended here: the environment was done, or the turns or the context were used up."""
     children: "list[_Node]" = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
+    rewards: Sequence[float] = ()
+    """Of the attempts that went through here."""
     tries: int = 0
     fresh: list[Any] = field(default_factory=list)
     """An environment that has not been started yet."""
 
     @property
     def full(self) -> bool:
-        """A policy that always says the same is not asked for ever."""
-        return len(self.children) >= _WIDTH or self.tries >= 2 * _WIDTH
+        """It has its children, or was tried often enough to get them."""
+        return len(self.children) >= _WIDTH or self.tries >= _PATIENCE * _WIDTH
 
     @property
     def closed(self) -> bool:
         """Nothing new can come of it."""
-        over = bool(self.played) and self.played[-1][1].done
-        return over or (self.full and all(child.closed for child in self.children))
+        return self.over or (self.full and all(child.closed for child in self.children))
+
+    def adopt(self, reached: "_Node") -> None:
+        """Make it a child, unless there is one for this action."""
+        if all(child.played[-1][0].ids != reached.played[-1][0].ids for child in self.children):
+            self.children.append(reached)
 
     def best(self, explore: float) -> "_Node":
         """The open child that promises most."""
@@ -62,51 +81,59 @@ class _Node:
 
 
 async def grow(setting: Setting, task: Task, session: str, attempts: int, explore: float) -> Group:
-    """So many attempts at a task, or fewer when nothing new can be tried."""
+    """So many different attempts at a task, or fewer when nothing new can be tried or the policy repeats itself."""
     environment = setting.make()
     if not hasattr(environment, "fork"):
         raise UserError(
             f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
             "docs/new-environment.md shows it."
         )
-    root = _Node(fresh=[environment])
-    nodes, trajectories = [root], list[Trajectory]()
+    paid: dict[_Actions, list[float]] = defaultdict(list)
+    root = _Node(fresh=[environment], rewards=paid[()])
+    seats, trajectories, known = list[_Seat](), list[Trajectory](), set[Any]()
     try:
-        while len(trajectories) < attempts and not root.closed:
-            path = [root]
-            while path[-1].full:
-                path.append(path[-1].best(explore))
-            seat: Any = _Seat(setting, path[-1])
+        for number in range(_PATIENCE * attempts):
+            if len(trajectories) == attempts or root.closed:
+                break
+            node = root
+            while node.full:
+                node = node.best(explore)
+            seats.append(_Seat(setting, node))
+            seat: Any = seats[-1]
             here = replace(setting, make=partial(_same, seat), engine=seat)
-            number = len(trajectories)
-            one = await run_episode(here, task, number, f"{session}/{number}")
-            trajectories.append(one)
-            path[-1].tries += 1
-            if seat.reached is None:
-                continue
-            nodes.append(seat.reached)
+            record = Record()
+            record.abandoned = True  # an attempt that is cancelled finishes its environment
+            one = await run_episode(here, task, len(trajectories), f"{session}/{number}", record)
+            if one.stop is StopReason.CANCELLED:
+                raise asyncio.CancelledError
+            reached = seat.left()
+            node.tries += 1
             if one.stop.scored:
-                path.append(_among(path[-1].children, seat.reached))
-                for node in path:
-                    node.rewards.append(one.reward)
+                said = tuple(turn.action_ids for turn in one.turns)
+                if reached is not None:
+                    reached.over = len(reached.played) == len(said)
+                    reached.rewards = paid[said[: len(reached.played)]]
+                    node.adopt(reached)
+                if _course(one) in known:
+                    continue
+                known.add(_course(one))
+                for turns in range(len(said) + 1):
+                    paid[said[:turns]].append(one.reward)
+            trajectories.append(one)
     finally:
-        for node in nodes:
-            if node.env is not None:
-                await Guarded(node.env).leave(setting.limits.step_seconds)
+        for left in (seat.left() for seat in seats):
+            if left is not None and left.env is not None:
+                await Guarded(left.env).leave(setting.limits.step_seconds)
     return Group(task, tuple(trajectories))
+
+
+def _course(attempt: Trajectory) -> tuple[Any, ...]:
+    """How an attempt went: what was heard and said at each turn, and what it was paid."""
+    return attempt.reward, *((turn.context_ids, turn.action_ids) for turn in attempt.turns)
 
 
 def _same(seat: Any) -> Any:
     return seat
-
-
-def _among(children: list[_Node], reached: _Node) -> _Node:
-    """The child that was reached: the one that says the same, if there is one already."""
-    same = [child for child in children if child.played[-1][0].ids == reached.played[-1][0].ids]
-    if same:
-        return same[0]
-    children.append(reached)
-    return reached
 
 
 class _Seat:
@@ -118,8 +145,8 @@ class _Seat:
         self._env: Environment | None = None
         self._turn = 0
         self._sampled: Sampled | None = None
-        self.reached: _Node | None = None
-        """The first new node."""
+        self._reached: _Node | None = None
+        self._left = False
 
     async def ready(self) -> None:
         if self._node.env is None:
@@ -140,8 +167,16 @@ class _Seat:
         return self._then(self._env.step(action), self._stepped)
 
     def finish(self) -> Any:
-        assert self._env is not None
-        return self._env.finish()
+        return self._env.finish() if self._env is not None else Outcome(0.0, False)  # no copy, nothing to finish
+
+    def left(self) -> _Node | None:
+        """The attempt is over: its first new node, if it came to one."""
+        self._left = True
+        return self._reached
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        return getattr(self._env, "reward_range", None)
 
     async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
         if self._turn < len(self._node.played):
@@ -163,14 +198,17 @@ class _Seat:
         return messages
 
     def _stepped(self, step: Step) -> Any:
-        if self.reached is not None or not isinstance(step, Step):
+        if self._reached is not None or not isinstance(step, Step):
             return step
         copy = None if step.done else self._env.fork()  # type: ignore[union-attr]
         return self._then(copy, partial(self._reach, step))
 
     def _reach(self, step: Step, copy: Any) -> Step:
         assert self._sampled is not None
-        self.reached = _Node(self._node.opening, (*self._node.played, (self._sampled, step)), copy)
+        if self._left and copy is not None:
+            copy.finish()  # it took longer than the attempt had, and nobody will ask for it
+        else:
+            self._reached = _Node(self._node.opening, (*self._node.played, (self._sampled, step)), copy)
         return step
 
     def _then(self, answer: Any, what: Any) -> Any:

@@ -3,21 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from longloop import config as configs
-from longloop.config import Config
+from longloop.config import Config, isolation
 from longloop.store.metrics import Metrics, cells
-from longloop.store.run import read_facts
+from longloop.store.run import read_facts, stored_config
 
 
 def card(run: Path, step: int, dtype: str) -> str:
     """The card of the model that a run had after `step`, in Hugging Face's form: facts for machines, then Markdown."""
-    config, facts = configs.load(run / "config.toml"), read_facts(run)
+    config, facts = stored_config(run), read_facts(run)
     lines = [line for line in Metrics(run / "metrics.jsonl").read() if line["step"] <= step]
     env, algo, path = config.env["name"], config.algo["name"], config.model.path
     hub = f"base_model: {path}\n" if path.count("/") == 1 and not Path(path).exists() else ""
     changed = f"LoRA adapters of rank {config.model.lora_rank}, merged" if config.model.lora_rank else "all weights"
     about = {
-        "environment": _settings(config.env),
+        "environment": _settings(isolation(config.env)[1]),
         "trained on": _trained_on(config, lines),
         "algorithm": _settings(config.algo),
         "started from": f"`{path}`",

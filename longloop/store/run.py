@@ -1,7 +1,8 @@
 """A run is a folder. This is the only writer of it; docs/run-format.md says what is in it.
 
 A step is finished when its checkpoint has been renamed into place; what was written of an unfinished step is written
-again when the run is resumed, and readers take the last.
+again when the run is resumed, and readers take the last. `config.toml` is what the run began with and stays; settings
+that were changed on resuming are lines of `changes.jsonl`.
 """
 
 import fcntl
@@ -12,17 +13,36 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from longloop import __version__
-from longloop.config import FORMAT, Config
-from longloop.store.files import cannot_write, write_whole
+from longloop import config as configs
+from longloop.config import FORMAT, Config, WorkerConfig
+from longloop.store.files import append_lines, cannot_write, read_lines, write_whole
 from longloop.store.metrics import Metrics
 from longloop.store.trajectories import Trajectories
 from longloop.types import UserError
+
+CHANGEABLE = (
+    *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "model.threads"),
+    *("algo.lr", "algo.weight_decay", "algo.max_grad_norm", "algo.kl_guard"),
+    *(f"env.{name}" for name in WorkerConfig.model_fields),
+)
+"""Keys, or whole tables, that may differ when a run is resumed. Each is read anew at every step, and nothing in a
+checkpoint was made for its old value."""
+
+_FIXED = {
+    "seed": "every random number of the run follows from it",
+    "env": "rewards before and after would not be those of the same tasks",
+    "split": "the run has gone through a part of these tasks",
+    "demos": "the run has gone through a part of these tasks",
+    "model": "the checkpoint's weights belong to the old value",
+    "algo": "the steps before and after would be those of different methods",
+    "engine": "the attempts before and after would come from different samplers",
+}
 
 
 class Run:
@@ -55,15 +75,16 @@ class Run:
             raise cannot_write(folder, error) from error
         run = cls(folder)
         write_whole(folder / "config.toml", config.to_toml().encode())
-        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        run._write_facts({"format": FORMAT, "status": "running", "started": started} | facts)
+        run._write_facts({"format": FORMAT, "status": "running", "started": _now()} | facts)
         return run
 
     @classmethod
-    def reopen(cls, folder: Path) -> "Run":
-        """An existing run, to be continued."""
+    def reopen(cls, folder: Path, changed: Mapping[str, Sequence[Any]] | None = None) -> "Run":
+        """An existing run, to be continued; `changed` has the old and new value of settings that differ from now on."""
         read_facts(folder)
         run = cls(folder)
+        if changed:
+            append_lines(folder / "changes.jsonl", [{"step": run.next_step, "time": _now(), "changed": changed}])
         run.set_status("running")
         return run
 
@@ -143,6 +164,75 @@ def checkpoints(folder: Path) -> list[int]:
     return [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
 
 
+def checkpoint_in(path: Path) -> Path | None:
+    """The checkpoint that a path names, itself or as the newest of a run folder; None where it is neither."""
+    if path.parent.name == "checkpoints" and (path.parents[1] / "run.json").is_file():
+        if not (path / "state.json").is_file():
+            kept = ", ".join(map(str, sorted(checkpoints(path.parents[1])))) or "none"
+            raise UserError(
+                f"{path} is not a checkpoint (any more); the run has those of these steps: {kept}. To keep one for "
+                "other runs, export it: `longloop export RUN --out FOLDER`, then model.path=FOLDER."
+            )
+        return path
+    if not (path / "run.json").is_file():
+        return None
+    if not checkpoints(path):
+        raise UserError(f"{path} is a run folder without a checkpoint, so there is no model in it.")
+    return path / "checkpoints" / f"{max(checkpoints(path)):06d}"
+
+
+def stored_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
+    """The config that a run was last trained with, its changes included, with overrides."""
+    tree = with_changes(configs.read(folder / "config.toml"), read_changes(folder))
+    return configs.resolve(tree, str(folder / "config.toml"), overrides)
+
+
+def read_changes(folder: Path) -> list[dict[str, Any]]:
+    """What was changed when a run was resumed: the first step it holds for, and each key's old and new value."""
+    return list(read_lines(folder / "changes.jsonl"))
+
+
+def with_changes(tree: dict[str, Any], changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A run's config as it is after these changes."""
+    for line in changes:
+        for key, (_, new) in line["changed"].items():
+            table, _, name = key.rpartition(".")
+            (tree.setdefault(table, {}) if table else tree)[name] = new
+    return tree
+
+
+def changes_between(folder: Path, before: Config, after: Config) -> dict[str, list[Any]]:
+    """What differs in the config that a run is to go on with: key -> [old, new]. Refused where nothing may differ."""
+    changed = differences(settings_of(before), settings_of(after))
+    for key, (was, becomes) in changed.items():
+        if not any(key == allowed or key.startswith(f"{allowed}.") for allowed in CHANGEABLE):
+            raise UserError(
+                f"{key} was {was!r} in {folder} and cannot become {becomes!r} when the run is resumed: "
+                f"{_FIXED[key.partition('.')[0]]}. Start a new run from its weights, with model.path={folder}. What "
+                "may change is listed in docs/run-format.md."
+            )
+    return changed
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """Dotted key -> value, without what only says where the run is."""
+    return {key: value for key, value in _flat(config.model_dump()) if key not in ("format", "name", "folder")}
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Key -> [old, new] where two sets of settings differ; None where one of them lacks the key."""
+    keys = sorted(old.keys() | new.keys())
+    return {key: [old.get(key), new.get(key)] for key in keys if old.get(key) != new.get(key)}
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and not prefix:
+            yield from _flat(value, f"{key}.")
+        else:
+            yield prefix + key, value
+
+
 def read_facts(folder: Path) -> dict[str, Any]:
     """run.json of a folder that must be a run this longloop can read."""
     try:
@@ -166,6 +256,10 @@ def machine_facts() -> dict[str, Any]:
         "packages": {name: version(name) for name in ("torch", "transformers", "peft", "tokenizers")},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def _commit() -> str:

@@ -141,6 +141,7 @@ def _to_json(place: int, start: int, trajectory: Trajectory) -> dict[str, Any]:
         )
     names = ("attempt", "reward", "success", "stop", "error", "info", "expert")
     kept = {name: getattr(trajectory, name) for name in names}
+    kept["unread"] = [asdict(message) for message in trajectory.unread]
     return {"group": place, "task": asdict(trajectory.task)} | kept | {"first_token": start, "turns": turns}
 
 
@@ -168,6 +169,7 @@ def _from_json(line: dict[str, Any], columns: dict[str, np.ndarray]) -> Trajecto
         error=line["error"],
         info=line["info"],
         expert=line.get("expert", False),
+        unread=tuple(Message(**message) for message in line.get("unread", ())),
     )
 
 

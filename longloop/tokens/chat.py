@@ -92,7 +92,10 @@ class Chat:
             raise UserError(f"The chat template refused a conversation with the roles {roles}: {error}") from error
 
     def encode(self, rendered: str) -> tuple[int, ...]:
-        """Rendered text to ids: special tokens where the template put them, plain text everywhere else."""
+        """Rendered text to ids: special tokens where the template put them, plain text everywhere else.
+
+        For what `render` returned, and nothing else: in any other text, a special token that it spells becomes one.
+        """
         ids: list[int] = []
         end = 0
         for match in self._split.finditer(rendered):
@@ -100,6 +103,13 @@ class Chat:
             ids.append(self._framing[match.group(match.lastindex or 0)])
             end = match.end()
         return (*ids, *self._encode_plain(rendered[end:]))
+
+    def action_ids(self, text: str) -> tuple[int, ...]:
+        """An assistant's whole turn that says `text`: an expert's, a stored or a scripted one.
+
+        A special token spelled in the text stays text, as in `render`; only the end of the turn is one.
+        """
+        return (*self.encode(self._escape(Message("assistant", text))), self.end_id)
 
     def extension(self, before: str, action: Message, after: str, ended: bool) -> str | None:
         """What `after` (the rendering with the action and what followed) adds to `before` and the action itself.

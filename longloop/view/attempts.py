@@ -19,6 +19,9 @@ _SCORED = frozenset(str(reason) for reason in StopReason if reason.scored)
 _PATIENCE = 2.0
 """Seconds after which a search through text answers with what it has."""
 
+_ASKED = 1000
+"""Characters that are kept of a task's text."""
+
 
 class Entry(NamedTuple):
     """A line of the index: what an attempt came to, and where the whole of it is."""
@@ -58,6 +61,7 @@ class Attempts:
         self.folder = folder
         self._indexed: dict[int, dict[tuple[int, int], Entry]] = {}
         self._derived: dict[int, tuple[object, list[Entry]]] = {}
+        self._asked: dict[str, str] = {}
         self._taken = 0
         self._lock = threading.Lock()
 
@@ -91,6 +95,15 @@ class Attempts:
             if isinstance(line, dict) and (line.get("group", 0), line.get("attempt", 0)) == entry.place:
                 return line
         return None
+
+    def asked(self, entry: Entry) -> str:
+        """The beginning of the task's text, read once for each task."""
+        if entry.task not in self._asked:
+            said = asked(self.read(entry) or {})[:_ASKED]
+            if not said:
+                return ""  # another attempt may have got further
+            self._asked[entry.task] = said
+        return self._asked[entry.task]
 
     def lines(self, step: int) -> Iterator[dict[str, Any]]:
         """The whole lines of a step, one in memory at a time."""
@@ -225,6 +238,13 @@ class Attempts:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"{step:06d}.jsonl"
+
+
+def asked(line: dict[str, Any]) -> str:
+    """What the agent was asked: the last message that it had before its first action."""
+    turns = line.get("turns") or []
+    context = turns[0].get("context") or [] if turns else []
+    return context[-1].get("content") or "" if context else ""
 
 
 def texts(line: dict[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ The numbers are also put into the picture as an attribute, where the page's scri
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from markupsafe import Markup, escape
@@ -19,7 +19,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 20
 _MOST = 400
 """Points of a line; a longer one is averaged piece by piece."""
 _NOISY = 30
-"""Points from which on a line is drawn faintly, with its running mean over it."""
+"""Points from which on a line is drawn faintly, with its running mean over it, unless smoothing was chosen."""
+SMOOTHINGS = {"": "automatic", "0": "off", **{str(steps): f"{steps} steps" for steps in (5, 10, 20, 50, 100, 200)}}
+"""How addresses name the running means that can be chosen."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Chart:
     share: bool = False
     """Between 0 and 1, shown as per cent."""
     note: str = ""
+    smooth: int | None = None
+    """Steps of the running mean; 0 is none, None is as many as suit a line that is long enough."""
+    log: bool = False
 
     @property
     def empty(self) -> bool:
@@ -53,17 +58,22 @@ class Chart:
             return _LEFT + (x - xs[0]) / (xs[1] - xs[0]) * (_WIDTH - _LEFT - _RIGHT)
 
         def up(y: float) -> float:
-            return _HEIGHT - _BOTTOM - (y - ys[0]) / (ys[1] - ys[0]) * (_HEIGHT - _TOP - _BOTTOM)
+            if self.log:
+                part = math.log(max(y, ys[0]) / ys[0]) / math.log(ys[1] / ys[0])
+            else:
+                part = (y - ys[0]) / (ys[1] - ys[0])
+            return _HEIGHT - _BOTTOM - part * (_HEIGHT - _TOP - _BOTTOM)
 
         parts = []
-        for y in ticks(*ys, 4):
+        for y in powers(*ys) if self.log else ticks(*ys, 4):
             parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{up(y):.1f}" y2="{up(y):.1f}"/>')
             parts.append(f'<text class="y" x="{_LEFT - 6}" y="{up(y) + 3.5:.1f}">{number(y, self.share)}</text>')
         for x in ticks(*xs, 5):
             if x == int(x):
                 parts.append(f'<text class="x" x="{across(x):.1f}" y="{_HEIGHT - 4}">{int(x)}</text>')
         for line in self.lines:
-            parts += _drawn(line, across, up)
+            shown = replace(line, points=[point for point in line.points if point[1] > 0]) if self.log else line
+            parts += _drawn(shown, across, up, self.smooth)
         data = {
             "left": _LEFT,
             "right": _WIDTH - _RIGHT,
@@ -78,10 +88,24 @@ class Chart:
     def _height(self) -> tuple[float, float]:
         values = [y for line in self.lines for _, y in line.points]
         values += [y for line in self.lines for _, *ends in line.band for y in ends]
+        if self.log:
+            low, high = min(y for y in values if y > 0), max(values)
+            return (low, high) if high > low else (low / 2, high * 2)
         low, high = _range([*values, 0.0])
         if self.share and high > 0.6:
             high = 1.0
         return low, high
+
+
+def styled(charts: Sequence[Chart], smooth: str, log: bool) -> list[Chart]:
+    """Charts as a reader wants them; `smooth` is one of SMOOTHINGS. Those that have negative numbers stay linear."""
+    found = []
+    for chart in charts:
+        values = [y for line in chart.lines for _, y in line.points]
+        possible = min(values, default=0.0) >= 0 and max(values, default=0.0) > 0
+        note = chart.note if possible or not log else f"{chart.note} (stays linear)".strip()
+        found.append(replace(chart, smooth=int(smooth) if smooth else None, log=log and possible, note=note))
+    return found
 
 
 def sparkline(points: Sequence[Point], high: float = 1.0) -> Markup:
@@ -120,12 +144,25 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     return [round(place * size, 12) for place in range(first, last + 1)]
 
 
+def powers(low: float, high: float) -> list[float]:
+    """Round numbers between two ends for a logarithmic scale: 1, 2, 5, 10, 20, ... or of these as many as have room."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    fine = [float(f"{digit}e{exponent}") for exponent in exponents for digit in (1, 2, 5)]
+    fine = [value for value in fine if low * 0.999 <= value <= high * 1.001]
+    if len(fine) < 2:
+        return ticks(low, high, 3)
+    if len(fine) <= 6:
+        return fine
+    whole = [float(f"1e{exponent}") for exponent in exponents if low * 0.999 <= float(f"1e{exponent}") <= high * 1.001]
+    return whole[:: math.ceil(len(whole) / 6)]
+
+
 def finite(points: Sequence[tuple[float, float | None]]) -> list[Point]:
     """The points that can be drawn."""
     return [(x, float(y)) for x, y in points if isinstance(y, int | float) and math.isfinite(y)]
 
 
-def _drawn(line: Line, across: Scale, up: Scale) -> list[str]:
+def _drawn(line: Line, across: Scale, up: Scale, smooth: int | None) -> list[str]:
     colour = f"c{line.colour % 8}"
     parts = []
     if line.dots:
@@ -139,15 +176,16 @@ def _drawn(line: Line, across: Scale, up: Scale) -> list[str]:
         lower = [(across(x), up(low)) for x, low, _ in reversed(line.band)]
         parts.append(f'<path class="band {colour}" d="{_path([*upper, *lower])}Z"/>')
     points = _thin(line.points)
-    noisy = len(points) > _NOISY and not line.band and not line.dashed
+    noisy = len(points) > _NOISY and not line.band if smooth is None else smooth > 1
+    noisy = noisy and bool(points) and not line.dashed and not line.dots
     place = [(across(x), up(y)) for x, y in points]
     if len(place) == 1 or line.dots:
         parts += [f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in place]
     dashed = " dashed" if line.dashed else ""
     parts.append(f'<path class="line {colour}{" faint" if noisy else dashed}" d="{_path(place)}"/>')
     if noisy:
-        smooth = [(across(x), up(y)) for x, y in _smooth(points)]
-        parts.append(f'<path class="line {colour}" d="{_path(smooth)}"/>')
+        place = [(across(x), up(y)) for x, y in _smooth(points, smooth)]
+        parts.append(f'<path class="line {colour}" d="{_path(place)}"/>')
     return parts
 
 
@@ -168,9 +206,10 @@ def _thin(points: Sequence[Point], most: int = _MOST) -> list[Point]:
     return [(piece[len(piece) // 2][0], sum(y for _, y in piece) / len(piece)) for piece in pieces]
 
 
-def _smooth(points: Sequence[Point]) -> list[Point]:
-    """The running mean over a fifteenth of the line."""
-    reach = max(1, len(points) // 30)
+def _smooth(points: Sequence[Point], steps: int | None = None) -> list[Point]:
+    """The running mean over so many steps, half of them on either side; over a fifteenth of the line if not told."""
+    apart = (points[-1][0] - points[0][0]) / max(1, len(points) - 1) or 1.0
+    reach = max(1, len(points) // 30) if steps is None else round(steps / apart / 2)
     values = [y for _, y in points]
     windows = [values[max(0, at - reach) : at + reach + 1] for at in range(len(values))]
     return [(x, sum(window) / len(window)) for (x, _), window in zip(points, windows, strict=True)]

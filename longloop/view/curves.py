@@ -18,6 +18,8 @@ class _Curve:
     value: Callable[[Metrics], Any]
     share: bool = False
     note: str = ""
+    sampled: bool = False
+    """Whether it is measured of training's attempts, and says nothing of an agent that only imitates."""
 
 
 def _of(*keys: str) -> Callable[[Metrics], Any]:
@@ -50,19 +52,24 @@ def _gib(name: str) -> Callable[[Metrics], Any]:
     return value
 
 
+_UPDATED = {
+    "loss": _Curve("Loss", _of("update", "loss")),
+    "kl": _Curve("KL", _of("update", "kl"), note="old minus new log-prob, summed over a trajectory"),
+    "reference_kl": _Curve("KL to the reference", _of("update", "reference_kl"), note="per token"),
+    "entropy": _Curve("Entropy", _of("update", "entropy"), note="nats per token"),
+    "clipped": _Curve("Clipped", _of("update", "clipped"), True, "share of ratios"),
+    "grad_norm": _Curve("Gradient norm", _of("update", "grad_norm"), note="before clipping"),
+    "ratio_gap": _Curve(
+        "Sampler-learner gap", _of("update", "ratio_gap"), note="largest |ratio - 1| at the first update"
+    ),
+    "value_error": _Curve("Value error", _of("update", "value_error")),
+}
 _CURVES = (
-    _Curve("Reward", _of("reward")),
-    _Curve("Nothing to learn from", _per("equal_groups", "groups"), True, "groups that were paid all alike"),
-    _Curve("Loss", _of("update", "loss")),
-    _Curve("KL", _of("update", "kl"), note="old minus new log-prob, summed over a trajectory"),
-    _Curve("KL to the reference", _of("update", "reference_kl"), note="per token"),
-    _Curve("Entropy", _of("update", "entropy"), note="nats per token"),
-    _Curve("Clipped", _of("update", "clipped"), True, "share of ratios"),
-    _Curve("Gradient norm", _of("update", "grad_norm"), note="before clipping"),
-    _Curve("Sampler-learner gap", _of("update", "ratio_gap"), note="largest |ratio - 1| at the first update"),
-    _Curve("Value error", _of("update", "value_error")),
-    _Curve("Turns", _of("turns"), note="mean of an attempt"),
-    _Curve("Tokens", _per("action_tokens", "attempts"), note="chosen by the agent, per attempt"),
+    _Curve("Reward", _of("reward"), sampled=True),
+    _Curve("Nothing to learn from", _per("equal_groups", "groups"), True, "groups that were paid all alike", True),
+    *_UPDATED.values(),
+    _Curve("Turns", _of("turns"), note="mean of an attempt", sampled=True),
+    _Curve("Tokens", _per("action_tokens", "attempts"), note="chosen by the agent, per attempt", sampled=True),
     _Curve("Abandoned or spoiled", _unscored, True, "attempts without a score"),
 )
 _PHASES = ("collect", "credit", "update", "evaluate")
@@ -71,7 +78,7 @@ _PHASES = ("collect", "credit", "update", "evaluate")
 def of_run(record: Record) -> list[Chart]:
     """All that a run measured of itself."""
     metrics = record.metrics
-    lines = [Line("training", _points(metrics, _of("success")), 0)]
+    lines = [Line("demonstrations" if record.demonstrated else "training", success(record), 0)]
     held_out = _points(metrics, _of("eval", "success"))
     if held_out:
         ends = [(line["step"], line["eval"].get("success_interval")) for line in metrics if line.get("eval")]
@@ -81,7 +88,8 @@ def of_run(record: Record) -> list[Chart]:
         if any(y > 0 for _, y in floor):
             lines.append(Line("doing nothing", floor, 7, dashed=True))
     charts = [Chart("Success", lines, share=True)]
-    charts += [_chart(curve, [Line(curve.title, _points(metrics, curve.value), 0)]) for curve in _CURVES]
+    curves = [curve for curve in (*_CURVES, *_further(metrics)) if not (curve.sampled and record.demonstrated)]
+    charts += [_chart(curve, [Line(curve.title, _points(metrics, curve.value), 0)]) for curve in curves]
     phases = [Line(name, _points(metrics, _of("time", name)), place) for place, name in enumerate(_PHASES)]
     charts.append(Chart("Seconds", [line for line in phases if line.points], note="per phase of a step"))
     memory = [Line(name, _points(metrics, _gib(name)), place) for place, name in enumerate(("process", "card"))]
@@ -94,10 +102,16 @@ def of_runs(records: Sequence[Record]) -> list[Chart]:
     """The same curves of several runs, over one another."""
     groups = list(alike(records).items())
     held_out = _Curve("Success, held out", _of("eval", "success"), True)
+    training = _Curve("Success, training", _of("success"), True, sampled=True)
     time = _Curve("Seconds", lambda line: sum(line["time"].values()) if line.get("time") else None, note="of a step")
     charts = []
-    for curve in (held_out, _Curve("Success, training", _of("success"), True), *_CURVES, time):
-        lines = [_together(name, members, curve, place) for place, (name, members) in enumerate(groups)]
+    further = _further([line for record in records for line in record.metrics])
+    for curve in (held_out, training, *_CURVES, *further, time):
+        lines = [
+            _together(name, members, curve, place)
+            for place, (name, members) in enumerate(groups)
+            if not (curve.sampled and members[0].demonstrated)
+        ]
         charts.append(_chart(curve, [line for line in lines if line.points]))
     return [chart for chart in charts if not chart.empty]
 
@@ -115,6 +129,12 @@ def alike(records: Sequence[Record]) -> dict[str, list[Record]]:
             name = (name.rstrip("-_.~0123456789") or "runs") + f", {len(members)} seeds"
         named[name if name not in named else members[0].name] = members
     return named
+
+
+def _further(metrics: Sequence[Metrics]) -> list[_Curve]:
+    """What an algorithm measures of its own, under the name that its loss gave it."""
+    names = {name for line in metrics for name in line.get("update") or {}} - _UPDATED.keys()
+    return [_Curve(name.replace("_", " ").capitalize(), _of("update", name)) for name in sorted(names)]
 
 
 def success(record: Record) -> list[Point]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from longloop.types import StopReason
 from longloop.view import tokens
-from longloop.view.attempts import Entry
+from longloop.view.attempts import Entry, asked
 from longloop.view.content import Content, NotThere, address
+from longloop.view.diff import CHARACTERS, LINES, Comparison
 from longloop.view.record import KINDS, Record
 
 _HITS = 100
@@ -27,6 +28,8 @@ class GroupRow:
     number: int
     entries: Sequence[Entry]
     advantages: Mapping[tuple[int, int], float]
+    asked: str
+    """The beginning of the task's text."""
 
     @property
     def task(self) -> str:
@@ -81,9 +84,8 @@ def step(record: Record, kind: str, number: int, sort: str = "") -> Content:
     by_group: dict[int, list[Entry]] = {}
     for entry in entries:
         by_group.setdefault(entry.group, []).append(entry)
-    rows = sorted(
-        (GroupRow(place, found, advantages) for place, found in by_group.items()), key=lambda row: row.key(sort)
-    )
+    rows = [GroupRow(place, found, advantages, attempts.asked(found[0])) for place, found in by_group.items()]
+    rows.sort(key=lambda row: row.key(sort))
     scored = [entry for entry in entries if entry.scored]
     values = {
         "kind": kind,
@@ -111,15 +113,20 @@ def group(record: Record, kind: str, number: int, place: int) -> Content:
         raise NotThere(f"{_title(kind, number)} of {record.name} has no group {place}.")
     given = attempts.advantages(number)
     read = [(entry, attempts.read(entry) or {}) for entry in entries]
+    alike: dict[str, list[tuple[Entry, dict[str, Any]]]] = {}
+    for entry, line in read:
+        alike.setdefault(_course(entry, line), []).append((entry, line))
     columns = [
         {
+            "entries": [entry for entry, _ in same],
             "entry": entry,
             "advantage": given.get(entry.place),
             "expert": line.get("expert", False),
             "turns": line.get("turns") or [],
             "tests": _tests(line),
         }
-        for entry, line in read
+        for same in alike.values()
+        for entry, line in same[:1]
     ]
     opening = next((line for _, line in read if line.get("turns")), {})
     values = {
@@ -127,9 +134,9 @@ def group(record: Record, kind: str, number: int, place: int) -> Content:
         "number": number,
         "place": place,
         "task": (opening.get("task") or {}) | {"id": entries[0].task},
-        "asked": _asked(opening),
+        "asked": asked(opening),
         "columns": columns,
-        "most": max(len(column["turns"]) for column in columns),
+        "count": len(entries),
         "heading": _title(kind, number),
     }
     places = sorted({entry.group for entry in everyone})
@@ -163,6 +170,7 @@ def attempt(record: Record, kind: str, number: int, place: int, which: int, by: 
         "seconds": dict(seconds),
         "tests": _tests(line),
         "notes": _notes(line),
+        "unread": record.unread(line),
         "data": _json((line.get("task") or {}).get("data")),
         "why": _why(entry.stop),
         "siblings": [other for other in entries if other.group == place],
@@ -187,13 +195,17 @@ def compare(records: Mapping[str, Record], left: str, right: str, other: str) ->
         "right": None,
         "run": among,
         "records": list(records),
+        "most": (CHARACTERS, LINES),
         "found": _others(among, entry.task, None if among is not record else (kind, entry)),
     }
     if right:
         record, kind, entry = _parse(records, right)
         line = record.attempts[kind].read(entry) or {}
         values["right"] = record, kind, entry, line
-        values["turns"] = list(zip_longest(values["left"][3].get("turns") or [], line.get("turns") or []))
+        comparison = Comparison()
+        both = zip_longest(_actions(values["left"][3]), _actions(line), fillvalue="")
+        values["turns"] = [(ours == theirs, comparison.rows(ours, theirs)) for ours, theirs in both]
+        values["comparison"] = comparison
     return Content("compare.html", "Compare", values, values["left"][0])
 
 
@@ -212,7 +224,7 @@ def find(record: Record, query: Mapping[str, str]) -> Content:
     start = tuple(int(part) for part in query.get("from", "").split(".") if part.isascii() and part.isdigit())
     hits, more = record.attempts[kind].search(text, wanted, start if len(start) == 2 else None, _HITS)
     values = {
-        "hits": hits,
+        "hits": [(hit, record.attempts[kind].asked(hit.entry)) for hit in hits],
         "asked": {"text": text, "task": task, "stop": stop, "success": success, "kind": kind},
         "more": ".".join(map(str, more)) if more else "",
         "down_to": more[0] if more else None,
@@ -249,11 +261,15 @@ def _title(kind: str, number: int) -> str:
     )
 
 
-def _asked(line: dict[str, Any]) -> str:
-    """What the agent was asked: the last message that it had before its first action."""
-    turns = line.get("turns") or []
-    context = turns[0].get("context") or [] if turns else []
-    return context[-1].get("content", "") if context else ""
+def _course(entry: Entry, line: dict[str, Any]) -> str:
+    """What was said, heard and paid, in one text: equal for attempts that went the same way."""
+    turns = [(turn.get("action"), turn.get("context")) for turn in line.get("turns") or []]
+    paid = [entry.reward, entry.success, entry.stop, bool(line.get("expert")), line.get("error"), _tests(line)]
+    return json.dumps([turns, paid])
+
+
+def _actions(line: dict[str, Any]) -> list[str]:
+    return [turn.get("action") or "" for turn in line.get("turns") or []]
 
 
 def _tests(line: dict[str, Any]) -> list[dict[str, Any]]:

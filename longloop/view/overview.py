@@ -1,14 +1,15 @@
 """What the pages about whole runs show: all of them, one, several over one another, what became of one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from longloop.view import curves as drawn
 from longloop.view.analysis import Counted, charts
-from longloop.view.charts import number
+from longloop.view.charts import SMOOTHINGS, Chart, styled
 from longloop.view.content import Content, NotThere
+from longloop.view.outcome import outcome, sentence, worries
 from longloop.view.record import Record
 
 _MEMORY = ("weights", "adapters", "masters", "gradients", "optimiser", "second_copy", "activations", "working", "kv")
@@ -29,14 +30,28 @@ class Summary:
     held_out: float | None
     """Success in the last evaluation."""
     interval: Sequence[float] | None
+    tasks: int | None
+    """Of the last evaluation."""
+    direction: int
+    """1 and -1 where held-out success clearly rose or fell since the first evaluation, otherwise 0."""
+    demonstrated: bool
+    """Whether the success in training is that of demonstrations, and says nothing of the agent."""
     trained: float | None
     """Success in the last training step."""
     curve: Sequence[tuple[float, float]]
+    tags: Sequence[str]
+
+    @property
+    def words(self) -> str:
+        """What a filter looks at."""
+        return " ".join((self.record.name, self.status, self.algo, self.env, self.model, *self.tags)).lower()
 
 
 def summary(record: Record) -> Summary:
     config, metrics = record.config, record.metrics
-    evaluated = [line["eval"] for line in metrics if line.get("eval")]
+    found = outcome(record)
+    last = found.last["eval"] if found else {}
+    demonstrated = record.demonstrated
     trained = [line["success"] for line in metrics if line.get("success") is not None]
     return Summary(
         record=record,
@@ -47,42 +62,87 @@ def summary(record: Record) -> Summary:
         algo=_name(config.get("algo")),
         step=max((line["step"] for line in metrics), default=0),
         steps=config.get("steps"),
-        held_out=evaluated[-1].get("success") if evaluated else None,
-        interval=evaluated[-1].get("success_interval") if evaluated else None,
+        held_out=last.get("success"),
+        interval=last.get("success_interval"),
+        tasks=last.get("tasks"),
+        direction=found.direction if found else 0,
+        demonstrated=demonstrated,
         trained=trained[-1] if trained else None,
-        curve=drawn.success(record),
+        curve=[] if demonstrated else drawn.success(record),
+        tags=record.tags,
     )
 
 
-def runs(records: Sequence[Record]) -> Content:
-    listed = sorted((summary(record) for record in records), key=lambda run: run.started, reverse=True)
-    return Content("runs.html", "Runs", {"runs": listed}, watch=())
+_COLUMNS: dict[str, tuple[str, Callable[[Summary], Any], bool]] = {
+    "run": ("run", lambda run: run.record.name.lower(), False),
+    "status": ("status", lambda run: run.status, False),
+    "held_out": ("held out", lambda run: run.held_out, True),
+    "training": ("training", lambda run: None if run.demonstrated else run.trained, True),
+    "step": ("step", lambda run: run.step, True),
+    "algorithm": ("algorithm", lambda run: run.algo, False),
+    "environment": ("environment", lambda run: run.env, False),
+    "model": ("model", lambda run: run.model, False),
+    "started": ("started", lambda run: run.started or None, True),
+}
+"""What runs are sorted by: the heading, the value, and whether the greatest comes first."""
 
 
-def run(record: Record) -> Content:
+def runs(records: Sequence[Record], text: str = "", sort: str = "", order: str = "") -> Content:
+    """Those that have all the words (`#word`: that tag), sorted. Runs without a value come last either way."""
+    sort = sort if sort in _COLUMNS else "started"
+    _, value, greatest = _COLUMNS[sort]
+    descending = greatest if order not in ("up", "down") else order == "down"
+    found = sorted((run for run in map(summary, records) if _wanted(run, text)), key=lambda run: run.record.name)
+    known = [run for run in found if value(run) is not None]
+    known.sort(key=value, reverse=descending)
+    values = {
+        "runs": known + [run for run in found if value(run) is None],
+        "of": len(records),
+        "text": text,
+        "columns": {name: heading for name, (heading, _, _) in _COLUMNS.items()},
+        "sort": sort,
+        "order": "down" if descending else "up",
+    }
+    return Content("runs.html", "Runs", values, watch=())
+
+
+def _wanted(run: Summary, text: str) -> bool:
+    tags = [tag.lower() for tag in run.tags]
+    whole = text.lower().strip()
+    if whole.startswith("#") and whole[1:] in tags:
+        return True  # a tag may have spaces
+    return all(word[1:] in tags if word.startswith("#") else word in run.words for word in whole.split())
+
+
+def run(record: Record, smooth: str = "", log: str = "") -> Content:
     steps = [line for line in record.metrics if line["step"] > 0]
     values = {
         "run": summary(record),
-        "sentence": _sentence(record),
-        "worries": _worries(record),
-        "charts": drawn.of_run(record),
+        "sentence": sentence(record),
+        "worries": worries(record),
+        **_curves(drawn.of_run(record), smooth, log),
         "ribbon": _ribbon(record),
         "evaluations": [(step, _evaluation(record, step)) for step in record.attempts["eval"].steps()],
         "seconds": sum(sum((line.get("time") or {}).values()) for line in steps),
         "facts": _flat(
             {key: value for key, value in record.facts.items() if key not in ("memory", "packages", "analysis")}
         ),
-        "config": _flat(record.config),
+        "config": _config(record),
         "memory": _memory(record.facts.get("memory")),
     }
     return Content("run.html", record.name, values, record, (record,))
 
 
-def curves(records: Sequence[Record]) -> Content:
+def curves(records: Sequence[Record], smooth: str = "", log: str = "") -> Content:
     if not records:
         raise NotThere("No run was chosen. Tick some on the page of all runs.")
     groups = drawn.alike(records)
-    values = {"charts": drawn.of_runs(records), "groups": groups, "banded": any(len(g) > 1 for g in groups.values())}
+    values = {
+        **_curves(drawn.of_runs(records), smooth, log),
+        "chosen": [record.name for record in records],
+        "groups": groups,
+        "banded": any(len(group) > 1 for group in groups.values()),
+    }
     return Content("curves.html", "Curves", values, watch=tuple(records))
 
 
@@ -100,69 +160,9 @@ def analysis(record: Record, counted: Counted, patience: float, only: str = "") 
     return Content("analysis.html", only or "Analysis", values, record, (record,), unfinished=done < of)
 
 
-def _sentence(record: Record) -> str:
-    """What came of it, in words."""
-    found = [
-        (line["step"], line["eval"]) for line in record.metrics if (line.get("eval") or {}).get("success") is not None
-    ]
-    if len(found) > 1:
-        (_, before), (step, after) = found[0], found[-1]
-        verb = {1: "rose", -1: "fell", 0: "stayed"}[
-            (after["success"] > before["success"]) - (after["success"] < before["success"])
-        ]
-        moved = f"from {_held_out(before)} to {_held_out(after)}" if verb != "stayed" else f"at {_held_out(after)}"
-        said = f"Held-out success {verb} {moved} by step {step}"
-    elif found:
-        said = f"Held-out success was {_held_out(found[0][1])} at step {found[0][0]}"
-    else:
-        trained = [line for line in record.metrics if line.get("success") is not None]
-        if not trained:
-            return "Nothing was measured yet."
-        few = max(1, min(5, len(trained) // 2))
-        first, last = (sum(line["success"] for line in part) / few for part in (trained[:few], trained[-few:]))
-        over = "the first and last steps" if few == 1 else f"the first and last {few} steps"
-        return f"Success in training went from {number(first, True)} to {number(last, True)} (mean of {over})."
-    last_evaluation = found[-1][1]
-    floor = last_evaluation.get("floor_success")
-    tasks, attempts = last_evaluation.get("tasks"), last_evaluation.get("attempts")
-    size = f" ({_count(tasks, 'task')}, {_count(attempts, 'attempt')} each)" if tasks else ""
-    return said + size + (f"; doing nothing scores {number(floor, True)}." if floor is not None else ".")
-
-
-def _count(number: Any, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def _held_out(evaluation: dict[str, Any]) -> str:
-    interval = evaluation.get("success_interval")
-    ends = f" [{number(interval[0], True)}, {number(interval[1], True)}]" if interval else ""
-    return number(round(evaluation["success"], 3), True) + ends
-
-
-def _worries(record: Record) -> list[str]:
-    """What a person should look at first."""
-    steps = [line for line in record.metrics if line.get("attempts")]
-    found = []
-    if record.too_new:
-        found.append("A later longloop wrote this run; upgrade, or some of it may be shown wrongly.")
-    if record.status == "killed":
-        found.append(f"The process was killed. Continue with: longloop train --resume {record.folder}")
-    guarded = [line["step"] for line in steps if line.get("guard")]
-    if guarded:
-        found.append(f"A guard skipped updates in {len(guarded)} of {len(steps)} steps, last in step {guarded[-1]}.")
-    late = steps[-10:]
-    equal = sum(line.get("equal_groups", 0) for line in late)
-    groups = sum(line.get("groups", 0) for line in late)
-    imitates = not any((line.get("update") or {}).get("kl") is not None for line in steps)
-    if groups and equal / groups > 0.8 and not imitates:
-        found.append(
-            f"Of the last {groups} groups, {equal} had attempts that were all paid alike: little is left to learn from."
-        )
-    for stop, meaning in (("env_error", "met an error of the environment"), ("timeout", "overran a deadline")):
-        lost = sum((line.get("stops") or {}).get(stop, 0) for line in steps)
-        if lost:
-            found.append(f"{lost:,} attempts {meaning}.")
-    return found
+def _curves(charts: Sequence[Chart], smooth: str, log: str) -> dict[str, Any]:
+    smooth = smooth if smooth in SMOOTHINGS else ""
+    return {"charts": styled(charts, smooth, bool(log)), "smooth": smooth, "log": bool(log), "smoothings": SMOOTHINGS}
 
 
 def _ribbon(record: Record) -> list[tuple[int, float | None]]:
@@ -192,6 +192,16 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         else:
             rows.append((prefix + key, str(value)))
     return rows
+
+
+def _config(record: Record) -> list[tuple[str, str]]:
+    """The settings of a run as they are now, with what those were that changed when it was resumed."""
+    changed = {
+        key: f" (from step {line.get('step')}, was {old})"
+        for line in record.changes
+        for key, (old, _) in line["changed"].items()
+    }
+    return [(key, value + changed.get(key, "")) for key, value in _flat(record.config)]
 
 
 def _name(table: Any) -> str:

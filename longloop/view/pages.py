@@ -48,8 +48,6 @@ class Pages:
             attempts=attempts,
             action=text.action,
             excerpt=text.excerpt,
-            rows=text.rows,
-            words=text.words,
             long=text.long,
             legend=legend,
             sparkline=sparkline,
@@ -87,15 +85,17 @@ class Pages:
     def content(self, path: str, query: Query) -> Content:
         match path.strip("/").split("/"):
             case [""]:
-                return overview.runs(list(self.library.records.values()))
+                asked = (_one(query, name) for name in ("text", "sort", "order"))
+                return overview.runs(list(self.library.records.values()), *asked)
             case ["curves"]:
-                return overview.curves([self.record(name) for name in query.get("run", [])])
+                chosen = [self.record(name) for name in query.get("run", [])]
+                return overview.curves(chosen, _one(query, "smooth"), _one(query, "log"))
             case ["compare"]:
                 return detail.compare(
                     self.library.records, _one(query, "left"), _one(query, "right"), _one(query, "run")
                 )
             case ["run", name]:
-                return overview.run(self.record(name))
+                return overview.run(self.record(name), _one(query, "smooth"), _one(query, "log"))
             case ["run", name, "analysis" | "behaviours" as which]:
                 record = self.record(name)
                 counted = self._counted.setdefault(name, Counted(record))

@@ -3,15 +3,21 @@
 import fcntl
 import json
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from longloop.config import FORMAT
 from longloop.store.metrics import Metrics
+from longloop.store.run import read_changes, with_changes
+from longloop.store.tags import read_tags
+from longloop.types import StopReason
 from longloop.view.attempts import Attempts
 
 KINDS = {"step": "trajectories", "eval": "evaluations"}
 """How addresses name the two kinds of attempts, and where they are stored."""
+
+T = TypeVar("T")
 
 
 class Record:
@@ -21,6 +27,7 @@ class Record:
         self.attempts = {kind: Attempts(folder / part) for kind, part in KINDS.items()}
         self._killed: object = None
         self._metrics: tuple[object, list[dict[str, Any]]] = (None, [])
+        self._made: dict[str, tuple[str, Any]] = {}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -33,10 +40,28 @@ class Record:
 
     @property
     def config(self) -> dict[str, Any]:
+        """As it is now, with what was changed when the run was resumed."""
         try:
-            return tomllib.loads((self.folder / "config.toml").read_text())
-        except (OSError, ValueError):
+            return with_changes(tomllib.loads((self.folder / "config.toml").read_text()), self.changes)
+        except (OSError, ValueError, AttributeError):
             return {}
+
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """What was changed when the run was resumed."""
+        try:
+            return read_changes(self.folder)
+        except (OSError, ValueError):
+            return []
+
+    @property
+    def tags(self) -> list[str]:
+        return read_tags(self.folder)
+
+    @property
+    def demonstrated(self) -> bool:
+        """Whether training samples nothing of the agent's own, as in SFT: its success is then the demonstrations'."""
+        return self.made("demonstrated", self._demonstrated)
 
     @property
     def too_new(self) -> bool:
@@ -56,6 +81,19 @@ class Record:
             self._killed = stamp
         return "killed" if self._killed == stamp else "running"
 
+    def unread(self, line: Mapping[str, Any]) -> str:
+        """What to say of the messages that an attempt did not answer; empty where there are none."""
+        if not line.get("unread"):
+            return ""
+        if line.get("stop") != StopReason.CONTEXT_FULL:
+            return "came last, and was not answered"
+        tokens = 0
+        for turn in line.get("turns") or ():
+            tokens *= not turn.get("fresh")
+            tokens += turn.get("context_tokens", 0) + turn.get("action_tokens", 0)
+        limit = (self.config.get("rollout") or {}).get("context", 0)
+        return f"did not fit: the conversation had {tokens:,} of the {limit:,} tokens of rollout.context before it"
+
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """A line for each step, in order."""
@@ -67,8 +105,30 @@ class Record:
     @property
     def version(self) -> str:
         """Changes when there is something new to see."""
-        files = ("run.json", "metrics.jsonl", *(f"{part}/index.jsonl" for part in KINDS.values()))
+        files = ("run.json", "metrics.jsonl", "tags.json", *(f"{part}/index.jsonl" for part in KINDS.values()))
         return "/".join("{}.{}".format(*(self._stamp(file) or (0, 0))) for file in files) + self.status
+
+    def made(self, name: str, make: Callable[[], T]) -> T:
+        """What was made of the run the last time, or of what it is now if it has changed."""
+        version = self.version
+        if name not in self._made or self._made[name][0] != version:
+            self._made[name] = version, make()
+        return self._made[name][1]
+
+    def _demonstrated(self) -> bool:
+        """By the first group of the last step: where the agent plays beside an expert, it does so in every group.
+
+        Reads the beginning of a file, not the index: the list of runs asks this of every run.
+        """
+        attempts = self.attempts["step"]
+        found = False
+        for line in attempts.lines(max(attempts.steps(), default=0)):
+            if line.get("group", 0) > 0:
+                break
+            if not line.get("expert") and line.get("stop") != StopReason.PRACTISED:
+                return False
+            found = True
+        return found
 
     def _read_metrics(self) -> list[dict[str, Any]]:
         try:

@@ -1,13 +1,16 @@
-"""The viewer's web server. On the loopback address alone, for the names of that address alone, and read-only.
+"""The viewer's web server. On the loopback address alone, for the names of that address alone; all it writes is tags.
 
 A page of some other site in the same browser cannot read from here: a foreign name that resolves to this machine is
-refused by the Host header, and no page may load, embed or run anything that is not its own.
+refused by the Host header, and no page may load, embed or run anything that is not its own. Nor can it tag a run: a
+browser sends JSON to a foreign origin only after asking, which nobody answers, and the Origin must be the viewer's own.
 """
 
+import json
 import socket
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -16,6 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from longloop.store.tags import set_tag
 from longloop.types import UserError
 from longloop.view.content import NotThere
 from longloop.view.pages import HERE, Pages
@@ -28,6 +32,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
+
+_LARGEST = 4096
+"""Bytes of what is sent to tag a run."""
 
 
 class _Headers:
@@ -57,9 +64,34 @@ def app(pages: Pages) -> Starlette:
     def version(request: Request) -> Response:
         return PlainTextResponse(pages.version(request.query_params.getlist("run")))
 
+    async def tag(request: Request) -> Response:
+        if request.headers.get("origin") != f"http://{request.headers.get('host')}":
+            return PlainTextResponse("Only the viewer's own pages can tag a run.", 403)
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return PlainTextResponse("A tag is sent as application/json.", 415)
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _LARGEST:
+                return PlainTextResponse("That is more than a tag.", 413)
+        try:
+            match json.loads(body):
+                case {"tag": str(name), "on": bool(on)}:
+                    record = pages.record(request.path_params["name"])
+                    await run_in_threadpool(set_tag, record.folder, name, on)
+                    return PlainTextResponse("")
+        except NotThere as problem:
+            return PlainTextResponse(str(problem), 404)
+        except UserError as problem:
+            return PlainTextResponse(str(problem), 400)
+        except (ValueError, RecursionError):
+            pass
+        return PlainTextResponse('Send {"tag": "words", "on": true}, or false to remove it.', 400)
+
     return Starlette(
         routes=[
             Route("/version", version),
+            Route("/run/{name}/tags", tag, methods=["POST"]),
             Mount("/static", StaticFiles(directory=HERE / "static")),
             Route("/{path:path}", page),
         ],

@@ -32,6 +32,9 @@ def show(folder: Path, place: str, console: Console) -> None:
         console.print(Text(visible(line["error"]), "red"))
     for number, turn in enumerate(line.get("turns") or [], 1):
         _turn(number, turn, console)
+    unread = record.unread(line)
+    for message in line["unread"] if unread else ():
+        _message(message, console, unread)
     tests = (line.get("info") or {}).get("tests")
     for test in tests if isinstance(tests, list) else ():
         if not isinstance(test, dict):
@@ -43,15 +46,20 @@ def show(folder: Path, place: str, console: Console) -> None:
 
 def _turn(number: int, turn: dict[str, Any], console: Console) -> None:
     for message in turn.get("context") or ():
-        console.print()
-        console.print(Text(visible(str(message.get("role"))), "dim bold"))
-        console.print(Padding(Text(visible(message.get("content") or ""), "dim"), (0, 0, 0, 2)))
+        _message(message, console)
     notes = [f"turn {number}", *(f"{name} {spent:.2f} s" for name, spent in (turn.get("seconds") or {}).items())]
     notes += ["cut at the token limit"] * (turn.get("finish") == "length")
     notes += [f"paid {turn['reward']:g}"] if turn.get("reward") else []
     console.print()
     console.print(Text(", ".join(notes), "bold cyan"))
     console.print(Padding(Text(visible(turn.get("action") or "")), (0, 0, 0, 2)))
+
+
+def _message(message: dict[str, Any], console: Console, note: str = "") -> None:
+    console.print()
+    said = [(visible(str(message.get("role"))), "dim bold"), *([(f"  {note}", "yellow")] if note else [])]
+    console.print(Text.assemble(*said), soft_wrap=True)
+    console.print(Padding(Text(visible(message.get("content") or ""), "dim"), (0, 0, 0, 2)))
 
 
 def _find(record: Record, place: str) -> tuple[str, Entry]:

@@ -85,7 +85,7 @@ def _tokenizer(record: Record) -> Any:
     path = str((record.config.get("model") or {}).get("path") or "")
     novice = Path(__file__).parents[1] / "novice"
     folders = [*sorted(record.folder.glob("checkpoints/[0-9]*/model"), reverse=True)]
-    folders += [novice] if path == "novice" else [Path(path)] if path else []
+    folders += [novice] if path == "novice" else [Path(path), Path(path) / "model"] if path else []
     found = next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
     return _load(found) if found else None
 

@@ -1,17 +1,13 @@
 """`longloop analyze`, as a user types it, on runs that were really made."""
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.helpers import train, write_config
 
-ROOT = Path(__file__).parents[2]
 ERRANDS = """
 name = "errands"
 [env]
@@ -133,23 +129,23 @@ def test_patterns_of_the_user(longloop, guessing, tmp_path):
     assert len(printed.strip().splitlines()) == 1
 
 
-def test_what_an_environment_declares_is_stored_with_the_run(longloop, tmp_path):
+def test_what_an_environment_declares_is_stored_with_the_run(longloop, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "worlds_of_mine.py").write_text(
         "from longloop.envs.guess import Guess\n"
         "class Mine(Guess):\n    analysis = {'patterns': {'threes': {'said': '3'}}}\n"
         "class Bad(Guess):\n    analysis = {'patterns': {'threes': {'said': '('}}}\n"
     )
-    config = write_config(tmp_path)
-    run = [sys.executable, "-m", "longloop.cli.main", "train", config, f"folder={tmp_path}", "steps=1", "doctor=false"]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    bad = subprocess.run([*run, "env.name=worlds_of_mine:Bad"], env=environment, capture_output=True, text=True)
-    assert bad.returncode == 2 and bad.stderr.startswith("longloop: Bad.analysis: pattern 'threes'"), bad.stderr
-    done = subprocess.run([*run, "env.name=worlds_of_mine:Mine"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run = ["train", write_config(tmp_path), f"folder={tmp_path}", "steps=1", "doctor=false"]
+    status, printed = longloop(*run, "env.name=worlds_of_mine:Bad")
+    assert status == 2 and printed.startswith("longloop: Bad.analysis: pattern 'threes'"), printed
+    status, printed = longloop(*run, "env.name=worlds_of_mine:Mine")
+    assert status == 0, printed
     assert json.loads((tmp_path / "test/run.json").read_text())["analysis"]["patterns"] == {"threes": {"said": "3"}}
     last = json.loads((tmp_path / "test/metrics.jsonl").read_text().splitlines()[-1])
     assert 10**7 < last["memory"]["process"] < 10**11, "bytes"
     (tmp_path / "worlds_of_mine.py").unlink()
+    del sys.modules["worlds_of_mine"]
     status, printed = longloop("analyze", tmp_path / "test")
     assert status == 0 and "threes / attempt" in printed, "without the environment"
 

@@ -53,10 +53,13 @@ class Rich(Sound):
         return Outcome(3 * self.reward, self.reward == 1)
 
 
-class Odd(Sound):
-    @classmethod
-    def tasks(cls, split):
-        return [Task(split, split, {"n": (1, 2)})]
+class Declared(Rich):
+    reward_range = (0.0, 3.0)
+
+
+class Clueless(Sound):
+    def expert(self, task):
+        return Script(["yes", "well"] if task.data["n"] else ["no"])
 
 
 class Strict(Sound):
@@ -103,7 +106,7 @@ def check(command, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("name", ["Sound", "Lucky", "Free"])
+@pytest.mark.parametrize("name", ["Sound", "Lucky", "Free", "Declared"])
 def test_nothing_is_wrong(check, name):
     """A lucky random player is shown, and no fault; who does not promise to repeat itself need not."""
     code, printed = check(name)
@@ -113,11 +116,14 @@ def test_nothing_is_wrong(check, name):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Easy", "train-20: shouting succeeds"),
+        ("Easy", "train-0: shouting succeeds; the same at 149 other tasks"),
         ("Rich", "expert was paid 3 to 3; a reward lies between 0 and 1"),
-        ("Odd", "data must be JSON"),
-        ("Strict", "a malformed one met ValueError: say yes"),
-        ("Fragile", "dev-20: nothing met OSError: the world is flat"),
+        ("Strict", "train-0: step() raised ValueError: say yes"),
+        ("Fragile", "train-20: start() raised OSError: the world is flat"),
+        (
+            "Clueless",
+            "train-0: expert fails: it was paid 0 after 1 turn; its last words were 'no'; the same at 2 other",
+        ),
         ("Mute", "no message for the agent"),
         ("Fickle", "the second time"),
     ],
@@ -145,7 +151,7 @@ def test_a_beginning_lies_evenly_over_the_tasks():
         assert max(tenths) - min(tenths) <= 2, (size, tenths)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux, whose /proc tells how much memory is used")
 def test_memory_counts_children():
     before = resident()
     code = "block = bytearray(b'x') * 100_000_000; print(flush=True); input()"

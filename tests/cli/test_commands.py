@@ -96,6 +96,52 @@ def test_an_algorithm_in_full(longloop, name):
     assert "algo.k" in printed and "algo.lr" in printed and ("maximise" in printed or "minimise" in printed)
 
 
+MINE = """
+from dataclasses import dataclass
+from longloop.algos.loop import Loop
+from longloop.envs.guess import Guess
+
+class MyEnv(Guess):
+    \"\"\"My own game.
+
+    highest: the highest number there is
+    \"\"\"
+
+    def __init__(self, *, highest: int = 3) -> None:
+        super().__init__(highest)
+
+    @classmethod
+    def tasks(cls, split, highest=3):
+        return super().tasks(split, highest)
+
+@dataclass(frozen=True, kw_only=True)
+class MyAlgo(Loop):
+    \"\"\"My own method.\"\"\"
+
+    clip: float = 0.7
+    boost: float = 2.0
+    \"\"\"How much more a success counts.\"\"\"
+"""
+
+
+def test_ones_own_are_shown_in_full(longloop, command, tmp_path, monkeypatch):
+    """From the folder where they lie, which is not where Python looks for modules."""
+    (tmp_path / "mine_to_list.py").write_text(MINE)
+    (tmp_path / "again_to_list.py").write_text("from mine_to_list import MyAlgo\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine_to_list:MyAlgo", "again_to_list:MyAlgo"):
+        printed = longloop("algos", name)
+        assert "My own method." in printed and "How much more a success" in printed  # a narrow table breaks the line
+        assert "algo.clip" in printed and "0.7" in printed and "algo.lr" in printed, "inherited settings, too"
+    printed = longloop("envs", "mine_to_list:MyEnv")
+    assert "My own game." in printed and "the highest" in printed and "nothing" in printed
+    printed = longloop("config", "env.name=mine_to_list:MyEnv", "algo.name=mine_to_list:MyAlgo")
+    assert "algo.boost = 2.0" in printed and "env.highest = 3" in printed
+    for words in (["algos", "mine_to_list:Nothing"], ["envs", "nowhere_to_list:MyEnv"], ["algos", "grppo"]):
+        code, _, error = command(*words)
+        assert code == 2 and error.startswith("longloop: ") and "Traceback" not in error
+
+
 @pytest.mark.parametrize("name", ["errands", "guess", "crossroads"])
 def test_an_environment_in_full(longloop, name):
     printed = longloop("envs", name)
@@ -115,7 +161,18 @@ def test_model_shape(longloop, tmp_path):
 
 
 def test_help_and_version(longloop):
-    for command in ([], ["train"], ["eval"], ["envs"], ["algos"], ["models"], ["check"], ["play"], ["export"]):
+    for command in (
+        [],
+        ["train"],
+        ["config"],
+        ["eval"],
+        ["envs"],
+        ["algos"],
+        ["models"],
+        ["check"],
+        ["play"],
+        ["export"],
+    ):
         assert "Usage" in longloop(*command, "--help")
     assert longloop("--version").strip()
 

@@ -2,14 +2,17 @@
 
 import json
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from longloop import build
-from longloop.compare import Plan, over_seeds, paired
-from longloop.config import read
+from longloop.cli.comparison import table
+from longloop.compare import Plan, differing, over_seeds, paired
+from longloop.config import read, resolve
 from longloop.types import UserError
 from tests.helpers import GUESS, write_config
 
@@ -21,8 +24,29 @@ lr = 3e-3
 [methods.dpo]
 tasks_per_step = 2
 [methods.dpo.algo]
+k = 1
 beta = 0.5
 """
+MINE = """
+from dataclasses import dataclass
+from longloop.algos.loop import Loop
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Loop):
+    boost: float = 2.0
+
+class NotOne:
+    pass
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A method of the user's own, which builds on LOOP."""
+    (tmp_path / "own_to_compare.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "own_to_compare:Mine"
+    sys.modules.pop("own_to_compare", None)
 
 
 def plan(folder: Path, methods: str, *overrides: str, seeds: int = 1, start: str = "sft") -> Plan:
@@ -31,18 +55,65 @@ def plan(folder: Path, methods: str, *overrides: str, seeds: int = 1, start: str
 
 
 def test_methods_share_start_and_budget(tmp_path: Path) -> None:
-    """3 steps of 3 tasks with 4 attempts are 36 attempts: for DPO with 2 tasks and 1 attempt, 18 steps."""
+    """3 steps of 3 tasks with 4 attempts are 36 attempts: for DPO with 2 tasks and 1 attempt beside the expert's, 9
+    steps."""
     made = plan(tmp_path, "dpo,loop,base,sft", seeds=2)
     assert [(entry.method, entry.seed) for entry in made.entries] == [
         *(("base", 0), ("base", 1), ("sft", 0), ("sft", 1)),
         *(("dpo", 0), ("dpo", 1), ("loop", 0), ("loop", 1)),
     ]
     configs = {entry.method: entry.config for entry in made.entries if entry.seed == 1}
-    assert {name: config.steps for name, config in configs.items()} == {"base": 3, "sft": 2, "dpo": 18, "loop": 3}
-    assert configs["dpo"].algo == {"name": "dpo", "beta": 0.5}, "LOOP's settings are not DPO's"
+    assert {name: config.steps for name, config in configs.items()} == {"base": 3, "sft": 2, "dpo": 9, "loop": 3}
+    assert configs["dpo"].algo == {"name": "dpo", "k": 1, "lr": 1e-3, "beta": 0.5}
     assert configs["loop"].algo == {"name": "loop", "k": 4, "lr": 1e-3}
     assert configs["sft"].model.path == "tiny" and configs["dpo"].model.path == str(made.model(1))
     assert configs["dpo"].name == "dpo-1" and configs["dpo"].seed == 1
+
+
+def test_algo_holds_for_every_method_that_shares_the_option(tmp_path: Path, mine: str) -> None:
+    """LOOP's `clip` is not PPO's, though it is called so; who builds on LOOP has both its options."""
+    made = plan(tmp_path, f"loop,ppo,sft,{mine}", "algo.clip=0.3", "algo.ratio=turn", start="base")
+    tables = {entry.method: (entry.config.algo, entry.not_applied) for entry in made.entries}
+    assert tables == {
+        "loop": ({"name": "loop", "k": 4, "lr": 1e-3, "clip": 0.3, "ratio": "turn"}, ()),
+        "ppo": ({"name": "ppo", "k": 4, "lr": 1e-3}, ("clip", "ratio")),
+        "sft": ({"name": "sft", "k": 4, "lr": 3e-3}, ("clip", "ratio")),
+        mine: ({"name": mine, "k": 4, "lr": 1e-3, "clip": 0.3, "ratio": "turn"}, ()),
+    }
+    assert made.entries[-1].config.name == "own_to_compare.Mine-0"
+
+
+def test_the_settings_that_differ_are_said(tmp_path: Path) -> None:
+    """SFT makes one attempt at a task whatever K is, so that it has 12 steps for 36 attempts."""
+    rows = differing(plan(tmp_path, "base,loop,sft", "methods.sft.steps=12", "algo.ratio=turn", start="base").entries)
+    assert rows == [
+        ["method", "attempts per task", "steps", "algo.lr", "algo.epochs", "algo.minibatch", "its own", "not applied"],
+        ["loop", "4", "3", "0.001", "2", "32", 'ratio = "turn"', ""],
+        ["sft", "1", "12", "0.003", "1", "64", "", "ratio"],
+    ]
+    assert differing(plan(tmp_path, "base,loop", start="base").entries) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "attempts"),
+    [
+        ("loop", {}, 4),
+        ("sft", {}, 1),
+        ("sft_gt", {}, 1),
+        ("dpo", {}, 5),
+        ("eto", {}, 5),
+        ("nat", {}, 5),
+        ("dmpo", {}, 4),
+        ("rft", {}, 4),
+        ("rft", {"with_expert": True}, 5),
+        ("stepagent_implicit", {}, 1),
+        ("stepagent_inverse", {}, 1),
+        ("stepagent_inverse", {"final": 1.0}, 5),
+    ],
+)
+def test_the_budget_counts_the_experts_attempts(name: str, options: dict[str, Any], attempts: int) -> None:
+    tree = {"env": {"name": "guess"}, "algo": {"name": name, "k": 4} | options}
+    assert build.algorithm(resolve(tree, "a test")).attempts_per_task == attempts
 
 
 def test_everyone_may_start_from_the_base(tmp_path: Path) -> None:
@@ -55,18 +126,20 @@ def test_a_table_for_no_method_is_a_slip(tmp_path: Path) -> None:
     path = write_config(tmp_path, GUESS + "[methods.dpoo]\nsteps = 2\n")
     with pytest.raises(UserError, match=r"There is no method 'dpoo', for which .* has settings. Did you mean 'dpo'"):
         Plan(path, [], ["sft"], 1, "sft")
+    path = write_config(tmp_path, GUESS + '[methods."longloop.algos.loop:Lop"]\nsteps = 2\n')
+    with pytest.raises(UserError, match=r"longloop.algos.loop has no class 'Lop'"):
+        Plan(path, [], ["sft"], 1, "sft")
 
 
 def test_the_committed_comparison_is_planned(tmp_path: Path) -> None:
     """Every method has its budget: 1,280 attempts, the expert's counted too (twice where both take part)."""
-    path = Path("configs/compare.toml")
-    methods = list(read(path)["methods"])
+    path = Path("compare")
+    methods = ["ei", "ppo", "loop", *read(path)["methods"]]
     for entry in Plan(path, [], methods, 1, "base").entries:
         build.world(entry.config).tasks(entry.config.split)
         algo, tasks = build.algorithm(entry.config), entry.config.steps * entry.config.tasks_per_step
-        shown = entry.method in ("dpo", "eto", "spin", "nat")
         if not entry.method.startswith("stepagent"):
-            assert 1270 <= tasks * (algo.k + shown) <= 1290, entry.method
+            assert 1270 <= tasks * algo.attempts_per_task <= 1290, entry.method
 
 
 def test_a_mistake_in_a_methods_table_is_the_users(tmp_path: Path) -> None:
@@ -76,15 +149,32 @@ def test_a_mistake_in_a_methods_table_is_the_users(tmp_path: Path) -> None:
 
 
 def test_intervals_by_hand() -> None:
-    """Three seeds, 0.2, 0.3, 0.4: s = 0.1, and t = 4.303."""
-    assert over_seeds([0.2, 0.3, 0.4]) == pytest.approx((0.3, 4.303 * 0.1 / 3**0.5))
-    assert over_seeds([0.5]) == (0.5, 0.0)
+    """Three seeds, 0.3, 0.4, 0.5: s = 0.1, and t = 4.303, so 0.2484 to either side. Two seeds give none, nor do equal
+    ones; and no share is beyond 0 or 1, as 0.5 -+ 1.2422 would be."""
+    mean, interval = over_seeds([0.3, 0.4, 0.5])
+    assert mean == pytest.approx(0.4) and interval == pytest.approx((0.1516, 0.6484), abs=1e-4)
+    assert over_seeds([0.0, 0.5, 1.0]) == (0.5, (0.0, 1.0))
+    assert over_seeds([0.25, 0.75]) == (0.5, None) and over_seeds([0.5]) == (0.5, None)
+    assert over_seeds([0.25, 0.25, 0.25]) == (0.25, None)
     tasks = [str(n) for n in range(50)]
     same = [dict.fromkeys(tasks, 0.5)]
-    assert paired(same, same) == (0.0, 0.0, 0.0)
+    change = paired(same, same)
+    assert change is not None and change.difference == 0 and change.interval is None
     better = [{task: float(n < 40) for n, task in enumerate(tasks)}, dict.fromkeys(tasks, 0.0)]
-    mean, low, high = paired(better, [dict.fromkeys(tasks, 0.0)])
-    assert mean == pytest.approx(0.4) and 0.3 < low < 0.4 < high < 0.5
+    change = paired(better, [dict.fromkeys(tasks, 0.0)])
+    assert change is not None and change.interval is not None and change.difference == pytest.approx(0.4)
+    assert 0.3 < change.interval[0] < 0.4 < change.interval[1] < 0.5
+
+
+def test_two_seeds_have_no_interval_in_the_table() -> None:
+    """Half and none of two tasks: Student's t would give 25 -+ 317.7."""
+    scores = [{"dev": {"success": share, "by_task": {"a": share, "b": share}}} for share in (0.5, 0.0)]
+    printed = table({"base": scores, "loop": scores}, ["dev"], "base")
+    assert "| base | 2 | 25.0 |  |\n" in printed and "| loop | 2 | 25.0 | +0.0 |\n" in printed
+    assert "2 seeds: no interval over seeds, which takes at least 3." in printed
+    three = [*scores, {"dev": {"success": 0.25, "by_task": {"a": 0.25, "b": 0.25}}}]
+    printed = table({"loop": three}, ["dev"], "base")
+    assert "| loop | 3 | 25.0 [0.0, 87.1] |" in printed and "no interval over seeds" not in printed
 
 
 def test_compare_runs_what_is_missing_and_nothing_else(command: Any, tmp_path: Path) -> None:
@@ -93,28 +183,62 @@ def test_compare_runs_what_is_missing_and_nothing_else(command: Any, tmp_path: P
     code, first, error = command(*words, "--methods", "base,sft,loop")
     assert code == 0, error
     folder = tmp_path / "side by side"
-    table = (folder / "table.md").read_text()
-    rows = re.findall(r"^\| (base|sft|loop) \| 2 \| \d", table, re.M)
+    written = (folder / "table.md").read_text()
+    rows = re.findall(r"^\| (base|sft|loop) \| 2 \| \d", written, re.M)
     assert rows == ["base", "sft", "loop"] and "loop, seed 1" in first
     assert (folder / "table.png").stat().st_size > 0
     stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("*.json")}
 
+    result, run = folder / "results" / "loop-1.json", folder / "loop-1"
+    made = json.loads(result.read_text())
+    assert (made["settings"]["algo.k"], made["settings"]["steps"], made["not_applied"]) == (4, 1, [])
+    assert "| sft | 1 | 2 | 0.003 | 1 | 64 |" in first.partition("seed 0")[0], "said before anything is trained"
+    assert "| sft | 1 | 2 | 0.003 | 1 | 64 |" in written
+    part = {"name": "side by side", "method": "loop", "seed": 1, "start": "sft"}
+    assert json.loads((run / "run.json").read_text())["comparison"] == part
+    measured = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["eval"]
+    assert measured["tasks"] == 3 and made["splits"]["dev"].items() >= measured.items(), "what the run ended with"
+
+    code, _, error = command(*words, "--methods", "base,sft,loop", "algo.lr=1e-4")
+    assert code and f"{folder / 'results' / 'loop-0.json'} was made with algo.lr = 0.001" in error
+
     _, again, _ = command(*words, "--methods", "base,sft,loop")
-    assert table in again and "step 1" not in again, "nothing was trained again"
+    assert written in again and "step 1" not in again, "nothing was trained again"
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.json")} == stamps
 
     (folder / "results" / "loop-1.json").unlink()
     _, more, _ = command(*words, "--methods", "base,sft,loop,rloo")
-    assert (folder / "table.md").read_text().startswith(table.split("\n\n")[0]), "the same run, measured again"
-    assert "rloo, seed 1" in more and json.loads((folder / "results" / "rloo-0.json").read_text())["dev"]["by_task"]
+    assert (folder / "table.md").read_text().startswith(written.split("\n\n")[0]), "the same run, measured again"
+    assert "rloo, seed 1" in more
+    assert json.loads((folder / "results" / "rloo-0.json").read_text())["splits"]["dev"]["by_task"]
 
 
-def test_bad_input(command: Any, tmp_path: Path) -> None:
+def test_a_method_of_ones_own(command: Any, tmp_path: Path, mine: str) -> None:
+    config = write_config(tmp_path, GUESS + f'[methods."{mine}".algo]\nboost = 3.0\n')
+    words = ["compare", str(config), "steps=1", f"folder={tmp_path}", "--seeds", "1", "--start", mine]
+    code, printed, error = command(*words, "--methods", f"base,{mine},{mine}")
+    assert code == 0, error
+    folder = tmp_path / "test"
+    made = json.loads((folder / "results" / "own_to_compare.Mine-0.json").read_text())
+    assert made["settings"]["algo.boost"] == 3.0 and made["method"] == mine
+    assert (folder / "models" / "own_to_compare.Mine-0").is_dir()
+    assert re.search(rf"^\| {mine} \| 1 \| \d", (folder / "table.md").read_text(), re.M), printed
+
+
+def test_bad_input(command: Any, tmp_path: Path, mine: str) -> None:
     config = str(write_config(tmp_path))
     for words, sentence in {
         ("--methods", "lop"): "There is no method 'lop'. Did you mean 'loop'?",
         ("--methods", "loop", "--start", "sft"): "which is not among the methods",
         ("--methods", ""): "Name some methods",
+        ("--methods", "there_is_none:Mine"): "there is no module 'there_is_none'",
+        ("--methods", mine.replace("Mine", "Yours")): "own_to_compare has no 'Yours'",
+        ("--methods", mine.replace("Mine", "NotOne")): "own_to_compare:NotOne' is not an algorithm",
+        ("--methods", mine, f"methods.{mine}.algo.bost=1"): f'[methods."{mine}".algo]',
+        ("--methods", "loop", "methods.loop.algo.k=1"): "The method 'loop', with [algo] and [methods.loop.algo]",
+        ("--methods", "loop", "methods.loop.algo.name=sft"): "algo.name is 'sft'. Leave it out there.",
+        ("--methods", "loop", "methods.loop=3"): "3 is none",
+        ("--methods", "loop", "methods.loop.steps.x=3"): "'steps' in",
     }.items():
         code, _, error = command("compare", config, *words)
         assert code and sentence in error

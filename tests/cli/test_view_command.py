@@ -78,7 +78,7 @@ def test_only_this_machine_is_answered_and_only_pages(tmp_path):
 def test_of_fifty_thousand_attempts_only_what_is_shown_is_read(tmp_path):
     """Bytes that the server's process read, from the kernel. Not seconds: benchmarks/viewer.py has those."""
     if not Path("/proc/self/io").exists():
-        pytest.skip("needs /proc/PID/io to count the bytes that a process read")
+        pytest.skip("needs Linux, whose /proc/PID/io counts the bytes that a process read")
     big = recorded.big(tmp_path / "runs/big")
     recorded.small(tmp_path / "runs/small", steps=2)
     stored = sum(path.stat().st_size for path in (big / "trajectories").glob("0*.jsonl"))

@@ -201,7 +201,7 @@ def test_a_word_is_one_token_wherever_it_stands():
 def test_the_quick_start_in_small(longloop, tmp_path):
     """The committed config with the shipped model, one step: the table, the curve and two attempts side by side."""
     few = ("steps=1", "tasks_per_step=2", "algo.k=4", "eval.every=1", "eval.tasks=6", "model.threads=1")
-    code, printed = longloop("train", "configs/quickstart.toml", f"folder={tmp_path}", "name=small", *few)
+    code, printed = longloop("train", "quickstart", f"folder={tmp_path}", "name=small", *few)
     assert code == 0, printed
     assert "loop on errands with novice" in printed
     assert "before training" in printed and "after step 1" in printed and "scenarios" in printed
@@ -219,7 +219,7 @@ def test_the_novice_is_small_and_knows_the_language():
     assert 1e6 <= sum(p.numel() for p in policy.module.parameters()) <= 5e6
     assert sum(path.stat().st_size for path in NOVICE.iterdir()) < 5e6
     few = ["eval.tasks=8", "eval.attempts=1", "model.threads=1", "rollout.max_turns=1", "eval.temperature=0.0"]
-    settings = config.load(Path("configs/quickstart.toml"), few)
+    settings = config.load(Path("quickstart"), few)
     ((_, groups),) = asyncio.run(build.evaluation(settings, None, [settings.eval.split])).values()
     said = [group.trajectories[0].turns[0].action.content for group in groups]
     assert all("apis.docs.show(api=" in text for text in said), said

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from longloop.envs import pddl
+from longloop.envs import pddl, virtualenv
 from longloop.envs.alfworld import Alfworld, games
 from longloop.types import Task, UserError
 from tests.published import folder, needed
@@ -28,25 +28,16 @@ def python() -> str:
     """A Python that has ALFWorld: this one, or that of the virtualenv that `longloop envs install alfworld` builds."""
     if importlib.util.find_spec("alfworld") and importlib.util.find_spec("fast_downward"):
         return sys.executable
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return str(Path(cache, "longloop", "envs", "alfworld", "bin", "python"))
-
-
-real = [
-    pytest.mark.skipif(not Path(python()).exists(), reason="no ALFWorld here; `longloop envs install alfworld`"),
-    needed("alfworld"),
-]
-
-
-def marked(test: Any) -> Any:
-    for mark in real:
-        test = mark(test)
-    return test
+    return virtualenv.python("alfworld", Alfworld)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two small games out of the archive."""
+    """Two small games out of the archive, where ALFWorld is installed."""
+    try:
+        python()
+    except UserError as error:
+        pytest.skip(str(error))
     place = tmp_path_factory.mktemp("alfworld")
     with tarfile.open(folder("alfworld") / "games.tar.xz") as archive:
         for member in archive:
@@ -74,7 +65,7 @@ def session(what: str, data: Path, cache: Path, hash_seed: int = 0) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@marked
+@needed("alfworld")
 def test_games_say_what_they_say_upstream_with_and_without_the_cache(data: Path, cache: Path) -> None:
     upstream = session("upstream", data, cache, hash_seed=1)
     assert [game[-1][2] for game in upstream] == [True, True]  # the walkthroughs win
@@ -87,7 +78,7 @@ def test_games_say_what_they_say_upstream_with_and_without_the_cache(data: Path,
     assert again == {"games": upstream, "argv": ["untranslated", str(data)]}
 
 
-@marked
+@needed("alfworld")
 def test_a_damaged_translation_is_made_again(data: Path, cache: Path, tmp_path: Path) -> None:
     whole = session("ours", data, tmp_path)
     for number, file in enumerate(sorted((tmp_path / "longloop" / "alfworld").iterdir())):
@@ -96,7 +87,7 @@ def test_a_damaged_translation_is_made_again(data: Path, cache: Path, tmp_path: 
     assert session("untranslated", data, tmp_path)["games"] == whole["games"]
 
 
-@marked
+@needed("alfworld")
 def test_experts_win_and_others_do_not(data: Path, cache: Path) -> None:
     found = session("players", data, cache)
     assert len(found) == len(GAMES)
@@ -121,7 +112,7 @@ def test_experts_win_and_others_do_not(data: Path, cache: Path) -> None:
     assert session("players", data, cache, hash_seed=7) == found  # in another process too
 
 
-@marked
+@needed("alfworld")
 def test_an_action_is_any_text(data: Path, cache: Path) -> None:
     found = session("answers", data, cache)
     plain = found["plain"]
@@ -132,7 +123,7 @@ def test_an_action_is_any_text(data: Path, cache: Path) -> None:
         assert found[name] == ["Nothing happens.", False, 0.0], name
 
 
-@marked
+@needed("alfworld")
 def test_a_copy_goes_its_own_way(data: Path, cache: Path) -> None:
     found = session("copies", data, cache)
     assert found["fork"] == [True, True] and found["env"] is False

@@ -10,7 +10,7 @@ import pytest
 
 from longloop import build, config
 from longloop.envs.play import Script, Silent, play
-from longloop.envs.trial import repeats, violations
+from longloop.envs.trial import difference, violations
 from longloop.types import UserError
 
 pytest.importorskip("gymnasium", reason="gymnasium is not installed")
@@ -93,7 +93,7 @@ def test_seeds_are_tasks(world):
     place = world(id="echo_worlds:Echo-v0", count=10)
     assert len({task.data["seed"] for split in ("train", "dev", "test") for task in place.tasks(split)}) == 30
     assert len({attempt(place, Silent(), number).messages[1].content for number in range(10)}) > 1
-    assert asyncio.run(repeats(place.make, place.tasks("train")[0]))
+    assert not asyncio.run(difference(place.make, place.tasks("train")[0]))
 
 
 @pytest.mark.parametrize("said", [["down", "down", "right", "right", "down", "right"], ["1", "1", "2", "2", "1", "2"]])

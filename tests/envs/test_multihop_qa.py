@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from longloop.envs.check import tasks_of
 from longloop.envs.multihop_qa import MultihopQA, exact_match, f1, normalized
 from longloop.envs.play import play
-from longloop.envs.trial import repeats, scores
+from longloop.envs.trial import difference, scores
 from longloop.types import Message, Task, UserError
 from tests import published
 
@@ -230,4 +230,4 @@ def test_floors_and_ceilings(dataset, sizes):
     found = asyncio.run(scores(make, tasks["dev"]))
     assert found["expert"].success == 1.0 and found["nothing"].reward == 0.0
     assert found["say yes"].success < 0.1 and found["random page"].reward < 0.1
-    assert asyncio.run(repeats(make, tasks["train"][0]))
+    assert not asyncio.run(difference(make, tasks["train"][0]))

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import json
 import lzma
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,7 @@ from longloop import build, config
 from longloop.envs.play import Script, Silent, play
 from longloop.envs.trial import players, violations
 from longloop.types import Task, UserError
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
+from tests import published
 
 
 def world(**options: object) -> build.World:
@@ -22,18 +20,12 @@ def world(**options: object) -> build.World:
 
 @pytest.fixture(scope="module")
 def place() -> build.World:
-    place = world()
     try:
+        place = world()
         place.tasks("dev")
     except UserError as error:
         pytest.skip(str(error))
     return place
-
-
-def data(path: str) -> Path:
-    if not (DATA / path).exists():
-        pytest.skip(f"there is no {path} in ../shared/data")
-    return DATA / path
 
 
 def task(kind: str, variation: int) -> Task:
@@ -51,11 +43,13 @@ def test_splits_are_the_simulators_own(place):
     assert "boil/13" in ids["train"] and "boil/14" in ids["dev"] and "boil/21" in ids["test"]
 
 
-def test_index_lists_replace_the_splits(place, tmp_path):
-    lists = world(indices=f"{data('splits')}/eto_sciworld_{{split}}_indices.json")
+@published.needed("splits")
+def test_index_lists_replace_the_splits(place):
+    splits = published.folder("splits")
+    lists = world(indices=f"{splits}/eto_sciworld_{{split}}_indices.json")
     assert [len(lists.tasks(split)) for split in ("train", "dev", "test")] == [1483, 194, 211]
     assert lists.tasks("test")[0].id == "boil/21"
-    first = json.loads(data("splits/eto_sciworld_train_indices.json").read_text())[0]
+    first = json.loads((splits / "eto_sciworld_train_indices.json").read_text())[0]
     assert first == ["task-2a-test-conductivity", 412] and lists.tasks("train")[0].id == "test-conductivity/412"
 
 
@@ -80,9 +74,10 @@ def test_an_unknown_simplification_is_refused(place):
         world(simplification="easier").tasks("dev")
 
 
+@published.needed("scienceworld")
 def test_stored_gold_paths_arrive(place):
     """Three kinds of tasks, as the published wrapper recorded them: the fast path pays the same."""
-    with lzma.open(data("scienceworld/gold_easy.jsonl.xz"), "rt") as lines:
+    with lzma.open(published.folder("scienceworld") / "gold_easy.jsonl.xz", "rt") as lines:
         rows = [json.loads(line) for line in lines]
     for kind in ("lifespan-longest-lived", "chemistry-mix", "find-plant"):
         row = next(row for row in rows if row["task"] == kind)

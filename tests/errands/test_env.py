@@ -245,7 +245,7 @@ def test_an_environment_without_baselines_has_at_least_the_silent_one() -> None:
 
 
 def test_an_attempt_repeats_itself() -> None:
-    assert asyncio.run(trial.repeats(Errands, TASKS[0]))
+    assert not asyncio.run(trial.difference(Errands, TASKS[0]))
 
     class Moody(Errands):
         count = 0
@@ -254,7 +254,7 @@ def test_an_attempt_repeats_itself() -> None:
             Moody.count += 1
             return Step([Message("user", str(Moody.count))])
 
-    assert not asyncio.run(trial.repeats(Moody, TASKS[0]))
+    assert asyncio.run(trial.difference(Moody, TASKS[0]))
 
 
 def test_play_stops_at_the_limit_and_scores_what_was_reached() -> None:

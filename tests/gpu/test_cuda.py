@@ -1,9 +1,14 @@
 """On a CUDA device: the same code samples and learns, in float32 and in bfloat16."""
 
+import asyncio
+
 import pytest
 import torch
 
-from tests.helpers import train
+from longloop import build
+from longloop.store.run import Run
+from longloop.types import UserError
+from tests.helpers import Silent, load_config, train
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,13 +55,25 @@ def test_engine_gives_memory_back_before_the_update(tmp_path):
 
 
 def test_memory_check_runs_the_longest_trajectory(tmp_path):
-    import asyncio
-
-    from longloop import build
-    from longloop.types import UserError
-    from tests.helpers import load_config
-
     parts = build.training(load_config(tmp_path))
     assert asyncio.run(parts.preflight()) is not None
     with pytest.raises(UserError, match="will not fit"):
         asyncio.run(build.training(load_config(tmp_path, "rollout.context=300000000")).preflight())
+
+
+@pytest.mark.parametrize("settings", [[], ["model.lora_rank=4"]])
+def test_a_run_can_be_resumed(tmp_path, settings):
+    """The optimizer's state, its step count included, is where the parameters are, and the next update goes on."""
+    parts, run, _ = train(tmp_path, "steps=2", *settings)
+    resumed = build.training(parts.config.model_copy(update={"steps": 4}))
+    report = Silent()
+    with Run.reopen(run.folder) as again:
+        asyncio.run(resumed.run(again, report))
+    assert [step["step"] for step in report.steps] == [3, 4]
+    state = resumed.learner.optimiser.state
+    assert {value.device.type for kinds in state.values() for value in kinds.values()} == {"cuda"}
+    assert {float(kinds["step"]) for kinds in state.values()} == {float(sum(s["updates"] for s in all_steps(run)))}
+
+
+def all_steps(run: Run) -> list[dict]:
+    return [line for line in run.metrics.read() if line["step"]]

@@ -4,38 +4,27 @@ Real processes and real SIGKILLs. The whole run folder is compared: weights, opt
 but the times.
 """
 
+import functools
+import itertools
 import json
 import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from longloop.engines.native import NativeEngine
 from tests.helpers import GUESS
+from tests.processes import Longloop
+from tests.runs import contents, differences
 
-ROOT = Path(__file__).parents[2]
 STEPS = 6
-
-
-def longloop(*arguments: str, **options) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "longloop.cli.main", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **options,
-    )
-
-
-def finish(process: subprocess.Popen) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=120)
-    return process.returncode, output
 
 
 def new_run(folder: Path, *overrides: str) -> list[str]:
@@ -45,39 +34,15 @@ def new_run(folder: Path, *overrides: str) -> list[str]:
     return ["train", str(folder / "config.toml"), *fixed, *overrides]
 
 
-def contents(run: Path) -> dict[str, object]:
-    """Everything in a run folder that does not depend on the clock."""
-
-    def timeless(line: str) -> dict:
-        value = json.loads(line)
-        value.pop("time", None)
-        value.pop("memory", None)
-        for turn in value.get("turns", []) if isinstance(value.get("turns"), list) else []:
-            turn.pop("seconds")
-        return value
-
-    metrics = {}
-    for line in (run / "metrics.jsonl").read_text().splitlines():
-        metrics[json.loads(line)["step"]] = timeless(line)
-    found: dict[str, object] = {"metrics": metrics}
-    for path in sorted([*run.glob("checkpoints/*/**/*.safetensors"), *run.glob("*/*.safetensors")]):
-        found[str(path.relative_to(run))] = path.read_bytes()
-    for path in sorted([*run.glob("trajectories/0*.jsonl"), *run.glob("evaluations/0*.jsonl")]):
-        found[str(path.relative_to(run))] = [timeless(line) for line in path.read_text().splitlines()]
-    return found
-
-
 def assert_same(one: Path, other: Path) -> None:
-    a, b = contents(one), contents(other)
-    assert a.keys() == b.keys()
-    assert len(a["metrics"]) == STEPS + 1 and len(a) > 2 * STEPS
-    assert [name for name in a if a[name] != b[name]] == []
+    assert len(contents(one)["metrics"]) == STEPS + 1 and len(contents(one)) > 2 * STEPS
+    assert differences(one, other) == []
 
 
 @pytest.fixture(scope="module")
 def unharmed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("unharmed")
-    code, output = finish(longloop(*new_run(folder)))
+    code, output = Longloop(*new_run(folder)).finish()
     assert code == 0, output
     return folder / "run"
 
@@ -93,11 +58,11 @@ def unharmed(tmp_path_factory) -> Path:
 def test_killed_in_the_middle_of_a_step(sabotage, unharmed, tmp_path):
     marker = tmp_path / "killed"
     settings = [setting.format(marker=marker) for setting in sabotage]
-    code, _ = finish(longloop(*new_run(tmp_path, *settings)))
+    code, _ = Longloop(*new_run(tmp_path, *settings)).finish()
     assert code == -signal.SIGKILL and marker.exists()
     interrupted = contents(tmp_path / "run")["metrics"]
     assert 1 <= max(interrupted) < STEPS, "the kill must fall in the middle of the run"
-    code, output = finish(longloop("train", "--resume", str(tmp_path / "run")))
+    code, output = Longloop("train", "--resume", str(tmp_path / "run")).finish()
     assert code == 0, output
     assert_same(tmp_path / "run", unharmed)
 
@@ -111,7 +76,7 @@ def test_killed_at_random_moments(unharmed, tmp_path):
         run = tmp_path / "run"
         if run.exists() and not (run / "run.json").exists():
             shutil.rmtree(run)  # killed before there was a run to resume
-        process = longloop(*(["train", "--resume", str(run)] if run.exists() else command))
+        process = Longloop(*(["train", "--resume", str(run)] if run.exists() else command))
         deadline = time.monotonic() + 60
         done = len(list(run.glob("trajectories/*.jsonl")))
         while process.poll() is None and len(list(run.glob("trajectories/*.jsonl"))) <= done + 1:
@@ -121,33 +86,31 @@ def test_killed_at_random_moments(unharmed, tmp_path):
         if process.poll() is None:
             process.kill()
             kills += 1
-        process.communicate()
+        process.finish()
     assert kills >= 2
-    code, output = finish(longloop("train", "--resume", str(tmp_path / "run")))
+    code, output = Longloop("train", "--resume", str(tmp_path / "run")).finish()
     assert code == 0, output
     assert_same(tmp_path / "run", unharmed)
 
 
-def test_a_polite_stop_says_how_to_go_on(tmp_path):
+def told_to_end() -> None:
     """The process is told to end within the engine's own task, where an exception would be nobody's. It ignores Ctrl-C,
     as whatever a shell starts in the background does."""
-    works = """
-import itertools, os, signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-from longloop.cli.main import main
-from longloop.engines.native import NativeEngine
-begin, passes = NativeEngine._begin, itertools.count()
-def told_to_end(engine):
-    if next(passes) == 5:
-        os.kill(os.getpid(), signal.SIGTERM)
-    return begin(engine)
-NativeEngine._begin = told_to_end
-main()
-"""
-    command = [sys.executable, "-c", works, *new_run(tmp_path, "eval.every=0", "doctor=false")]
-    stopped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert stopped.returncode == 130
-    assert "--resume" in stopped.stderr and "Traceback" not in stopped.stderr and "never" not in stopped.stderr
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begin, passes = NativeEngine._begin, itertools.count()
+
+    def told(engine: NativeEngine) -> Any:
+        if next(passes) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return begin(engine)
+
+    NativeEngine._begin = told
+
+
+def test_a_polite_stop_says_how_to_go_on(tmp_path):
+    code, output = Longloop(*new_run(tmp_path, "eval.every=0", "doctor=false"), first=told_to_end).finish()
+    assert code == 130
+    assert "--resume" in output and "Traceback" not in output and "never retrieved" not in output
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
 
 
@@ -157,12 +120,12 @@ def test_disk_full_loses_no_finished_step(unharmed, tmp_path):
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3500k", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
-        pytest.skip("mounting a small file system needs root")
+        pytest.skip("needs root, to mount a small file system")
     try:
         command = new_run(tmp_path, f"folder={disk}")
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * 600_000)
-        code, output = finish(longloop(*command))
+        code, output = Longloop(*command).finish()
         assert code == 2, output
         assert "No space left" in output and "finished steps are safe" in output and "Traceback" not in output
         finished = [int(path.name) for path in disk.glob("run/checkpoints/*") if path.name.isdigit()]
@@ -170,14 +133,66 @@ def test_disk_full_loses_no_finished_step(unharmed, tmp_path):
         steps = contents(disk / "run")["metrics"]
         assert set(range(max(finished) + 1)) <= set(steps)
         subprocess.run(["mount", "-o", "remount,size=50m", str(disk)], check=True)
-        code, output = finish(longloop("train", "--resume", str(disk / "run")))
+        code, output = Longloop("train", "--resume", str(disk / "run")).finish()
         assert code == 0, output
         assert_same(disk / "run", unharmed)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_resume_may_only_extend(unharmed, tmp_path):
-    code, output = finish(longloop("train", "--resume", str(unharmed), "algo.clip=0.3"))
-    assert code == 2 and "Only steps=N can be changed" in output
-    assert os.path.isdir(unharmed)
+def test_resume_changes_no_method(unharmed, tmp_path):
+    """What may change is tested in tests/cli/test_settings.py."""
+    code, output = Longloop("train", "--resume", str(unharmed), "algo.clip=0.3").finish()
+    assert code == 2 and "algo.clip was 0.1" in output and "different methods" in output
+    assert os.path.isdir(unharmed) and not (unharmed / "changes.jsonl").exists()
+
+
+ERRANDS = [
+    *("steps=2", "tasks_per_step=3", "algo.k=7", "algo.minibatch=10", "env.per_scenario=4", "doctor=false"),
+    *("eval.every=2", "eval.tasks=4", "eval.attempts=1", "rollout.enough=0.3", "rollout.least=1"),
+]
+"""Short, and with stragglers."""
+
+
+def delayed(seed: int) -> Callable[[], None]:
+    """What makes the steps of environments take as long as on a busy machine, each by lot."""
+    return functools.partial(_delay, seed)
+
+
+def _delay(seed: int) -> None:
+    from longloop.envs.errands.env import Errands
+
+    step, chance = Errands.step, random.Random(seed)
+
+    def slow(env: Errands, action: Any) -> Any:
+        time.sleep(chance.random() * 0.05)
+        return step(env, action)
+
+    Errands.step = slow
+
+
+def test_the_quick_start_on_a_busy_machine_and_killed(tmp_path):
+    """Who is ready first decides nothing, stragglers included, and neither does a kill."""
+    for number, seed in enumerate((1, 2)):
+        code, output = Longloop(
+            *("train", "quickstart", f"folder={tmp_path}", f"name=run-{number}", *ERRANDS), first=delayed(seed)
+        ).finish()
+        assert code == 0, output
+    one = contents(tmp_path / "run-0")
+    stops = [line["stop"] for name, lines in one.items() if name.endswith(".jsonl") for line in lines]
+    assert "cancelled" in stops, "there must be stragglers, or their rule is not tried"
+    assert differences(tmp_path / "run-0", tmp_path / "run-1") == []
+
+    run = tmp_path / "killed"
+    process = Longloop("train", "quickstart", f"folder={tmp_path}", "name=killed", *ERRANDS, first=delayed(3))
+    deadline = time.monotonic() + 100
+    while not (run / "checkpoints" / "000001").exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    time.sleep(random.Random(4).random())
+    process.kill()
+    process.finish()
+    assert max(contents(run)["metrics"]) == 1, "the kill must fall into the second step"
+    code, output = Longloop("train", "--resume", str(run)).finish()
+    assert code == 0, output
+    assert differences(run, tmp_path / "run-0") == []

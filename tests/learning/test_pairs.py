@@ -13,9 +13,12 @@ GAME = ["rollout.turn_tokens=2", "eval.attempts=40"]
 METHODS = {
     "dpo": ["steps=30", "tasks_per_step=3", "algo.k=8", "algo.lr=1.5e-3", "algo.minibatch=8"],
     "eto": ["steps=12", "tasks_per_step=3", "algo.k=8", "algo.lr=2e-3", "algo.minibatch=8"],
-    "spin": ["steps=30", "tasks_per_step=3", "algo.k=8", "algo.lr=1.5e-3", "algo.minibatch=8"],
-    "dmpo": ["steps=80", "tasks_per_step=6", "algo.k=6", "algo.lr=1e-3", "algo.epochs=1", "algo.minibatch=64"],
-    "tree_dpo": ["steps=40", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],
+    "spin": ["steps=12", "tasks_per_step=3", "algo.k=8", "algo.lr=2e-3", "algo.minibatch=8"],
+    "dmpo": [
+        *("steps=80", "tasks_per_step=6", "algo.k=6", "algo.lr=1e-3"),
+        *("algo.epochs=1", "algo.minibatch=64", "algo.weight_decay=0.01"),
+    ],
+    "tree_dpo": ["steps=15", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],
 }
 """The papers' settings are for large models; a tiny one needs larger steps. The first three have the expert beside
 them, the last two only their own attempts."""

@@ -1,15 +1,18 @@
 """Sampler against learner: what is used, what is computed again, what is refused. Gaps by hand."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from longloop.algos.loop import Loop
-from longloop.learners.agreement import check, compare
-from longloop.types import Batch, Sample, Scored, UserError
-from tests.samples import first_minibatch, learner, mixed_groups, sampled
+from longloop.learners.agreement import check, compare, still_good
+from longloop.types import Batch, Group, Minibatch, Sample, Scored, UserError
+from tests.samples import attempt, first_minibatch, learner, make, mixed_groups, sampled
 
 
 def sample(logprobs: list[float]) -> Sample:
@@ -99,3 +102,92 @@ def test_log_probs_are_the_samplers_or_computed_again() -> None:
         wanted = samples if old == "sampler" else [replace(s, logprobs=r) for s, r in zip(samples, own, strict=True)]
         assert [s.logprobs for s in got] == [s.logprobs for s in wanted]
         assert [s.ids for s in got] == [s.ids for s in samples]
+
+
+def off_by(shift: float, variant: str) -> tuple[Any, list[Sample]]:
+    """A learner in bfloat16, and samples of forty tokens whose log-probs are all a little too high or too low."""
+    algo = make(variant, k=2)
+    made = learner(algo, dtype="bfloat16")
+    attempts = (attempt(1.0, (20, 20), 0), attempt(0.0, (20, 20), 1))
+    samples = algo.credit(sampled([Group(attempts[0].task, attempts)], made), made)
+    return made, [
+        replace(
+            s,
+            logprobs=tuple(
+                p - math.copysign(shift, max(s.advantages, key=abs)) * m
+                for p, m in zip(s.logprobs, s.mask, strict=True)
+            ),
+        )
+        for s in samples
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variant", "shift", "old"),
+    [
+        ("loop", 0.006, "sampler"),  # a token may be off by 10%
+        ("loop turn", 0.004, "sampler"),  # twenty of them: 8%
+        ("loop turn", 0.006, "learner"),  # 12%
+        ("loop trajectory", 0.002, "sampler"),  # forty: 8%
+        ("loop trajectory", 0.004, "learner"),  # 16%
+        ("gspo", 0.0002, "sampler"),  # clips the mean at 0.03 and 0.04%
+        ("gspo", 0.001, "learner"),
+        ("grpo", 0.006, "sampler"),
+        ("ppo", 0.006, "sampler"),
+    ],
+)
+def test_the_unit_that_a_method_clips_decides(variant: str, shift: float, old: str) -> None:
+    """Gaps far below 2% of a token's probability add up over a turn or a trajectory. All units are then lost."""
+    made, samples = off_by(shift, variant)
+    chosen = made.with_old(samples, lambda text: None)
+    assert made.agreement.unsure < 0.02
+    assert (made.agreement.old, made.agreement.clipped) == (old, 0.0 if old == "sampler" else 1.0)
+    assert (chosen == samples) is (old == "sampler")
+
+
+def test_every_step_can_still_change_the_decision(tmp_path: Path) -> None:
+    """The first step agreed, a later one does not: from the next on the learner's are used, also after a resume."""
+    made, samples = off_by(0.004, "loop trajectory")
+    good = [replace(s, logprobs=row) for s, row in zip(samples, made.logprobs(samples), strict=True)]
+    assert made.with_old(good, lambda text: None) == good and made.agreement.old == "sampler"
+    assert made.with_old(samples, lambda text: None) == samples, "it is not measured again before an update"
+    made.update(Minibatch(samples, 2.0, step=2, on_policy=True, whole_trajectories=True), made.algo.loss)
+    assert made.agreement.old == "learner"
+    made.save(tmp_path)
+    resumed, _ = off_by(0.004, "loop trajectory")
+    resumed.load(tmp_path)
+    assert resumed.agreement == made.agreement
+    assert [s.logprobs for s in resumed.with_old(samples, pytest.fail)] == resumed.logprobs(samples)
+
+
+def test_ratios_that_are_not_one_are_refused() -> None:
+    """The learner's own log-probs are in use, and the update still clips: there is nothing left to choose."""
+    made, samples = off_by(0.004, "loop trajectory")
+    made.with_old(samples, lambda text: None)
+    assert still_good(made.agreement, 0.0) == made.agreement
+    assert still_good(made.agreement, 0.01).clipped == 0.01
+    with pytest.raises(UserError, match=r"already clips 6\.0% of its units"):
+        still_good(made.agreement, 0.06)
+    assert still_good(replace(made.agreement, old="sampler"), 0.06).old == "learner"
+
+
+def test_compiled_updates_are_scored_by_the_same_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gradients torch.compile makes another one, whose rounding differs as much as the sampler's."""
+    made, samples = off_by(0.0, "loop")
+    made.config = made.config.model_copy(update={"compile": True})
+    fused, hidden, seen = 0, made.policy.hidden, []
+
+    def entered() -> Any:
+        nonlocal fused
+        fused += 1
+        return nullcontext()
+
+    monkeypatch.setattr(made.policy, "fused", entered)
+    monkeypatch.setattr(made.policy, "hidden", lambda *a: seen.append(torch.is_grad_enabled()) or hidden(*a))
+    made.logprobs(samples)
+    made.with_old(samples, lambda text: None)
+    assert fused == 2 and seen and all(seen)
+    made.config = made.config.model_copy(update={"compile": False})
+    seen.clear()
+    made.logprobs(samples)
+    assert seen and not any(seen), "otherwise gradients would only cost memory"

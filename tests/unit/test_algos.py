@@ -5,6 +5,7 @@ PPO's value head and GAE are in test_ppo.py; that the estimators are right on av
 
 import itertools
 import math
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -81,12 +82,29 @@ def test_equal_rewards_have_no_advantage(reward, k):
 
 
 def test_standardise():
-    """(R - mean) / (std + 1e-6) with the unbiased std: LOOP RwNorm, GRPO, DAPO and GSPO."""
+    """(R - mean) / (std + 1e-6) with the unbiased std: GRPO, DAPO and GSPO."""
     # mean 1/3; variance ((2/3)^2 + 2 (1/3)^2) / 2 = 1/3; std 0.5773503; 2/3 / 0.5773513 = 1.1546985
     by_hand = [1.1546985, -0.5773493, -0.5773493]
-    for algo in (Loop(normalise=True), Grpo(), Dapo(), Gspo()):
+    for algo in (Grpo(), Dapo(), Gspo()):
         assert algo.advantages([1.0, 0.0, 0.0]) == pytest.approx(by_hand, abs=1e-7)
     assert Loop().advantages([1.0, 0.0, 0.0]) == [1.0, -0.5, -0.5]  # and LOOP itself does not divide
+
+
+def test_loop_normalised():
+    """LOOP RwNorm: the leave-one-out advantage over the standard deviation of a population."""
+    # variance ((2/3)^2 + 2 (1/3)^2) / 3 = 2/9, its root 0.4714045; 1 / 0.4714055 = 2.1213159, -0.5 / 0.4714055
+    by_hand = [2.1213159, -1.0606579, -1.0606579]
+    assert Loop(normalise=True).advantages([1.0, 0.0, 0.0]) == pytest.approx(by_hand, abs=1e-7)
+    assert Loop(normalise=True).advantages([0.3] * 4) == pytest.approx([0.0] * 4, abs=1e-6)
+
+
+def test_gspo_goes_over_a_step_once_in_four_minibatches():
+    """With LOOP's 40 tasks and 6 attempts, as in its paper."""
+    algo = Gspo()
+    groups = [group(1.0, 0.0, 0.0, 0.0, 0.0, 0.0) for _ in range(40)]
+    samples = algo.credit(groups, None)
+    sizes = [len(m.samples) for m in schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, 1)]
+    assert sizes == [60] * 4
 
 
 def test_dr_grpo_only_subtracts_the_mean():
@@ -206,11 +224,11 @@ def test_loop_clip(unit):
         (DrGrpo(), 0.8, 1.2),
         (Dapo(), 0.8, 1.28),
         (Gspo(), 0.9997, 1.0004),
-        (Ppo(warmup=0), 0.9, 1.1),
+        (Ppo(warmup=0), 1 / 1.1, 1.1),
     ],
 )
 def test_ppo_clip(algo, low, high):
-    """The others clip to [1 - low, 1 + high]; DAPO's range is wider above, GSPO's is tiny."""
+    """The others clip to [1 - low, 1 + high]; DAPO's range is wider above, GSPO's is tiny, PPO's is LOOP's."""
     for r, a in itertools.product([*RATIOS, 1.25, 1.27, 1.29, 0.9998, 1.0003], ADVANTAGES):
         of = batch([0.0], [a], [1.0], returns=[0.0])
         loss, (slope,) = loss_and_slopes(algo, [math.log(r)], of, value=[0.0])
@@ -332,6 +350,92 @@ def test_dapo_is_a_mean_over_tokens():
     packed = pack(samples, 1, CPU)
     # A = +-0.5 / (0.7071068 + 1e-6) = +-0.7071058; (3 - 5) * 0.7071058 = -1.4142116
     assert loss_and_slopes(algo, packed.batch.old_N.tolist(), packed.batch)[0] == pytest.approx(1.4142116)
+
+
+# --- all of them against a naive implementation ---
+
+CLIPS = {
+    "loop": (1 / 1.1, 1.1),
+    "grpo": (0.8, 1.2),
+    "dr_grpo": (0.8, 1.2),
+    "dapo": (0.8, 1.28),
+    "gspo": (1 - 3e-4, 1 + 4e-4),
+    "ppo": (1 / 1.1, 1.1),
+}
+
+
+def naive_advantages(name, rewards):
+    """From the definitions, in plain loops."""
+    k = len(rewards)
+    mean = sum(rewards) / k
+    squares = sum((r - mean) ** 2 for r in rewards)
+    others = [r - (sum(rewards) - r) / (k - 1) for r in rewards]
+    return {
+        "loop": others,
+        "loop normalised": [a / (math.sqrt(squares / k) + 1e-6) for a in others],
+        "rloo": others,
+        "dr_grpo": [r - mean for r in rewards],
+        "ppo": [r - 0.3 for r in rewards],
+    }.get(name, [(r - mean) / (math.sqrt(squares / (k - 1)) + 1e-6) for r in rewards])
+
+
+def naive_loss(name, ratio, rewards, attempts):
+    """The sum that a loss returns. `attempts`: for each a list of (turn, log-prob now, when sampled, reference's)."""
+    total = 0.0
+    low, high = CLIPS.get(name.split()[0], (0.0, math.inf))
+    for a, tokens in zip(naive_advantages(name, rewards), attempts, strict=True):
+        if name == "rloo":
+            total -= a * sum(now for _, now, _, _ in tokens)
+            continue
+        turns = {"token": range(len(tokens)), "turn": [t for t, *_ in tokens], "trajectory": [0] * len(tokens)}[ratio]
+        units = {}
+        for unit, (_, now, old, _) in zip(turns, tokens, strict=True):
+            units.setdefault(unit, []).append(now - old)
+        power = 1 / len(tokens) if name == "gspo" else 1.0
+        ratios = [math.exp(power * sum(logs)) for logs in units.values()]
+        terms = [min(r * a, min(max(r, low), high) * a) for r in ratios]
+        scale = {"dr_grpo": 1 / 1024, "dapo": 1.0}.get(name, 1 / len(terms))
+        total -= scale * sum(terms)
+        if name == "grpo":
+            gaps = [reference - now for _, now, _, reference in tokens]
+            total += 0.04 * sum(math.exp(d) - d - 1 for d in gaps) / len(tokens)
+        if name == "ppo":
+            reward = a + 0.3
+            total += 0.1 * sum((0.45 - reward) ** 2 / 2 for _ in tokens) / len(tokens)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "algo"),
+    [
+        ("loop", "token", Loop(k=3)),
+        ("loop", "turn", Loop(k=3, ratio="turn")),
+        ("loop", "trajectory", Loop(k=3, ratio="trajectory")),
+        ("loop normalised", "token", Loop(k=3, normalise=True)),
+        ("rloo", "token", Rloo(k=3)),
+        ("grpo", "token", Grpo(k=3)),
+        ("dr_grpo", "token", DrGrpo(k=3)),
+        ("dapo", "token", Dapo(k=3)),
+        ("gspo", "trajectory", Gspo(k=3)),
+        ("ppo", "token", Ppo(k=3, warmup=0)),
+    ],
+)
+def test_a_naive_implementation_agrees(name, ratio, algo):
+    """Rewards to loss, in float64 and plain Python, on attempts of unequal turns and lengths with ratios far from 1."""
+    chance = random.Random(name)
+    sizes = [(2, 3), (4,), (1, 2, 1)]
+    rewards = [1.0, 0.1, 0.8]
+    old = [[chance.uniform(-2, -0.1) for _ in range(sum(s))] for s in sizes]
+    tried = [attempt(r, s, n, logprobs=o) for n, (r, s, o) in enumerate(zip(rewards, sizes, old, strict=True))]
+    samples = algo.credit([Group(TASK, tuple(tried))], Values(0.3))
+    packed = pack(samples, 1, CPU)
+    now = [[o + chance.gauss(0, 0.2) for o in row] for row in old]
+    reference = [[o + chance.gauss(0, 0.3) for o in row] for row in old]
+    given = replace(packed.batch, reference_N=torch.tensor([x for row in reference for x in row]))
+    loss, _ = loss_and_slopes(algo, [x for row in now for x in row], given, value=[0.45] * sum(map(len, old)))
+    turns = [[t for t, size in enumerate(s) for _ in range(size)] for s in sizes]
+    attempts = [list(zip(*columns, strict=True)) for columns in zip(turns, now, old, reference, strict=True)]
+    assert loss == pytest.approx(naive_loss(name, ratio, rewards, attempts), rel=1e-5, abs=1e-6)
 
 
 # --- environment tokens ---

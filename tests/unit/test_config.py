@@ -11,7 +11,7 @@ from longloop.envs.guess import Guess
 from longloop.types import UserError
 from tests.helpers import write_config
 
-CONFIGS = sorted(Path("configs").glob("*.toml")) + sorted(Path("recipes").glob("*/*.toml"))
+CONFIGS = [*config.SHIPPED.values(), *sorted(Path("recipes").glob("*/*.toml"))]
 
 
 def refuse(tmp_path, text: str, *overrides: str) -> str:

@@ -9,10 +9,10 @@ from tests.samples import TASK, group
 
 
 class Script:
-    """Rollouts that return scripted rewards and note how they were asked; also the stream of tasks."""
+    """Rollouts whose groups have scripted rewards and that note how they were asked; also the stream of tasks."""
 
-    def __init__(self, *rounds):
-        self.rounds, self.asked, self.taken = list(rounds), [], 0
+    def __init__(self, rewards):
+        self.rewards, self.asked, self.taken = list(rewards), [], 0
 
     def take(self, n):
         self.taken += n
@@ -20,27 +20,32 @@ class Script:
 
     async def groups(self, tasks, k, seed):
         self.asked.append((len(tasks), k, seed))
-        return [group(*rewards) for rewards in self.rounds.pop(0)]
+        return [group(*self.rewards.pop(0)) for _ in tasks]
 
 
 EQUAL, DIFFERENT = (1.0, 1.0), (1.0, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("rounds", "used"),
+    ("stream", "rounds", "trained"),
     [
-        ([[DIFFERENT, DIFFERENT], [DIFFERENT, DIFFERENT]], 1),
-        ([[DIFFERENT, EQUAL], [EQUAL, DIFFERENT], [DIFFERENT, DIFFERENT]], 2),
-        ([[EQUAL, EQUAL], [EQUAL, DIFFERENT], [EQUAL, EQUAL], [DIFFERENT, DIFFERENT]], 3),
+        ([DIFFERENT] * 4, [2], [0, 1]),
+        ([DIFFERENT, EQUAL, DIFFERENT, DIFFERENT], [2, 1], [0, 2]),  # the fourth is never sampled
+        ([EQUAL, EQUAL, DIFFERENT, DIFFERENT, DIFFERENT], [2, 2], [2, 3]),
+        ([EQUAL, EQUAL, EQUAL, DIFFERENT, EQUAL, DIFFERENT], [2, 2, 1], [3]),  # three rounds, and no fourth
     ],
 )
-def test_dapo_refills(rounds, used):
-    """New tasks until n groups have rewards that differ, at most `tries` times; only those are trained on."""
-    script = Script(*rounds)
+def test_dapo_refills(stream, rounds, trained):
+    """The first n groups whose rewards differ, in the order of the tasks and no more, in at most `tries` rounds."""
+    script = Script(stream)
     algo = Dapo(k=2, tries=3)
     groups = asyncio.run(algo.collect(script, script, 2))
-    assert script.asked == [(2, 2, 2 * round) for round in range(used)]  # each round has its own seed
-    flat = [rewards for round in rounds[:used] for rewards in round]
-    assert [g.scored[0].reward == g.scored[1].reward for g in groups] == [rewards == EQUAL for rewards in flat]
-    places = {sample.trajectory[0] for sample in algo.credit(groups, None)}
-    assert places == {place for place, rewards in enumerate(flat) if rewards == DIFFERENT}
+    seeds = [sum(rounds[:number]) for number in range(len(rounds))]
+    assert script.asked == [(n, 2, seed) for n, seed in zip(rounds, seeds, strict=True)], "each round has its own seed"
+    assert [tuple(t.reward for t in g.scored) for g in groups] == stream[: sum(rounds)], "equal groups are kept"
+    assert sorted({sample.trajectory[0] for sample in algo.credit(groups, None)}) == trained
+
+
+def test_dapo_asks_as_often_as_the_authors_code():
+    script = Script([EQUAL] * 20)
+    assert len(asyncio.run(Dapo(k=2).collect(script, script, 2))) == 20 and len(script.asked) == 10

@@ -1,7 +1,9 @@
 """StepAgent's discriminator: what it learns to tell apart, what it pays, and what it may not touch."""
 
 import math
+import random
 from dataclasses import replace
+from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
@@ -24,12 +26,12 @@ def toy(expert: int, own_action: int) -> list[Group]:
 
 
 def judged(algo: StepAgentInverse, groups: list[Group], model: Any) -> tuple[list[float], list[float]]:
-    """The rewards of the expert's actions and of the agent's."""
-    algo.tell_apart(groups, model)
-    at = [state for group in groups for state in states(group)]
-    expert = algo.rewards([last_action(one, 0) for one, _ in at], model)
-    agent = algo.rewards([last_action(one, 0) for _, own in at for one in own], model)
-    return [reward for (reward,) in expert], [reward for (reward,) in agent]
+    """What one head, fitted on everything, says of the expert's actions and of the agent's."""
+    at = [(0, expert, own) for group in groups for expert, own in states(group)]
+    algo.tell_apart(at, model)
+    expert = model.judge([last_action(one, 0) for _, one, _ in at])
+    agent = model.judge([last_action(one, 0) for _, _, own in at for one in own])
+    return [logit for (logit,) in expert], [logit for (logit,) in agent]
 
 
 def test_the_discriminator_tells_apart_what_differs() -> None:
@@ -61,9 +63,11 @@ def test_training_the_head_leaves_the_policy_alone(dtype: str, lora: int) -> Non
     """To the bit, weight decay included, and before and after an update; its optimiser does not know of it either."""
     algo = StepAgentInverse(weight_decay=0.5, lr=1e-2, kl_guard=1e9)
     model = learner(algo, dtype=dtype, lora=lora)
-    (group,) = toy(5, 6)[:1]
-    group = replace(group, trajectories=(*group.trajectories, own(3, 1, (7, 8), group.trajectories[0])))
-    filled = sampled([group], model)
+    groups = [
+        replace(group, trajectories=(*group.trajectories, own(3, 1, (7, 8), group.trajectories[0])))
+        for group in toy(5, 6)[:2]
+    ]
+    filled = sampled(groups, model)
     for _ in range(2):
         before, moments = weights(model), {id(p): len(s) for p, s in model.optimiser.state.items()}
         module = {name: p.clone() for name, p in model.policy.module.named_parameters()}
@@ -94,3 +98,34 @@ def test_an_attempt_is_judged_action_by_action() -> None:
     together = [logit for logits in model.judge(spread(whole, 0, 0.0, 1.0)) for logit in logits]
     assert together == pytest.approx([logit for logits in model.judge(alone) for logit in logits], abs=1e-4)
     assert len(set(together)) == 3
+
+
+def wide(policy: Any, seed: int) -> torch.nn.Module:
+    """A head of a thousand units, which learns what it was shown by heart."""
+    torch.manual_seed(seed)
+    width = policy.module.config.hidden_size
+    return torch.nn.Sequential(torch.nn.Linear(width, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1))
+
+
+def test_a_head_that_learns_by_heart_still_tells_good_actions_from_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The expert's actions begin with 5, and so does one of three own ones at a state; all of them end in noise.
+
+    Fitted on them, the head pays each own action what its label says, -2.94. Held out, it pays what it understood.
+    """
+    monkeypatch.setattr("longloop.learners.local._value_head", wide)
+    chance = random.Random(0)
+    groups = []
+    for n in range(12):
+        task = replace(TASK, id=f"task {n}")
+        said = [tuple(chance.randrange(10, 45) for _ in range(2)) for _ in range(4)]
+        shown = replace(EXPERT, task=task, attempt=0, turns=(turn((1, 2 + n), (5, *said[0])),))
+        own_ones = [own(1 + a, 1, (first, *said[1 + a]), shown) for a, first in enumerate((5, 6, 7))]
+        groups.append(Group(task, (shown, *(replace(one, task=task) for one in own_ones))))
+    algo = StepAgentInverse(head_lr=1e-2)
+    model = learner(algo)
+    _, by_heart = judged(algo, groups, model)
+    assert by_heart == pytest.approx([-math.log(19)] * 36, abs=0.1), "this head is wide enough"
+    paid = {sample.trajectory: sample.returns[-1] for sample in algo.credit(groups, model)}
+    good, bad = ([paid[place, n] for place in range(12) for n in which] for which in ((1,), (2, 3)))
+    assert fmean(good) > fmean(bad) + 1
+    assert pstdev(paid.values()) > 0.5

@@ -35,7 +35,7 @@ FAULTS = {
     "exits in plain code": (raising(SystemExit, "bye", plain=True), ERROR, "{}() raised SystemExit: bye"),
     "has a task cancelled": (raising(asyncio.CancelledError), ERROR, "{}() raised CancelledError"),
     "gives up waiting": (raising(TimeoutError, "no answer"), ERROR, "{}() raised TimeoutError: no answer"),
-    "answers nonsense": (answering(7), ERROR, "{0}() raised TypeError: {0}() must return"),
+    "answers nonsense": (answering(7), ERROR, "{}() must return"),
     "hangs": (hangs, LATE, "{}() took longer than 0.5 s"),
     "blocks": (blocks, LATE, "{}() took longer than 0.5 s"),
 }
@@ -85,7 +85,7 @@ def test_a_faulty_environment_is_a_recorded_outcome(method: str, name: str) -> N
 def test_a_wrong_answer_is_a_fault(method: str, answer: Any) -> None:
     log = Log()
     what = rollouts(one_bad_among(with_fault(method, answering(answer)), log), enough=1.0)
-    assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, f"{method}() raised TypeError: ")
+    assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, f"{method}() ")
 
 
 ON = [Message("user", "on")]
@@ -142,7 +142,7 @@ def test_the_first_fault_is_the_one_that_is_told() -> None:
     faulty.step = hangs
     log = Log()
     one = collect(rollouts(lambda: faulty(log), step_seconds=0.2), k=1)[0].trajectories[0]
-    assert (one.stop, one.error) == (StopReason.TIMEOUT, "step() took longer than 0.2 s")
+    assert one.stop is StopReason.TIMEOUT and one.error.startswith("step() took longer than 0.2 s (tests/worlds.py:")
     assert log.finished == {0: 1}
 
 

@@ -116,13 +116,17 @@ def test_keys_and_values_are_written_where_they_belong() -> None:
     assert (kv != before).sum() == new.numel()
 
 
-@pytest.mark.parametrize(("family", "options"), [("llama", {}), ("gemma3", {"slots": 2, "step_tokens": 9})])
-def test_replayed_passes_sample_what_plain_ones_do(
-    family: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces."""
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are padded from two tokens on: the interpreter takes milliseconds for each program, also of padding."""
+    padded = graphs._padded
     monkeypatch.setattr(kernels, "_PROGRAMS", 1)
-    monkeypatch.setattr(graphs, "_SPANS", 16)
+    monkeypatch.setattr(graphs, "_padded", lambda count, least=2: padded(count, 2))
+
+
+@pytest.mark.parametrize(("family", "options"), [("llama", {"slots": 4}), ("gemma3", {"slots": 2, "step_tokens": 9})])
+def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[str, int], small: None) -> None:
+    """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces."""
     module = plain_module(family)
     lengths = {"a": (9, 7), "b": (3, 12), "c": (11,)}
 
@@ -149,14 +153,12 @@ def test_recording_is_for_a_gpu() -> None:
     assert isinstance(engine_of(module, compile=True)._pass, Eager)
 
 
-def test_a_compiled_pass_is_compiled_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers once for single tokens and once for spans, adapters and all, and what comes before and after them once.
 
     Only sizes of rows and the number of the layer stay open: a head size that is not known makes kernels slow. It
     samples as the plain one.
     """
-    monkeypatch.setattr(kernels, "_PROGRAMS", 1)
-    monkeypatch.setattr(graphs, "_SPANS", 16)
     module = plain_module("llama")
     policy = policy_of(module, lora_rank=4, device=DEVICE)
     for name, weight in policy.trainable().items():

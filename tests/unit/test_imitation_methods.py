@@ -2,8 +2,10 @@
 
 import asyncio
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from longloop.algos.ei import Ei
 from longloop.algos.nat import Nat
 from longloop.algos.rft import Rft
 from longloop.algos.sft import SFT
-from longloop.algos.sft_gt import REPLY, SftGt
+from longloop.algos.sft_gt import REPLY, SftGt, _unanswered
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.guess import Guess
@@ -274,6 +276,13 @@ def test_what_nat_trained_on_is_what_is_stored(tmp_path):
 # --- SFT-GT ---
 
 
+def test_sft_gt_hears_one_reply_however_much_was_said():
+    shown = saying(0, 1.0, "2", "1")
+    heard = (Message("user", "higher"), Message("user", "by one"))
+    told = _unanswered(replace(shown, turns=tuple(replace(turn, context=heard) for turn in shown.turns)))
+    assert [turn.context for turn in told.turns] == [heard, (Message("user", REPLY),)]
+
+
 def test_sft_gt_hides_what_the_environment_said():
     rollouts, engine = guessing("never asked")
     shown, told = collect(SFT(), rollouts), collect(SftGt(), rollouts)
@@ -333,3 +342,16 @@ def test_nobody_learns_to_say_nothing(words: list[str], kept: list[str]) -> None
     assert [turn.action.content for turn in shown.turns] == kept
     samples = SFT(least_reward=0.0).credit([group], None)
     assert sum(sum(sample.mask) for sample in samples) == shown.action_tokens
+
+
+@pytest.mark.parametrize("algo", [Nat(minibatch=1), SFT(minibatch=1, epochs=2)])
+def test_the_schedule_goes_through_the_updates_of_a_step(algo: Any) -> None:
+    """A run of one step and 20 updates: half of 1/20 into it the rate is 5/6 of its peak, at the end nearly 0."""
+    algo = replace(algo, warmup=0.03)
+    groups = [Group(TASKS[0], (replace(attempt(1.0, (2,), number), expert=True),)) for number in range(10)]
+    samples = algo.credit(groups, None)
+    config: Any = SimpleNamespace(seed=0, steps=1)
+    paces = [update.pace for update in schedule(config, algo, groups, samples, 1)]
+    by_hand = [0.025 / 0.03] + [(1 + math.cos(math.pi * ((n + 0.5) / 20 - 0.03) / 0.97)) / 2 for n in range(1, 20)]
+    assert paces == pytest.approx(by_hand) and paces[-1] < 0.002
+    assert Nat().weight_decay == 0.0

@@ -96,7 +96,7 @@ def minibatch(count: int, tokens: int) -> Minibatch:
     return Minibatch([replace(one, trajectory=(0, n)) for n in range(count)], 1.0, step=1, on_policy=False)
 
 
-def real(learner: LocalLearner, count: int = 3, tokens: int = TOKENS) -> tuple[int, int]:
+def real(learner: LocalLearner, count: int = 2, tokens: int = TOKENS) -> tuple[int, int]:
     """Bytes that are held between updates, and the peak of the second of two updates, by what was allocated."""
     batch = minibatch(count, tokens)
     assert not learner.update(batch, learner.algo.loss).stop

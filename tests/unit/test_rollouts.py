@@ -15,7 +15,7 @@ from longloop.learners.model import load
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, UserError
-from tests.worlds import CHAT, TASKS, Env, Log, collect, hangs, one_bad_among, raising, rollouts, with_fault
+from tests.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, with_fault
 
 
 def test_every_task_has_its_first_attempt_before_any_has_its_second() -> None:
@@ -99,23 +99,9 @@ class Stuck(Env):
         await asyncio.Event().wait()
 
 
-def test_a_straggler_is_abandoned_when_enough_is_done() -> None:
-    """Nine of ten, and four of each task: the tenth is recorded as cancelled, with the turns it did."""
-    log = Log()
-    groups = collect(rollouts(one_bad_among(Stuck, log), enough=0.9, least=4), TASKS[:2], k=5)
-    assert [t.stop for t in groups[0].trajectories] == [StopReason.FINISHED] * 5
-    stops = [t.stop for t in groups[1].trajectories]
-    assert stops == [StopReason.CANCELLED] + [StopReason.FINISHED] * 4
-    straggler = groups[1].trajectories[0]
-    assert [turn.action.content for turn in straggler.turns] == ["a", "a"]
-    assert (straggler.error, straggler.reward) == ("abandoned as a straggler", 0.0)
-    assert len(groups[1].scored) == 4
-    assert log.finished == dict.fromkeys(range(10), 1)
-
-
-@pytest.mark.parametrize("limits", [{"enough": 0.5, "least": 1}, {"enough": 1.0, "step_seconds": 0.3}])
-def test_an_environment_never_finishes_while_it_is_still_in_a_step(limits: dict[str, float]) -> None:
-    """A straggler, and one that overran its deadline: its thread cannot be stopped, and databases and interpreters do
+@pytest.mark.parametrize(("second", "stop"), [("a", StopReason.TIMEOUT), ("a" * 50, StopReason.CANCELLED)])
+def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, stop: StopReason) -> None:
+    """One that overran its deadline, and a straggler: its thread cannot be stopped, and databases and interpreters do
     not survive two at once. The group does not wait for it; it finishes by itself."""
     go_on = threading.Event()
     made: list[Any] = []
@@ -140,9 +126,12 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(limits: dict[
             finished.append((self.number, self.inside))
             return Outcome(1.0, True)
 
-    groups = collect(rollouts(Slow, **limits), TASKS[:1], k=2)
-    stops = [t.stop for t in groups[0].trajectories]
-    assert stops == [StopReason.FINISHED, StopReason.TIMEOUT if "step_seconds" in limits else StopReason.CANCELLED]
+    def say(session: str, turn: int) -> str:
+        return second if session.endswith("/1") else "a"
+
+    seconds = 0.3 if stop is StopReason.TIMEOUT else 60.0
+    groups = collect(rollouts(Slow, say=say, enough=0.5, least=1, step_seconds=seconds), TASKS[:1], k=2)
+    assert [t.stop for t in groups[0].trajectories] == [StopReason.FINISHED, stop]
     assert finished == [(0, False)] and made[1].inside
     go_on.set()
     for _ in range(500):
@@ -150,48 +139,6 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(limits: dict[
             break
         time.sleep(0.01)
     assert finished[1] == (1, False)
-
-
-def test_a_straggler_in_its_verifier_keeps_its_turns() -> None:
-    log = Log()
-    group = collect(rollouts(one_bad_among(with_fault("finish", hangs), log), enough=0.9, least=4), k=10)[0]
-    assert group.trajectories[1].stop is StopReason.CANCELLED
-    assert len(group.trajectories[1].turns) == 2
-    assert log.finished == dict.fromkeys(range(10), 1)
-
-
-def test_a_straggler_that_words_its_cancellation_anew_is_abandoned_all_the_same() -> None:
-    class Cleans(Stuck):
-        async def wait(self) -> None:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                raise asyncio.CancelledError("cleaned up") from None
-
-    group = collect(rollouts(one_bad_among(Cleans, Log()), enough=0.9, least=4), k=10)[0]
-    assert group.trajectories[1].stop is StopReason.CANCELLED
-    assert len(group.scored) == 9
-
-
-def test_too_few_of_a_task_are_waited_for() -> None:
-    """All five are asked of each task, so the stuck one runs into its own deadline and is no straggler."""
-    groups = collect(rollouts(one_bad_among(Stuck, Log()), enough=0.5, least=5, step_seconds=0.5), TASKS[:2], k=5)
-    assert groups[1].trajectories[0].stop is StopReason.TIMEOUT
-    assert all(t.stop is StopReason.FINISHED for t in (*groups[0].trajectories, *groups[1].trajectories[1:]))
-
-
-def test_attempts_that_never_began_are_cancelled_too() -> None:
-    """One at a time, half is enough: the others were not even made."""
-    log = Log()
-    group = collect(rollouts(lambda: Env(log), concurrency=1, enough=0.5, least=1), k=10)[0]
-    assert len(group.scored) >= 5 and log.made < 10
-    assert all(t.stop is StopReason.CANCELLED and not t.turns for t in group.trajectories[log.made :])
-    assert log.finished == dict.fromkeys(range(log.made), 1)
-
-
-def test_nobody_is_abandoned_where_every_attempt_counts() -> None:
-    what = rollouts(one_bad_among(Stuck, Log()), abandon=False, enough=0.1, least=1, step_seconds=0.5)
-    assert [t.stop for t in collect(what)[0].trajectories].count(StopReason.TIMEOUT) == 1
 
 
 def test_cancelling_the_rollouts_leaves_nothing_running() -> None:
@@ -243,7 +190,6 @@ def test_a_seed_decides_what_the_attempts_do() -> None:
     for a, b, c in zip(one, again, other, strict=True):
         assert [turn.action_ids for turn in a.turns] == [turn.action_ids for turn in b.turns]
         assert [turn.context_ids for turn in a.turns] == [turn.context_ids for turn in b.turns]
-        for x, y in zip(a.turns, b.turns, strict=True):
-            assert x.action_logprobs == pytest.approx(y.action_logprobs, abs=1e-5)
+        assert [turn.action_logprobs for turn in a.turns] == [turn.action_logprobs for turn in b.turns]  # to the bit
         assert [turn.action_ids for turn in a.turns] != [turn.action_ids for turn in c.turns]
     assert len({t.turns[0].action_ids for t in one}) == 9

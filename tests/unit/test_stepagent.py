@@ -177,12 +177,16 @@ class Known:
     def __init__(self, logits: dict[tuple[int, ...], float] | None = None) -> None:
         self.logits = logits or {}
         self.fitted: list[tuple[tuple[int, ...], float, float]] = []
+        """What every head was fitted on, one after the other."""
+        self.heads: list[tuple[set[tuple[int, ...]], set[tuple[int, ...]]]] = []
+        """For each head the states that it was fitted at, and those of samples that it was asked to judge."""
 
     def logprobs(self, samples: Any) -> list[tuple[float, ...]]:
         return [tuple(-1.0 * chosen for chosen in sample.mask) for sample in samples]
 
     def fit_head(self, samples: Any, targets: Any, weights: Any, lr: float, steps: int) -> None:
-        self.fitted = [(s.ids, t, w) for s, t, w in zip(samples, targets, weights, strict=True)]
+        self.fitted += [(s.ids, t, w) for s, t, w in zip(samples, targets, weights, strict=True)]
+        self.heads.append(({s.ids[: s.mask.index(1)] for s in samples}, set()))
 
     def judge(self, samples: Any) -> list[list[float]]:
         def actions(sample: Any) -> list[tuple[int, ...]]:
@@ -190,6 +194,7 @@ class Known:
             acting = dict.fromkeys(turn for _, chosen, turn in columns if chosen)
             return [tuple(id for id, chosen, at in columns if chosen and at == turn) for turn in acting]
 
+        self.heads[-1][1].update(s.ids[: s.mask.index(1)] for s in samples)
         return [[self.logits[action] for action in actions(sample)] for sample in samples]
 
 
@@ -253,20 +258,92 @@ def test_stored_advantages(tmp_path: Any) -> None:
 
 
 def test_both_sides_count_the_same_at_each_state() -> None:
-    """The expert's action 1, each of n own ones 1/n; labels are smoothed by 0.1."""
+    """The expert's action 1, each of n own ones 1/n; labels are smoothed by 0.1. Each state is in one fit."""
     known = Known(dict.fromkeys([(9,), (3,), (8,)], 0.0))
     group = Group(TASK, (EXPERT, own(1, 1, (9,)), own(2, 1, (3,)), own(3, 3, (9,)), own(4, 3, (8,)), own(5, 3, (8,))))
     StepAgentInverse().credit([group], known)
     state = (1, 2, 3, 4, 5, 6, 7)
-    assert known.fitted == [
-        ((1, 2, 3), 0.95, 1.0),
-        ((1, 2, 9), 0.05, 1 / 2),
-        ((1, 2, 3), 0.05, 1 / 2),
-        ((*state, 8), 0.95, 1.0),
-        ((*state, 9), 0.05, 1 / 3),
-        ((*state, 8), 0.05, 1 / 3),
-        ((*state, 8), 0.05, 1 / 3),
-    ]
+    assert sorted(known.fitted) == sorted(
+        [
+            ((1, 2, 3), 0.95, 1.0),
+            ((1, 2, 9), 0.05, 1 / 2),
+            ((1, 2, 3), 0.05, 1 / 2),
+            ((*state, 8), 0.95, 1.0),
+            ((*state, 9), 0.05, 1 / 3),
+            ((*state, 8), 0.05, 1 / 3),
+            ((*state, 8), 0.05, 1 / 3),
+        ]
+    )
+
+
+def demonstrations(number: int) -> list[Group]:
+    """So many demonstrations of two turns, two own actions at each state, and two own attempts beside them."""
+    groups = []
+    for n in range(number):
+        task = replace(TASK, id=f"task {n}")
+        turns = (turn((1, 10 + n), (3,)), turn((4,), (5,)))
+        shown = replace(EXPERT, task=task, attempt=0, turns=turns)
+        practised = [own(1 + 2 * at + a, at + 1, (20 + a,), shown) for at in range(2) for a in range(2)]
+        tried = [
+            Trajectory(task, 5 + a, (turns[0], turn((6,), (20 + a,))), float(a), a == 1, StopReason.FINISHED)
+            for a in range(2)
+        ]
+        groups.append(Group(task, (shown, *(replace(t, task=task) for t in practised), *tried)))
+    return groups
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_no_action_is_judged_by_a_head_that_was_fitted_at_its_state(number: int) -> None:
+    """Two heads, whose states are disjoint and are all states; each judges what the other was fitted on."""
+    known = Known({(20,): 1.0, (21,): 0.0, (3,): 0.5})
+    groups = demonstrations(number)
+    samples = StepAgentInverse().credit(groups, known)
+    (first, judged_first), (second, judged_second) = known.heads
+    assert not first & second and len(first | second) == 2 * number
+    assert (judged_first, judged_second) == (second, first)
+    assert len(samples) == 4 * number
+    assert abs(len(first) - len(second)) <= 2, "a demonstration's two states lie in one half, if there are several"
+    if number > 1:
+        beginnings = [{state[:2] for state in half} for half in (first, second)]
+        assert not beginnings[0] & beginnings[1]
+
+
+def test_a_half_does_not_depend_on_the_order_of_the_demonstrations() -> None:
+    known, turned = Known({(20,): 1.0, (21,): 0.0}), Known({(20,): 1.0, (21,): 0.0})
+    groups = demonstrations(5)
+    StepAgentInverse().credit(groups, known)
+    StepAgentInverse().credit(groups[::-1], turned)
+    assert known.heads == turned.heads
+
+
+class Partial(Known):
+    """Judges an action 1 by the first head and -1 by the second."""
+
+    def judge(self, samples: Any) -> list[list[float]]:
+        return [[3.0 - 2 * len(self.heads)] * len(logits) for logits in super().judge(samples)]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_own_attempts_are_judged_by_the_other_half(number: int) -> None:
+    """Action by action where one demonstration is all there is; a state that it never met lies in the first half."""
+    known = Partial({(20,): 0.0, (21,): 0.0, (3,): 0.0})
+    samples = StepAgentInverse(final=1.0).credit(demonstrations(number), known)
+    for place in range(number):
+        opening, later = (1, 10 + place), (1, 10 + place, 3, 4)
+        by = {state: 1.0 if state in known.heads[1][0] else -1.0 for state in (opening, later)}
+        # the first head judges what the second was fitted on, and the second what the first was
+        paid = {s.trajectory: s.returns[-1] for s in samples}
+        assert [paid[place, n] for n in (1, 2, 3, 4)] == [by[opening]] * 2 + [by[later]] * 2
+        unmet = 1.0 if number == 1 else by[opening]
+        assert [paid[place, n] for n in (5, 6)] == [(by[opening] + unmet) / 2 + final for final in (0.0, 1.0)]
+
+
+def test_a_single_state_teaches_nothing() -> None:
+    """There is no other half to fit a head on."""
+    known = Known({(9,): 1.0, (8,): 0.0})
+    shown = replace(EXPERT, turns=EXPERT.turns[:1])
+    assert StepAgentInverse().credit([Group(TASK, (shown, own(1, 1, (9,)), own(2, 1, (8,))))], known) == []
+    assert not known.heads
 
 
 def test_rewards_are_compared_within_a_state() -> None:
@@ -288,7 +365,7 @@ def test_final_adds_what_the_environment_paid() -> None:
     one = Trajectory(TASK, 2, (turn((1,), (9,)), turn((2,), (8,), fresh=True)), 1.0, True, StopReason.FINISHED)
     other = replace(one, attempt=3, turns=(turn((1,), (7,)),), reward=0.0)
     failed = replace(one, attempt=4, stop=StopReason.ENV_ERROR)
-    group = Group(TASK, (EXPERT, own(1, 1, (9,)), one, other, failed))
+    group = Group(TASK, (EXPERT, own(1, 1, (9,)), own(5, 2, (9,)), one, other, failed))
     known = Known({(9,): 2.0, (8,): -9.0, (7,): 0.5})
     samples = StepAgentInverse(final=2.0).credit([group], known)
     # (2 - 5) / 2 + 2 * 1 = 0.5 in two stretches, and 0.5 + 0 = 0.5

@@ -1,6 +1,7 @@
 """Faults in real workers, among many attempts: each costs its attempt and nothing else. And when there are too many."""
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -118,7 +119,9 @@ def test_a_task_that_keeps_failing_is_set_aside_and_reported() -> None:
     what.tell = told.append
     first = collect(what, TASKS[:3], k=IN_A_ROW)
     assert [t.stop for t in first[1].trajectories] == [StopReason.ENV_ERROR] * IN_A_ROW
-    assert told == ["Task 'train-1' is set aside after 8 failures in a row, the last: start() raised ValueError: bad."]
+    assert [line.split(" (tests")[0] for line in told] == [
+        "Task 'train-1' is set aside after 8 failures in a row, the last: start() raised ValueError: bad"
+    ]
     second = collect(what, TASKS[:3], k=2, seed=3)
     assert {t.stop for t in second[1].trajectories} == {StopReason.SET_ASIDE} and not second[1].scored
     assert second[1].trajectories[0].error.startswith("set aside after 8 failures in a row")
@@ -138,22 +141,36 @@ def with_task_fault(bad: str) -> type:
 def test_a_task_that_fails_now_and_then_is_not_set_aside() -> None:
     faults = Faults(1.0, pytest.fail)
     for _ in range(5):
-        for _ in range(IN_A_ROW - 1):
-            faults.note(failed())
-        faults.note(went_well())
+        faults.settle([Group(TASKS[0], (*[failed()] * (IN_A_ROW - 1), went_well()))])
     assert faults.instead(TASKS[0], 0) is None
+
+
+def test_who_is_set_aside_depends_on_the_order_of_attempts_and_is_kept() -> None:
+    """Failures count in the order of attempts, whoever ended first; a checkpoint carries the count on."""
+    groups = [Group(TASKS[0], (went_well(), *[failed()] * (IN_A_ROW - 1)))]
+    one, resumed = Faults(1.0, pytest.fail), Faults(1.0, lambda text: None)
+    for trajectory in reversed(groups[0].trajectories):
+        one.seen(trajectory)
+    one.settle(groups)
+    assert one.instead(TASKS[0], 0) is None
+    resumed.restore(json.loads(json.dumps(one.state())))
+    resumed.settle([Group(TASKS[0], (failed(),))])
+    assert resumed.instead(TASKS[0], 0) is not None and resumed.instead(TASKS[1], 0) is None
+    again = Faults(1.0, pytest.fail)
+    again.restore(resumed.state())
+    assert again.instead(TASKS[0], 0) == resumed.instead(TASKS[0], 0)
 
 
 def test_too_many_failures_stop_the_run() -> None:
     """More than half of the last hundred, at whatever tasks; stragglers do not count."""
     faults = Faults(0.5, lambda text: None)
     for number in range(100):
-        faults.note(went_well(TASKS[number % 25]))
-        faults.note(Trajectory(TASKS[0], 0, (), 0.0, False, StopReason.CANCELLED))
+        faults.seen(went_well(TASKS[number % 25]))
+        faults.seen(Trajectory(TASKS[0], 0, (), 0.0, False, StopReason.CANCELLED))
     for number in range(50):
-        faults.note(failed(TASKS[number % 25], "a" if number % 3 else "b"))
+        faults.seen(failed(TASKS[number % 25], "a" if number % 3 else "b"))
     with pytest.raises(UserError) as stopped:
-        faults.note(failed(TASKS[3], "a"))
+        faults.seen(failed(TASKS[3], "a"))
     assert str(stopped.value).startswith(
         "51 of the last 100 episodes failed for reasons that are not the agent's, 34 of them with: a."
     )

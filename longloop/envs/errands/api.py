@@ -161,7 +161,7 @@ class Api:
         where = f"{self.app}.{self.name}"
         for name in arguments:
             if name not in self.parameters:
-                close = get_close_matches(name, self.parameters, n=1)
+                close = get_close_matches(name[:100], self.parameters, n=1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 raise ApiError(422, f"{where} has no parameter {str(name)[:40]!r}.{hint}")
         values = {}

@@ -12,7 +12,6 @@ import ast
 import functools
 import random
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +20,7 @@ from longloop.envs.errands import foreign
 from longloop.envs.errands.api import Api, ApiError, Problem
 from longloop.envs.errands.apps import BY_NAME, find
 from longloop.envs.errands.synonyms import new_name, new_parameters
+from longloop.envs.errands.tame import PARSING
 
 _OPEN = ("docs", "owner")
 _KEPT = ("login", "logout")
@@ -28,9 +28,6 @@ _FOREIGN = 0.7
 """The share of APIs that get a foreign verb, or speak of something foreign, of those that may."""
 _ROOM = 80
 """Characters by which the names of an app may be longer in all: its list must not be cut when it is printed."""
-
-_PARSING = threading.Lock()
-"""Python 3.11 sometimes fails with a SystemError when two threads parse at once (python/cpython#106905)."""
 
 _MENTION = re.compile(r"\b([a-z]+)\.([a-z_]+)\b|`(\w+)`|\b(\w+)(?==)")
 """In a sentence: an API, or a parameter of the API named before, written `so` or so=."""
@@ -99,7 +96,7 @@ class Disguise:
 
     def _code(self, code: str) -> str:
         lines = [line.encode() for line in code.split("\n")]  # positions are counted in bytes
-        with _PARSING:
+        with PARSING:
             tree = ast.parse(code)
         for line, column, old, new in sorted(self._changes(tree), reverse=True):
             text = lines[line - 1]

@@ -42,6 +42,7 @@ class Errands:
     the API that it picks and says why, which is how an agent finds its way in errands of kinds that it has not seen.
     With `plain`, all of practice has the real names."""
 
+    reward_range: ClassVar = (0.0, 1.0)
     splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
     practice are many and small and practise what the apps of train can do, half of them under other names; those of

@@ -9,7 +9,7 @@ Ids of new rows do not count, nor does the order of doing things, nor case and s
 import functools
 import threading
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,11 @@ from longloop.envs.errands.world import UNJUDGED, World
 Row = tuple[Any, ...]
 Snapshot = dict[str, list[Row]]
 """table -> its rows, in the order of their ids, which come first."""
+
+_LEVELS = 10
+"""Of new rows that refer to new rows, as many are compared. No task has so many; an agent may make more."""
+_SHOWN = 500
+"""Characters of a wrong difference that a test's name tells."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,9 @@ def judge(goal: Goal, world: World) -> list[Test]:
             tests.append(Test(str(difference), found[difference] > number))
     extra = found - wanted
     acted = bool(wanted & found) or (not wanted and world.done is not None and world.done.answer is not None)
-    but = sorted(map(str, extra))[:5] + ["it was never said that the task is done"] * (acted and world.done is None)
+    but = [text[:_SHOWN] for text in sorted(map(str, extra))[:5]]
+    if acted and world.done is None:
+        but.append("it was never said that the task is done")
     tests.append(Test("nothing else differs" + (f" (but: {'; '.join(but)})" if but else ""), acted and not but))
     if goal.answer is not None:
         answer = world.done.answer if world.done else None
@@ -143,12 +150,13 @@ def _rows(world: World, table: str) -> list[Row]:
 def differences(before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[str, ...]]) -> Counter[Difference]:
     """What differs between two snapshots, by content."""
     found: Counter[Difference] = Counter()
+    added = _added(before, after)
     for table, rows in after.items():
         if rows == before[table]:
             continue
         names = list(_layout()[table])
         old = {row[0]: row for row in before[table]}
-        content = functools.partial(_content, before, after, mentions, table)
+        content = functools.partial(_content, added, mentions, table)
         for row in rows:
             if row[0] not in old:
                 columns = tuple((name, content(name, value)) for name, value in zip(names, row, strict=True))
@@ -161,19 +169,36 @@ def differences(before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[
     return found
 
 
+def _added(before: Snapshot, after: Snapshot) -> Callable[[str], dict[int, Row]]:
+    """table -> its new rows by their ids, looked for once and when they are asked for."""
+
+    @functools.cache
+    def added(table: str) -> dict[int, Row]:
+        old = {row[0] for row in before[table]}
+        return {row[0]: row for row in after.get(table, ()) if row[0] not in old}
+
+    return added
+
+
 def _content(
-    before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[str, ...]], table: str, column: str, value: Any
+    added: Callable[[str], dict[int, Row]],
+    mentions: Mapping[str, tuple[str, ...]],
+    table: str,
+    column: str,
+    value: Any,
+    level: int = 0,
 ) -> Hashable:
     """What a value says. A reference to a new row says what that row does: its id is nobody's choice."""
     words = mentions.get(f"{table}.{column}")
     if words is not None:
         return all(str(plain(word)) in str(plain(value)) for word in words)
     target = _layout()[table][column]
-    if not target or value is None or any(row[0] == value for row in before[target]):
+    if not target or value is None or value not in added(target):
         return plain(value)
-    new = next(row for row in after[target] if row[0] == value)
-    names = list(_layout()[target])
-    return tuple((c, _content(before, after, mentions, target, c, v)) for c, v in zip(names[1:], new[1:], strict=True))
+    if level == _LEVELS:
+        return "..."
+    columns = list(zip(_layout()[target], added(target)[value], strict=True))[1:]
+    return tuple((name, _content(added, mentions, target, name, part, level + 1)) for name, part in columns)
 
 
 def plain(value: Any) -> Hashable:

@@ -1,17 +1,24 @@
-"""A world: people, their apps' data in one SQLite database, and a clock that stands still. Same seed, same bytes."""
+"""A world: people, their apps' data in one SQLite database, and a clock that stands still. Same seed, same bytes.
+
+What the APIs do for an agent is counted, not timed, so that the same calls are allowed on every machine: `World.spend`
+takes nominal nanoseconds from the turn's allowance, for the steps of SQLite's virtual machine, for text searched, and
+for text read and written. SQLite itself refuses to let the database grow beyond `ROOM`.
+"""
 
 import functools
 import hashlib
 import random
+import re
 import sqlite3
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from longloop.envs.errands.api import NO_TOKEN, Api, ApiError, Money
+from longloop.envs.errands.api import NO_TOKEN, Api, ApiError, Money, Problem
 from longloop.envs.errands.people import Person, make_people
 
 if TYPE_CHECKING:
@@ -33,8 +40,22 @@ _LETTERS = "abcdefghkmnpqrstuvwxyz23456789"
 
 _WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 
+ROOM = 2**20
+"""Bytes that a world's database may take; a new one takes a fifth of it."""
+FULL = Problem(507, f"The apps have no room left: together they hold at most {ROOM >> 20} MB. Delete something first.")
+
+_PAGE = 1024
+_STEPS = 1000
+"""Steps of SQLite's virtual machine between two calls of the progress handler."""
+_STEP_NS, _SEARCHED_NS, _MOVED_NS = 50, 1, 10
+"""What a step, a character searched and a character read or written cost, in nominal nanoseconds."""
+
 UNJUDGED = ("tokens",)
 """Tables that may differ after a task: logging in is nobody's business."""
+
+
+class Overspent(Exception):
+    """The calls of a turn did more work than a turn may do."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +76,12 @@ class World:
         """Other names for the APIs, if they have any here."""
         self.written: set[str] = set()
         """The tables that may differ from when the world was made or loaded."""
+        self.allowance: int | None = None
+        """The nominal nanoseconds of work that are left; None: work is not counted."""
         db.set_authorizer(self._note_writing)
+        db.set_progress_handler(self._count_steps, _STEPS)
+        proxy = weakref.proxy(self)  # no collector sees into a database's functions
+        db.create_function("like", 2, lambda pattern, text: proxy._like(pattern, text), deterministic=True)
 
     @classmethod
     def make(cls, seed: str) -> "World":
@@ -104,13 +130,14 @@ class World:
         """Insert a row; its id."""
         names = ", ".join(columns)
         marks = ", ".join("?" * len(columns))
-        cursor = self.db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(columns.values()))
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
+        sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        id = self._execute(sql, tuple(columns.values()), lambda cursor: cursor.lastrowid)
+        assert id is not None
+        return id
 
     def run(self, sql: str, *values: Any) -> int:
         """Run a statement; how many rows it changed."""
-        return self.db.execute(sql, values).rowcount
+        return self._execute(sql, values, lambda cursor: cursor.rowcount)
 
     def change(self, table: str, id: int, **given: Any) -> None:
         """Set the columns of a row for which something was given; None leaves one as it is."""
@@ -119,15 +146,36 @@ class World:
                 self.run(f"UPDATE {table} SET {column} = ? WHERE id = ?", value, id)
 
     def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
-        return [dict(row) for row in self.db.execute(sql, values)]
+        rows = self._execute(sql, values, sqlite3.Cursor.fetchall)
+        for row in rows if self.allowance is not None else ():
+            self._spend_on_text(row)
+        return [dict(row) for row in rows]
 
     def one(self, sql: str, *values: Any) -> dict[str, Any] | None:
-        row = self.db.execute(sql, values).fetchone()
+        row = self._first(sql, values)
         return None if row is None else dict(row)
 
     def value(self, sql: str, *values: Any) -> Any:
-        row = self.db.execute(sql, values).fetchone()
+        row = self._first(sql, values)
         return None if row is None else row[0]
+
+    def _first(self, sql: str, values: Sequence[Any]) -> sqlite3.Row | None:
+        row: sqlite3.Row | None = self._execute(sql, values, sqlite3.Cursor.fetchone)
+        if row is not None:
+            self._spend_on_text(row)
+        return row
+
+    def _execute(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run a statement and take its result. Every statement of an API comes through here and is counted."""
+        self._spend_on_text(values)
+        try:
+            return result(self.db.execute(sql, values))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise FULL() from None
+            if self.allowance is not None and self.allowance < 0:
+                raise Overspent from None
+            raise
 
     def rows(self, kind: type[T], source: str, *values: Any) -> list[T]:
         """The rows of `SELECT <the fields of kind> <source>`. `source` is what follows: FROM ... WHERE ... ORDER BY."""
@@ -147,10 +195,41 @@ class World:
         try:
             yield
         except BaseException:
-            self.db.execute("ROLLBACK TO call")
-            self.db.execute("RELEASE call")
+            if self.db.in_transaction:  # a full database and an interrupted statement undo everything by themselves
+                self.db.execute("ROLLBACK TO call")
+                self.db.execute("RELEASE call")
             raise
         self.db.execute("RELEASE call")
+
+    # -- counting work -------------------------------------------------------------------------------------------------
+
+    def spend(self, nanoseconds: int) -> None:
+        """Take work from the allowance, if it is counted; Overspent when there is not so much left."""
+        if self.allowance is not None:
+            self.allowance -= nanoseconds
+            if self.allowance < 0:
+                raise Overspent
+
+    def _spend_on_text(self, values: Sequence[Any]) -> None:
+        if self.allowance is not None:
+            self.spend(_MOVED_NS * sum(len(value) for value in values if isinstance(value, str)))
+
+    def _count_steps(self) -> bool:
+        """SQLite asks this every so many steps whether to interrupt the statement."""
+        try:
+            self.spend(_STEPS * _STEP_NS)
+        except Overspent:
+            return True
+        return False
+
+    def _like(self, pattern: str | None, text: str | None) -> bool | None:
+        """LIKE as SQLite has it (case counts only beyond ASCII), but in time that is known beforehand: SQLite's own
+        needs up to pattern times text."""
+        if pattern is None or text is None:
+            return None
+        most = 8 + 2 * len(pattern) if "_" in pattern else len(pattern) // 4  # comparisons at each place, at worst
+        self.spend(_SEARCHED_NS * len(text) * (1 + most))
+        return _matches(_lower(pattern).split("%"), _lower(text))
 
     # -- people, time and tokens ---------------------------------------------------------------------------------------
 
@@ -246,7 +325,7 @@ def _empty() -> bytes:
     from longloop.envs.errands.apps import APPS
 
     db = sqlite3.connect(":memory:")
-    db.execute("PRAGMA page_size = 1024")  # many small tables: larger pages would be mostly empty
+    db.execute(f"PRAGMA page_size = {_PAGE}")  # many small tables: larger pages would be mostly empty
     db.executescript(_SCHEMA + "".join(app.schema for app in APPS))
     return db.serialize()
 
@@ -263,7 +342,38 @@ def _connect(image: bytes) -> sqlite3.Connection:
     db.row_factory = sqlite3.Row
     db.execute("PRAGMA foreign_keys = ON")
     db.execute("PRAGMA temp_store = MEMORY")
+    db.execute(f"PRAGMA max_page_count = {ROOM // _PAGE}")
     return db
+
+
+def _lower(text: str) -> str:
+    """ASCII letters in lower case, all others as they are."""
+    return text.lower() if text.isascii() else text.encode().lower().decode()
+
+
+def _matches(parts: Sequence[str], text: str) -> bool:
+    """Whether a text is these parts in this order, with anything between them. `_` in a part is any character."""
+    if len(parts) == 1:
+        return len(parts[0]) == len(text) and _find(parts[0], text, 0, len(text)) == 0
+    first, *middle, last = parts
+    place, end = len(first), len(text) - len(last)
+    if end < place or _find(first, text, 0, place) < 0 or _find(last, text, end, len(text)) < 0:
+        return False
+    for part in middle:
+        found = _find(part, text, place, end)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
+
+
+def _find(part: str, text: str, start: int, end: int) -> int:
+    """Where a part first is between two places of a text; -1 if it is not there."""
+    if "_" not in part:
+        return text.find(part, start, end)
+    pattern = "".join("." if character == "_" else re.escape(character) for character in part)
+    found = re.compile(pattern, re.DOTALL).search(text, start, end)
+    return -1 if found is None else found.start()
 
 
 @functools.cache

@@ -48,6 +48,7 @@ class WebShop:
             "purchases": {"said": r"(?i)^Action:\s*click\[\s*buy now"},
         }
     }
+    reward_range: ClassVar = (0.0, 1.0)
     lucky: ClassVar = ("buy first result",)
     """Baselines that now and then succeed: where a goal asks for no options, the first product found may be right."""
 

@@ -45,7 +45,63 @@ addEventListener("click", (event) => {
   if (open && chart.dataset.step > 0) location.href = `${open}/${chart.dataset.step}`;
 });
 
-// Following: ask whether the runs of this page have grown, and if so put the new page in place of the old.
+// Put the page as it is now in place of the old one; what was unfolded, and where one types, stays.
+async function refresh() {
+  const text = await (await fetch(location.href)).text();
+  const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+  const main = document.querySelector("main");
+  for (const old of main.querySelectorAll("details[id]")) {
+    const same = fresh.querySelector(`#${CSS.escape(old.id)}`);
+    if (same) same.open = old.open;
+  }
+  const typed = document.activeElement?.closest("main form[data-auto] input");
+  const again = typed && fresh.querySelector(`form[data-auto] input[name="${typed.name}"]`);
+  const caret = typed?.selectionStart;
+  if (again) again.value = typed.value;
+  const top = scrollY;
+  main.replaceWith(fresh);
+  scrollTo(0, top);
+  again?.focus();
+  again?.setSelectionRange(caret, caret);
+}
+
+// Forms that filter and draw act at once. Their state is in the address, so it stays and can be sent to somebody.
+document.documentElement.classList.add("scripts");
+let soon;
+function apply(form) {
+  const asked = String(new URLSearchParams([...new FormData(form)].filter(([, value]) => value)));
+  history.replaceState(null, "", location.pathname + (asked && `?${asked}`));
+  clearTimeout(soon);
+  soon = setTimeout(refresh, 200);
+}
+addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-auto]");
+  if (!form) return;
+  if (event.target.type !== "search") event.target.blur();
+  apply(form);
+});
+addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-auto], [data-tags] form");
+  if (!form) return;
+  event.preventDefault();
+  if (form.dataset.auto !== undefined) apply(form);
+  else tag(form, form.elements.tag.value, true);
+});
+
+// Tags of a run.
+async function tag(place, name, on) {
+  const tags = place.closest("[data-tags]");
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetch(tags.dataset.tags, { method: "POST", headers, body: JSON.stringify({ tag: name, on }) });
+  if (answer.ok) await refresh();
+  else tags.querySelector(".problem").textContent = await answer.text();
+}
+addEventListener("click", (event) => {
+  const button = event.target.closest?.("[data-tags] button");
+  if (button) tag(button, button.value, false);
+});
+
+// Following: ask whether the runs of this page have grown, and if so show them as they are now.
 async function follow() {
   const main = document.querySelector("main");
   if (!main?.dataset.follow) return;
@@ -54,18 +110,8 @@ async function follow() {
   try {
     const version = await (await fetch(`/version?${query}`)).text();
     live.hidden = !/running/.test(version);
-    const busy = document.activeElement?.closest("main input, main select") || main.querySelector("input:checked");
-    if ((version !== main.dataset.version || main.dataset.unfinished) && !busy && !document.hidden) {
-      const text = await (await fetch(location.href)).text();
-      const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("main");
-      for (const old of main.querySelectorAll("details[id]")) {
-        const same = fresh.querySelector(`#${CSS.escape(old.id)}`);
-        if (same) same.open = old.open;
-      }
-      const top = scrollY;
-      main.replaceWith(fresh);
-      scrollTo(0, top);
-    }
+    const busy = document.activeElement?.closest("main input, main select") || main.querySelector('input[name="run"]:checked');
+    if ((version !== main.dataset.version || main.dataset.unfinished) && !busy && !document.hidden) await refresh();
   } catch {
     live.hidden = true; // the server has gone; it may come back
   }

@@ -1,0 +1,87 @@
+"""Tells code that cannot make a value whose conversion is dangerous from code that might.
+
+pydantic-monty converts arguments as a whole before anyone can look at them. Conversion hashes the keys of dictionaries
+and the members of sets, and Python hashes a tuple of shared tuples as if it were written out: after `x = (x, x)`, forty
+times over, hashing x takes for ever. Code that makes no sets, and no dictionaries but with keys that are written out or
+come from an API, cannot make such a value. Most code is like that; what other code passes on is read in another process
+(reader.py).
+"""
+
+import ast
+import builtins
+import threading
+from collections.abc import Collection
+
+PARSING = threading.Lock()
+"""Python 3.11 sometimes fails with a SystemError when two threads parse at once (python/cpython#106905)."""
+
+_LONGEST = 4000
+"""Characters of code that are parsed. Longer code may be nested more deeply than the parser bears."""
+_NODES = (
+    *(ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.Break),
+    *(ast.Continue, ast.Pass, ast.Try, ast.ExceptHandler, ast.Raise, ast.Assert, ast.FunctionDef, ast.Return),
+    *(ast.Lambda, ast.arguments, ast.arg, ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop),
+    *(ast.comprehension, ast.keyword, ast.Slice, ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.List, ast.Tuple),
+    *(ast.ListComp, ast.GeneratorExp, ast.Starred, ast.Call, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare),
+    ast.IfExp,
+)
+_FUNCTIONS = {
+    *("print", "len", "sorted", "sum", "min", "max", "str", "int", "float", "bool", "round", "range", "any", "all"),
+    *(
+        "abs",
+        "list",
+        "tuple",
+        "repr",
+        "isinstance",
+        "enumerate",
+        "zip",
+        "reversed",
+        "divmod",
+        "bin",
+        "chr",
+        "ord",
+        "id",
+    ),
+    *(name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)),
+}
+_OTHER_FUNCTIONS = vars(builtins).keys() - _FUNCTIONS
+_METHODS = {
+    *("append", "extend", "insert", "remove", "pop", "copy", "sort", "reverse", "index", "count", "get", "values"),
+    *("join", "split", "rsplit", "partition", "splitlines", "strip", "lstrip", "rstrip", "lower", "upper", "title"),
+    *("capitalize", "casefold", "startswith", "endswith", "replace", "find", "format", "isdigit", "zfill"),
+}
+"""Not keys and items: what is left of one without another is a set."""
+_OTHER_METHODS = {name for kind in (str, bytes, int, float, list, dict, set) for name in dir(kind)} - _METHODS
+
+
+def tame(code: str, names: Collection[str]) -> bool:
+    """Whether code makes no set and no computed key. `names` are those of apps and APIs, which may be attributes."""
+    if len(code) > _LONGEST:
+        return False
+    try:
+        with PARSING:
+            tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return all(_tame(node, names) for node in ast.walk(tree))
+
+
+def _tame(node: ast.AST, names: Collection[str]) -> bool:
+    match node:
+        case ast.Name(name):
+            return name not in _OTHER_FUNCTIONS
+        case ast.Attribute(ast.Attribute(ast.Name("apis"), app), api, ast.Load()):
+            return app in names and api in names
+        case ast.Attribute(_, name, ast.Load()):
+            return name in _METHODS or (name in names and name not in _OTHER_METHODS)
+        case ast.Subscript(slice=key, ctx=context):
+            return isinstance(context, ast.Load) or _written(key)
+        case ast.Dict(keys):
+            return all(key is None or _written(key) for key in keys)
+        case ast.FunctionDef(decorator_list=decorators):
+            return not decorators
+    return isinstance(node, _NODES)
+
+
+def _written(key: ast.expr) -> bool:
+    return isinstance(key, ast.Constant) and isinstance(key.value, str)

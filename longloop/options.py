@@ -1,0 +1,171 @@
+"""The options of a class that a config names as `module:Class`: type, default and meaning of each.
+
+Reads source files instead of importing them: no torch is loaded, so commands that only list things answer at once.
+"""
+
+import ast
+import importlib.machinery
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from longloop.types import UserError
+
+_NAMED = re.compile(r"^\s*`?(\w+)`?: +(\S.*)$")
+"""A line of a docstring that explains an option."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One parameter of a constructor, as its source has it."""
+
+    type: str
+    default: str
+    """Empty where there is none."""
+    meaning: str = ""
+
+
+def find_user_modules() -> None:
+    """Let the user's own modules be imported from the folder where the command is run."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def document(where: str) -> str:
+    """The docstring of a class's module, or of the class where its module has none."""
+    where = _defined(where)
+    return ast.get_docstring(_module(where)) or ast.get_docstring(_class(where)) or ""
+
+
+def about(where: str) -> str:
+    """The docstring of the class itself."""
+    return ast.get_docstring(_class(_defined(where))) or ""
+
+
+def options_of(where: str) -> dict[str, Option]:
+    """The options of a class by name, inherited ones first."""
+    where = _defined(where)
+    if _is_dataclass(where):
+        return _fields(where)
+    for home in (where, *_ancestors(where)):
+        for node in _class(home).body:
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                meanings = _meanings(about(home)) | _meanings(ast.get_docstring(node) or "")
+                found = _parameters(home, node.args)
+                return {name: replace(option, meaning=meanings.get(name, "")) for name, option in found}
+    return {}
+
+
+def _fields(where: str) -> dict[str, Option]:
+    """A dataclass's fields. A class that gives a field another default need not explain it again."""
+    found: dict[str, Option] = {}
+    for base in _bases(where):
+        found |= _fields(base)
+    body = _class(where).body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
+            name = ast.unparse(node.target)
+            default = ast.unparse(node.value) if node.value is not None else ""
+            inherited = found[name].meaning if name in found else ""
+            found[name] = Option(_type(where, node.annotation), default, _string(following) or inherited)
+    return found
+
+
+def _parameters(where: str, arguments: ast.arguments) -> Iterator[tuple[str, Option]]:
+    plain = [*arguments.posonlyargs, *arguments.args][1:]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    for argument, default in (*zip(plain, defaults, strict=True), *named):
+        text = ast.unparse(default) if default is not None else ""
+        yield argument.arg, Option(_type(where, argument.annotation), text)
+
+
+def _type(where: str, annotation: ast.expr | None) -> str:
+    """An annotation as text, the name of a type alias replaced by what it stands for."""
+    if not isinstance(annotation, ast.Name):
+        return ast.unparse(annotation) if annotation is not None else ""
+    for node in _module(where).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == annotation.id:
+            return ast.unparse(node.value)
+    home = _homes(where).get(annotation.id, "")
+    return _type(home, annotation) if home and home.partition(":")[0] != where.partition(":")[0] else annotation.id
+
+
+def _meanings(docstring: str) -> dict[str, str]:
+    """Options that lines such as `name: meaning` of a docstring explain."""
+    return {found[1]: found[2] for line in docstring.splitlines() if (found := _NAMED.match(line))}
+
+
+def _is_dataclass(where: str) -> bool:
+    decorators = (ast.unparse(node) for node in _class(where).decorator_list)
+    return any("dataclass" in text for text in decorators) or any(map(_is_dataclass, _bases(where)))
+
+
+def _ancestors(where: str) -> Iterator[str]:
+    for base in _bases(where):
+        yield base
+        yield from _ancestors(base)
+
+
+def _bases(where: str) -> list[str]:
+    """The classes that a class builds on and whose source can be read, as `module:Class`."""
+    homes = _homes(where)
+    names = [ast.unparse(base) for base in _class(where).bases]
+    return [_defined(homes[name]) for name in names if name in homes]
+
+
+def _homes(where: str) -> dict[str, str]:
+    """Where each class that a module defines or imports is defined, as `module:Class`; Python's own are left out."""
+    module = where.partition(":")[0]
+    found: dict[str, str] = {}
+    for node in _module(where).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = f"{module}:{node.name}"
+        elif isinstance(node, ast.ImportFrom):
+            package = module if _spec(module).submodule_search_locations else module.rpartition(".")[0]
+            home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            if home.partition(".")[0] not in sys.stdlib_module_names:
+                found |= {alias.asname or alias.name: f"{home}:{alias.name}" for alias in node.names}
+    return found
+
+
+def _defined(where: str) -> str:
+    """Where a class is defined that a module may only import, as `module:Class`."""
+    module, _, name = where.partition(":")
+    home = _homes(where).get(name)
+    if home is None:
+        raise UserError(f"{where!r}: {module} has no class {name!r}.")
+    return where if home == where else _defined(home)
+
+
+def _class(where: str) -> ast.ClassDef:
+    name = where.partition(":")[2]
+    return next(node for node in _module(where).body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _module(where: str) -> ast.Module:
+    origin = _spec(where.partition(":")[0]).origin
+    try:
+        return ast.parse(Path(origin or "").read_text())
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise UserError(f"{where!r}: its source cannot be read ({error}).") from error
+
+
+def _spec(module: str) -> importlib.machinery.ModuleSpec:
+    find_user_modules()
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise UserError(f"There is no module {module!r} to import, neither installed nor in this folder.")
+    return spec
+
+
+def _string(node: ast.stmt | None) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return " ".join(node.value.value.split())
+    return ""

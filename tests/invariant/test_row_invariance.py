@@ -1,0 +1,106 @@
+"""On a CPU, what a request gets depends on its own conversation alone, to the last bit.
+
+Who else is being sampled, in which order requests arrive, how prompts are cut into passes and whose opening is reused
+depend on how busy the machine is. None of it may show in a token or a log-prob: equal seeds must give equal runs.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longloop.config import ModelConfig
+from longloop.engines.cache import Row
+from longloop.engines.native import NativeEngine
+from longloop.learners.model import load
+from longloop.tokens.chat import Chat
+from longloop.types import Sampled
+from tests.families import CHAT, FAMILIES, ask, plain_module, policy_of, prompt
+
+OPENING = prompt(0, 150)
+TURNS = {
+    name: [OPENING[: 150 - cut] + prompt(n, 40 + 30 * n), prompt(10 + n, 1 + 25 * n), prompt(20 + n, 3)]
+    for n, (name, cut) in enumerate({"a": 0, "b": 0, "c": 20, "d": 149, "e": 0}.items())
+}
+"""Conversations that begin alike, in part; some are long enough to see several blocks of keys."""
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+async def talk(engine: NativeEngine, name: str, delays: random.Random) -> list[Sampled]:
+    """A conversation whose environment answers after some passes."""
+    ids: list[int] = []
+    turns = []
+    for number, heard in enumerate(TURNS[name]):
+        for _ in range(delays.randrange(12)):
+            await asyncio.sleep(0)
+        ids += heard
+        turns.append(await ask(engine, ids, name, seed=number, max_tokens=4 + 3 * number, temperature=0.9))
+        ids += turns[-1].ids
+    return turns
+
+
+def talks(policy: Any, chat: Chat, seed: int, names: str, **options: Any) -> dict[str, list[Sampled]]:
+    """The conversations of `names`, side by side, in an engine of their own."""
+
+    async def together() -> list[list[Sampled]]:
+        engine, delays = NativeEngine(policy, chat, **options), random.Random(seed)
+        return await asyncio.gather(*(talk(engine, name, delays) for name in names))
+
+    return dict(zip(names, asyncio.run(together()), strict=True))
+
+
+def assert_equal_however_sampled(policy: Any, chat: Chat) -> None:
+    alone = {name: talks(policy, chat, 0, name, slots=8)[name] for name in TURNS}
+    assert len({turns[0].ids for turns in alone.values()}) > 1
+    for seed, (names, step_tokens) in enumerate([("abcde", 4096), ("edcba", 50), ("bd", 33)]):
+        for name, turns in talks(policy, chat, seed, names, slots=8, step_tokens=step_tokens).items():
+            assert turns == alone[name], f"{name} among {names}, {step_tokens} tokens a pass"
+
+
+@pytest.mark.parametrize(("family", "count"), [*((family, 1) for family in FAMILIES), ("gemma3", 2)])
+def test_tokens_and_log_probs_of_every_family(family: str, count: int) -> None:
+    """With one thread and with two, which share the work of a product in another way."""
+    with threads(count):
+        assert_equal_however_sampled(policy_of(plain_module(family, window=37)), CHAT)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_tokens_and_log_probs_of_the_novice(lora_rank: int) -> None:
+    """Its products have the sizes at which libraries begin to choose between ways of computing."""
+    policy = load(ModelConfig(path="novice", device="cpu", lora_rank=lora_rank), seed=0)
+    with torch.no_grad():
+        for name, parameter in policy.trainable().items():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.05)
+    with threads(1):
+        assert_equal_however_sampled(policy, Chat(policy.tokenizer))
+
+
+def test_a_row_in_parts_by_hand() -> None:
+    """Two single tokens and spans of 3 and 6, in parts of 4 tokens: 1+1+2, 1+3, 3."""
+    row = Row(np.array([4, 1, 0, 2]), np.array([9, 5, 7, 0]), np.array([1, 1, 3, 6]), singles=2)
+    parts = [
+        (part.slot_R.tolist(), part.start_R.tolist(), part.count_R.tolist(), part.singles, part.whole_R.tolist())
+        for part in row.cut(4)
+    ]
+    assert parts == [
+        ([4, 1, 0], [9, 5, 7], [1, 1, 2], 2, [True, True, False]),
+        ([0, 2], [9, 0], [1, 3], 0, [True, False]),
+        ([2], [3], [3], 0, [True]),
+    ]
+    slots, positions = (np.concatenate(x).tolist() for x in zip(*(part.tokens() for part in row.cut(4)), strict=True))
+    assert (slots, positions) == tuple(x.tolist() for x in row.tokens())

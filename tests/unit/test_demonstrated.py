@@ -1,0 +1,132 @@
+"""What an expert shows, what stands for it when it fails, and why it did."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from longloop.rollout.demos import demonstrate, retold, why_failed
+from longloop.types import Message, StopReason, Task, Trajectory, UserError
+from tests.samples import attempt
+from tests.worlds import CHAT, TASKS, Env, Log, rollouts
+
+
+class Expert:
+    def __init__(self, *says: str) -> None:
+        self.says = list(says)
+
+    async def act(self, messages: Sequence[Message]) -> str:
+        return self.says.pop(0)
+
+
+class Shown(Env):
+    """An environment with an expert, or with one that is broken."""
+
+    says: Any = ("a", "b")
+
+    def expert(self, task: Task) -> Expert | None:
+        if isinstance(self.says, Exception):
+            raise self.says
+        return Expert(*self.says) if self.says else None
+
+
+def shown(log: Log, says: Any = ("a", "b"), kind: type[Shown] = Shown) -> Trajectory:
+    one = type("Shown", (kind,), {"says": says})
+    return asyncio.run(asyncio.wait_for(demonstrate(rollouts(lambda: one(log)).setting, TASKS[0]), 60))
+
+
+def test_a_demonstration_is_attempt_zero_of_an_expert_that_is_sure() -> None:
+    """Up to the last turn at which it has something to say."""
+    one = shown(Log())
+    assert (one.task, one.attempt, one.expert, one.reward) == (TASKS[0], 0, True, 1.0)
+    assert [turn.action.content for turn in one.turns] == ["a", "b"]
+    for turn in one.turns:
+        assert turn.action_ids == CHAT.action_ids(turn.action.content) and turn.finish == "stop"
+        assert turn.action_logprobs == (0.0,) * len(turn.action_ids)
+    assert [turn.action.content for turn in shown(Log(), ("a", "")).turns] == ["a"]
+    assert shown(Log(), ("", "")).turns == ()
+
+
+def test_what_an_expert_left_undone_is_judged_as_well() -> None:
+    setting = rollouts(lambda: Shown(Log())).idle().setting
+    one = asyncio.run(asyncio.wait_for(demonstrate(setting, TASKS[0]), 60))
+    assert (one.stop, one.reward, one.turns) == (StopReason.MAX_TURNS, 1.0, ())
+
+
+def test_an_expert_that_cannot_be_had_is_a_failed_attempt() -> None:
+    one = shown(Log(), ValueError("out of office"))
+    assert (one.task, one.attempt, one.turns, one.reward, one.success) == (TASKS[0], 0, (), 0.0, False)
+    assert one.expert and one.stop is StopReason.ENV_ERROR and "out of office" in one.error
+
+
+def test_nothing_to_imitate_is_said_with_the_split() -> None:
+    with pytest.raises(UserError, match="Shown has no expert for the split 'train', so"):
+        shown(Log(), ())
+    with pytest.raises(UserError, match="Env has no expert, so"):
+        asyncio.run(demonstrate(rollouts(lambda: Env(Log())).setting, TASKS[0]))
+
+
+def test_an_environment_that_failed_is_left_and_not_judged() -> None:
+    """Its finish is called once, whatever failed; a verdict counts only if all went well."""
+
+    class Breaks(Shown):
+        async def step(self, action: Message) -> Any:
+            raise ValueError("no")
+
+    class Stumbles(Shown):
+        async def start(self, task: Task) -> Any:
+            raise ValueError("no")
+
+    for kind in (Breaks, Stumbles):
+        log = Log()
+        one = shown(log, kind=kind)
+        assert (one.stop, one.reward, one.success, one.info) == (StopReason.ENV_ERROR, 0.0, False, {})
+        assert log.finished == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("stop", "success", "words"),
+    [
+        (StopReason.FINISHED, True, ""),
+        (StopReason.ENV_ERROR, False, "broke"),
+        (StopReason.MAX_TURNS, False, "no success within rollout.max_turns, paid 0.5"),
+        (StopReason.CONTEXT_FULL, False, "the conversation no longer fitted into rollout.context"),
+        (StopReason.FINISHED, False, "all was done that the expert does, and paid 0.5"),
+    ],
+)
+def test_why_a_demonstration_is_none(stop: StopReason, success: bool, words: str) -> None:
+    assert why_failed(replace(attempt(0.5, stop=stop), success=success, error="broke")) == words
+
+
+def test_what_is_retold_has_the_policys_own_tokens() -> None:
+    """Whatever the stored attempt had: ids, log-probs, and where the context begins anew."""
+    one = shown(Log())
+    turns = tuple(
+        replace(turn, context_ids=(1,), action_ids=(2,), action_logprobs=(-3.0,), fresh=not turn.fresh)
+        for turn in one.turns
+    )
+    again = retold(CHAT, replace(one, turns=turns, expert=False))
+    assert again.expert and again.turns == one.turns
+
+
+def test_a_reward_that_was_not_declared_is_refused() -> None:
+    class Ranged(Shown):
+        reward_range = (0.0, 0.5)
+
+    one = shown(Log(), kind=Ranged)
+    assert (one.stop, one.reward) == (StopReason.ENV_ERROR, 0.0) and "reward_range says 0 to 0.5" in one.error
+
+
+def test_waiting_for_a_worker_is_not_the_environments_time() -> None:
+    class Late(Shown):
+        waited = False
+
+        async def ready(self) -> None:
+            if not self.waited:
+                await asyncio.sleep(1.2)
+            self.waited = True
+
+    setting = rollouts(lambda: Late(Log()), step_seconds=1.0).setting
+    assert asyncio.run(asyncio.wait_for(demonstrate(setting, TASKS[0]), 60)).success

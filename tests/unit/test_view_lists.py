@@ -1,0 +1,177 @@
+"""The lists of the viewer: runs sorted, filtered and tagged, the task's text, attempts that are equal; its curves."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from longloop.store.run import Run
+from longloop.store.tags import MOST, read_tags, set_tag
+from longloop.types import Group, Task, UserError
+from longloop.view.charts import Chart, Line, powers, styled
+from longloop.view.library import Library
+from longloop.view.pages import HERE, Pages
+from tests import recorded
+from tests.viewing import ask, server
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for name, steps, algo in (("beta", 2, "loop"), ("alpha", 3, "grpo"), ("gamma", 1, "loop")):
+        recorded.small(tmp_path / "runs" / name, steps=steps, algo={"name": algo})
+    return tmp_path / "runs"
+
+
+def listed(html: str) -> list[str]:
+    return re.findall(r'<td><a href="/run/([^"/]+)"', html)
+
+
+def test_runs_are_sorted(runs: Path) -> None:
+    pages = Pages(Library([runs]))
+    assert listed(pages.html("/", {"sort": ["run"]})) == ["alpha", "beta", "gamma"]
+    assert listed(pages.html("/", {"sort": ["run"], "order": ["down"]})) == ["gamma", "beta", "alpha"]
+    assert listed(pages.html("/", {"sort": ["step"]})) == ["alpha", "beta", "gamma"]
+    assert listed(pages.html("/", {"sort": ["step"], "order": ["up"]})) == ["gamma", "beta", "alpha"]
+    with Run.create(recorded.settings(runs / "empty"), {}):
+        for order in ("up", "down"):
+            assert listed(pages.html("/", {"sort": ["held_out"], "order": [order]}))[-1] == "empty"
+    assert sorted(listed(pages.html("/", {"sort": ["nonsense"]}))) == ["alpha", "beta", "empty", "gamma"]
+
+
+def test_runs_are_filtered(runs: Path) -> None:
+    pages = Pages(Library([runs]))
+    set_tag(runs / "beta", "the baseline", True)
+    set_tag(runs / "gamma", "loop", True)
+    for text, found in (
+        ("LOOP", ["beta", "gamma"]),
+        ("loop beta", ["beta"]),
+        ("#loop", ["gamma"]),
+        ("#the baseline", ["beta"]),
+        ("baseline", ["beta"]),
+        ("nothing like it", []),
+    ):
+        assert sorted(listed(pages.html("/", {"text": [text]}))) == found, text
+    assert "No run is like that." in pages.html("/", {"text": ["nothing like it"]})
+
+
+def test_tags_have_a_file_of_their_own(runs: Path) -> None:
+    assert read_tags(runs / "beta") == []
+    set_tag(runs / "beta", "  first   try ", True)
+    set_tag(runs / "beta", "a", True)
+    assert json.loads((runs / "beta/tags.json").read_text()) == ["a", "first try"] == read_tags(runs / "beta")
+    assert set_tag(runs / "beta", "a", False) == ["first try"]
+    for wrong in ("", " ", "x" * 41, "bell\x07"):
+        with pytest.raises(UserError, match="1 to 40"):
+            set_tag(runs / "beta", wrong, True)
+    for number in range(MOST - 1):
+        set_tag(runs / "beta", f"t{number}", True)
+    with pytest.raises(UserError, match="at most 20"):
+        set_tag(runs / "beta", "one more", True)
+    for broken in ("{", "3", '[1, {"x": 2}, "kept"]', '"text"'):
+        (runs / "beta/tags.json").write_text(broken)
+        assert read_tags(runs / "beta") == (["kept"] if "kept" in broken else [])
+        assert Pages(Library([runs])).html("/run/beta")
+    with Run.reopen(runs / "beta") as again:
+        recorded.step(again, 3)
+    (runs / "gamma/tags.json.partial").mkdir()
+    with pytest.raises(UserError, match=r"could not be kept: .*tags\.json"):
+        set_tag(runs / "gamma", "a", True)
+
+
+def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
+    with server(runs) as (port, _):
+        own = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
+        tag = json.dumps({"tag": "mine", "on": True}).encode()
+
+        def post(path: str = "/run/beta/tags", body: bytes = tag, **changes: str) -> int:
+            headers = {name: value for name, value in (own | changes).items() if value}
+            return ask(port, path, body, **headers)[0]
+
+        assert post(Origin="http://evil.example") == 403
+        assert post(Origin=f"http://127.0.0.1:{port + 1}") == 403, "another server of this machine"
+        assert post(Origin="null") == 403 and post(Origin="") == 403
+        assert post(Host="evil.example", Origin="http://evil.example") == 400
+        for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+            assert post(**{"Content-Type": kind}) == 415
+        assert post(body=b"{") == post(body=b"[]") == post(body=b'{"tag": 3, "on": true}') == 400
+        assert post(body=b" " * 5000) == 413
+        assert post("/run/nobody/tags") == post("/run/../tags") == 404
+        assert post("/run/beta") == post("/") == post("/run/..%2fbeta/tags") == 405
+        assert not (runs / "beta/tags.json").exists()
+        assert post() == 200 and read_tags(runs / "beta") == ["mine"]
+        assert "#mine" in ask(port, "/run/beta")[1] and "#mine" in ask(port, "/")[1]
+        assert post(body=b'{"tag": "mine", "on": false}') == 200 and read_tags(runs / "beta") == []
+
+
+def test_lists_have_the_tasks_text(runs: Path) -> None:
+    pages = Pages(Library([runs]))
+    asked = "How much was my last order? (train/cost-of-last-order/1)"
+    for place in ("/run/alpha/step/2", "/run/alpha/eval/0", "/run/alpha/find"):
+        assert asked in pages.html(place), place
+
+
+def test_equal_attempts_are_shown_once(tmp_path: Path) -> None:
+    run = recorded.small(tmp_path / "run", steps=1)
+    task = Task("task", "train")
+    tried = [recorded.attempt(task, number, number % 3 == 0) for number in range(7)]
+    with Run.reopen(run) as again:
+        again.trajectories.write(2, [Group(task, tuple(tried))])
+    html = Pages(Library([run])).html("/run/run/step/2/0")
+    assert html.count("<article>") == 2
+    assert re.findall(r'<span class="tag times">.(\d)', html) == ["3", "4"]
+    assert "7 attempts, 2 of them different" in html
+    assert all(f'href="/run/run/step/2/0/{number}"' in html for number in range(7))
+    assert "<table" not in html.partition("<main")[2], "columns wrap"
+
+
+def test_two_typefaces() -> None:
+    style = (HERE / "static/view.css").read_text()
+    stacks = re.findall(r"(--\w+): [^;]*(?:sans-serif|monospace);", style)
+    assert stacks == ["--words", "--code"]
+    assert len(re.findall("sans-serif|monospace", style.replace("ui-monospace", ""))) == 2
+    assert set(re.findall(r"font(?:-family)?:[^;]*?(--\w+|inherit)", style)) == {"--words", "--code", "inherit"}
+
+
+def drawn(chart: Chart) -> str:
+    return unescape(chart.__html__())
+
+
+def test_curves_are_smoothed() -> None:
+    points = [(float(step), float(step % 2)) for step in range(100)]
+    chart = Chart("Loss", [Line("loss", points)])
+    paths = {text: re.findall(r'<path class="([^"]*)" d="([^"]*)"', drawn(styled([chart], text, False)[0]))
+             for text in ("", "0", "10", "50")}  # fmt: skip
+    assert [name for name, _ in paths["0"]] == ["line c0"], "as it was measured"
+    for text in ("", "10", "50"):
+        assert [name for name, _ in paths[text]] == ["line c0 faint", "line c0"]
+
+    def unrest(path: str) -> float:
+        heights = [float(point.split(" ")[1]) for point in path[1:].split("L")]
+        return max(heights) - min(heights)
+
+    assert unrest(paths["0"][0][1]) > 4 * unrest(paths["10"][1][1]) > 8 * unrest(paths["50"][1][1]) > 0
+
+
+def test_a_log_scale() -> None:
+    points = [(1.0, 0.001), (2.0, 0.01), (3.0, 0.0), (4.0, 0.1)]
+    chart, negative = styled([Chart("KL", [Line("kl", points)]), Chart("Loss", [Line("l", [(1.0, -1.0)])])], "0", True)
+    (path,) = re.findall(r'<path class="line c0" d="M([^"]*)"', drawn(chart))
+    heights = [float(point.split(" ")[1]) for point in path.split("L")]
+    assert len(heights) == 3, "0 has no logarithm"
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.11)
+    assert not negative.log and "stays linear" in negative.note and drawn(negative)
+    assert powers(0.001, 0.1) == [0.001, 0.01, 0.1] and powers(1, 10) == [1, 2, 5, 10]
+    assert 2 <= len(powers(1e-12, 1e3)) <= 6 and len(powers(3.1, 3.3)) >= 2
+
+
+def test_smoothing_and_scale_are_in_the_address(runs: Path) -> None:
+    pages = Pages(Library([runs]))
+    plain = pages.html("/run/alpha")
+    assert pages.html("/run/alpha", {"smooth": ["5"]}) != plain != pages.html("/run/alpha", {"log": ["1"]})
+    assert pages.html("/run/alpha", {"smooth": ["nonsense"]}) == plain
+    chosen = {"run": ["alpha", "beta"], "log": ["1"], "smooth": ["5"]}
+    html = pages.html("/curves", chosen)
+    assert all(f'<input type="hidden" name="run" value="{name}">' in html for name in ("alpha", "beta"))
+    assert '<option value="5" selected>' in html and 'name="log" value="1" checked' in html
