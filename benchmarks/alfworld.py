@@ -62,7 +62,7 @@ def main() -> None:
 
 def floors(split: str) -> None:
     """Everyone who needs no model: 150 turns for the handcoded expert, 40 for the others."""
-    from longloop.envs.alfworld import Alfworld
+    from longloop.envs.alfworld.env import Alfworld
     from longloop.envs.play import Played, play
 
     tasks = Alfworld.tasks(split)
@@ -126,7 +126,7 @@ def theirs(file: Path) -> Any:
 
 
 def ours(file: Path) -> Any:
-    from longloop.envs.pddl import Game
+    from longloop.envs.alfworld.pddl import Game
 
     game = Game(file)
 

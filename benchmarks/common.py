@@ -96,7 +96,7 @@ def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 def policy(module: Any, tokenizer: Any = None, lora_rank: int = 0) -> Any:
     """longloop's policy around a module, where it is and as it is."""
     from longloop.config import ModelConfig
-    from longloop.learners.model import Policy
+    from longloop.model.policy import Policy
 
     tokenizer = tokenizer or word_tokenizer(module.config.vocab_size)
     dtype: Any = str(module.dtype).removeprefix("torch.")

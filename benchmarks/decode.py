@@ -23,7 +23,7 @@ from typing import Any
 import common
 import torch
 
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
 
 
 class Timed:

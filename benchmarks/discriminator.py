@@ -18,7 +18,7 @@ from longloop import build, config
 from longloop.algos.reduce import last_action
 from longloop.algos.stepagent import states
 from longloop.learners import local
-from longloop.train import TaskStream
+from longloop.training import TaskStream
 
 TASKS = 24
 SHIPPED = local._value_head

@@ -27,8 +27,8 @@ import torch
 from transformers import DynamicCache
 
 from longloop.engines import passes
-from longloop.engines.cache import Reading
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
+from longloop.engines.kv_cache import Reading
 from longloop.tokens.chat import Chat
 
 Episode = tuple[list[int], list[float]]

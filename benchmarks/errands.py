@@ -18,9 +18,9 @@ from statistics import fmean, median
 
 import common
 
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.scenario import _setting, _world
-from longloop.envs.errands.world import World
+from errands.env import Errands
+from errands.scenario import _setting, _world
+from errands.world import World
 from longloop.types import Message, Task
 
 TARGETS = {"steps": 300, "world": 25, "memory": 8}

@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from longloop.algos.loop import Loop
 from longloop.types import Group, Message
-from tests.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
-from tests.worlds import rollouts
+from tests.support.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
+from tests.support.worlds import rollouts
 
 K = 8
 

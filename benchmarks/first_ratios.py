@@ -21,7 +21,7 @@ from longloop import build
 from longloop.config import Config, LearnerConfig, resolve
 from longloop.learners.batching import minibatches
 from longloop.learners.local import LocalLearner
-from longloop.learners.model import Policy, load
+from longloop.model.policy import Policy, load
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Group, Sample, Trajectory
 

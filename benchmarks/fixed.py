@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from longloop.envs.errands.env import Errands
+from errands.env import Errands
 from longloop.types import Message, Outcome, Step, Task
 
 _SHORT = ("phone-number-of-someone", "next-meeting", "cost-of-last-order")

@@ -17,8 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.processes import Longloop
-from tests.runs import differences
+from tests.support.processes import Longloop
+from tests.support.runs import differences
 
 SHORT = [
     *("steps=3", "tasks_per_step=2", "algo.k=8", "algo.minibatch=8", "doctor=false", "model.device=cpu"),

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/memory_ledger.py [--model 135m|small] [--trajectories 4] [--tokens 256]
 
-Prints three Markdown tables for docs/memory.md. The ledger is what `longloop.learners.memory` foresees.
+Prints three Markdown tables for docs/memory.md. The ledger is what `longloop.memory.forecast` foresees.
 
 The peaks of the second table are the process's own (VmHWM, less what the imports took), each in a process of its own,
 for two updates in a row, so that the optimiser's state is there when the second one's activations are. Each is taken
@@ -83,7 +83,7 @@ def learner_for(shape: str, rank: int, micro_tokens: int) -> Any:
 
 def kv_bytes(learner: Any, sessions: int, tokens: int) -> int:
     """What the engine holds when so many sessions have so many tokens."""
-    from longloop.engines.native import NativeEngine
+    from longloop.engines.engine import NativeEngine
     from longloop.tokens.chat import Chat
 
     engine = NativeEngine(learner.policy, Chat(learner.policy.tokenizer), slots=sessions)
@@ -100,7 +100,7 @@ def kv_bytes(learner: Any, sessions: int, tokens: int) -> int:
 
 def measure(options: argparse.Namespace) -> dict[str, int]:
     """One column of a table, in this process."""
-    from longloop.learners import memory
+    from longloop.memory import forecast
     from longloop.types import Minibatch
 
     if options.lora:
@@ -115,7 +115,7 @@ def measure(options: argparse.Namespace) -> dict[str, int]:
     if options.only == "ledger":
         policy = learner.policy
         asked = (policy.module.config, policy.config, learner.config, learner.algo)
-        book = memory.forecast(*asked, options.tokens, options.trajectories)
+        book = forecast.forecast(*asked, options.tokens, options.trajectories)
         return book.to_json() | {"kv_held": kv_bytes(learner, options.trajectories, options.tokens)}
     for step in (1, 2):
         now = learner.logprobs(samples)
@@ -137,7 +137,7 @@ def plain_steps(options: argparse.Namespace, samples: list[Any]) -> None:
     if options.lora:
         from peft import LoraConfig, get_peft_model
 
-        from longloop.learners.model import _LORA_TARGETS
+        from longloop.model.policy import _LORA_TARGETS
 
         targets = LoraConfig(r=options.lora, lora_alpha=32, lora_dropout=0.0, target_modules=_LORA_TARGETS)
         model = get_peft_model(model, targets)
@@ -203,9 +203,9 @@ def both(name: str, rank: int, checkpointing: bool) -> tuple[int, int]:
 
     from longloop.algos.loop import Loop
     from longloop.config import LearnerConfig, ModelConfig
-    from longloop.learners import memory
     from longloop.learners.local import LocalLearner
-    from longloop.learners.model import Policy
+    from longloop.memory import forecast
+    from longloop.model.policy import Policy
     from longloop.types import Minibatch
 
     family, vocabulary, hidden, mlp, layers, heads, kv_heads, tied = SIZES[name]
@@ -232,7 +232,7 @@ def both(name: str, rank: int, checkpointing: bool) -> tuple[int, int]:
     moments = [x for state in learner.optimiser.state.values() for x in state.values()]
     held = sum(x.nbytes for x in [*policy.module.parameters(), *moments])
     real = held + allocated(lambda: learner.update(minibatch, algo.loss))
-    return real, memory.forecast(shape, model, config, algo, TOKENS, sessions=1).update
+    return real, forecast.forecast(shape, model, config, algo, TOKENS, sessions=1).update
 
 
 def allocated(work: Callable[[], object]) -> int:

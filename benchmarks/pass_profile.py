@@ -16,7 +16,7 @@ import decode
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
 
 REPLAYS = 5
 

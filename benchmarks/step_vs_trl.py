@@ -68,7 +68,7 @@ class Load:
             return common.random_model("small" if DEVICE == "cpu" else "135m", device=DEVICE)
         from transformers import AutoModelForCausalLM
 
-        from longloop.learners.fetch import found
+        from longloop.model.download import found
 
         dtype = torch.float32 if DEVICE == "cpu" else torch.bfloat16
         return AutoModelForCausalLM.from_pretrained(found("smollm2"), dtype=dtype).to(DEVICE)
@@ -78,7 +78,7 @@ class Load:
             return common.word_tokenizer(self.module().config.vocab_size)
         from transformers import AutoTokenizer
 
-        from longloop.learners.fetch import found
+        from longloop.model.download import found
 
         return AutoTokenizer.from_pretrained(found("smollm2"))
 
@@ -118,12 +118,12 @@ class Report:
 def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     from longloop.algos.loop import Loop
     from longloop.config import Config, LearnerConfig, RolloutConfig
-    from longloop.engines.native import NativeEngine
+    from longloop.engines.engine import NativeEngine
     from longloop.learners.local import LocalLearner
     from longloop.rollout.episode import Setting
     from longloop.rollout.groups import GroupRollouts
     from longloop.tokens.chat import Chat
-    from longloop.train import TaskStream, schedule
+    from longloop.training import TaskStream, schedule
     from longloop.types import Sampled
 
     class Exactly(NativeEngine):
@@ -145,7 +145,7 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     tasks = TaskStream(world.tasks("train")[: load.tasks], seed=0)
 
     async def train(report: Report) -> None:
-        for step in range(1, steps + 1):  # as in longloop/train.py, less the store
+        for step in range(1, steps + 1):  # as in longloop/training.py, less the store
             groups = await algo.collect(rollouts, tasks, load.tasks)
             report.collected()
             samples = algo.credit(groups, learner)

@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests import recorded
-from tests.chromium import CHROMIUM, Browser
-from tests.viewing import ask, server
+from tests.support import recorded
+from tests.support.chromium import CHROMIUM, Browser
+from tests.support.viewing import ask, server
 
 PAGES = {
     "runs": "/",

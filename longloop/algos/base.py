@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from longloop.algos.reduce import Unit, spread
-from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored, UserError
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, clip_metrics, probability_ratio, standardise
-from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longloop.algos.base import Algorithm
 from longloop.algos.reduce import spread
-from longloop.interfaces import Learner
+from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from longloop.algos.imitation import Imitation, warm_cosine
-from longloop.interfaces import Rollouts, Tasks
+from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Trajectory
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from longloop.algos.base import Grouped
 from longloop.algos.reduce import clip_metrics, probability_ratio
-from longloop.interfaces import Learner
+from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 

@@ -24,7 +24,7 @@ from torch.nn.functional import logsigmoid
 
 from longloop.algos.base import Algorithm
 from longloop.algos.reduce import spread, sum_by
-from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, leave_one_out, spread
-from longloop.interfaces import Learner
+from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
 

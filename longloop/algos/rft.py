@@ -2,7 +2,7 @@
 
     for each round:
         for each of n tasks: K attempts, each at a temperature of its own    rollout/groups.py
-        the expert's attempts beside them, if asked for                      rollout/demos.py
+        the expert's attempts beside them, if asked for                      rollout/demonstrations.py
         keep those with R = 1, one of those that say the same                worth
         for many epochs:                                                     train.py
             minimise the mean over action tokens of -log p(x_t | ..)         algos/imitation.py
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longloop.algos.imitation import Imitation
-from longloop.interfaces import Rollouts, Tasks
+from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Trajectory, UserError
 
 

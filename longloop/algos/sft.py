@@ -1,7 +1,7 @@
 """SFT: supervised fine-tuning on expert trajectories, also called behaviour cloning.
 
     for each step:
-        the expert's attempts at n tasks                               rollout/demos.py
+        the expert's attempts at n tasks                               rollout/demonstrations.py
         minimise the mean over action tokens of -log p(x_t | ..)       algos/imitation.py
 
 Only what the expert said is learned, not what it was told (unless `everything` asks for that). Learning rate, batch
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from longloop.algos.imitation import Imitation, warm_cosine
-from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Group, Sample
 
 

@@ -14,7 +14,7 @@ here a turn is what the expert says in one.
 from dataclasses import dataclass, replace
 
 from longloop.algos.sft import SFT
-from longloop.interfaces import Rollouts, Tasks
+from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Trajectory
 
 REPLY = "Execution successful."

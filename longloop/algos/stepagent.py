@@ -1,7 +1,7 @@
 """What both StepAgent methods do first: inspect what an expert does, step by step, and practise it.
 
-    the expert's attempts at n tasks, each cut after every action                    rollout/demos.py
-    at every state of the expert's, `practice` actions of the policy's own           rollout/practice.py
+    the expert's attempts at n tasks, each cut after every action                    rollout/demonstrations.py
+    at every state of the expert's, `practice` actions of the policy's own           rollout/expert_states.py
 
 Then one compares the two (stepagent_implicit), the other learns to tell them apart (stepagent_inverse).
 """
@@ -9,7 +9,7 @@ Then one compares the two (stepagent_implicit), the other learns to tell them ap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from longloop.interfaces import Rollouts
+from longloop.protocols import Rollouts
 from longloop.types import Group, StopReason, Task, Trajectory
 
 

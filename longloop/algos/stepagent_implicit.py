@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
 from longloop.algos.stepagent import inspected, states
-from longloop.interfaces import Rollouts, Tasks
+from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Sample, Trajectory
 
 

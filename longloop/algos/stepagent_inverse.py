@@ -37,7 +37,7 @@ from longloop.algos.base import Algorithm
 from longloop.algos.preference import actions
 from longloop.algos.reduce import clip_metrics, last_action, leave_one_out, probability_ratio, spread
 from longloop.algos.stepagent import inspected, states
-from longloop.interfaces import Learner, Rollouts, Tasks
+from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory, UserError
 
 Ids = tuple[int, ...]

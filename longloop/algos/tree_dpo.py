@@ -1,7 +1,7 @@
 """DPO on search trees: the simplified Agent Q of LOOP's appendix.
 
     for each iteration:
-        a tree of attempts at each of n tasks                                        rollout/tree.py
+        a tree of attempts at each of n tasks                                        rollout/search.py
         Q of an action at a turn = mean reward of the distinct attempts that took it pairs
         pairs of actions at one state whose Q differ by more than `gap`
         for 3 epochs, minimise -log sigmoid(beta (log p/p_ref of the better          algos/preference.py
@@ -23,7 +23,7 @@ from statistics import fmean
 
 from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
-from longloop.interfaces import Rollouts, Tasks
+from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Sample, Trajectory
 
 

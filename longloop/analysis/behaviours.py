@@ -23,9 +23,9 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from longloop.analysis.chance import Rate
 from longloop.analysis.rules import PATTERNS, Pattern, Rules
 from longloop.envs.react import action_of, code_of
+from longloop.stats import Rate
 from longloop.types import StopReason
 
 _CALL = re.compile(r"\bapis\.(\w+)\.(\w+)\s*\(")

@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from longloop.analysis.chance import SUCCESS, Interval
 from longloop.analysis.tally import Tally
-from longloop.evaluate import wilson
+from longloop.evaluation import wilson
+from longloop.stats import SUCCESS, Interval
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longloop.analysis.chance import SUCCESS, Interval, Rate, spread, total
 from longloop.analysis.outcomes import share
 from longloop.analysis.run import Analysis
 from longloop.analysis.tally import Tally
+from longloop.stats import SUCCESS, Interval, Rate, spread, total
 
 
 @dataclass(frozen=True)

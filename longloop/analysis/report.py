@@ -6,13 +6,13 @@ Everything in it is plain text, some of it a model's or an environment's: whoeve
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longloop.analysis.chance import REWARD, SUCCESS, Change, Interval, Rate, total
 from longloop.analysis.failures import Cases, Kinds
 from longloop.analysis.outcomes import Share, share
 from longloop.analysis.pictures import Picture, pictures
 from longloop.analysis.run import Analysis, Part
 from longloop.analysis.tally import SCORED, together
 from longloop.analysis.unearned import span, stretches
+from longloop.stats import REWARD, SUCCESS, Change, Interval, Rate, total
 
 BEHAVIOURS = "Behaviours"
 _LONGEST = 40

@@ -7,11 +7,11 @@ from typing import Any
 
 from longloop.analysis import unearned
 from longloop.analysis.behaviours import behaviours
-from longloop.analysis.chance import REWARD, SUCCESS, Change, Rate, change
 from longloop.analysis.outcomes import Line, Share, breakdown, share
 from longloop.analysis.rules import Rules, declared, rules
 from longloop.analysis.tally import Tally, tally, together
 from longloop.analysis.unearned import Rise, Test
+from longloop.stats import REWARD, SUCCESS, Change, Rate, change
 from longloop.store.files import read_lines
 from longloop.store.run import read_facts
 from longloop.types import UserError

@@ -17,9 +17,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from longloop.analysis.chance import REWARD, SUCCESS, Change, Rate, Tasks, change, holm, rises
 from longloop.analysis.outcomes import members
 from longloop.analysis.tally import Tally, together
+from longloop.stats import REWARD, SUCCESS, Change, Rate, Tasks, change, holm, rises
 
 LEVEL = 0.05
 STRETCHES = 8

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from longloop.analysis.behaviours import behaviours
-from longloop.analysis.chance import REWARD, SUCCESS, total
 from longloop.analysis.failures import Kinds
 from longloop.analysis.markdown import markdown
 from longloop.analysis.outcomes import Share
@@ -19,9 +18,10 @@ from longloop.analysis.pictures import Picture
 from longloop.analysis.report import BEHAVIOURS, Cell, Places, Report, Section, Table, headline, report
 from longloop.analysis.run import Analysis, Part, Steps
 from longloop.analysis.run import analyze as counted
+from longloop.stats import REWARD, SUCCESS, total
 from longloop.types import UserError
-from longloop.view.record import Record
-from longloop.view.text import excerpt, visible
+from longloop.viewer.run_reader import Record
+from longloop.viewer.text import excerpt, visible
 
 console = Console(highlight=False, markup=False)
 

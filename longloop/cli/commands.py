@@ -13,7 +13,7 @@ from rich.console import Console
 
 from longloop import config as configs
 from longloop.analysis.rules import rules
-from longloop.cli import closing
+from longloop.cli import run_summary
 from longloop.config import Config
 from longloop.envs import ENVS
 from longloop.store.attempts import good_attempts
@@ -36,7 +36,7 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
             f"Name a config, a TOML file or one of {', '.join(configs.SHIPPED)}, or a run with --resume. Start with "
             "`longloop train quickstart`."
         )
-    closing.show(trained(config, resume), console)
+    run_summary.show(trained(config, resume), console)
 
 
 def trained(config: Config, resume: Path | None, **facts: Any) -> Run:
@@ -106,7 +106,7 @@ def evaluate(
         console.print(
             f"{folder or config.model.path} on {config.env['name']}, {config.eval.attempts} attempts at each task"
         )
-        console.print(closing.table(list(results.values()), list(results)))
+        console.print(run_summary.table(list(results.values()), list(results)))
     if out is None:
         return
     config = written_out(config)
@@ -179,7 +179,7 @@ def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
     checkpoint = _checkpoint(run, step)
     _must_be_new(folder)
     from longloop.build import exported
-    from longloop.store.card import card
+    from longloop.store.model_card import card
 
     partial = folder.with_name(folder.name + ".partial")
     exported(config, checkpoint, partial, dtype)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from longloop.build import training
 from longloop.config import Config
-from longloop.view.text import visible
+from longloop.viewer.text import visible
 
 _COLOURS = {"pass": "green", "warning": "yellow", "fail": "bold red"}
 _PIECE = 400

@@ -26,7 +26,7 @@ def envs(name: str | None) -> None:
     console.print()
     _options(name, "env", options_of(where))
     from longloop.build import World, named
-    from longloop.cli.worlds import floors
+    from longloop.cli.environments import floors
 
     world = World(named({"name": name}, ENVS, "env"), {})
     if hasattr(world.environment, "scenarios"):

@@ -267,9 +267,10 @@ def check(
 
     `longloop check scienceworld simplification=teleportAction --tasks 20 --seconds 600`
     """
-    from longloop.cli import worlds
 
-    worlds.check(env, options or [], seeds, tasks, seconds, step_seconds)
+    from longloop.cli import environments
+
+    environments.check(env, options or [], seeds, tasks, seconds, step_seconds)
 
 
 @app.command()
@@ -280,9 +281,10 @@ def play(
     task: Annotated[str | None, typer.Option(help="A task's id; the first by default.")] = None,
 ) -> None:
     """Do a task yourself, seeing what an agent would see. `/expert` shows how it is done, `/quit` ends it."""
-    from longloop.cli import worlds
 
-    worlds.play(env, options or [], split, task)
+    from longloop.cli import environments
+
+    environments.play(env, options or [], split, task)
 
 
 @app.command()

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from longloop.view.library import Library
+from longloop.viewer.library import Library
 
 
 def view(runs: Sequence[Path], port: int, html: Path | None) -> None:
     library = Library(runs or [Path("runs")])
     if html is not None:
-        from longloop.view.letter import write
+        from longloop.viewer.html_export import write
 
         shown, size = write(library, html)
         print(f"{html} has {shown} pages in {size / 1e6:.1f} MB. It needs no server and loads nothing.")
         return
-    from longloop.view.pages import Pages
-    from longloop.view.server import listen, serve
+    from longloop.viewer.pages import Pages
+    from longloop.viewer.server import listen, serve
 
     bound = listen(port)
     print(f"http://127.0.0.1:{bound.getsockname()[1]}/  (this machine only; Ctrl-C ends it)", flush=True)
@@ -25,6 +25,6 @@ def view(runs: Sequence[Path], port: int, html: Path | None) -> None:
 def show(run: Path, place: str) -> None:
     from rich.console import Console
 
-    from longloop.view.terminal import show
+    from longloop.viewer.terminal import show
 
     show(run, place, Console(highlight=False, markup=False, emoji=False))

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from longloop.engines.attention import Plan
-from longloop.engines.cache import Reading, Row, Slots
+from longloop.engines.kv_cache import Reading, Row, Slots
+from longloop.model.attention import Plan
 
 _TOGETHER = 256
 """Neighbours in the vocabulary whose probabilities are added up first."""

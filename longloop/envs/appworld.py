@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import code_of, react
-from longloop.interfaces import Player
+from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 VERSION = "0.1.3.post1"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from longloop.envs.play import Random, Silent
 from longloop.envs.react import action_of
-from longloop.interfaces import Player
+from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """{about}In each turn write a thought, then one action{moves}:

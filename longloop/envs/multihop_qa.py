@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from longloop.envs import data as files
-from longloop.envs.index import Index, folded
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import act, call_of
-from longloop.interfaces import Player
+from longloop.envs.shared import datasets as files
+from longloop.envs.shared.search_index import Index, folded
+from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You answer a question with the help of an encyclopedia. In each turn write a thought, then one action:

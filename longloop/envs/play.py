@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longloop.envs.check import expect
+from longloop.envs.contract import expect
 from longloop.envs.react import act
-from longloop.interfaces import Player
+from longloop.protocols import Player
 from longloop.types import Message, Outcome, Task
 
 _SHOWN = 80

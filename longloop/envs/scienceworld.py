@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from longloop.envs.jvm import Machine
 from longloop.envs.play import Random, Script, Silent
 from longloop.envs.react import act, action_of
-from longloop.interfaces import Player
+from longloop.envs.shared.jvm import Machine
+from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You do a science experiment in a text world with these rooms: kitchen, foundry, workshop, bathroom, \

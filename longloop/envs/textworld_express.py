@@ -13,10 +13,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from longloop.envs.jvm import Machine
 from longloop.envs.play import Random, Script, Silent
 from longloop.envs.react import act, action_of
-from longloop.interfaces import Player
+from longloop.envs.shared.jvm import Machine
+from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You play a text game. In each turn write a thought, then one action, a few words long:

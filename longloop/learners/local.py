@@ -20,14 +20,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from longloop.algos.base import Algorithm
 from longloop.config import LearnerConfig
-from longloop.engines import attention
-from longloop.interfaces import Loss
-from longloop.learners import checkpoint
 from longloop.learners.agreement import Agreement, check, compare, still_good
 from longloop.learners.batching import Packed, microbatches, pack
-from longloop.learners.masters import Masters
-from longloop.learners.model import Policy
-from longloop.learners.peak import peak
+from longloop.memory.peak import peak
+from longloop.model import attention, checkpoint
+from longloop.model.fp32_weights import Masters
+from longloop.model.policy import Policy
+from longloop.protocols import Loss
 from longloop.types import Learned, Metrics, Minibatch, Sample, Scored, Update, UserError
 
 _AGREEMENT = "agreement.json"

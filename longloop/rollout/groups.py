@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from longloop.rollout.demos import demonstrate, retold
+from longloop.rollout.demonstrations import demonstrate, retold
 from longloop.rollout.episode import Record, Setting, ended, run_episode
-from longloop.rollout.faults import Faults
-from longloop.rollout.practice import practise
+from longloop.rollout.expert_states import practise
+from longloop.rollout.failure_budget import Faults
+from longloop.rollout.search import grow
 from longloop.rollout.stragglers import Stragglers
-from longloop.rollout.tree import grow
 from longloop.types import Group, Task, Trajectory
 
 

@@ -7,7 +7,7 @@ hundred. Here every token is a copy, so it learns that first, in minutes.
 import random
 from collections.abc import Sequence
 
-from longloop.envs.errands.people import FIRST, LAST
+from errands.people import FIRST, LAST
 from longloop.types import Message, Outcome, Step, Task
 
 WORDS = (

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes longloop/novice, the model of the quick start: some twenty minutes on two cores. docs/novice.md tells why.
+# Makes errands/novice, the model of the quick start: some twenty minutes on two cores. docs/novice.md tells why.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rm -rf runs/novice runs/novice-{start,echo,copier,language,reader}
@@ -16,7 +16,7 @@ longloop train recipes/novice/language.toml
 longloop export runs/novice-language --out runs/novice-reader --dtype float32
 longloop train recipes/novice/novice.toml
 
-rm -rf longloop/novice
-longloop export runs/novice --out longloop/novice --dtype bfloat16
+rm -rf errands/novice
+longloop export runs/novice --out errands/novice --dtype bfloat16
 for part in echo language; do cp "runs/novice-$part/logs/train.log" "recipes/novice/$part.log"; done
 cp runs/novice/logs/train.log recipes/novice/novice.log

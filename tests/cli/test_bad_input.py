@@ -9,7 +9,7 @@ import pytest
 from longloop.cli.main import main
 from longloop.store.run import Run
 from longloop.types import Message, Outcome, Step, Task
-from tests.helpers import load_config, train, write_config
+from tests.support.helpers import load_config, train, write_config
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from longloop.envs.trial import resident, spread
+from longloop.diagnose.trial import resident, spread
 from longloop.types import Task
 
 BAD = """

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from longloop.rollout import episode
-from tests.broken import FORGETFUL
-from tests.helpers import write_config
+from tests.support.broken import FORGETFUL
+from tests.support.helpers import write_config
 
-BROKEN = "tests.broken:"
+BROKEN = "tests.support.broken:"
 
 
 @pytest.fixture
@@ -66,9 +66,9 @@ def test_errands_with_the_novice(command):
 @pytest.mark.parametrize(
     ("setting", "verdict", "words"),
     [
-        (["env={name='tests.broken:Believer', highest=7}"], "fail", "done"),
-        (["env={name='tests.broken:Believer', paid=0.5}"], "warning", "done"),
-        (["env={name='tests.broken:Office', looks=false}"], "fail", "zzz hand in"),
+        (["env={name='tests.support.broken:Believer', highest=7}"], "fail", "done"),
+        (["env={name='tests.support.broken:Believer', paid=0.5}"], "warning", "done"),
+        (["env={name='tests.support.broken:Office', looks=false}"], "fail", "zzz hand in"),
     ],
 )
 def test_claiming_to_be_done_pays(examined, setting, verdict, words):
@@ -77,7 +77,7 @@ def test_claiming_to_be_done_pays(examined, setting, verdict, words):
 
 
 def test_an_ending_that_does_not_pay_alone(examined):
-    assert examined("env={name='tests.broken:Office'}")[0]["shortcut"]["verdict"] == "pass"
+    assert examined("env={name='tests.support.broken:Office'}")[0]["shortcut"]["verdict"] == "pass"
     found, _ = examined("env.tries=1")  # the expert's only words are right at one task in three
     assert found["shortcut"]["verdict"] == "pass" and "fails at 2" in found["reward"]["seen"]
 
@@ -163,7 +163,7 @@ def test_hostile_text_is_text(command, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("broken", "words"),
     [
-        (["env={name='tests.broken:Believer'}"], "learn to say just that"),
+        (["env={name='tests.support.broken:Believer'}"], "learn to say just that"),
         ([f"env.name={BROKEN}Moody"], "partly luck"),
         ([f"algo.name={BROKEN}OffByOne"], "mask"),
         ([f"engine.name={BROKEN}OneSeed"], "the same random numbers"),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from longloop.cli import closing
-from tests.helpers import write_config
+from longloop.cli import run_summary
+from tests.support.helpers import write_config
 
 pytestmark = [
     pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
@@ -23,7 +23,7 @@ def said(request, command, tmp_path):
     (tmp_path / "runs" / "test").mkdir(parents=True)
 
     def run(environment: str, *more: str) -> tuple[int, str]:
-        name = f"tests.clumsy:{environment}"
+        name = f"tests.support.clumsy:{environment}"
         seconds = 0.5 if environment in BLOCKING else 60
         if request.param == "check":
             code, out, err = command("check", name, "--step-seconds", seconds)
@@ -122,7 +122,7 @@ def test_nothing_is_said_of_a_sound_one(said):
 
 def test_a_model_that_never_succeeds(command, tmp_path):
     """The doctor warns; training says once what to do, and once more at its end. It has done what it was asked: 0."""
-    config = [write_config(tmp_path), "env={name='tests.clumsy:Hopeless'}", f"folder={tmp_path / 'runs'}"]
+    config = [write_config(tmp_path), "env={name='tests.support.clumsy:Hopeless'}", f"folder={tmp_path / 'runs'}"]
     code, out, _ = command("doctor", *config, "tasks_per_step=16")
     (told,) = (line for line in out.splitlines() if line.startswith("warning"))
     assert code == 0 and "0 of 68 attempts succeeded" in told and "never succeeds here" in told and "1 warning." in out
@@ -150,18 +150,18 @@ def test_a_model_that_never_succeeds(command, tmp_path):
 )
 def test_the_verdict_at_the_end(steps, words):
     lines = [{"trained_tokens": tokens, "success": share, "stops": {"finished": 8}} for tokens, share in steps]
-    said = closing.verdict([{"step": 0}, *lines])
+    said = run_summary.verdict([{"step": 0}, *lines])
     assert words in said and bool(words) == bool(said)
     failing = [{"trained_tokens": 0, "success": 0.0, "stops": {"env_error": 8}}]
-    assert "no attempt had a reward" in closing.verdict(failing)
+    assert "no attempt had a reward" in run_summary.verdict(failing)
 
 
 def test_demonstrations_that_failed_are_counted_and_say_why(command, tmp_path):
-    code, out, err = command("demos", "tests.clumsy:HalfAnExpert", f"folder={tmp_path}", "rollout.max_turns=2")
+    code, out, err = command("demos", "tests.support.clumsy:HalfAnExpert", f"folder={tmp_path}", "rollout.max_turns=2")
     assert code == 0 and "1 successful demonstrations, 2 failed." in out, err
     assert "1 of them ('train-1' for one): no success within rollout.max_turns, paid 0" in out
     assert re.search(r"\('train-2' for one\): expert\(\) raised KeyError: 2 \(tests/clumsy.py:\d+, in expert\)", out)
-    code, _, err = command("demos", "tests.clumsy:RaisingAct", f"folder={tmp_path}", "name=none")
+    code, _, err = command("demos", "tests.support.clumsy:RaisingAct", f"folder={tmp_path}", "name=none")
     assert code == 2 and "failed at every task" in err and "act() raised KeyError: 'number?' (tests/clumsy.py:" in err
 
 

@@ -13,7 +13,7 @@ from longloop.algos import ALGOS
 from longloop.envs import ENVS
 from longloop.store.run import checkpoints
 from longloop.store.trajectories import Trajectories
-from tests.helpers import write_config
+from tests.support.helpers import write_config
 
 
 @pytest.fixture

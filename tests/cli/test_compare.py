@@ -14,7 +14,7 @@ from longloop.cli.comparison import table
 from longloop.compare import Plan, differing, over_seeds, paired
 from longloop.config import read, resolve
 from longloop.types import UserError
-from tests.helpers import GUESS, write_config
+from tests.support.helpers import GUESS, write_config
 
 OWN = """
 [methods.sft]

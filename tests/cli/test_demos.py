@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from longloop.store.trajectories import Trajectories
-from tests.helpers import train, write_config
+from tests.support.helpers import train, write_config
 
 CROSSROADS = 'name = "crossroads"'
 GUESS = 'name = "guess"\nhighest = 3\ntries = 2'

@@ -10,9 +10,9 @@ from longloop import build
 from longloop import config as configs
 from longloop.cli import doctor
 from longloop.config import Config
-from longloop.learners import shapes
-from longloop.learners.memory import Ledger
-from tests.helpers import load_config, write_config
+from longloop.memory import shapes
+from longloop.memory.forecast import Ledger
+from tests.support.helpers import load_config, write_config
 
 GIB = 2**30
 

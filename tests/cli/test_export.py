@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from longloop.store.files import read_lines
-from tests.helpers import GUESS, write_config
+from tests.support.helpers import GUESS, write_config
 
 SHORT = ("algo.name=sft", "algo.k=1", "steps=2", "eval.every=1", "eval.tasks=3", "save.keep=2")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from longloop.envs import virtualenv
-from tests.helpers import train, write_config
+from longloop.isolation import virtualenv
+from tests.support.helpers import train, write_config
 
 OWN = '''
 import json

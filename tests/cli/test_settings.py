@@ -22,8 +22,8 @@ from longloop.envs import ENVS
 from longloop.options import options_of
 from longloop.store.run import read_changes, stored_config
 from longloop.types import UserError
-from longloop.view.record import Record
-from tests.helpers import GUESS, load_config, train, write_config
+from longloop.viewer.run_reader import Record
+from tests.support.helpers import GUESS, load_config, train, write_config
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,8 @@ import pytest
 
 from longloop.store.run import Run
 from longloop.types import Group, Task
-from tests import recorded
-from tests.viewing import ask, links, server
+from tests.support import recorded
+from tests.support.viewing import ask, links, server
 
 
 def test_every_page_is_linked_and_none_is_broken(tmp_path):

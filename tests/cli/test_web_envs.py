@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("bm25s", reason="the package bm25s is not installed")
 
-from tests import published
-from tests.helpers import write_config
+from tests.support import published
+from tests.support.helpers import write_config
 
 
 @pytest.mark.parametrize("name", ["webshop", "multihop_qa"])

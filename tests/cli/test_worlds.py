@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import write_config
+from tests.support.helpers import write_config
 
 WORLDS = """
 from longloop.envs.play import Script
@@ -184,7 +184,7 @@ def test_a_new_model_for_the_attempts_of_a_run(longloop, tmp_path):
 
 
 def test_a_word_is_one_token_wherever_it_stands():
-    from longloop.learners.fresh import train_tokenizer
+    from longloop.model.from_scratch import train_tokenizer
 
     texts = ["You arrive at the drawer 12.", "I go to drawer 12.\ngo to drawer 12"] * 9
     spans, words = (train_tokenizer(texts, 400, words) for words in (False, True))
@@ -213,11 +213,12 @@ def test_the_novice_is_small_and_knows_the_language():
     import asyncio
 
     from longloop import build, config
-    from longloop.learners.model import NOVICE, load
+    from longloop.model import shipped
+    from longloop.model.policy import load
 
     policy = load(config.ModelConfig(path="novice", threads=1), seed=0)
     assert 1e6 <= sum(p.numel() for p in policy.module.parameters()) <= 5e6
-    assert sum(path.stat().st_size for path in NOVICE.iterdir()) < 5e6
+    assert sum(path.stat().st_size for path in shipped("novice").iterdir()) < 5e6
     few = ["eval.tasks=8", "eval.attempts=1", "model.threads=1", "rollout.max_turns=1", "eval.temperature=0.0"]
     settings = config.load(Path("quickstart"), few)
     ((_, groups),) = asyncio.run(build.evaluation(settings, None, [settings.eval.split])).values()

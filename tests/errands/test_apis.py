@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from pydantic import TypeAdapter
 
-from longloop.envs.errands.api import NO_TOKEN, Api, ApiError, Problem
-from longloop.envs.errands.apps import APPS, BY_NAME
-from longloop.envs.errands.world import World
-from tests.arguments import APIS, FUZZ, READS, Undo, calls, token
+from errands.api import NO_TOKEN, Api, ApiError, Problem
+from errands.apps import APPS, BY_NAME
+from errands.world import World
+from tests.support.arguments import APIS, FUZZ, READS, Undo, calls, token
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from longloop.envs.errands.apps import APPS, BY_NAME, find
-from longloop.envs.errands.disguise import Disguise
-from longloop.envs.errands.drill import Act
-from longloop.envs.errands.drills import DRILLS
-from longloop.envs.errands.env import Errands, Expert
-from longloop.envs.errands.foreign import NOUNS, VERBS, renamed
-from longloop.envs.errands.relay import Relay
-from longloop.envs.errands.round import Round
-from longloop.envs.errands.scenario import by_name, expert, setting
-from longloop.envs.errands.session import OUTPUT, Session
-from longloop.envs.errands.world import World
+from errands.apps import APPS, BY_NAME, find
+from errands.disguise import Disguise
+from errands.drill import Act
+from errands.drills import DRILLS
+from errands.env import Errands, Expert
+from errands.foreign import NOUNS, VERBS, renamed
+from errands.relay import Relay
+from errands.round import Round
+from errands.scenario import by_name, expert, setting
+from errands.session import OUTPUT, Session
+from errands.world import World
 from longloop.envs.play import play
 from longloop.envs.react import code_of
 from longloop.types import Message, Task
@@ -103,7 +103,7 @@ def test_what_the_system_prompt_names_is_as_everywhere() -> None:
 
 def test_the_same_seed_gives_the_same_names_in_any_process() -> None:
     code = (
-        "from longloop.envs.errands.disguise import Disguise; import hashlib; "
+        "from errands.disguise import Disguise; import hashlib; "
         f"print(hashlib.sha256(''.join(a.documentation() for app in {PRACTISED!r} "
         "for a in Disguise('one').apis(app).values()).encode()).hexdigest())"
     )

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.api import Api
-from longloop.envs.errands.apps import BY_NAME, find
-from longloop.envs.errands.drill import Act, Ask, Drill, Find, day, drills, limit, pick
-from longloop.envs.errands.drills import DRILLS, PLAIN, RELAYS, ROUNDS, TOLD, TWICE
-from longloop.envs.errands.drills.twice import twice
-from longloop.envs.errands.env import Errands, Expert
-from longloop.envs.errands.scenario import Turns, by_name, expert, setting
-from longloop.envs.errands.scenarios import SCENARIOS
-from longloop.envs.errands.world import World
+from errands.api import Api
+from errands.apps import BY_NAME, find
+from errands.drill import Act, Ask, Drill, Find, day, drills, limit, pick
+from errands.drills import DRILLS, PLAIN, RELAYS, ROUNDS, TOLD, TWICE
+from errands.drills.twice import twice
+from errands.env import Errands, Expert
+from errands.scenario import Turns, by_name, expert, setting
+from errands.scenarios import SCENARIOS
+from errands.world import World
 from longloop.envs.play import Played, play
 from longloop.types import Task
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from longloop.envs import check, trial
-from longloop.envs.errands.careless import careless
-from longloop.envs.errands.env import SYSTEM, Errands, Expert
+from errands.careless import careless
+from errands.env import SYSTEM, Errands, Expert
+from longloop.diagnose import trial
+from longloop.envs import contract
 from longloop.envs.guess import Guess
 from longloop.envs.play import Played, Script, Silent, play
 from longloop.envs.react import code_of, react
@@ -36,18 +37,18 @@ def expert_of(task: Task, carelessness: float = 0.0, thorough: bool = False) -> 
 
 
 def test_it_keeps_the_contract() -> None:
-    check.has_methods(Errands)
+    contract.has_methods(Errands)
     for split in Errands.splits:
-        assert check.tasks_of(Errands, split, {"per_scenario": 1})
+        assert contract.tasks_of(Errands, split, {"per_scenario": 1})
     env = Errands()
-    opening = check.expect("start", env.start(TASKS[0]))
+    opening = contract.expect("start", env.start(TASKS[0]))
     assert [message.role for message in opening] == ["system", "user"]
     assert opening[0].content == SYSTEM and opening[1].content.startswith("I am ")
-    step = check.expect("step", say(env, react("I look.", "print(apis.docs.list_apps())")))
+    step = contract.expect("step", say(env, react("I look.", "print(apis.docs.list_apps())")))
     assert not step.done and [message.role for message in step.messages] == ["user"]
     assert "calendar" in step.messages[0].content
-    assert check.expect("step", say(env, react("Done.", "apis.owner.complete_task()"))).done
-    outcome = check.expect("finish", env.finish())
+    assert contract.expect("step", say(env, react("Done.", "apis.owner.complete_task()"))).done
+    outcome = contract.expect("finish", env.finish())
     assert (outcome.reward, outcome.success) == (0.0, False)
     assert [set(test) for test in outcome.info["tests"]] == [{"name", "passed"}] * len(outcome.info["tests"])
 
@@ -82,7 +83,7 @@ def test_every_way_to_end_is_scored() -> None:
 )
 def test_any_action_gets_an_answer(text: str) -> None:
     env = started()
-    step = check.expect("step", say(env, text))
+    step = contract.expect("step", say(env, text))
     assert not step.done
     assert len(step.messages) == 1 and 0 < len(step.messages[0].content) < 5000
     step.messages[0].content.encode()
@@ -286,8 +287,8 @@ def test_attempts_at_a_task_are_judged_at_the_same_time() -> None:
     code = """
 import sys, threading
 sys.setswitchinterval(1e-5)
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.judge import _layout
+from errands.env import Errands
+from errands.judge import _layout
 
 for task in Errands.tasks("train")[:12]:
     envs = [Errands() for _ in range(8)]

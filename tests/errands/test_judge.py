@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.judge import Goal, act, judge, same_answer
-from longloop.envs.errands.world import Done, World
+from errands.judge import Goal, act, judge, same_answer
+from errands.world import Done, World
 
 
 @pytest.fixture(scope="module")

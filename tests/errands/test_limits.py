@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands import judge
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.judge import same_answer
-from longloop.envs.errands.session import OUTPUT, Session
-from longloop.envs.errands.tame import tame
-from longloop.envs.errands.values import CHARACTERS, LEVELS, VALUES
-from longloop.envs.errands.world import ROOM, World, _lower, _matches
+from errands import judge
+from errands.env import Errands
+from errands.judge import same_answer
+from errands.session import OUTPUT, Session
+from errands.tame import tame
+from errands.values import CHARACTERS, LEVELS, VALUES
+from errands.world import ROOM, World, _lower, _matches
 from longloop.envs.play import play
 from longloop.envs.react import react
 from longloop.types import Message
@@ -95,8 +95,8 @@ ATTACKS = {
 }
 SCRIPT = """
 import json, resource, sys, time
-from longloop.envs.errands.session import Session
-from longloop.envs.errands.world import World
+from errands.session import Session
+from errands.world import World
 
 world = World.make("limits")
 session = Session(world)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.drills import RELAYS, ROUNDS
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.mistaken import mistaken
-from longloop.envs.errands.scenario import by_name, expert, setting
+from errands.drills import RELAYS, ROUNDS
+from errands.env import Errands
+from errands.mistaken import mistaken
+from errands.scenario import by_name, expert, setting
 from longloop.envs.play import play
 from longloop.types import Task
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from longloop.envs.errands.api import Api, ApiError
-from longloop.envs.errands.apps import APPS
-from longloop.envs.errands.world import World
-from tests.arguments import APIS, FUZZ, PEOPLE, READS, WHERE, Undo, passed, token, values_of
+from errands.api import Api, ApiError
+from errands.apps import APPS
+from errands.world import World
+from tests.support.arguments import APIS, FUZZ, PEOPLE, READS, WHERE, Undo, passed, token, values_of
 
 WRITES = [api for api in APIS if api not in READS and api.logged_in and api.name != "logout"]
 IDS = 140

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from longloop.envs.errands.audit import audit
-from longloop.envs.errands.drill import Act, Ask, Find, drills, pick
-from longloop.envs.errands.drills import RELAYS, ROUNDS
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.relay import Relay, relays
-from longloop.envs.errands.round import rounds
-from longloop.envs.errands.scenario import by_name, setting
-from longloop.envs.errands.world import World
+from errands.audit import audit
+from errands.drill import Act, Ask, Find, drills, pick
+from errands.drills import RELAYS, ROUNDS
+from errands.env import Errands
+from errands.relay import Relay, relays
+from errands.round import rounds
+from errands.scenario import by_name, setting
+from errands.world import World
 from longloop.envs.play import play
 from longloop.types import Task
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.api import Api
-from longloop.envs.errands.apps import find
-from longloop.envs.errands.audit import audit, variants
-from longloop.envs.errands.baselines import _DESTROYS
-from longloop.envs.errands.env import SYSTEM, Errands
-from longloop.envs.errands.judge import judge
-from longloop.envs.errands.scenario import Scenario, by_name, setting
-from longloop.envs.errands.scenarios import SCENARIOS
-from longloop.envs.errands.world import World
+from errands.api import Api
+from errands.apps import find
+from errands.audit import audit, variants
+from errands.baselines import _DESTROYS
+from errands.env import SYSTEM, Errands
+from errands.judge import judge
+from errands.scenario import Scenario, by_name, setting
+from errands.scenarios import SCENARIOS
+from errands.world import World
 from longloop.envs.play import Played, play
-from longloop.interfaces import Player
+from longloop.protocols import Player
 from longloop.types import Task
 
 NAMES = sorted(kind.name() for kind in SCENARIOS)
@@ -83,7 +83,7 @@ def test_splits_have_the_tasks_of_their_scenarios_in_worlds_of_their_own() -> No
 
 def test_the_same_tasks_are_made_in_another_process() -> None:
     code = (
-        "import hashlib; from longloop.envs.errands.scenario import by_name, setting\n"
+        "import hashlib; from errands.scenario import by_name, setting\n"
         "for name in sorted(by_name())[::3]:\n"
         "    s = setting(name, 'again'); print(hashlib.blake2b(s.image + s.instruction.encode()).hexdigest())"
     )
@@ -172,7 +172,7 @@ def test_every_wrong_variant_fails(name: str) -> None:
 
 
 def test_where_nothing_can_be_done_wrong_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longloop.envs.errands.audit.variants", lambda goal: [])
+    monkeypatch.setattr("errands.audit.variants", lambda goal: [])
     found = asyncio.run(audit(by_name()["text-someone"], 1))
     assert found.faults == ["text-someone: no wrong end state was found to judge"]
     assert asyncio.run(audit(by_name()["text-someone"], 0)).faults == [], "nobody has looked"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.judge import same_answer
-from longloop.envs.errands.session import CALLS, OUTPUT, Session
-from longloop.envs.errands.world import World
+from errands.env import Errands
+from errands.judge import same_answer
+from errands.session import CALLS, OUTPUT, Session
+from errands.world import World
 from longloop.envs.play import Script, play
 from longloop.envs.react import react
 

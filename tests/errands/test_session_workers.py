@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.env import Errands
-from longloop.envs.errands.session import Session
-from longloop.envs.errands.world import World
+from errands.env import Errands
+from errands.session import Session
+from errands.world import World
 from longloop.types import Task
 
 LOG_IN = 'notes = apis.notes.login(**apis.owner.show_account(app="notes"))["access_token"]'

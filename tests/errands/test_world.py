@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from longloop.envs.errands.api import NO_TOKEN, Api, ApiError
-from longloop.envs.errands.apps import APPS, BY_NAME, find
-from longloop.envs.errands.judge import act
-from longloop.envs.errands.world import World
+from errands.api import NO_TOKEN, Api, ApiError
+from errands.apps import APPS, BY_NAME, find
+from errands.judge import act
+from errands.world import World
 
 APIS = [api for app in APPS for api in app.apis.values()]
 WITH_LOGIN = [app.name for app in APPS if app.login]
@@ -75,7 +75,7 @@ def test_other_seeds_give_other_worlds() -> None:
 
 def test_another_process_with_another_hash_seed_makes_the_same_bytes() -> None:
     code = (
-        "import hashlib; from longloop.envs.errands.world import World\n"
+        "import hashlib; from errands.world import World\n"
         "for n in range(4): print(hashlib.blake2b(World.make(str(n)).db.serialize()).hexdigest())"
     )
     here = [digest(World.make(str(n))) for n in range(4)]

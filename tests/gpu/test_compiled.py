@@ -8,8 +8,8 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.learners.local import LocalLearner
 from longloop.types import Minibatch
-from tests.families import plain_module, policy_of
-from tests.samples import gradient
+from tests.support.families import plain_module, policy_of
+from tests.support.samples import gradient
 from tests.unit.test_shared_openings import everything, weighted
 
 pytestmark = [

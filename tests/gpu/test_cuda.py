@@ -8,7 +8,7 @@ import torch
 from longloop import build
 from longloop.store.run import Run
 from longloop.types import UserError
-from tests.helpers import Silent, load_config, train
+from tests.support.helpers import Silent, load_config, train
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,10 +8,10 @@ from transformers import AutoModelForCausalLM
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig, ModelConfig
-from longloop.learners import memory, shapes
-from longloop.learners.joint import Projection, join
 from longloop.learners.local import LocalLearner
-from longloop.learners.model import Policy
+from longloop.memory import forecast, shapes
+from longloop.model.fused_projections import Projection, join
+from longloop.model.policy import Policy
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,13 +27,13 @@ def test_peak_of_an_update(rank, checkpointing):
     shape = shapes.named("smollm2-135m")
     model = ModelConfig(device="cuda", lora_rank=rank)
     config = LearnerConfig(micro_tokens=TOKENS, checkpointing=checkpointing)
-    book = memory.forecast(shape, model, config, Loop(), TOKENS, sessions=1)
+    book = forecast.forecast(shape, model, config, Loop(), TOKENS, sessions=1)
 
     before = _of_cublas()
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16), None, model)
     learner = LocalLearner(policy, Loop(kl_guard=1e9), config, 1.0, 0)
-    batch = memory._made_up([TOKENS] * 3)
+    batch = forecast._made_up([TOKENS] * 3)
     assert not learner.update(batch, learner.algo.loss).stop
     gc.collect()
     held = torch.cuda.memory_allocated() - before

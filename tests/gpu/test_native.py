@@ -9,12 +9,22 @@ import torch
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
-from longloop.engines.attention import Packed, causal
-from longloop.engines.native import NativeEngine
-from longloop.learners.joint import Projection
+from longloop.engines.engine import NativeEngine
 from longloop.learners.local import LocalLearner
+from longloop.model.attention import Packed, causal
+from longloop.model.fused_projections import Projection
 from longloop.types import Sample, Sampled
-from tests.families import CHAT, FAMILIES, assert_same, engine_of, plain_logprobs, plain_module, policy_of, prompt, talk
+from tests.support.families import (
+    CHAT,
+    FAMILIES,
+    assert_same,
+    engine_of,
+    plain_logprobs,
+    plain_module,
+    policy_of,
+    prompt,
+    talk,
+)
 
 pytestmark = [
     pytest.mark.gpu,

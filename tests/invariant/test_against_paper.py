@@ -29,9 +29,9 @@ from longloop.algos.reinforce import Reinforce
 from longloop.algos.rloo import Rloo
 from longloop.learners.batching import pack
 from longloop.learners.local import LocalLearner
-from longloop.train import schedule
+from longloop.training import schedule
 from longloop.types import Group, Message, StopReason, Trajectory, Turn
-from tests.samples import CPU, TASK, assert_close, learner, sampled
+from tests.support.samples import CPU, TASK, assert_close, learner, sampled
 
 TEMPERATURE = 0.7
 PIECES = [(0, 10**6), (4, 150)]
@@ -39,7 +39,7 @@ PIECES = [(0, 10**6), (4, 150)]
 
 
 class Plain:
-    """The tiny model of learners/tiny.py in float64: log-probs and values of one sequence at a time."""
+    """The tiny model of model/tiny.py in float64: log-probs and values of one sequence at a time."""
 
     def __init__(self, of: LocalLearner) -> None:
         self.config = of.policy.module.config

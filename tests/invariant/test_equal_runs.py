@@ -16,9 +16,9 @@ from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.reduce import spread
 from longloop.algos.rloo import Rloo
-from longloop.engines.attention import Packed
+from longloop.model.attention import Packed
 from longloop.types import Group, Minibatch, UserError
-from tests.samples import (
+from tests.support.samples import (
     TASK,
     VARIANTS,
     assert_close,

@@ -7,7 +7,7 @@ import torch
 
 from longloop.algos.loop import Loop
 from longloop.types import Batch, Metrics, Minibatch, Scored
-from tests.samples import first_minibatch, learner, mixed_groups, sampled
+from tests.support.samples import first_minibatch, learner, mixed_groups, sampled
 
 
 def push(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:

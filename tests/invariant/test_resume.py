@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from longloop.engines.native import NativeEngine
-from tests.helpers import GUESS
-from tests.processes import Longloop
-from tests.runs import contents, differences
+from longloop.engines.engine import NativeEngine
+from tests.support.helpers import GUESS
+from tests.support.processes import Longloop
+from tests.support.runs import contents, differences
 
 STEPS = 6
 
@@ -50,8 +50,8 @@ def unharmed(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     "sabotage",
     [
-        ["env.name=tests.saboteurs:KillingGuess", "env.marker={marker}", "env.at=50", "doctor=false"],
-        ["algo.name=tests.saboteurs:KillingLoop", "algo.marker={marker}", "algo.at=8"],
+        ["env.name=tests.support.saboteurs:KillingGuess", "env.marker={marker}", "env.at=50", "doctor=false"],
+        ["algo.name=tests.support.saboteurs:KillingLoop", "algo.marker={marker}", "algo.at=8"],
     ],
     ids=["in collection", "in update"],
 )
@@ -160,7 +160,7 @@ def delayed(seed: int) -> Callable[[], None]:
 
 
 def _delay(seed: int) -> None:
-    from longloop.envs.errands.env import Errands
+    from errands.env import Errands
 
     step, chance = Errands.step, random.Random(seed)
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from longloop.config import ModelConfig
-from longloop.engines.cache import Row
-from longloop.engines.native import NativeEngine
-from longloop.learners.model import load
+from longloop.engines.engine import NativeEngine
+from longloop.engines.kv_cache import Row
+from longloop.model.policy import load
 from longloop.tokens.chat import Chat
 from longloop.types import Sampled
-from tests.families import CHAT, FAMILIES, ask, plain_module, policy_of, prompt
+from tests.support.families import CHAT, FAMILIES, ask, plain_module, policy_of, prompt
 
 OPENING = prompt(0, 150)
 TURNS = {

@@ -12,9 +12,9 @@ import torch
 from longloop import build
 from longloop.cli import commands
 from longloop.store.run import Run
-from tests.helpers import Silent, load_config
+from tests.support.helpers import Silent, load_config
 
-DICING = ["env.name=tests.broken:Dicing", "steps=2"]
+DICING = ["env.name=tests.support.broken:Dicing", "steps=2"]
 
 
 def timeless(line: str) -> object:

@@ -6,7 +6,7 @@ import pytest
 
 from longloop import build
 from longloop.store.run import Run
-from tests.helpers import load_config, train
+from tests.support.helpers import load_config, train
 
 SETTINGS = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "steps=60", "save.every=60", "eval.attempts=8"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import train
+from tests.support.helpers import train
 
 STEPS = 110
 START = 0.25

@@ -7,7 +7,7 @@ import pytest
 
 from longloop import build
 from longloop.store.run import checkpoints
-from tests.helpers import load_config, train
+from tests.support.helpers import load_config, train
 
 GAME = ["eval.attempts=40", "tasks_per_step=6"]
 METHODS = {

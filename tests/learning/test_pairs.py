@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from longloop import build
-from longloop.evaluate import Evaluation
+from longloop.evaluation import Evaluation
 from longloop.store.run import checkpoints
-from tests.helpers import load_config, train
+from tests.support.helpers import load_config, train
 
 GAME = ["rollout.turn_tokens=2", "eval.attempts=40"]
 METHODS = {

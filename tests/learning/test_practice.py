@@ -6,7 +6,7 @@ expert's states alone, and are measured by playing.
 
 import pytest
 
-from tests.helpers import train
+from tests.support.helpers import train
 
 START = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "algo.warmup=0.0", "steps=20", "save.every=20", "name=start"]
 NEXT = ["name=next", "steps=30", "save.every=30", "tasks_per_step=6", "eval.every=30", "eval.attempts=40"]

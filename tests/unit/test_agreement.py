@@ -12,7 +12,7 @@ import torch
 from longloop.algos.loop import Loop
 from longloop.learners.agreement import check, compare, still_good
 from longloop.types import Batch, Group, Minibatch, Sample, Scored, UserError
-from tests.samples import attempt, first_minibatch, learner, make, mixed_groups, sampled
+from tests.support.samples import attempt, first_minibatch, learner, make, mixed_groups, sampled
 
 
 def sample(logprobs: list[float]) -> Sample:

@@ -22,9 +22,9 @@ from longloop.algos.reduce import leave_one_out, mean_by, spread, standardise, s
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rloo import Rloo
 from longloop.learners.batching import microbatches, minibatches, pack
-from longloop.train import schedule
+from longloop.training import schedule
 from longloop.types import Group, Scored, StopReason, UserError
-from tests.samples import (
+from tests.support.samples import (
     CPU,
     TASK,
     VARIANTS,

@@ -12,7 +12,7 @@ from longloop.analysis.report import Places, Report, Section, Table, report
 from longloop.analysis.run import analyze
 from longloop.store.run import Run
 from longloop.types import Group, Message, Task
-from tests import recorded
+from tests.support import recorded
 
 EVIL = [
     "<script>alert(1)</script>",

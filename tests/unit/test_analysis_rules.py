@@ -14,7 +14,7 @@ from longloop.analysis.run import analyze
 from longloop.envs import ENVS
 from longloop.envs.react import act
 from longloop.types import UserError
-from tests import recorded
+from tests.support import recorded
 
 
 def played(*turns: tuple[str, str]) -> dict:

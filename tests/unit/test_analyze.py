@@ -9,10 +9,10 @@ import pytest
 
 from longloop.analysis import run as module
 from longloop.analysis.behaviours import calls, count
-from longloop.analysis.chance import Rate, spread, total
 from longloop.analysis.rules import rules
 from longloop.analysis.run import analyze
 from longloop.envs.react import react
+from longloop.stats import Rate, spread, total
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
 

@@ -10,7 +10,7 @@ import pytest
 from longloop.rollout.episode import Record, Setting, run_episode
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Sampled, Step, StopReason, Trajectory, UserError
-from tests.worlds import TASKS, Env, Log, collect, rollouts
+from tests.support.worlds import TASKS, Env, Log, collect, rollouts
 
 
 def played(setting: Setting, record: Record | None = None) -> Trajectory:

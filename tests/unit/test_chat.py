@@ -13,7 +13,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Sampled, StopReason, Task, Trajectory, Turn, UserError
-from tests.templates import APPEND_ONLY, FAMILIES, tokenizer
+from tests.support.templates import APPEND_ONLY, FAMILIES, tokenizer
 
 CHATS = {name: Chat(tokenizer(name)) for name in FAMILIES}
 PROPERTY = settings(deadline=None, derandomize=True, max_examples=60)

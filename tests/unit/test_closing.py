@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from longloop.analysis.chance import paired_change
-from longloop.cli import closing
-from longloop.evaluate import summarise
+from longloop.cli import run_summary
+from longloop.evaluation import summarise
+from longloop.stats import paired_change
 from longloop.store.run import Run
 from longloop.types import Group, StopReason, Task
-from tests.recorded import attempt, settings
+from tests.support.recorded import attempt, settings
 
 
 def groups(rewards: Sequence[Sequence[float]]) -> list[Group]:
@@ -31,7 +31,7 @@ def ending(folder: Path, before: list[Group], after: list[Group]) -> str:
             run.evaluations.write(step, made)
             run.metrics.write({"step": step, "eval": summarise(made, 1, (0.0, 0.0)).to_json()})
     printed = io.StringIO()
-    closing.show(run, Console(file=printed, width=200))
+    run_summary.show(run, Console(file=printed, width=200))
     return printed.getvalue()
 
 

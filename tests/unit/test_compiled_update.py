@@ -18,8 +18,8 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.learners.local import LocalLearner
 from longloop.types import Minibatch
-from tests.families import plain_module, policy_of, prompt
-from tests.samples import assert_close, gradient
+from tests.support.families import plain_module, policy_of, prompt
+from tests.support.samples import assert_close, gradient
 from tests.unit.test_shared_openings import MUCH, everything, sample, weighted
 
 
@@ -111,7 +111,7 @@ import sys
 from pathlib import Path
 import torch
 from torch._dynamo.utils import counters
-from tests.helpers import train
+from tests.support.helpers import train
 try:
     torch.compile(lambda x: x.relu() + 1)(torch.ones(9))
 except Exception as error:

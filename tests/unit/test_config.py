@@ -9,7 +9,7 @@ from longloop.algos.loop import Loop
 from longloop.config import options_for
 from longloop.envs.guess import Guess
 from longloop.types import UserError
-from tests.helpers import write_config
+from tests.support.helpers import write_config
 
 CONFIGS = [*config.SHIPPED.values(), *sorted(Path("recipes").glob("*/*.toml"))]
 

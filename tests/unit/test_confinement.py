@@ -16,19 +16,22 @@ from typing import Any
 import pytest
 
 from longloop import build, config
-from longloop.envs import ENVS, confine, scratch
+from longloop.envs import ENVS
 from longloop.envs.guess import Guess
 from longloop.envs.play import Script, Silent, play
-from longloop.envs.pool import Pool, WorkerLost
+from longloop.isolation import confinement, scratch
+from longloop.isolation.pool import Pool, WorkerLost
 from longloop.types import Message, Outcome, UserError
-from tests.helpers import write_config
-from tests.hostile import Clumsy, Hostile, Writer
-from tests.obedient import made, pool
-from tests.worlds import collect, rollouts
+from tests.support.helpers import write_config
+from tests.support.hostile import Clumsy, Hostile, Writer
+from tests.support.obedient import made, pool
+from tests.support.worlds import collect, rollouts
 
 TASK = Hostile.tasks("train")[0]
-needs_landlock = pytest.mark.skipif(not confine.landlock(), reason="this kernel has no Landlock")
-needs_scopes = pytest.mark.skipif(confine.landlock() < 6, reason="this kernel's Landlock knows no scopes (Linux 6.12)")
+needs_landlock = pytest.mark.skipif(not confinement.landlock(), reason="this kernel has no Landlock")
+needs_scopes = pytest.mark.skipif(
+    confinement.landlock() < 6, reason="this kernel's Landlock knows no scopes (Linux 6.12)"
+)
 
 
 @contextlib.contextmanager
@@ -86,7 +89,7 @@ def test_the_trainer_cannot_be_signalled(worker: Pool) -> None:
 
 def test_the_trainers_limits_cannot_be_changed(worker: Pool) -> None:
     """RLIMIT_CPU of 0 would be its end."""
-    if not confine.seccomp():
+    if not confinement.seccomp():
         pytest.skip("this kernel has no seccomp filters, or none is written for this machine")
     refused(worker, f"limit {os.getpid()}")
     assert attacks(worker, "limit 0") == ["done"]
@@ -110,7 +113,7 @@ def test_files_outside_the_temporary_folder_are_read_only(worker: Pool, tmp_path
     """Those of a run, the shared memory of the machine, what /proc lets one set."""
     kept = tmp_path / "metrics.jsonl"
     kept.write_text("precious")
-    outside = ("append", "remove", "rename", "steal", "link", *(["truncate"] if confine.landlock() >= 3 else []))
+    outside = ("append", "remove", "rename", "steal", "link", *(["truncate"] if confinement.landlock() >= 3 else []))
     refused(
         worker,
         *(f"{way} {kept}" for way in outside),
@@ -183,7 +186,7 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_a_folder_that_cannot_be_looked_into_counts_as_too_much(tmp_path: Path) -> None:
-    code = "import os, sys; from tests.hostile import Hostile; Hostile().bury('30')"
+    code = "import os, sys; from tests.support.hostile import Hostile; Hostile().bury('30')"
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=True)
     with pytest.raises(OSError, match="too long"):
         scratch.used(tmp_path, (), 1 << 40)
@@ -207,26 +210,26 @@ def test_what_an_attempt_patches_is_met_by_the_next_one_in_its_process() -> None
 
 WITHOUT_LANDLOCK = """
 import os, sys
-from longloop.envs import confine
-from longloop.envs.trial import resident
-from tests.hostile import Hostile
+from longloop.isolation import confinement
+from longloop.diagnose.trial import resident
+from tests.support.hostile import Hostile
 
 uid, steps = int(sys.argv[1]), sys.argv[2:]
 if uid != os.getuid():
     os.setuid(uid)
-    confine._prctl(4, 1)  # becoming someone else makes a process unreadable; that is not what is tested here
-confine.landlock = lambda: 0
+    confinement._prctl(4, 1)  # becoming someone else makes a process unreadable; that is not what is tested here
+confinement.landlock = lambda: 0
 trainer = os.getpid()
 if "shield" in steps:
-    confine.shield()
+    confinement.shield()
     own = open("/proc/self/status").read(), os.listdir("/proc/self/fd"), resident()
     assert "VmHWM:" in own[0] and all(own)  # what we measure of ourselves
 worker = os.fork()
 if worker:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
-confine._prctl(4, 1)  # as a new program does
+confinement._prctl(4, 1)  # as a new program does
 if "confine" in steps:
-    confine.confine([], 1 << 20)
+    confinement.confine([], 1 << 20)
 taken = 0
 for attack in ("read_memory", "write_memory", "trace", "copy_memory"):
     try:
@@ -255,9 +258,9 @@ def test_without_landlock_the_trainers_memory_is_still_out_of_reach(uid: int) ->
     [(0, "write to your files and send signals"), (2, "empty your files and send"), (4, "could send signals"), (6, "")],
 )
 def test_what_a_kernel_cannot_do_is_said(version: int, open_: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "landlock", lambda: version)
-    monkeypatch.setattr(confine, "seccomp", lambda: True)
-    assert open_ in confine.unprotected() and bool(open_) == bool(confine.unprotected())
+    monkeypatch.setattr(confinement, "landlock", lambda: version)
+    monkeypatch.setattr(confinement, "seccomp", lambda: True)
+    assert open_ in confinement.unprotected() and bool(open_) == bool(confinement.unprotected())
 
 
 def paid(make: Any, reward: str) -> tuple[str, float, str]:
@@ -301,7 +304,7 @@ def test_without_a_declared_range_any_finite_reward_is_taken() -> None:
 def test_a_range_that_is_none_is_refused(declared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Writer, "reward_range", declared, raising=False)
     with pytest.raises(UserError, match=r"Writer\.reward_range is .*it must be the lowest and the highest reward"):
-        build.world(config.resolve({"env": {"name": "tests.hostile:Writer"}}, "test"))
+        build.world(config.resolve({"env": {"name": "tests.support.hostile:Writer"}}, "test"))
 
 
 def test_all_environments_that_pay_up_to_one_say_so() -> None:
@@ -311,7 +314,7 @@ def test_all_environments_that_pay_up_to_one_say_so() -> None:
 
 
 def test_a_run_says_what_its_kernel_leaves_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "unprotected", lambda: "This kernel leaves it open.")
+    monkeypatch.setattr(confinement, "unprotected", lambda: "This kernel leaves it open.")
     told: list[str] = []
     for isolation in ("inline", "process"):
         parts = build.training(

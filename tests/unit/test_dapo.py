@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from longloop.algos.dapo import Dapo
-from tests.samples import TASK, group
+from tests.support.samples import TASK, group
 
 
 class Script:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from longloop.rollout.demos import demonstrate, retold, why_failed
+from longloop.rollout.demonstrations import demonstrate, retold, why_failed
 from longloop.types import Message, StopReason, Task, Trajectory, UserError
-from tests.samples import attempt
-from tests.worlds import CHAT, TASKS, Env, Log, rollouts
+from tests.support.samples import attempt
+from tests.support.worlds import CHAT, TASKS, Env, Log, rollouts
 
 
 class Expert:

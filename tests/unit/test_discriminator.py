@@ -13,7 +13,7 @@ from longloop.algos.reduce import last_action, spread
 from longloop.algos.stepagent import states
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.types import Group
-from tests.samples import EXPERT, TASK, attempt, first_minibatch, learner, own, sampled, turn, weights
+from tests.support.samples import EXPERT, TASK, attempt, first_minibatch, learner, own, sampled, turn, weights
 
 
 def toy(expert: int, own_action: int) -> list[Group]:

@@ -14,14 +14,14 @@ from torch._subclasses import FakeTensor
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
-from longloop.engines.attention import Packed
-from longloop.engines.cache import UNKNOWN, Slots
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
+from longloop.engines.kv_cache import UNKNOWN, Slots
 from longloop.engines.passes import Eager
 from longloop.learners.local import LocalLearner
-from longloop.learners.model import Policy
+from longloop.model.attention import Packed
+from longloop.model.policy import Policy
 from longloop.types import Minibatch, Sample, Sampled
-from tests.families import (
+from tests.support.families import (
     CHAT,
     FAMILIES,
     V,

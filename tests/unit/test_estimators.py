@@ -26,16 +26,16 @@ from longloop.algos.ppo import Ppo
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rloo import Rloo
 from longloop.config import RolloutConfig
-from longloop.engines.attention import Packed
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
 from longloop.envs.crossroads import Crossroads
+from longloop.model.attention import Packed
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Sample, Sampled, StopReason, Task
-from tests.samples import learner as tiny_learner
-from tests.tabular import PATHS, REWARD, STATES, TOKENS, TURNS, Exact, TableLearner, compare, estimates
+from tests.support.samples import learner as tiny_learner
+from tests.support.tabular import PATHS, REWARD, STATES, TOKENS, TURNS, Exact, TableLearner, compare, estimates
 
 THETA = np.random.default_rng(0).normal(0, 0.7, (STATES, 2))
 """The policy being trained."""

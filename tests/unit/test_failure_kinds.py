@@ -12,7 +12,7 @@ from longloop.analysis.run import analyze
 from longloop.analysis.tally import tally, together
 from longloop.store.run import Run
 from longloop.types import Group, StopReason, Task
-from tests import recorded
+from tests.support import recorded
 
 PATTERN = re.compile(FAILURE, re.MULTILINE)
 

@@ -11,7 +11,7 @@ import pytest
 from longloop.algos.loop import Loop
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, Outcome, Step, StopReason, Trajectory
-from tests.worlds import NEVER, Env, Log, collect, hangs, one_bad_among, raising, rollouts, with_fault
+from tests.support.worlds import NEVER, Env, Log, collect, hangs, one_bad_among, raising, rollouts, with_fault
 
 
 def answering(answer: Any) -> Callable[..., Any]:

@@ -13,11 +13,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
 
-from longloop.engines import graphs, kernels
-from longloop.engines.native import NativeEngine
+from longloop.engines import cuda_graphs, triton_kernels
+from longloop.engines.engine import NativeEngine
 from longloop.engines.passes import Eager
 from longloop.types import Sampled, UserError
-from tests.families import CHAT, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
+from tests.support.families import CHAT, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(9, 3, 64), (4, 4, 80), (8, 1, 16), (2, 1, 256)]
@@ -62,7 +62,7 @@ def test_decode_attention_is_attention(
     """For sequences of many lengths, in slots in any order; the new key and value are put down, and whatever lies where
     they come or behind them is not seen."""
     torch.manual_seed(0)
-    monkeypatch.setattr(kernels, "_PROGRAMS", parts * 7 * shape[1])
+    monkeypatch.setattr(triton_kernels, "_PROGRAMS", parts * 7 * shape[1])
     H, K, D = shape
     kv, place = memory(K, 6, 300, D)
     k, v = kv[1]
@@ -76,7 +76,7 @@ def test_decode_attention_is_attention(
     out_BHD = torch.full_like(q_BHD, 7)
     slot_B, start_B = (torch.tensor([*x, 0, 0], dtype=torch.int32, device=DEVICE) for x in (slots, starts))
     count = torch.tensor([len(slots)], dtype=torch.int32, device=DEVICE)
-    kernels.decode(q_BHD, *new, out_BHD, place, 6, 1, slot_B, start_B, count, 0.3, window)
+    triton_kernels.decode(q_BHD, *new, out_BHD, place, 6, 1, slot_B, start_B, count, 0.3, window)
     for b, (slot, start) in enumerate(zip(slots, starts, strict=True)):
         wanted = plain(q_BHD[b][:, None], *whole[1, :, slot], start, 0.3, window)[0]
         assert torch.allclose(out_BHD[b], wanted, atol=2e-5)
@@ -94,12 +94,12 @@ def test_extend_attention_is_attention(shape: tuple[int, int, int], window: int)
     k, v = kv[1]
     spans = [(2, 0, 100), (0, 50, 70), (4, 199, 1), (1, 3, 64)]
     counts = [count for *_, count in spans]
-    row = graphs.Row(*(torch.tensor(x).numpy() for x in zip(*spans, strict=True)), singles=0)
-    blocks = torch.from_numpy(graphs._blocks(row)).int().to(DEVICE)
+    row = cuda_graphs.Row(*(torch.tensor(x).numpy() for x in zip(*spans, strict=True)), singles=0)
+    blocks = torch.from_numpy(cuda_graphs._blocks(row)).int().to(DEVICE)
     q_THD = torch.randn(sum(counts) + 9, H, D, device=DEVICE)
     idle = torch.zeros(3, 4, dtype=torch.int32, device=DEVICE)
     out = torch.full_like(q_THD, 7)
-    kernels.extend(q_THD, out, K, place, 5, 1, torch.cat([blocks, idle]), 0.3, window)
+    triton_kernels.extend(q_THD, out, K, place, 5, 1, torch.cat([blocks, idle]), 0.3, window)
     for (slot, start, _), q, got in zip(spans, q_THD.split([*counts, 9]), out.split([*counts, 9]), strict=False):
         assert torch.allclose(got, plain(q.transpose(0, 1), k[slot], v[slot], start, 0.3, window), atol=2e-5)
     assert (out[sum(counts) :] == 7).all()
@@ -110,7 +110,7 @@ def test_keys_and_values_are_written_where_they_belong() -> None:
     before = kv.clone()
     new = torch.randn(2, 2, 3, 24, device=DEVICE).transpose(1, 2)  # as attention gives them: heads before tokens
     slot, position = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([3, 0, 0], [9, 4, 5]))
-    kernels.write(new[0], new[1], place, 4, 1, slot, position)
+    triton_kernels.write(new[0], new[1], place, 4, 1, slot, position)
     for n, (s, p) in enumerate([(3, 9), (0, 4), (0, 5)]):
         assert torch.equal(kv[1, :, s, :, p], new[:, n])
     assert (kv != before).sum() == new.numel()
@@ -119,9 +119,9 @@ def test_keys_and_values_are_written_where_they_belong() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are padded from two tokens on: the interpreter takes milliseconds for each program, also of padding."""
-    padded = graphs._padded
-    monkeypatch.setattr(kernels, "_PROGRAMS", 1)
-    monkeypatch.setattr(graphs, "_padded", lambda count, least=2: padded(count, 2))
+    padded = cuda_graphs._padded
+    monkeypatch.setattr(triton_kernels, "_PROGRAMS", 1)
+    monkeypatch.setattr(cuda_graphs, "_padded", lambda count, least=2: padded(count, 2))
 
 
 @pytest.mark.parametrize(("family", "options"), [("llama", {"slots": 4}), ("gemma3", {"slots": 2, "step_tokens": 9})])
@@ -137,7 +137,7 @@ def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[st
 
     wanted = asyncio.run(talks(engine_of(module)))
     engine = NativeEngine(policy_of(module, device=DEVICE), CHAT, graphs=False, **options)
-    engine._pass = graphs.Graphs(engine.model, engine.slots, Again)
+    engine._pass = cuda_graphs.Graphs(engine.model, engine.slots, Again)
     for one, other in zip(asyncio.run(talks(engine)), wanted, strict=True):
         for turn, same in zip(one, other, strict=True):
             assert_same(turn, same, 1e-4)
@@ -174,7 +174,7 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatc
             with policy.compiled():
                 return super().replay()
 
-    engine._pass = graphs.Graphs(engine.model, engine.slots, Compiled, compile=True)
+    engine._pass = cuda_graphs.Graphs(engine.model, engine.slots, Compiled, compile=True)
     compiled = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -195,6 +195,6 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatc
 
 @pytest.mark.parametrize("count", [1, 8, 9, 12, 13, 100, 129, 4000])
 def test_a_row_is_padded_by_less_than_half(count: int) -> None:
-    padded = graphs._padded(count)
+    padded = cuda_graphs._padded(count)
     assert count <= padded <= max(8, 1.5 * count)
-    assert graphs._padded(padded) == padded
+    assert cuda_graphs._padded(padded) == padded

@@ -22,10 +22,10 @@ from longloop.envs.guess import Guess
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
-from longloop.train import TaskStream, schedule
+from longloop.training import TaskStream, schedule
 from longloop.types import Group, Message, Sampled, Step, StopReason, Task, Trajectory, UserError
-from tests.samples import CPU, assert_close, attempt, first_minibatch, gradient, learner, sampled
-from tests.worlds import CHAT
+from tests.support.samples import CPU, assert_close, attempt, first_minibatch, gradient, learner, sampled
+from tests.support.worlds import CHAT
 
 TASKS = list(Guess.tasks("train", highest=3))
 """1, 2 and 3; the expert says 2 first, and then the other."""

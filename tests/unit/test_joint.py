@@ -13,10 +13,10 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
-from longloop.learners import checkpoint
-from longloop.learners.joint import Adapter, Once, Projection, join
 from longloop.learners.local import LocalLearner
-from tests.families import plain_module, policy_of
+from longloop.model import checkpoint
+from longloop.model.fused_projections import Adapter, Once, Projection, join
+from tests.support.families import plain_module, policy_of
 
 
 class Projections(torch.nn.Module):

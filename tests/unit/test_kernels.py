@@ -38,33 +38,33 @@ found = []
 for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), (80, "bf16", 256), (80, "fp32", 256)):
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
     q = torch.empty(1, size, dtype=dtype)
-    tile = kernels._tile(q)
+    tile = triton_kernels._tile(q)
     data = "*" + kind
     shared = {
         "decode": compiled(
-            kernels._decode,
+            triton_kernels._decode,
             {"Q": data, "K_NEW": data, "V_NEW": data, "PLACE": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
             | {"SLOT": "*i32", "START": "*i32", "COUNT": "*i32"},
             ("q_b", "q_h", "kn_b", "kn_k", "vn_b", "vn_k", "slots", "layer", "scale", "window", "parts"),
-            {"K": 2, "G": 3, "D": size, "ROWS": 16} | kernels._tile(q, most=64 if size <= 64 else 32),
+            {"K": 2, "G": 3, "D": size, "ROWS": 16} | triton_kernels._tile(q, most=64 if size <= 64 else 32),
             card,
         ),
         "extend": compiled(
-            kernels._extend,
+            triton_kernels._extend,
             {"Q": data, "PLACE": "*i64", "OUT": data, "BLOCKS": "*i32"},
             ("q_t", "q_h", "o_t", "o_h", "slots", "layer", "scale", "window"),
-            {"K": 2, "G": 3, "D": size, "ROWS": kernels.BLOCK} | tile,
+            {"K": 2, "G": 3, "D": size, "ROWS": triton_kernels.BLOCK} | tile,
             card,
         ),
         "merge": compiled(
-            kernels._merge,
+            triton_kernels._merge,
             {"PART": "*fp32", "WEIGHT": "*fp32", "OUT": data, "COUNT": "*i32"},
             (),
             {"D": size, "PARTS": 3, "MANY": 4, "WIDTH": tile["WIDTH"]},
             card,
         ),
         "write": compiled(
-            kernels._write,
+            triton_kernels._write,
             {"K_NEW": data, "V_NEW": data, "PLACE": "*i64", "SLOT": "*i32", "POSITION": "*i32"},
             ("kn_t", "kn_k", "vn_t", "vn_k", "slots", "layer"),
             {"K": 2, "D": size, "WIDTH": tile["WIDTH"]},

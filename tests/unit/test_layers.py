@@ -77,8 +77,8 @@ def test_light_parts_do_not_load_torch():
     """envs, store and the listing commands answer at once because they never load torch or transformers."""
     code = (
         "import sys, longloop.cli.main, longloop.cli.listing, longloop.envs.guess, longloop.envs.crossroads, "
-        "longloop.envs.check, longloop.store.run, longloop.interfaces, longloop.config, longloop.build, "
-        "longloop.view.pages, longloop.view.server, longloop.view.letter, longloop.view.terminal\n"
+        "longloop.envs.contract, longloop.store.run, longloop.protocols, longloop.config, longloop.build, "
+        "longloop.viewer.pages, longloop.viewer.server, longloop.viewer.html_export, longloop.viewer.terminal\n"
         "print([m for m in ('torch', 'transformers', 'peft') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ import torch
 from longloop.algos.reduce import spread
 from longloop.learners.batching import microbatches, minibatches, pack
 from longloop.types import Sample
-from tests.samples import CPU, attempt
+from tests.support.samples import CPU, attempt
 
 
 def sample(opening: int, length: int, number: int, rest: int = 9) -> Sample:

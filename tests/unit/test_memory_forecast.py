@@ -26,13 +26,13 @@ from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
 from longloop.config import LearnerConfig, ModelConfig
-from longloop.learners import memory, shapes
 from longloop.learners.local import LocalLearner
-from longloop.learners.memory import Ledger
-from longloop.learners.model import Policy
+from longloop.memory import forecast, shapes
+from longloop.memory.forecast import Ledger
+from longloop.model.policy import Policy
 from longloop.types import Minibatch, Sample, UserError
-from tests.families import engine_of, plain_module, sample
-from tests.helpers import load_config
+from tests.support.families import engine_of, plain_module, sample
+from tests.support.helpers import load_config
 
 TOKENS, CHUNK = 256, 64
 _ENDS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
@@ -108,7 +108,7 @@ def real(learner: LocalLearner, count: int = 2, tokens: int = TOKENS) -> tuple[i
 
 def foreseen(shape: PreTrainedConfig, model: ModelConfig, tokens: int = TOKENS, algo=None, **learner) -> Ledger:
     config = LearnerConfig(**({"micro_tokens": tokens, "chunk": CHUNK} | learner))
-    return memory.forecast(shape, model, config, algo or Loop(), tokens, sessions=4)
+    return forecast.forecast(shape, model, config, algo or Loop(), tokens, sessions=4)
 
 
 def test_the_instrument_sees_blocks_come_and_go():
@@ -165,14 +165,14 @@ def test_several_short_sequences_in_a_micro_batch():
     batch = minibatch(12, TOKENS)
     learner.update(batch, learner.algo.loss)
     peak = foreseen(shape, model).held + blocks(lambda: learner.update(batch, learner.algo.loss))
-    assert memory.forecast(shape, model, config, Loop(), TOKENS, 1).update == pytest.approx(peak, rel=0.05)
+    assert forecast.forecast(shape, model, config, Loop(), TOKENS, 1).update == pytest.approx(peak, rel=0.05)
 
 
 def test_longer_than_is_followed(monkeypatch):
     """Beyond a length memory is a straight line."""
     shape, model = SHAPES["llama, untied, large vocabulary"], ModelConfig(device="cpu", dtype="float32")
     whole = foreseen(shape, model, tokens=4096)
-    monkeypatch.setattr(memory, "_FOLLOWED", 1024)
+    monkeypatch.setattr(forecast, "_FOLLOWED", 1024)
     line = foreseen(shape, model, tokens=4096)
     assert line.activations == pytest.approx(whole.activations, rel=0.01)
     assert line.update == pytest.approx(whole.update, rel=0.01)

@@ -14,7 +14,7 @@ from longloop.algos.reduce import clip_metrics, sum_by
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.learners.local import _standard_metrics
 from longloop.types import Scored
-from tests.samples import VARIANTS, batch, make
+from tests.support.samples import VARIANTS, batch, make
 
 
 def metrics_of(algo: Any, logp: list[float], of: Any, value: list[float] | None = None) -> dict[str, tuple[Any, int]]:

@@ -15,9 +15,9 @@ from longloop.algos.rloo import Rloo
 from longloop.algos.sft import SFT
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
-from longloop.train import schedule
+from longloop.training import schedule
 from longloop.types import Group, Minibatch, Sample, StopReason
-from tests.samples import EXPERT, TASK, assert_close, attempt, gradient, group, learner, own
+from tests.support.samples import EXPERT, TASK, assert_close, attempt, gradient, group, learner, own
 
 UNSCORED = attempt(0.0, (2,), 8, stop=StopReason.TIMEOUT)
 EXPERT_WON = replace(attempt(1.0, (3,), 9), expert=True)

@@ -6,7 +6,7 @@ import torch
 from longloop.algos.dr_grpo import DrGrpo
 from longloop.algos.ppo import Ppo, gae
 from longloop.types import Group
-from tests.samples import (
+from tests.support.samples import (
     TASK,
     attempt,
     batch,

@@ -9,7 +9,7 @@ from longloop.algos.stepagent import states
 from longloop.algos.stepagent_inverse import StepAgentInverse, halves
 from longloop.algos.tree_dpo import TreeDpo
 from longloop.types import Group, Sample, StopReason, Trajectory
-from tests.samples import EXPERT, TASK, attempt, own, turn
+from tests.support.samples import EXPERT, TASK, attempt, own, turn
 
 
 class Judge:

@@ -24,11 +24,20 @@ from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
-from longloop.train import TaskStream, schedule, summarise
+from longloop.training import TaskStream, schedule, summarise
 from longloop.types import Group, StopReason, UserError
-from tests.helpers import Silent, load_config
-from tests.samples import TASK, assert_close, attempt, batch, first_minibatch, gradient, learner, loss_and_slopes
-from tests.worlds import CHAT, Env, Log
+from tests.support.helpers import Silent, load_config
+from tests.support.samples import (
+    TASK,
+    assert_close,
+    attempt,
+    batch,
+    first_minibatch,
+    gradient,
+    learner,
+    loss_and_slopes,
+)
+from tests.support.worlds import CHAT, Env, Log
 
 
 def with_expert(*rewards: float, expert: float = 1.0) -> Group:

@@ -8,7 +8,7 @@ import torch
 
 from longloop.algos.reduce import probability_ratio
 from longloop.algos.stepagent_inverse import StepAgentInverse
-from tests.samples import batch, loss_and_slopes, make
+from tests.support.samples import batch, loss_and_slopes, make
 
 E20 = math.exp(20)
 FAR = [20.5, 88.0, 89.0, 1000.0, 1e6]

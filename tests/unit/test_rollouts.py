@@ -9,13 +9,13 @@ import pytest
 
 from longloop.algos.loop import Loop
 from longloop.config import ModelConfig, RolloutConfig
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
 from longloop.envs.guess import Guess
-from longloop.learners.model import load
+from longloop.model.policy import load
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, UserError
-from tests.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, with_fault
+from tests.support.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, with_fault
 
 
 def test_every_task_has_its_first_attempt_before_any_has_its_second() -> None:

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
 from longloop.tokens.chat import Chat
 from longloop.types import Sampled
-from tests.families import (
+from tests.support.families import (
     ask,
     engine_of,
     plain_module,
     prompt,
     sample,
 )
-from tests.templates import tokenizer
+from tests.support.templates import tokenizer
 
 
 def chi_square(drawn: Sequence[int], p_V: np.ndarray) -> tuple[float, float]:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from longloop.rollout.episode import seed_of
-from longloop.rollout.faults import IN_A_ROW, WINDOW, Faults
+from longloop.rollout.failure_budget import IN_A_ROW, WINDOW, Faults
 from longloop.types import Group, StopReason, Task, Trajectory, UserError
-from tests.worlds import TASKS, Env, Log, collect, raising, rollouts, with_fault
+from tests.support.worlds import TASKS, Env, Log, collect, raising, rollouts, with_fault
 
 GOOD, BAD = Task("good", "train"), Task("bad", "train")
 

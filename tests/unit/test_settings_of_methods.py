@@ -33,7 +33,7 @@ from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.algos.tree_dpo import TreeDpo
 from longloop.types import Group, Task, UserError
-from tests.samples import TASK, attempt, group, learner, make
+from tests.support.samples import TASK, attempt, group, learner, make
 
 
 class Asked:

@@ -9,13 +9,13 @@ import torch
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig, ModelConfig
-from longloop.engines.attention import Packed, causal
-from longloop.learners import memory, shapes
 from longloop.learners.batching import microbatches, pack
 from longloop.learners.local import LocalLearner
+from longloop.memory import forecast, shapes
+from longloop.model.attention import Packed, causal
 from longloop.types import Minibatch, Sample
-from tests.families import plain_logprobs, plain_module, policy_of, prompt
-from tests.samples import CPU, assert_close, changed, gradient
+from tests.support.families import plain_logprobs, plain_module, policy_of, prompt
+from tests.support.samples import CPU, assert_close, changed, gradient
 
 MUCH = 10**9
 
@@ -213,12 +213,12 @@ def test_memory_stays_within_the_forecast(monkeypatch, device, length, rest):
     config = LearnerConfig(micro_tokens=budget)
     shape = shapes.shape_of(ModelConfig(path="novice"))
     learner = shapes.weightless(shape, ModelConfig(device=device), config, Loop())
-    expected = memory._followed(learner, length + rest)
+    expected = forecast._followed(learner, length + rest)
     attempts = group(0, length, *range(rest, rest + 40))
     piece = microbatches(attempts, budget, False)[0]
     assert 2 <= len(piece) < len(attempts)
-    monkeypatch.setattr(memory, "_made_up", lambda _: Minibatch(piece, 1.0, 1, False))
-    for real, foreseen in zip(memory._follow(learner, []), expected, strict=True):
+    monkeypatch.setattr(forecast, "_made_up", lambda _: Minibatch(piece, 1.0, 1, False))
+    for real, foreseen in zip(forecast._follow(learner, []), expected, strict=True):
         assert real < 1.02 * foreseen
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from longloop.rollout.faults import IN_A_ROW
+from longloop.rollout.failure_budget import IN_A_ROW
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Group, Message, Sampled, Step, StopReason, Task, UserError
-from tests.samples import EXPERT
-from tests.worlds import TASKS, Env, Log, rollouts
+from tests.support.samples import EXPERT
+from tests.support.worlds import TASKS, Env, Log, rollouts
 
 
 class Engine:

@@ -9,13 +9,13 @@ import pytest
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.play import Script
-from longloop.learners import tiny
-from longloop.learners.fresh import train_tokenizer
-from longloop.rollout.demos import demonstrate, retold
+from longloop.model import tiny
+from longloop.model.from_scratch import train_tokenizer
+from longloop.rollout.demonstrations import demonstrate, retold
 from longloop.rollout.episode import Setting, run_episode
 from longloop.tokens.chat import Chat
 from longloop.types import Message, Outcome, Step, Task, Trajectory
-from tests.templates import APPEND_ONLY, FAMILIES, tokenizer
+from tests.support.templates import APPEND_ONLY, FAMILIES, tokenizer
 
 TASK = Task("task", "train")
 CHATS = {name: Chat(tokenizer(name)) for name in FAMILIES}

@@ -14,21 +14,21 @@ from longloop.algos.reduce import last_action
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.config import ModelConfig, RolloutConfig
-from longloop.engines.native import NativeEngine
+from longloop.engines.engine import NativeEngine
 from longloop.envs.crossroads import Crossroads
 from longloop.envs.guess import Guess
-from longloop.learners.model import load
-from longloop.rollout import practice
+from longloop.model.policy import load
+from longloop.rollout import expert_states
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
-from longloop.train import TaskStream
+from longloop.training import TaskStream
 from longloop.types import Group, StopReason, Trajectory, UserError
-from tests.helpers import Silent, load_config, train
 from tests.invariant.test_resume import contents
-from tests.samples import EXPERT, TASK, first_minibatch, learner, own, turn
-from tests.worlds import CHAT, TASKS, rollouts
+from tests.support.helpers import Silent, load_config, train
+from tests.support.samples import EXPERT, TASK, first_minibatch, learner, own, turn
+from tests.support.worlds import CHAT, TASKS, rollouts
 
 REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), fresh=True), EXPERT.turns[2]))
 
@@ -82,7 +82,7 @@ def practised(what: GroupRollouts, *experts: Trajectory, times: int = 2, seed: i
 )
 def test_the_states_of_a_demonstration(expert: Trajectory, expected: list[tuple[int, ...]]) -> None:
     """What was read before each action; where the template rewrote history, only what it wrote then."""
-    assert list(practice.states(expert)) == list(enumerate(expected))
+    assert list(expert_states.states(expert)) == list(enumerate(expected))
     what = rollouts(no_environment, say=["x"], turn_tokens=3)
     heard = Listening(what)
     (group,) = practised(what, expert)
@@ -148,7 +148,7 @@ def test_practice_is_repeatable_and_reads_a_demonstration_once() -> None:
 
     actions, forwarded = go(16, 0)
     assert go(1, 0)[0] == actions and go(16, 1)[0] != actions and len(set(actions)) > 6
-    whole, states_alone = 39 * 4 + 2 * 3, sum(3 * len(ids) for _, ids in practice.states(expert))
+    whole, states_alone = 39 * 4 + 2 * 3, sum(3 * len(ids) for _, ids in expert_states.states(expert))
     assert forwarded < whole + 12 * 4 < states_alone / 4
 
 

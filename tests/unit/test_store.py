@@ -15,7 +15,7 @@ from longloop.store.metrics import Metrics
 from longloop.store.run import Run, checkpoints, read_facts
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
-from tests.helpers import load_config
+from tests.support.helpers import load_config
 
 
 def a_turn(context: list[int], action: list[int], **more) -> Turn:

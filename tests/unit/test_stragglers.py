@@ -10,7 +10,7 @@ import pytest
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.stragglers import STRAGGLER, Stragglers
 from longloop.types import Group, Message, Outcome, Step, StopReason, Task, Trajectory, Turn
-from tests.worlds import TASKS, Env, Log, collect, rollouts
+from tests.support.worlds import TASKS, Env, Log, collect, rollouts
 
 WORD = Message("assistant", "a")
 

@@ -10,13 +10,13 @@ from rich.console import Console
 from longloop.cli.progress import Progress
 from longloop.store.run import Run
 from longloop.types import Message, Step, StopReason
-from longloop.view import curves
-from longloop.view.library import Library
-from longloop.view.pages import Pages
-from longloop.view.record import Record
-from longloop.view.terminal import show
-from tests.helpers import load_config
-from tests.worlds import Env, Log, collect, rollouts
+from longloop.viewer import curves
+from longloop.viewer.library import Library
+from longloop.viewer.pages import Pages
+from longloop.viewer.run_reader import Record
+from longloop.viewer.terminal import show
+from tests.support.helpers import load_config
+from tests.support.worlds import Env, Log, collect, rollouts
 
 
 class Flooding(Env):

@@ -15,9 +15,9 @@ from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
-from longloop.rollout.tree import grow
+from longloop.rollout.search import grow
 from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
-from tests.worlds import CHAT, Env, Log
+from tests.support.worlds import CHAT, Env, Log
 
 TASK = Task("task", "train")
 ANSWER = "on"

@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from longloop.analysis.chance import holm, rises
 from longloop.analysis.tally import Tally
 from longloop.analysis.unearned import find, stretches
+from longloop.stats import holm, rises
 
 
 def test_p_is_that_of_all_shufflings():
@@ -33,7 +33,7 @@ def test_p_does_not_depend_on_how_many_are_shuffled_at_a_time(monkeypatch):
     rng = np.random.default_rng(1)
     first, last = rng.random((40, 2)), rng.random((50, 2)) + 0.1
     whole = rises(first, last, paired=False)
-    monkeypatch.setattr("longloop.analysis.chance._AT_ONCE", 1000)
+    monkeypatch.setattr("longloop.stats._AT_ONCE", 1000)
     assert rises(first, last, paired=False) == pytest.approx(whole, abs=0.02)
 
 

@@ -17,9 +17,9 @@ from longloop.algos.reduce import last_action, spread
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.learners.local import LocalLearner
-from longloop.train import schedule
+from longloop.training import schedule
 from longloop.types import Group, Trajectory, UserError
-from tests.samples import (
+from tests.support.samples import (
     EXPERT,
     TASK,
     attempt,
@@ -272,7 +272,7 @@ def test_the_discriminator_is_trained_as_it_is_told() -> None:
 
 
 def _fresh_head(algo: StepAgentInverse) -> torch.nn.Module:
-    """The head that a learner begins with: tests.samples.learner gives its last layer other numbers."""
+    """The head that a learner begins with: tests.support.samples.learner gives its last layer other numbers."""
     model = learner(algo)
     fresh = LocalLearner(model.policy, algo, model.config, 1.0, seed=0).value_head
     assert fresh is not None

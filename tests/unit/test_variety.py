@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from longloop.config import RolloutConfig
-from longloop.doctor import sampling
-from longloop.doctor.finding import Finding
+from longloop.diagnose import sampling
+from longloop.diagnose.finding import Finding
 from longloop.rollout.episode import Setting
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, Sampled, Step, Task
-from tests.worlds import CHAT
+from tests.support.worlds import CHAT
 
 
 class Env:

@@ -10,9 +10,9 @@ from longloop.analysis.report import report
 from longloop.analysis.run import analyze
 from longloop.store.run import Run
 from longloop.types import Group, Task
-from longloop.view.library import Library
-from longloop.view.pages import Pages
-from tests import recorded
+from longloop.viewer.library import Library
+from longloop.viewer.pages import Pages
+from tests.support import recorded
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from longloop.store.run import Run
-from longloop.view.attempts import Attempts
-from longloop.view.library import Library
-from longloop.view.pages import Pages
-from longloop.view.record import Record
-from tests import recorded
+from longloop.viewer.attempts import Attempts
+from longloop.viewer.library import Library
+from longloop.viewer.pages import Pages
+from longloop.viewer.run_reader import Record
+from tests.support import recorded
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_search_goes_on_where_it_stopped(run):
 
 
 def test_tokens_of_a_trained_run_are_coloured_by_the_gap(tmp_path):
-    from tests.helpers import train
+    from tests.support.helpers import train
 
     _, _, steps = train(tmp_path, "steps=3", "algo.k=16", "algo.minibatch=0")
     run = tmp_path / "runs/test"

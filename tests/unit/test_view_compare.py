@@ -9,10 +9,10 @@ import pytest
 
 from longloop.store.run import Run
 from longloop.types import Group, Message, Task
-from longloop.view.diff import LINES, Comparison
-from longloop.view.library import Library
-from longloop.view.pages import Pages
-from tests import recorded
+from longloop.viewer.diff import LINES, Comparison
+from longloop.viewer.library import Library
+from longloop.viewer.pages import Pages
+from tests.support import recorded
 
 SIZE = 500_000
 

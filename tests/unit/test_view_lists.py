@@ -10,11 +10,11 @@ import pytest
 from longloop.store.run import Run
 from longloop.store.tags import MOST, read_tags, set_tag
 from longloop.types import Group, Task, UserError
-from longloop.view.charts import Chart, Line, powers, styled
-from longloop.view.library import Library
-from longloop.view.pages import HERE, Pages
-from tests import recorded
-from tests.viewing import ask, server
+from longloop.viewer.charts import Chart, Line, powers, styled
+from longloop.viewer.library import Library
+from longloop.viewer.pages import HERE, Pages
+from tests.support import recorded
+from tests.support.viewing import ask, server
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from longloop.evaluate import summarise
+from longloop.evaluation import summarise
 from longloop.store.run import Run
 from longloop.types import Group, Task
-from longloop.view.library import Library
-from longloop.view.pages import Pages
-from tests import recorded
+from longloop.viewer.library import Library
+from longloop.viewer.pages import Pages
+from tests.support import recorded
 
 
 def words(html: str) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from longloop.algos.loop import Loop
-from longloop.rollout.faults import IN_A_ROW, Faults
+from longloop.rollout.failure_budget import IN_A_ROW, Faults
 from longloop.types import Group, StopReason, Task, Trajectory, UserError
-from tests.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
-from tests.worlds import Log, collect, hangs, raising, rollouts, with_fault
+from tests.support.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
+from tests.support.worlds import Log, collect, hangs, raising, rollouts, with_fault
 
 EPISODES, K = 200, 8
 TASKS = Obedient.tasks("train")

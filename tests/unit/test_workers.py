@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from longloop.envs import trial
+from errands.env import Errands
+from longloop.diagnose import trial
 from longloop.envs.crossroads import Crossroads
-from longloop.envs.errands.env import Errands
 from longloop.envs.guess import Guess
-from longloop.envs.pool import _BEGIN, _PACKAGE, Pool, Use, WorkerLost
-from longloop.envs.worker import packed
+from longloop.isolation.pool import _BEGIN, _PACKAGE, Pool, Use, WorkerLost
+from longloop.isolation.worker import packed
 from longloop.types import Message, StopReason, UserError
-from tests.obedient import Fatal, Obedient, Picky, Rowdy, made, plain, pool, script
-from tests.worlds import collect, rollouts
+from tests.support.obedient import Fatal, Obedient, Picky, Rowdy, made, plain, pool, script
+from tests.support.worlds import collect, rollouts
 
 TASKS = Obedient.tasks("train")
 
@@ -264,7 +264,7 @@ def test_a_worker_that_is_just_being_started_is_not_killed_for_the_trainers_memo
             born.append(where._spawned())
         return {born[0].pid: Use(bytes=1 << 40)}
 
-    monkeypatch.setattr("longloop.envs.pool.use_by_group", starting)
+    monkeypatch.setattr("longloop.isolation.pool.use_by_group", starting)
     asyncio.run(_ready(where))
     where.look()
     (mine,) = (worker for worker in where._workers if worker is not born[0])
@@ -301,7 +301,7 @@ def test_protocol_by_hand() -> None:
         size = int.from_bytes(ours.recv(4, socket.MSG_WAITALL), "big")
         return json.loads(ours.recv(size, socket.MSG_WAITALL))
 
-    load = {"environment": "tests.obedient:Obedient", "options": {}, "path": sys.path, "data_limit": 1 << 33}
+    load = {"environment": "tests.support.obedient:Obedient", "options": {}, "path": sys.path, "data_limit": 1 << 33}
     assert ask(id=1, call="load", **load) == {"id": 1, "value": None}
     task = ask(id=2, call="tasks", split="train")["value"][5]
     assert task == {"id": "train-5", "split": "train", "data": {"first": 5}, "scenario": ""}
@@ -335,8 +335,8 @@ def test_a_call_that_does_not_exist_ends_the_worker(workers: Any) -> None:
 @pytest.mark.parametrize("answer", [{}, {"id": 2}, [], {"id": 2, "value": {"messages": [1], "done": True}}])
 def test_an_answer_that_makes_no_sense_ends_the_worker(answer: Any, tmp_path: Path) -> None:
     """Frames all of them, but not answers."""
-    from longloop.envs.pool import Worker
-    from longloop.envs.remote import _step
+    from longloop.isolation.pool import Worker
+    from longloop.isolation.proxy import _step
 
     async def ask() -> None:
         worker = Worker(sys.executable, os.environ, tmp_path)
@@ -358,7 +358,7 @@ TRAINER = """
 import asyncio, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs these tests in the background has it ignored
 from longloop.types import Message
-from tests.obedient import Obedient, made, pool
+from tests.support.obedient import Obedient, made, pool
 
 async def attempt():
     env = made(where)()

@@ -9,13 +9,13 @@ import copy
 from collections.abc import Sequence
 from typing import ClassVar
 
-from longloop.envs import data as files
 from longloop.envs.play import Silent
 from longloop.envs.react import call_of
+from longloop.envs.shared import datasets as files
 from longloop.envs.webshop import players
 from longloop.envs.webshop.reward import reward
 from longloop.envs.webshop.shop import SOURCE, Goal, Product, Shop, shop
-from longloop.interfaces import Player
+from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task
 
 SYSTEM = """You buy what someone asks for in a web shop. In each turn write a thought, then one action:

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from longloop.envs import data
-from longloop.envs.index import Index
+from longloop.envs.shared import datasets
+from longloop.envs.shared.search_index import Index
 from longloop.types import UserError
 
 SOURCE = (
@@ -71,10 +71,10 @@ class Goal:
 class Shop:
     def __init__(self, folder: Path) -> None:
         documents, wishes = (
-            data.file(folder, "documents_1k.jsonl", SOURCE),
-            data.file(folder, "items_ins_v2_1000.json", SOURCE),
+            datasets.file(folder, "documents_1k.jsonl", SOURCE),
+            datasets.file(folder, "items_ins_v2_1000.json", SOURCE),
         )
-        rows, instructions = data.read(documents), data.read(wishes)
+        rows, instructions = datasets.read(documents), datasets.read(wishes)
         try:
             self.products = {row["id"]: _product(row["product"]) for row in rows}
             self._numbers = list(self.products)
@@ -93,7 +93,7 @@ class Shop:
         return [self._numbers[number] for number in self._index.find(words, most)]
 
 
-shop = data.once(Shop)
+shop = datasets.once(Shop)
 
 
 def _product(row: Mapping[str, Any]) -> Product:

@@ -1,0 +1,266 @@
+"""How an app offers an API: one definition that implements it, validates its arguments and documents it.
+
+An API is a function of the world. If its second parameter is called `me`, callers must be logged in: they pass an
+`access_token`, and the function gets the id of the person it belongs to. All other parameters are passed by keyword and
+checked against their annotations; the return annotation says what comes back and, through `World.rows`, which columns
+are read.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
+from typing_extensions import TypedDict, is_typeddict
+
+if TYPE_CHECKING:
+    from errands.world import World
+
+
+class ApiError(Exception):
+    """A refused call. The agent sees `code` and the sentence."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A way in which a call can fail: `raise NO_MESSAGE(id=3)`. The documentation lists it."""
+
+    code: int
+    """404 not found, 403 not allowed, 409 not in this state, 422 invalid value."""
+    text: str
+
+    def __call__(self, **values: Any) -> ApiError:
+        return ApiError(self.code, self.text.format(**values))
+
+
+NO_TOKEN = Problem(401, "The access_token is missing or expired.")
+WRONG_PASSWORD = Problem(401, "E-mail or password is wrong.")
+
+
+class Token(TypedDict):
+    access_token: str
+
+
+class Success(TypedDict):
+    """What an API returns that has nothing else to say."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the documentation calls a type."""
+
+    text: str
+
+
+def _real(pattern: str) -> AfterValidator:
+    def check(value: str) -> str:
+        parsed = datetime.strptime(value, pattern)
+        if parsed.strftime(pattern) != value:
+            raise ValueError(f"write it as {pattern}, for instance {parsed.strftime(pattern)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _whole_cents(value: float) -> float:
+    if round(value, 2) != value:
+        raise ValueError("at most two decimals")
+    return value
+
+
+Id = Annotated[int, Field(ge=1, le=2**31)]
+Count = Annotated[int, Field(ge=1, le=100), Label("1..100")]
+Page = Annotated[int, Field(ge=0, le=10_000), Label("int")]
+PageSize = Annotated[int, Field(ge=1, le=20), Label("1..20")]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\n\x00]*$")]
+Text = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
+Query = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00]*$")]
+Secret = Annotated[str, StringConstraints(max_length=200)]
+Email = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^@\s]+@[^@\s]+\.[a-z]+$"), Label("e-mail")]
+Phone = Annotated[str, StringConstraints(pattern=r"^[0-9]{7}$"), Label("7 digits")]
+Day = Annotated[str, _real("%Y-%m-%d"), Label("YYYY-MM-DD")]
+Moment = Annotated[str, _real("%Y-%m-%d %H:%M"), Label("YYYY-MM-DD HH:MM")]
+Money = Annotated[float, Field(gt=0, le=100_000), AfterValidator(_whole_cents), Label("amount")]
+
+
+def cents(amount: float) -> int:
+    """Money is kept in whole cents, in columns named `..._cents`."""
+    return round(amount * 100)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    adapter: TypeAdapter[Any]
+    label: str
+    default: Any = inspect.Parameter.empty
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def text(self) -> str:
+        optional = "" if self.required else f" = {self.default!r}"
+        label = self.label.removesuffix(" | None") if self.default is None else self.label
+        return f"{self.name}: {label}{optional}"
+
+
+@dataclass(frozen=True)
+class Api:
+    """One callable of an app."""
+
+    app: str
+    name: str
+    about: str
+    parameters: Mapping[str, Parameter]
+    logged_in: bool
+    returns: str
+    result: Any
+    """The type of what comes back."""
+    problems: tuple[Problem, ...]
+    function: Callable[..., Any]
+
+    def __call__(self, world: "World", arguments: Mapping[str, Any]) -> Any:
+        """Call it as the agent does: check the token and every argument, and undo everything when it fails."""
+        values = self.checked(arguments)
+        if self.logged_in:
+            values = {"me": world.bearer(self.app, values.pop("access_token"))} | values
+        return self.run(world, values)
+
+    def run(self, world: "World", values: Mapping[str, Any]) -> Any:
+        with world.undone_on_error():
+            return self.function(world, **values)
+
+    @property
+    def summary(self) -> str:
+        """What the list of an app's APIs says of it."""
+        return self.about.split(". ")[0]
+
+    def documentation(self) -> str:
+        signature = ", ".join(parameter.text for parameter in self.parameters.values())
+        problems = [*([NO_TOKEN] if self.logged_in else []), *self.problems]
+        lines = [f"{self.app}.{self.name}({signature})", self.about, f"Returns {self.returns}"]
+        if problems:
+            lines.append("Errors: " + " ".join(f"{problem.code} {problem.text}" for problem in problems))
+        return "\n".join(lines)
+
+    def checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, defaults filled in; ApiError when one is missing, unknown or not of its type."""
+        where = f"{self.app}.{self.name}"
+        for name in arguments:
+            if name not in self.parameters:
+                close = get_close_matches(name[:100], self.parameters, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise ApiError(422, f"{where} has no parameter {str(name)[:40]!r}.{hint}")
+        values = {}
+        for parameter in self.parameters.values():
+            if parameter.name not in arguments:
+                if parameter.required:
+                    raise ApiError(422, f"{where} needs the parameter {parameter.name!r} ({parameter.label}).")
+                values[parameter.name] = parameter.default
+                continue
+            try:
+                values[parameter.name] = parameter.adapter.validate_python(arguments[parameter.name], strict=True)
+            except ValidationError as error:
+                what = error.errors()[0]["msg"].removeprefix("Value error, ")
+                raise ApiError(422, f"{where}: {parameter.name} must be {parameter.label}: {what}.") from None
+        return values
+
+
+@dataclass
+class App:
+    """An app: its tables, its APIs, how a world is filled with its data, and what must always hold."""
+
+    name: str
+    about: str
+    schema: str = ""
+    """CREATE TABLE statements. Every table has an INTEGER PRIMARY KEY called id."""
+    invariants: tuple[str, ...] = ()
+    """Queries that must find nothing in a consistent world."""
+    login: bool = True
+    """Whether people have accounts in it."""
+    apis: dict[str, Api] = field(default_factory=dict)
+    fill: Callable[["World"], None] = lambda world: None
+
+    def __post_init__(self) -> None:
+        if self.login:
+            self._offer_login()
+
+    def api(self, *problems: Problem) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Offer a function as an API."""
+
+        def offer(function: Callable[..., Any]) -> Callable[..., Any]:
+            api = _api(self.name, function, problems)
+            self.apis[api.name] = api
+            return function
+
+        return offer
+
+    def _offer_login(self) -> None:
+        @self.api(WRONG_PASSWORD)
+        def login(w: Any, email: Email, password: Secret) -> Token:
+            """Log in. The token is for this app's other APIs; logging in again makes the former one expire."""
+            token = w.log_in(self.name, email, password)
+            if token is None:
+                raise WRONG_PASSWORD()
+            return {"access_token": token}
+
+        @self.api()
+        def logout(w: Any, me: int) -> Success:
+            """Log out: the token expires."""
+            w.log_out(self.name, me)
+            return {"message": "Logged out."}
+
+    def filled_by(self, function: Callable[["World"], None]) -> Callable[["World"], None]:
+        self.fill = function
+        return function
+
+
+def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...]) -> Api:
+    hints = typing.get_type_hints(function, include_extras=True)
+    names = list(inspect.signature(function).parameters.values())[1:]
+    logged_in = bool(names) and names[0].name == "me"
+    parameters = {"access_token": Parameter("access_token", TypeAdapter(Secret), "str")} if logged_in else {}
+    for p in names[logged_in:]:
+        parameters[p.name] = Parameter(p.name, TypeAdapter(hints[p.name]), label(hints[p.name]), p.default)
+    return Api(
+        app=app,
+        name=function.__name__,
+        about=" ".join((function.__doc__ or "").split()),
+        parameters=parameters,
+        logged_in=logged_in,
+        returns=label(hints["return"]),
+        result=hints["return"],
+        problems=problems,
+        function=function,
+    )
+
+
+def label(hint: Any) -> str:
+    """A type as the documentation writes it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        named = [extra.text for extra in hint.__metadata__ if isinstance(extra, Label)]
+        return named[-1] if named else label(arguments[0])
+    if origin is Literal:
+        return " | ".join(repr(value) for value in arguments)
+    if origin is list:
+        return f"list of {label(arguments[0])}"
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(label(argument) for argument in arguments)
+    if is_typeddict(hint):
+        fields = typing.get_type_hints(hint, include_extras=True)
+        return "{" + ", ".join(f"{name}: {label(kind)}" for name, kind in fields.items()) + "}"
+    return "None" if hint is type(None) else hint.__name__

@@ -1,0 +1,51 @@
+"""Docs: the documentation of every app, from the definitions that implement it."""
+
+from typing_extensions import TypedDict
+
+from errands.api import App, Line, Problem
+from errands.world import World
+
+app = App("docs", "The documentation: lists apps, lists an app's APIs, shows one API in full.", login=False)
+
+NO_APP = Problem(404, "There is no app {app!r}; see docs.list_apps().")
+NO_API = Problem(404, "There is no API {api!r}; write it as app.api, and see docs.list_apis(app=...).")
+
+
+class AppLine(TypedDict):
+    app: str
+    about: str
+
+
+class ApiLine(TypedDict):
+    api: str
+    about: str
+
+
+@app.api()
+def list_apps(w: World) -> list[AppLine]:
+    """All apps."""
+    from errands.apps import APPS
+
+    return [{"app": app.name, "about": app.about} for app in APPS]
+
+
+@app.api(NO_APP)
+def list_apis(w: World, app: Line) -> list[ApiLine]:
+    """The APIs of an app, with a sentence each."""
+    from errands.apps import BY_NAME
+
+    if app not in BY_NAME:
+        raise NO_APP(app=app)
+    return [{"api": f"{app}.{api.name}", "about": api.summary} for api in w.apis(app).values()]
+
+
+@app.api(NO_API)
+def show(w: World, api: Line) -> str:
+    """The full documentation of one API: parameters, what it returns, errors. For example api='owner.show_profile'."""
+    from errands.apps import BY_NAME
+
+    app, _, name = api.partition(".")
+    found = w.apis(app).get(name) if app in BY_NAME else None
+    if found is None:
+        raise NO_API(api=api)
+    return found.documentation()

@@ -1,0 +1,400 @@
+"""Shared expenses: groups of people, who paid what for whom, who owes whom, and repayments."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from errands.api import App, Day, Email, Id, Line, Money, Page, PageSize, Problem, Query, Success, cents
+from errands.people import Person
+from errands.world import World
+
+_MOVES = """
+    SELECT grp, person, 0 AS cents FROM expenses_members
+    UNION ALL SELECT grp, payer, amount_cents FROM expenses_items
+    UNION ALL SELECT grp, person, -s.amount_cents FROM expenses_shares s JOIN expenses_items i ON i.id = item
+    UNION ALL SELECT grp, payer, amount_cents FROM expenses_settlements
+    UNION ALL SELECT grp, payee, -amount_cents FROM expenses_settlements"""
+"""Everything that counts towards a person's balance in a group."""
+
+app = App(
+    "expenses",
+    "Shared expenses: groups of people, who paid for whom, balances, who owes whom, and repayments.",
+    schema="""
+CREATE TABLE expenses_groups (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL);
+CREATE TABLE expenses_members (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    grp INTEGER NOT NULL REFERENCES expenses_groups(id),
+    person INTEGER NOT NULL REFERENCES people(id), UNIQUE (grp, person));
+CREATE INDEX expenses_members_person ON expenses_members(person);
+CREATE TABLE expenses_items (id INTEGER PRIMARY KEY AUTOINCREMENT, grp INTEGER NOT NULL REFERENCES expenses_groups(id),
+    payer INTEGER NOT NULL REFERENCES people(id), title TEXT NOT NULL,
+    amount_cents INTEGER NOT NULL CHECK (amount_cents > 0), day TEXT NOT NULL);
+CREATE INDEX expenses_items_grp ON expenses_items(grp);
+CREATE TABLE expenses_shares (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    item INTEGER NOT NULL REFERENCES expenses_items(id) ON DELETE CASCADE,
+    person INTEGER NOT NULL REFERENCES people(id), amount_cents INTEGER NOT NULL, UNIQUE (item, person));
+CREATE TABLE expenses_settlements (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    grp INTEGER NOT NULL REFERENCES expenses_groups(id), payer INTEGER NOT NULL REFERENCES people(id),
+    payee INTEGER NOT NULL REFERENCES people(id), amount_cents INTEGER NOT NULL CHECK (amount_cents > 0),
+    day TEXT NOT NULL, CHECK (payer <> payee));
+CREATE INDEX expenses_settlements_grp ON expenses_settlements(grp);
+CREATE TABLE expenses_comments (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    item INTEGER NOT NULL REFERENCES expenses_items(id) ON DELETE CASCADE,
+    author INTEGER NOT NULL REFERENCES people(id), text TEXT NOT NULL, written TEXT NOT NULL);
+""",
+    invariants=(
+        "SELECT i.id FROM expenses_items i JOIN expenses_shares s ON s.item = i.id"
+        " GROUP BY i.id HAVING sum(s.amount_cents) <> i.amount_cents",
+        "SELECT id FROM expenses_items WHERE id NOT IN (SELECT item FROM expenses_shares)",
+        f"SELECT grp FROM ({_MOVES}) GROUP BY grp HAVING sum(cents) <> 0",
+    ),
+)
+
+NO_GROUP = Problem(404, "There is no group {id}.")
+NO_EXPENSE = Problem(404, "There is no expense {id}.")
+NO_PERSON = Problem(404, "Nobody has the e-mail address {email}.")
+NOT_MEMBER = Problem(422, "{email} is not a member of the group.")
+MEMBER_ALREADY = Problem(409, "{email} is already a member of the group.")
+NOT_SETTLED = Problem(409, "Your balance in the group is {balance:.2f}; it must be 0 before you leave.")
+WRONG_SUM = Problem(422, "The shares must be of different members and add up to the amount.")
+NOT_YOURS = Problem(403, "You can only record what you paid or received.")
+
+
+class Share(TypedDict):
+    email: Email
+    amount: Money
+
+
+Emails = Annotated[list[Email], Field(min_length=1, max_length=20)]
+
+
+class Group(TypedDict):
+    id: int
+    name: str
+    members: int
+    your_balance: float
+
+
+class Member(TypedDict):
+    name: str
+    email: str
+    balance: float
+
+
+class FullGroup(TypedDict):
+    id: int
+    name: str
+    members: list[Member]
+
+
+class Expense(TypedDict):
+    id: int
+    title: str
+    amount: Money
+    paid_by: str
+    day: str
+    group_id: int
+
+
+class FullExpense(Expense):
+    shares: list[Share]
+    comments: list[str]
+
+
+class Debt(TypedDict):
+    debtor: str
+    creditor: str
+    amount: float
+
+
+class Settlement(TypedDict):
+    id: int
+    paid_by: str
+    paid_to: str
+    amount: Money
+    day: str
+
+
+class GroupMade(TypedDict):
+    group_id: int
+
+
+class ExpenseAdded(TypedDict):
+    expense_id: int
+
+
+_ITEMS = (
+    "FROM (SELECT i.id, title, amount_cents, first || ' ' || last AS paid_by, day, grp AS group_id"
+    " FROM expenses_items i JOIN people p ON p.id = payer)"
+)
+
+
+@app.api()
+def list_groups(w: World, me: int) -> list[Group]:
+    """The groups you are in. A negative balance means that you owe the group."""
+    mine = "SELECT g.id, name FROM expenses_groups g JOIN expenses_members ON grp = g.id WHERE person = ? ORDER BY g.id"
+    groups = [(g["id"], g["name"], _balances(w, g["id"])) for g in w.all(mine, me)]
+    return [{"id": id, "name": name, "members": len(of), "your_balance": of[me] / 100} for id, name, of in groups]
+
+
+@app.api(NO_GROUP)
+def show_group(w: World, me: int, group_id: Id) -> FullGroup:
+    """A group and its members. A balance is positive when the group owes the member, negative when the member owes."""
+    _members(w, me, group_id)
+    people = [(w.people[person - 1], balance / 100) for person, balance in _balances(w, group_id).items()]
+    return {
+        "id": group_id,
+        "name": w.value("SELECT name FROM expenses_groups WHERE id = ?", group_id),
+        "members": [{"name": person.name, "email": person.email, "balance": balance} for person, balance in people],
+    }
+
+
+@app.api(NO_PERSON)
+def create_group(w: World, me: int, name: Line, emails: Emails) -> GroupMade:
+    """Make a group of you and the people with these e-mail addresses."""
+    people = {me} | {_person(w, email) for email in emails}
+    group = w.add("expenses_groups", name=name)
+    for person in sorted(people):
+        w.add("expenses_members", grp=group, person=person)
+    return {"group_id": group}
+
+
+@app.api(NO_GROUP, NO_PERSON, MEMBER_ALREADY)
+def add_member(w: World, me: int, group_id: Id, email: Email) -> Success:
+    """Add a person to a group. They have no part in the expenses there already are."""
+    members, person = _members(w, me, group_id), _person(w, email)
+    if person in members:
+        raise MEMBER_ALREADY(email=email)
+    w.add("expenses_members", grp=group_id, person=person)
+    return {"message": f"{w.name_of(person)} is now a member."}
+
+
+@app.api(NO_GROUP, NOT_SETTLED)
+def leave_group(w: World, me: int, group_id: Id) -> Success:
+    """Leave a group; your balance in it must be 0."""
+    _members(w, me, group_id)
+    balance = _balances(w, group_id)[me]
+    if balance:
+        raise NOT_SETTLED(balance=balance / 100)
+    w.run("DELETE FROM expenses_members WHERE grp = ? AND person = ?", group_id, me)
+    return {"message": "You have left the group."}
+
+
+@app.api(NO_GROUP)
+def list_expenses(
+    w: World, me: int, group_id: Id | None = None, query: Query = "", page: Page = 0, page_size: PageSize = 5
+) -> list[Expense]:
+    """The expenses of a group, or of all your groups, whose title contains the query; newest first."""
+    if group_id is not None:
+        _members(w, me, group_id)
+    mine = "group_id IN (SELECT grp FROM expenses_members WHERE person = ?) AND group_id = coalesce(?, group_id)"
+    source = f"{_ITEMS} WHERE {mine} AND title LIKE ? ORDER BY day DESC, id"
+    return w.page(Expense, source, (me, group_id, f"%{query}%"), page, page_size)
+
+
+@app.api(NO_EXPENSE)
+def show_expense(w: World, me: int, expense_id: Id) -> FullExpense:
+    """One expense with everyone's share and the comments."""
+    _item(w, me, expense_id)
+    shares = "FROM expenses_shares s JOIN people p ON p.id = person WHERE item = ? ORDER BY person"
+    comments = w.all("SELECT author, text FROM expenses_comments WHERE item = ? ORDER BY written, id", expense_id)
+    return {
+        **w.rows(Expense, f"{_ITEMS} WHERE id = ?", expense_id)[0],
+        "shares": w.rows(Share, shares, expense_id),
+        "comments": [f"{w.name_of(comment['author'])}: {comment['text']}" for comment in comments],
+    }
+
+
+@app.api(NO_GROUP, NOT_MEMBER, WRONG_SUM)
+def add_expense(
+    w: World,
+    me: int,
+    group_id: Id,
+    title: Line,
+    amount: Money,
+    paid_by: Email | None = None,
+    day: Day | None = None,
+    between: Emails | None = None,
+    shares: list[Share] | None = None,
+) -> ExpenseAdded:
+    """Add an expense, paid by you and today if not said otherwise. It is split equally between all members, or between
+    those with the e-mails in `between`, or by `shares`."""
+    members = _members(w, me, group_id)
+    payer = me if paid_by is None else _member(w, members, paid_by)
+    people = members if between is None else [_member(w, members, email) for email in between]
+    parts = _split(cents(amount), people) if shares is None else _parts(w, members, cents(amount), shares)
+    values = {"grp": group_id, "payer": payer, "title": title, "amount_cents": cents(amount), "day": day or w.today}
+    item = w.add("expenses_items", **values)
+    for person, part in parts.items():
+        w.add("expenses_shares", item=item, person=person, amount_cents=part)
+    return {"expense_id": item}
+
+
+@app.api(NO_EXPENSE, NOT_MEMBER)
+def update_expense(
+    w: World,
+    me: int,
+    expense_id: Id,
+    title: Line | None = None,
+    amount: Money | None = None,
+    paid_by: Email | None = None,
+    day: Day | None = None,
+) -> Success:
+    """Change an expense; what is not given stays. A new amount is split equally between those who have a share."""
+    item = _item(w, me, expense_id)
+    payer = _member(w, _members(w, me, item["grp"]), paid_by) if paid_by else item["payer"]
+    total = cents(amount) if amount else item["amount_cents"]
+    if total != item["amount_cents"]:
+        people = [row["person"] for row in w.all("SELECT person FROM expenses_shares WHERE item = ?", expense_id)]
+        for person, part in _split(total, people).items():
+            w.run("UPDATE expenses_shares SET amount_cents = ? WHERE item = ? AND person = ?", part, expense_id, person)
+    values = (title or item["title"], total, payer, day or item["day"], expense_id)
+    w.run("UPDATE expenses_items SET title = ?, amount_cents = ?, payer = ?, day = ? WHERE id = ?", *values)
+    return {"message": "Expense changed."}
+
+
+@app.api(NO_EXPENSE)
+def delete_expense(w: World, me: int, expense_id: Id) -> Success:
+    """Delete an expense with its shares and comments."""
+    _item(w, me, expense_id)
+    w.run("DELETE FROM expenses_items WHERE id = ?", expense_id)
+    return {"message": "Expense deleted."}
+
+
+@app.api(NO_EXPENSE)
+def add_comment(w: World, me: int, expense_id: Id, text: Line) -> Success:
+    """Comment on an expense."""
+    _item(w, me, expense_id)
+    w.add("expenses_comments", item=expense_id, author=me, text=text, written=w.moment)
+    return {"message": "Comment added."}
+
+
+@app.api(NO_GROUP)
+def list_debts(w: World, me: int, group_id: Id) -> list[Debt]:
+    """Who should pay whom how much to settle everything, by e-mail address."""
+    _members(w, me, group_id)
+    left = _balances(w, group_id)
+    debts: list[Debt] = []
+    while any(left.values()):
+        debtor, creditor = min(left, key=lambda p: (left[p], p)), max(left, key=lambda p: (left[p], -p))
+        paid = min(-left[debtor], left[creditor])
+        left[debtor] += paid
+        left[creditor] -= paid
+        one, other = w.people[debtor - 1].email, w.people[creditor - 1].email
+        debts.append({"debtor": one, "creditor": other, "amount": paid / 100})
+    return debts
+
+
+@app.api(NO_GROUP, NOT_MEMBER, NOT_YOURS)
+def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, amount: Money) -> Success:
+    """Record that one member has paid another back. One of the two must be you; no money is moved."""
+    members = _members(w, me, group_id)
+    payer, payee = _member(w, members, paid_by), _member(w, members, paid_to)
+    if (payer == me) == (payee == me):
+        raise NOT_YOURS()
+    w.add("expenses_settlements", grp=group_id, payer=payer, payee=payee, amount_cents=cents(amount), day=w.today)
+    return {"message": "Recorded."}
+
+
+@app.api(NO_GROUP)
+def list_settlements(w: World, me: int, group_id: Id, page: Page = 0, page_size: PageSize = 5) -> list[Settlement]:
+    """The repayments in a group, newest first."""
+    _members(w, me, group_id)
+    source = (
+        "FROM (SELECT s.id, p.first || ' ' || p.last AS paid_by, q.first || ' ' || q.last AS paid_to, amount_cents, day"
+        " FROM expenses_settlements s JOIN people p ON p.id = payer JOIN people q ON q.id = payee WHERE grp = ?)"
+        " ORDER BY day DESC, id"
+    )
+    return w.page(Settlement, source, (group_id,), page, page_size)
+
+
+def _members(w: World, me: int, group: int) -> list[int]:
+    """The members of a group that I am in."""
+    rows = w.all("SELECT person FROM expenses_members WHERE grp = ? ORDER BY person", group)
+    members = [row["person"] for row in rows]
+    if me not in members:
+        raise NO_GROUP(id=group)
+    return members
+
+
+def _balances(w: World, group: int) -> dict[int, int]:
+    """Everyone's balance in cents: that of members, and of those who left and owe or are owed again since."""
+    sql = (
+        f"SELECT person, sum(cents) AS cents FROM ({_MOVES}) WHERE grp = ?1 GROUP BY person HAVING sum(cents) <> 0"
+        " OR person IN (SELECT person FROM expenses_members WHERE grp = ?1) ORDER BY person"
+    )
+    return {row["person"]: row["cents"] for row in w.all(sql, group)}
+
+
+def _item(w: World, me: int, id: int) -> dict[str, Any]:
+    mine = "grp IN (SELECT grp FROM expenses_members WHERE person = ?)"
+    found = w.one(f"SELECT * FROM expenses_items WHERE id = ? AND {mine}", id, me)
+    if found is None:
+        raise NO_EXPENSE(id=id)
+    return found
+
+
+def _person(w: World, email: str) -> int:
+    person = w.person_with(email)
+    if person is None:
+        raise NO_PERSON(email=email)
+    return person
+
+
+def _member(w: World, members: list[int], email: str) -> int:
+    person = w.person_with(email)
+    if person not in members:
+        raise NOT_MEMBER(email=email)
+    return person
+
+
+def _split(total: int, people: list[int]) -> dict[int, int]:
+    """Equal parts in cents; the cents that are left over go to the first ones."""
+    people = sorted(set(people))
+    part, rest = divmod(total, len(people))
+    return {person: part + (place < rest) for place, person in enumerate(people)}
+
+
+def _parts(w: World, members: list[int], total: int, shares: list[Share]) -> dict[int, int]:
+    parts = {_member(w, members, share["email"]): cents(share["amount"]) for share in shares}
+    if len(parts) < len(shares) or sum(parts.values()) != total:
+        raise WRONG_SUM()
+    return parts
+
+
+_TITLES = {
+    "Flat": ("Groceries", "Electricity", "Internet", "Cleaning", "Water", "Light bulbs", "Sofa cover", "Coffee"),
+    "Mountain trip": ("Train tickets", "Cabin", "Dinner", "Ski passes", "Breakfast", "Taxi"),
+    "Lunch club": ("Noodles", "Pizza", "Salads", "Burgers", "Sushi"),
+    "Parents' anniversary": ("Flowers", "Cake", "Restaurant deposit"),
+}
+
+
+@app.filled_by
+def fill(w: World) -> None:
+    """Four groups of the owner, and one of others."""
+    me, rng = [w.owner], w.rng
+    _group(w, "Flat", me + w.others("flatmates"), 12)
+    _group(w, "Mountain trip", me + rng.sample(w.others("friends"), 2) + rng.sample(w.others("colleague"), 1), 7)
+    _group(w, "Lunch club", me + rng.sample(w.others("colleagues"), 3), 7)
+    _group(w, "Parents' anniversary", me + w.others("sister", "brother"), 3)
+    _group(w, "Lunch club", w.others("friends"), 2)
+
+
+def _group(w: World, name: str, people: list[Person], count: int) -> None:
+    """A group with a history: expenses split equally, a repayment, a comment."""
+    rng, members = w.rng, [person.id for person in people]
+    group = w.add("expenses_groups", name=name)
+    w.db.executemany("INSERT INTO expenses_members (grp, person) VALUES (?, ?)", [(group, id) for id in members])
+    items, shares, first = [], [], 1 + w.value("SELECT count(*) FROM expenses_items")
+    for item in range(first, first + count):
+        amount, title = rng.randrange(500, 9000), rng.choice(_TITLES[name])
+        items.append((item, group, rng.choice(members), title, amount, w.day(-rng.randrange(1, 120))))
+        shares += [(item, person, part) for person, part in _split(amount, members).items()]
+    columns = "id, grp, payer, title, amount_cents, day"
+    w.db.executemany(f"INSERT INTO expenses_items ({columns}) VALUES (?, ?, ?, ?, ?, ?)", items)
+    w.db.executemany("INSERT INTO expenses_shares (item, person, amount_cents) VALUES (?, ?, ?)", shares)
+    payer, payee = rng.sample(members, 2)
+    values = {"amount_cents": rng.randrange(500, 2000), "day": w.day(-rng.randrange(1, 60))}
+    w.add("expenses_settlements", grp=group, payer=payer, payee=payee, **values)
+    w.add("expenses_comments", item=item, author=payee, text="Thanks for paying!", written=w.ago(days=rng.randrange(9)))

@@ -1,0 +1,291 @@
+"""The phone: text messages, calls, voicemails and blocked numbers. It knows numbers, not names."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from errands.api import App, Id, Line, Page, PageSize, Phone, Problem, Query, Success
+from errands.world import World
+
+app = App(
+    "phone",
+    "Text messages, calls, voicemails and blocked numbers. It knows numbers, not names.",
+    schema="""
+CREATE TABLE phone_messages (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    number TEXT NOT NULL, incoming INTEGER NOT NULL, text TEXT NOT NULL, time TEXT NOT NULL,
+    read INTEGER NOT NULL DEFAULT 1);
+CREATE INDEX phone_messages_owner ON phone_messages(owner, number);
+CREATE TABLE phone_calls (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    number TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN ('incoming', 'outgoing', 'missed')), time TEXT NOT NULL,
+    minutes INTEGER NOT NULL CHECK (minutes >= 0));
+CREATE INDEX phone_calls_owner ON phone_calls(owner);
+CREATE TABLE phone_voicemails (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    number TEXT NOT NULL, time TEXT NOT NULL, seconds INTEGER NOT NULL CHECK (seconds > 0), text TEXT NOT NULL);
+CREATE INDEX phone_voicemails_owner ON phone_voicemails(owner);
+CREATE TABLE phone_blocked (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    number TEXT NOT NULL, UNIQUE (owner, number));
+""",
+    invariants=(
+        "SELECT id FROM phone_messages WHERE NOT read AND NOT incoming",
+        "SELECT id FROM phone_calls WHERE kind = 'missed' AND minutes > 0",
+        *(
+            f"SELECT t.id FROM {table} t JOIN people p ON p.id = owner WHERE length(number) != 7 OR number = phone"
+            for table in ("phone_messages", "phone_calls", "phone_voicemails", "phone_blocked")
+        ),
+    ),
+)
+
+NO_MESSAGE = Problem(404, "There is no message {id}.")
+NO_CONVERSATION = Problem(404, "There are no messages with {number}.")
+NO_CALL = Problem(404, "There is no call {id}.")
+NO_VOICEMAIL = Problem(404, "There is no voicemail {id}.")
+NOT_BLOCKED = Problem(404, "{number} is not blocked.")
+BLOCKED = Problem(409, "{number} is blocked.")
+OWN_NUMBER = Problem(422, "{number} is your own number.")
+
+
+class Message(TypedDict):
+    id: int
+    number: str
+    incoming: bool
+    text: str
+    time: str
+    read: bool
+
+
+class Conversation(TypedDict):
+    number: str
+    messages: int
+    unread: int
+    last: str
+
+
+class Call(TypedDict):
+    id: int
+    number: str
+    kind: str
+    time: str
+    minutes: int
+
+
+class Brief(TypedDict):
+    id: int
+    number: str
+    time: str
+    seconds: int
+
+
+class Voicemail(Brief):
+    text: str
+
+
+class Blocked(TypedDict):
+    number: str
+
+
+class Sent(TypedDict):
+    message_id: int
+
+
+class Called(TypedDict):
+    call_id: int
+
+
+@app.api()
+def search_messages(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Message]:
+    """Text messages that contain the query, newest first."""
+    source = "FROM phone_messages WHERE owner = ? AND text LIKE ? ORDER BY time DESC, id DESC"
+    return w.page(Message, source, (me, f"%{query}%"), page, page_size)
+
+
+@app.api()
+def list_conversations(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Conversation]:
+    """The numbers there are messages with, the latest first. `last` is the time of the last message."""
+    source = (
+        "FROM (SELECT number, count(*) AS messages, sum(NOT read) AS unread, max(time) AS last "
+        "FROM phone_messages WHERE owner = ? GROUP BY number) ORDER BY last DESC, number"
+    )
+    return w.page(Conversation, source, (me,), page, page_size)
+
+
+@app.api(NO_CONVERSATION)
+def show_conversation(w: World, me: int, number: Phone, page: Page = 0, page_size: PageSize = 5) -> list[Message]:
+    """The messages from and to a number, newest first. Those that are not incoming are your own."""
+    _find_conversation(w, me, number)
+    source = "FROM phone_messages WHERE owner = ? AND number = ? ORDER BY time DESC, id DESC"
+    return w.page(Message, source, (me, number), page, page_size)
+
+
+@app.api(OWN_NUMBER, BLOCKED)
+def send_message(w: World, me: int, number: Phone, text: Line) -> Sent:
+    """Send a text message."""
+    message = w.add("phone_messages", owner=me, number=number, incoming=0, text=text, time=w.moment)
+    other = _reach(w, me, number)
+    if other is not None:
+        row = {"number": w.people[me - 1].phone, "incoming": 1, "text": text, "time": w.moment, "read": 0}
+        w.add("phone_messages", owner=other, **row)
+    return {"message_id": message}
+
+
+@app.api(NO_MESSAGE)
+def delete_message(w: World, me: int, message_id: Id) -> Success:
+    """Delete a text message."""
+    if not w.run("DELETE FROM phone_messages WHERE id = ? AND owner = ?", message_id, me):
+        raise NO_MESSAGE(id=message_id)
+    return {"message": "Message deleted."}
+
+
+@app.api(NO_CONVERSATION)
+def delete_conversation(w: World, me: int, number: Phone) -> Success:
+    """Delete all messages from and to a number."""
+    _find_conversation(w, me, number)
+    w.run("DELETE FROM phone_messages WHERE owner = ? AND number = ?", me, number)
+    return {"message": "Conversation deleted."}
+
+
+@app.api(NO_CONVERSATION)
+def mark_read(w: World, me: int, number: Phone) -> Success:
+    """Mark all messages from a number as read."""
+    _find_conversation(w, me, number)
+    w.run("UPDATE phone_messages SET read = 1 WHERE owner = ? AND number = ?", me, number)
+    return {"message": "Messages marked."}
+
+
+@app.api()
+def list_calls(
+    w: World,
+    me: int,
+    kind: Literal["any", "incoming", "outgoing", "missed"] = "any",
+    page: Page = 0,
+    page_size: PageSize = 5,
+) -> list[Call]:
+    """Calls, newest first."""
+    source = "FROM phone_calls WHERE owner = ? AND ? IN ('any', kind) ORDER BY time DESC, id DESC"
+    return w.page(Call, source, (me, kind), page, page_size)
+
+
+@app.api(OWN_NUMBER, BLOCKED)
+def start_call(w: World, me: int, number: Phone) -> Called:
+    """Call a number."""
+    call = w.add("phone_calls", owner=me, number=number, kind="outgoing", time=w.moment, minutes=0)
+    other = _reach(w, me, number)
+    if other is not None:
+        w.add("phone_calls", owner=other, number=w.people[me - 1].phone, kind="incoming", time=w.moment, minutes=0)
+    return {"call_id": call}
+
+
+@app.api(NO_CALL)
+def delete_call(w: World, me: int, call_id: Id) -> Success:
+    """Delete a call from the list."""
+    if not w.run("DELETE FROM phone_calls WHERE id = ? AND owner = ?", call_id, me):
+        raise NO_CALL(id=call_id)
+    return {"message": "Call deleted."}
+
+
+@app.api()
+def list_voicemails(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
+    """Voicemails, newest first."""
+    source = "FROM phone_voicemails WHERE owner = ? ORDER BY time DESC, id DESC"
+    return w.page(Brief, source, (me,), page, page_size)
+
+
+@app.api(NO_VOICEMAIL)
+def show_voicemail(w: World, me: int, voicemail_id: Id) -> Voicemail:
+    """One voicemail, with what was said."""
+    _find_voicemail(w, me, voicemail_id)
+    return w.rows(Voicemail, "FROM phone_voicemails WHERE id = ?", voicemail_id)[0]
+
+
+@app.api(NO_VOICEMAIL)
+def delete_voicemail(w: World, me: int, voicemail_id: Id) -> Success:
+    """Delete a voicemail."""
+    _find_voicemail(w, me, voicemail_id)
+    w.run("DELETE FROM phone_voicemails WHERE id = ?", voicemail_id)
+    return {"message": "Voicemail deleted."}
+
+
+@app.api()
+def list_blocked(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Blocked]:
+    """The blocked numbers."""
+    return w.page(Blocked, "FROM phone_blocked WHERE owner = ? ORDER BY number, id", (me,), page, page_size)
+
+
+@app.api(OWN_NUMBER, BLOCKED)
+def block(w: World, me: int, number: Phone) -> Success:
+    """Block a number: nothing comes from it or goes to it any more."""
+    _check(w, me, number)
+    w.add("phone_blocked", owner=me, number=number)
+    return {"message": "Number blocked."}
+
+
+@app.api(NOT_BLOCKED)
+def unblock(w: World, me: int, number: Phone) -> Success:
+    """Unblock a number."""
+    if not w.run("DELETE FROM phone_blocked WHERE owner = ? AND number = ?", me, number):
+        raise NOT_BLOCKED(number=number)
+    return {"message": "Number unblocked."}
+
+
+def _find_conversation(w: World, me: int, number: str) -> None:
+    if w.value("SELECT id FROM phone_messages WHERE owner = ? AND number = ?", me, number) is None:
+        raise NO_CONVERSATION(number=number)
+
+
+def _find_voicemail(w: World, me: int, id: int) -> None:
+    if w.value("SELECT id FROM phone_voicemails WHERE id = ? AND owner = ?", id, me) is None:
+        raise NO_VOICEMAIL(id=id)
+
+
+def _check(w: World, me: int, number: str) -> None:
+    if number == w.people[me - 1].phone:
+        raise OWN_NUMBER(number=number)
+    if w.value("SELECT id FROM phone_blocked WHERE owner = ? AND number = ?", me, number) is not None:
+        raise BLOCKED(number=number)
+
+
+def _reach(w: World, me: int, number: str) -> int | None:
+    """Whose phone rings at a number: nobody's when it is not in this world or the caller is blocked there."""
+    _check(w, me, number)
+    found: int | None = w.value(
+        "SELECT id FROM people WHERE phone = ? AND id NOT IN (SELECT owner FROM phone_blocked WHERE number = ?)",
+        *(number, w.people[me - 1].phone),
+    )
+    return found
+
+
+_TEXTS = (
+    *("On my way", "Did you see this?", "Thanks a lot", "Call me when you can", "Sounds good", "Not today, sorry"),
+    *("Just arrived", "Can you bring milk?", "See you there", "Almost finished", "What a day", "Ok, fine with me"),
+)
+_SAID = (
+    *("Hello, it's me. Nothing urgent.", "I tried to reach you. Call me back when you have time."),
+    *("Sorry I missed you. I will try again.", "We had a good evening, thanks again."),
+)
+
+
+@app.filled_by
+def fill(w: World) -> None:
+    """The owner's messages with most people, calls with anyone, a few voicemails; a little for everyone else."""
+    rng, me = w.rng, w.owner
+    hours = iter(rng.sample(range(5, 1400), 85))
+    messages, calls = [], []
+    for other in rng.sample(w.people[1:], 10):
+        for incoming in rng.choices((True, False), k=rng.randrange(2, 6)):
+            time, text = w.ago(hours=next(hours)), rng.choice(_TEXTS)
+            messages.append((me.id, other.phone, incoming, text, time, not incoming or rng.random() < 0.8))
+    numbers = [person.phone for person in w.people[1:]] + [str(rng.randrange(1_000_000, 2_000_000)) for _ in range(4)]
+    for kind in ("incoming", "outgoing", "missed"):
+        for number in rng.choices(numbers, k=7):
+            minutes = 0 if kind == "missed" else rng.randrange(1, 40)
+            calls.append((me.id, number, kind, w.ago(hours=next(hours)), minutes))
+    for other in w.people[1:]:
+        messages.append((other.id, me.phone, False, rng.choice(_TEXTS), w.ago(hours=rng.randrange(1400, 2000)), True))
+    w.db.executemany(
+        "INSERT INTO phone_messages (owner, number, incoming, text, time, read) VALUES (?, ?, ?, ?, ?, ?)", messages
+    )
+    w.db.executemany("INSERT INTO phone_calls (owner, number, kind, time, minutes) VALUES (?, ?, ?, ?, ?)", calls)
+    for other in rng.sample(w.people[1:], 6):
+        row = {"number": other.phone, "time": w.ago(hours=next(hours)), "seconds": rng.randrange(5, 60)}
+        w.add("phone_voicemails", owner=me.id, **row, text=rng.choice(_SAID))
+    for number in numbers[-2:]:
+        w.add("phone_blocked", owner=me.id, number=number)

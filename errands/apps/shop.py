@@ -1,0 +1,400 @@
+"""Shop: a catalogue with reviews, and everyone's cart, wishlist, vouchers, orders and returns."""
+
+from typing import Any, Literal, get_args
+
+from typing_extensions import TypedDict
+
+from errands.api import App, Count, Id, Line, Money, Page, PageSize, Problem, Query, Success, cents
+from errands.world import World
+
+app = App(
+    "shop",
+    "Shopping: products and reviews, the cart, the wishlist, vouchers, orders and returns.",
+    schema="""
+CREATE TABLE shop_products (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, category TEXT NOT NULL,
+    price_cents INTEGER NOT NULL, stock INTEGER NOT NULL CHECK (stock >= 0), delivery_days INTEGER NOT NULL);
+CREATE TABLE shop_reviews (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    product INTEGER NOT NULL REFERENCES shop_products(id), stars INTEGER NOT NULL CHECK (stars BETWEEN 1 AND 5),
+    text TEXT NOT NULL, UNIQUE (product, owner));
+CREATE TABLE shop_cart (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    product INTEGER NOT NULL REFERENCES shop_products(id), quantity INTEGER NOT NULL, UNIQUE (owner, product));
+CREATE TABLE shop_wishlist (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    product INTEGER NOT NULL REFERENCES shop_products(id), UNIQUE (owner, product));
+CREATE TABLE shop_vouchers (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    code TEXT NOT NULL UNIQUE, percent INTEGER NOT NULL CHECK (percent BETWEEN 1 AND 50), expires TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('free', 'applied', 'used')));
+CREATE UNIQUE INDEX shop_vouchers_applied ON shop_vouchers(owner) WHERE status = 'applied';
+CREATE TABLE shop_orders (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    address_id INTEGER NOT NULL REFERENCES addresses(id), card_id INTEGER NOT NULL REFERENCES cards(id),
+    percent_off INTEGER NOT NULL DEFAULT 0, total_cents INTEGER NOT NULL, at TEXT NOT NULL, arrives TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('placed', 'shipped', 'delivered', 'cancelled')));
+CREATE INDEX shop_orders_owner ON shop_orders(owner);
+CREATE TABLE shop_order_items (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    order_id INTEGER NOT NULL REFERENCES shop_orders(id), product INTEGER NOT NULL REFERENCES shop_products(id),
+    quantity INTEGER NOT NULL CHECK (quantity > 0), price_cents INTEGER NOT NULL, UNIQUE (order_id, product));
+CREATE TABLE shop_returns (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    item INTEGER NOT NULL UNIQUE REFERENCES shop_order_items(id), reason TEXT NOT NULL, at TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('open', 'refunded')));
+CREATE VIEW shop_catalogue AS SELECT p.*,
+    (SELECT round(avg(stars), 1) FROM shop_reviews r WHERE r.product = p.id) AS rating FROM shop_products p;
+CREATE VIEW shop_cart_lines AS SELECT c.*, product AS product_id, name, price_cents, stock, delivery_days
+    FROM shop_cart c JOIN shop_products p ON p.id = product;
+CREATE VIEW shop_items AS SELECT i.*, product AS product_id, name, o.owner, o.status
+    FROM shop_order_items i JOIN shop_products p ON p.id = product JOIN shop_orders o ON o.id = order_id;
+""",
+    invariants=(
+        # An order costs what its items cost, less the voucher.
+        "SELECT o.id FROM shop_orders o WHERE total_cents IS NOT (SELECT sum(quantity * price_cents) - "
+        "sum(quantity * price_cents) * percent_off / 100 FROM shop_order_items i WHERE i.order_id = o.id)",
+        # Everyone orders to an address of theirs, by a card of theirs, and returns what was delivered to them.
+        "SELECT o.id FROM shop_orders o JOIN addresses a ON a.id = address_id JOIN cards c ON c.id = card_id "
+        "WHERE a.person != o.owner OR c.person != o.owner",
+        "SELECT r.id FROM shop_returns r JOIN shop_items i ON i.id = r.item "
+        "WHERE i.owner != r.owner OR i.status != 'delivered'",
+    ),
+)
+
+NO_PRODUCT = Problem(404, "There is no product {id}.")
+NO_STOCK = Problem(409, "Only {stock} of product {id} are in stock.")
+NOT_THERE = Problem(404, "Product {id} is not there.")
+ALREADY = Problem(409, "This was already done with product {id}.")
+NO_SUCH = Problem(404, "There is no {what} {id}.")
+WRONG_STATUS = Problem(409, "The order is {status}.")
+EMPTY = Problem(409, "The cart is empty.")
+EXPIRED = Problem(409, "The {what} is expired or used.")
+
+Category = Literal["kitchen", "office", "sport", "home"]
+Reason = Literal["damaged", "wrong item", "not needed"]
+State = Literal["placed", "shipped", "delivered", "cancelled"]
+
+
+class Brief(TypedDict):
+    id: int
+    name: str
+    price: Money
+    rating: float | None
+    stock: int
+
+
+class Product(Brief):
+    category: str
+    delivery_days: int
+
+
+class Review(TypedDict):
+    name: str
+    stars: int
+    text: str
+
+
+class Item(TypedDict):
+    product_id: int
+    name: str
+    price: Money
+    quantity: int
+
+
+class Cart(TypedDict):
+    items: list[Item]
+    voucher: str | None
+    total: float
+
+
+class Voucher(TypedDict):
+    code: str
+    percent: int
+    expires: str
+    status: str
+
+
+class Order(TypedDict):
+    id: int
+    at: str
+    status: str
+    arrives: str
+    total: Money
+
+
+class FullOrder(Order):
+    items: list[Item]
+
+
+class Return(TypedDict):
+    order_id: int
+    name: str
+    reason: str
+    status: str
+
+
+@app.api()
+def search(
+    w: World,
+    me: int,
+    query: Query = "",
+    category: Category | None = None,
+    min_price: Money | None = None,
+    max_price: Money | None = None,
+    sort: Literal["name", "price", "rating"] = "name",
+    page: Page = 0,
+    page_size: PageSize = 5,
+) -> list[Brief]:
+    """Products whose name contains the query. Sorted by name, by price (cheapest first) or by rating (best first)."""
+    order = {"name": "name", "price": "price_cents", "rating": "rating DESC"}[sort]
+    source = (
+        "FROM shop_catalogue WHERE name LIKE ?1 AND (?2 IS NULL OR category = ?2) "
+        f"AND price_cents BETWEEN ?3 AND ?4 ORDER BY {order}, id"
+    )
+    prices = (cents(min_price or 0), cents(max_price or 100_000))
+    return w.page(Brief, source, (f"%{query}%", category, *prices), page, page_size)
+
+
+@app.api(NO_PRODUCT)
+def show_product(w: World, me: int, product_id: Id) -> Product:
+    """One product, with its category and how many days delivery takes."""
+    _stock(w, product_id)
+    return w.rows(Product, "FROM shop_catalogue WHERE id = ?", product_id)[0]
+
+
+@app.api(NO_PRODUCT)
+def list_reviews(w: World, me: int, product_id: Id, page: Page = 0, page_size: PageSize = 5) -> list[Review]:
+    """The reviews of a product."""
+    _stock(w, product_id)
+    source = "FROM (SELECT r.*, first || ' ' || last AS name FROM shop_reviews r JOIN people p ON p.id = owner) "
+    return w.page(Review, source + "WHERE product = ? ORDER BY id", (product_id,), page, page_size)
+
+
+@app.api(NO_PRODUCT, ALREADY)
+def write_review(w: World, me: int, product_id: Id, stars: Literal[1, 2, 3, 4, 5], text: Line) -> Success:
+    """Review a product, once."""
+    _stock(w, product_id)
+    sql = "INSERT OR IGNORE INTO shop_reviews (owner, product, stars, text) VALUES (?, ?, ?, ?)"
+    _must(w.run(sql, me, product_id, stars, text), ALREADY, id=product_id)
+    return {"message": "Review written."}
+
+
+@app.api(NOT_THERE)
+def delete_review(w: World, me: int, product_id: Id) -> Success:
+    """Delete your review of a product."""
+    _must(w.run("DELETE FROM shop_reviews WHERE owner = ? AND product = ?", me, product_id), NOT_THERE, id=product_id)
+    return {"message": "Review deleted."}
+
+
+@app.api()
+def show_cart(w: World, me: int) -> Cart:
+    """What is in the cart, the voucher applied to it, and the total."""
+    lines = w.rows(Item, "FROM shop_cart_lines WHERE owner = ? ORDER BY id", me)
+    voucher = w.value("SELECT code FROM shop_vouchers WHERE owner = ? AND status = 'applied'", me)
+    return {"items": lines, "voucher": voucher, "total": _total(w, me)[1] / 100}
+
+
+@app.api(NO_PRODUCT, NO_STOCK)
+def add_to_cart(w: World, me: int, product_id: Id, quantity: Count = 1) -> Success:
+    """Put a product into the cart; more of it if it is there already."""
+    _stock(w, product_id)
+    w.run("INSERT OR IGNORE INTO shop_cart (owner, product, quantity) VALUES (?, ?, 0)", me, product_id)
+    _change(w, me, product_id, "quantity + ?", quantity)
+    return {"message": "Added to the cart."}
+
+
+@app.api(NOT_THERE, NO_STOCK)
+def change_quantity(w: World, me: int, product_id: Id, quantity: Count) -> Success:
+    """Set how many of a product are in the cart."""
+    _change(w, me, product_id, "?", quantity)
+    return {"message": "Quantity changed."}
+
+
+@app.api(NOT_THERE)
+def remove_from_cart(w: World, me: int, product_id: Id) -> Success:
+    """Take a product out of the cart."""
+    _must(w.run("DELETE FROM shop_cart WHERE owner = ? AND product = ?", me, product_id), NOT_THERE, id=product_id)
+    return {"message": "Removed from the cart."}
+
+
+@app.api()
+def clear_cart(w: World, me: int) -> Success:
+    """Take everything out of the cart."""
+    w.run("DELETE FROM shop_cart WHERE owner = ?", me)
+    return {"message": "The cart is empty."}
+
+
+@app.api()
+def list_wishlist(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
+    """The products on the wishlist."""
+    source = "FROM shop_catalogue WHERE id IN (SELECT product FROM shop_wishlist WHERE owner = ?) ORDER BY id"
+    return w.page(Brief, source, (me,), page, page_size)
+
+
+@app.api(NO_PRODUCT, ALREADY)
+def add_to_wishlist(w: World, me: int, product_id: Id) -> Success:
+    """Put a product on the wishlist."""
+    _stock(w, product_id)
+    sql = "INSERT OR IGNORE INTO shop_wishlist (owner, product) VALUES (?, ?)"
+    _must(w.run(sql, me, product_id), ALREADY, id=product_id)
+    return {"message": "Added to the wishlist."}
+
+
+@app.api(NOT_THERE)
+def remove_from_wishlist(w: World, me: int, product_id: Id) -> Success:
+    """Take a product off the wishlist."""
+    _must(w.run("DELETE FROM shop_wishlist WHERE owner = ? AND product = ?", me, product_id), NOT_THERE, id=product_id)
+    return {"message": "Removed from the wishlist."}
+
+
+@app.api()
+def list_vouchers(w: World, me: int) -> list[Voucher]:
+    """Your vouchers: free, applied to the cart, or used."""
+    return w.rows(Voucher, "FROM shop_vouchers WHERE owner = ? ORDER BY id", me)
+
+
+@app.api(NO_SUCH, EXPIRED)
+def apply_voucher(w: World, me: int, code: Line) -> Success:
+    """Apply a voucher to the cart, in place of the one applied."""
+    sql = "SELECT * FROM shop_vouchers WHERE owner = ? AND code = ?"
+    found = _must(w.one(sql, me, code), NO_SUCH, what="voucher", id=code)
+    if found["status"] == "used" or found["expires"] < w.today:
+        raise EXPIRED(what="voucher")
+    w.run("UPDATE shop_vouchers SET status = 'free' WHERE owner = ? AND status = 'applied'", me)
+    w.run("UPDATE shop_vouchers SET status = 'applied' WHERE id = ?", found["id"])
+    return {"message": f"{found['percent']} percent off."}
+
+
+@app.api(EMPTY, NO_SUCH, EXPIRED, NO_STOCK)
+def place_order(w: World, me: int, address_id: Id, card_id: Id) -> Order:
+    """Order all that is in the cart, to one of your addresses, paid by one of your cards (see the app owner)."""
+    lines = _must(w.all("SELECT * FROM shop_cart_lines WHERE owner = ? ORDER BY id", me), EMPTY)
+    address = w.value("SELECT id FROM addresses WHERE id = ? AND person = ?", address_id, me)
+    expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card_id, me)
+    _must(address, NO_SUCH, what="address", id=address_id)
+    if _must(expires, NO_SUCH, what="card", id=card_id) < w.today[:7]:
+        raise EXPIRED(what="card")
+    percent, total = _total(w, me)
+    bill = {"percent_off": percent, "total_cents": total, "address_id": address_id, "card_id": card_id}
+    arrives = w.day(max(line["delivery_days"] for line in lines))
+    order = w.add("shop_orders", owner=me, **bill, at=w.moment, arrives=arrives, status="placed")
+    for line in lines:
+        if line["quantity"] > line["stock"]:
+            raise NO_STOCK(stock=line["stock"], id=line["product"])
+        w.add("shop_order_items", order_id=order, **{key: line[key] for key in ("product", "quantity", "price_cents")})
+        w.run("UPDATE shop_products SET stock = stock - ? WHERE id = ?", line["quantity"], line["product"])
+    w.run("DELETE FROM shop_cart WHERE owner = ?", me)
+    w.run("UPDATE shop_vouchers SET status = 'used' WHERE owner = ? AND status = 'applied'", me)
+    return w.rows(Order, "FROM shop_orders WHERE id = ?", order)[0]
+
+
+@app.api()
+def list_orders(w: World, me: int, status: State | None = None, page: Page = 0, page_size: PageSize = 5) -> list[Order]:
+    """Your orders, newest first."""
+    source = "FROM shop_orders WHERE owner = ?1 AND (?2 IS NULL OR status = ?2) ORDER BY at DESC, id DESC"
+    return w.page(Order, source, (me, status), page, page_size)
+
+
+@app.api(NO_SUCH)
+def show_order(w: World, me: int, order_id: Id) -> FullOrder:
+    """One order in full, with its items."""
+    found = w.rows(Order, "FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
+    order: Order = _must(found, NO_SUCH, what="order", id=order_id)[0]
+    return {**order, "items": w.rows(Item, "FROM shop_items WHERE order_id = ? ORDER BY id", order_id)}
+
+
+@app.api(NO_SUCH, WRONG_STATUS)
+def cancel_order(w: World, me: int, order_id: Id) -> Success:
+    """Cancel an order that is not shipped yet."""
+    status = w.value("SELECT status FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
+    if _must(status, NO_SUCH, what="order", id=order_id) != "placed":
+        raise WRONG_STATUS(status=status)
+    w.run("UPDATE shop_orders SET status = 'cancelled' WHERE id = ?", order_id)
+    for item in w.all("SELECT product, quantity FROM shop_order_items WHERE order_id = ?", order_id):
+        w.run("UPDATE shop_products SET stock = stock + ? WHERE id = ?", item["quantity"], item["product"])
+    return {"message": "Order cancelled."}
+
+
+@app.api(NOT_THERE, WRONG_STATUS, ALREADY)
+def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason) -> Success:
+    """Return a product of a delivered order."""
+    sql = "SELECT id, status FROM shop_items WHERE order_id = ? AND product = ? AND owner = ?"
+    item = _must(w.one(sql, order_id, product_id, me), NOT_THERE, id=product_id)
+    if item["status"] != "delivered":
+        raise WRONG_STATUS(status=item["status"])
+    sql = "INSERT OR IGNORE INTO shop_returns (owner, item, reason, at, status) VALUES (?, ?, ?, ?, 'open')"
+    _must(w.run(sql, me, item["id"], reason, w.moment), ALREADY, id=product_id)
+    return {"message": "Return started."}
+
+
+@app.api()
+def list_returns(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Return]:
+    """Your returns, newest first."""
+    source = "FROM (SELECT r.*, order_id, name FROM shop_returns r JOIN shop_items i ON i.id = item) WHERE owner = ? "
+    return w.page(Return, source + "ORDER BY at DESC, id DESC", (me,), page, page_size)
+
+
+def _must(found: Any, problem: Problem, **values: Any) -> Any:
+    """What was found (or how many rows were changed); a problem if nothing was."""
+    if not found:
+        raise problem(**values)
+    return found
+
+
+def _stock(w: World, product: int) -> int:
+    return int(_must(w.one("SELECT stock FROM shop_products WHERE id = ?", product), NO_PRODUCT, id=product)["stock"])
+
+
+def _change(w: World, me: int, product: int, quantity: str, *values: int) -> None:
+    """Set the quantity of a product in the cart, to an expression."""
+    sql = f"UPDATE shop_cart SET quantity = {quantity} WHERE owner = ? AND product = ?"
+    _must(w.run(sql, *values, me, product), NOT_THERE, id=product)
+    if w.value("SELECT quantity > stock FROM shop_cart_lines WHERE owner = ? AND product = ?", me, product):
+        raise NO_STOCK(stock=_stock(w, product), id=product)
+
+
+def _total(w: World, me: int) -> tuple[int, int]:
+    """The percent off and the total in cents of a cart."""
+    full = w.value("SELECT sum(quantity * price_cents) FROM shop_cart_lines WHERE owner = ?", me) or 0
+    percent = w.value("SELECT percent FROM shop_vouchers WHERE owner = ? AND status = 'applied'", me) or 0
+    return percent, full - full * percent // 100
+
+
+_THINGS = "Kettle Toaster Pan Lamp Desk Stapler Tent Racket Helmet Pillow Blanket Vase"
+_NAMES = [f"{thing} {model}" for thing in _THINGS.split() for model in ("Basic", "Plus", "Pro")]
+_TEXTS = ("Works well.", "Good value.", "Not for me.", "Solid and simple.", "It broke soon.")
+_VOUCHERS = ((-40, "used"), (-3, "free"), (30, "free"))
+_TABLES = {
+    "shop_products": "name, category, price_cents, stock, delivery_days",
+    "shop_reviews": "owner, product, stars, text",
+    "shop_cart": "owner, product, quantity",
+    "shop_wishlist": "owner, product",
+    "shop_vouchers": "owner, code, percent, expires, status",
+    "shop_orders": "owner, address_id, card_id, total_cents, at, arrives, status",
+    "shop_order_items": "order_id, product, quantity, price_cents",
+}
+
+
+@app.filled_by
+def fill(w: World) -> None:
+    """No two products have the same price. Every second person buys something."""
+    rng, ids, kinds = w.rng, range(1, len(_NAMES) + 1), get_args(Category)
+    prices = rng.sample(range(499, 12_499, 50), len(ids))
+    rows: dict[str, list[Any]] = {table: [] for table in _TABLES}
+    for n, name in enumerate(_NAMES):
+        rows["shop_products"].append((name, kinds[n // 9], prices[n], rng.randrange(5, 40), rng.randrange(1, 9)))
+    ways = (
+        "SELECT person, a.id, c.id FROM addresses a JOIN cards c USING (person) WHERE a.label || c.label = 'homedebit'"
+    )
+    for me, *way in w.db.execute(f"{ways} AND person % 2 = 1 ORDER BY person").fetchall():
+        few, some, many = (3, 8, 16) if me == w.owner.id else (1, 1, 1)
+        rows["shop_reviews"] += [(me, id, rng.choice((3, 4, 4, 5)), rng.choice(_TEXTS)) for id in rng.sample(ids, 7)]
+        rows["shop_cart"] += [(me, id, rng.randrange(1, 4)) for id in rng.sample(ids, few)]
+        rows["shop_wishlist"] += [(me, id) for id in rng.sample(ids, some)]
+        for number, (days, status) in zip(rng.sample(range(100, 1000), few), _VOUCHERS[-few:], strict=True):
+            code = f"{w.people[me - 1].first.upper()}{number}"
+            rows["shop_vouchers"].append((me, code, rng.choice((5, 10, 15, 20)), w.day(days), status))
+        for days in sorted(rng.sample(range(1, 150), many), reverse=True):
+            status = rng.choice(("placed", "shipped") if days < 6 else ("delivered",) * 7 + ("cancelled",))
+            items = [(id, rng.randrange(1, 4), prices[id - 1]) for id in rng.sample(ids, 2)]
+            at, total = w.ago(days, 9 * rng.random()), sum(quantity * price for _, quantity, price in items)
+            rows["shop_orders"].append((me, *way, total, at, w.day(4 - days), status))
+            rows["shop_order_items"] += [(len(rows["shop_orders"]), *item) for item in items]
+    for table, columns in _TABLES.items():
+        marks = ", ".join("?" * len(rows[table][0]))
+        w.db.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows[table])
+    returned = "SELECT owner, id, 'damaged', ?, 'open' FROM shop_items WHERE status = 'delivered' AND id % 9 = 0"
+    w.run(f"INSERT INTO shop_returns (owner, item, reason, at, status) {returned}", w.ago(1))

@@ -1,0 +1,400 @@
+"""Wallet: a balance, payments between people, requests for money, and the cards behind it."""
+
+from collections import Counter
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from errands.api import App, Day, Email, Id, Line, Money, Page, PageSize, Problem, Query, Success, cents
+from errands.world import World
+
+app = App(
+    "wallet",
+    "Money: the balance, payments to and from people, requests for money, adding and withdrawing by card.",
+    schema="""
+CREATE TABLE wallet_accounts (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner INTEGER NOT NULL UNIQUE REFERENCES people(id),
+    balance_cents INTEGER NOT NULL DEFAULT 0 CHECK (balance_cents >= 0));
+CREATE TABLE wallet_transactions (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner INTEGER NOT NULL REFERENCES people(id), person INTEGER REFERENCES people(id),
+    card INTEGER REFERENCES cards(id), direction TEXT NOT NULL CHECK (direction IN ('sent', 'received')),
+    amount_cents INTEGER NOT NULL CHECK (amount_cents > 0), note TEXT NOT NULL, label TEXT NOT NULL DEFAULT '',
+    at TEXT NOT NULL, CHECK ((person IS NULL) != (card IS NULL)), CHECK (person IS NULL OR person != owner));
+CREATE INDEX wallet_transactions_owner ON wallet_transactions(owner);
+CREATE TABLE wallet_requests (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    payer INTEGER NOT NULL REFERENCES people(id), amount_cents INTEGER NOT NULL CHECK (amount_cents > 0),
+    note TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('open', 'paid', 'declined', 'withdrawn')),
+    at TEXT NOT NULL, reminded TEXT, CHECK (payer != owner));
+CREATE INDEX wallet_requests_owner ON wallet_requests(owner);
+CREATE INDEX wallet_requests_payer ON wallet_requests(payer);
+CREATE TABLE wallet_friends (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    friend INTEGER NOT NULL REFERENCES people(id), UNIQUE (owner, friend));
+CREATE VIEW wallet_history AS SELECT t.*, coalesce(p.first || ' ' || p.last, 'card ' || c.label) AS name, p.email
+    FROM wallet_transactions t LEFT JOIN people p ON p.id = t.person LEFT JOIN cards c ON c.id = t.card;
+""",
+    invariants=(
+        # Each balance is what came in less what went out.
+        "SELECT owner, balance_cents FROM wallet_accounts a WHERE balance_cents != (SELECT sum(CASE direction "
+        "WHEN 'received' THEN amount_cents ELSE -amount_cents END) FROM wallet_transactions t WHERE t.owner = a.owner)",
+        # What one person sent, the other received.
+        "SELECT payer, payee, amount_cents, note, at FROM (SELECT amount_cents, note, at, "
+        "CASE direction WHEN 'sent' THEN owner ELSE person END AS payer, "
+        "CASE direction WHEN 'sent' THEN person ELSE owner END AS payee, "
+        "CASE direction WHEN 'sent' THEN 1 ELSE -1 END AS side FROM wallet_transactions WHERE person IS NOT NULL) "
+        "GROUP BY payer, payee, amount_cents, note, at HAVING sum(side) != 0",
+        "SELECT id FROM people WHERE id NOT IN (SELECT owner FROM wallet_accounts)",
+        "SELECT id FROM wallet_requests WHERE substr(reminded, 1, 10) < substr(at, 1, 10)",
+    ),
+)
+
+NO_PERSON = Problem(404, "Nobody with the e-mail {email} has a wallet.")
+MYSELF = Problem(422, "This is your own e-mail.")
+TOO_LITTLE = Problem(409, "The balance of {balance} is too low.")
+NO_CARD = Problem(404, "There is no card {id}.")
+EXPIRED = Problem(409, "Card {id} is expired.")
+NO_TRANSACTION = Problem(404, "There is no transaction {id}.")
+NO_REQUEST = Problem(404, "There is no request {id}.")
+NOT_OPEN = Problem(409, "The request is {status}.")
+REMINDED = Problem(409, "A reminder was already sent today.")
+IS_FRIEND = Problem(409, "{email} is already a friend.")
+NO_FRIEND = Problem(404, "{email} is not among the friends.")
+
+Direction = Literal["sent", "received"]
+Status = Literal["open", "paid", "declined", "withdrawn"]
+
+
+class Balance(TypedDict):
+    balance: float
+
+
+class Brief(TypedDict):
+    id: int
+    name: str
+    direction: str
+    amount: Money
+    note: str
+    at: str
+
+
+class Transaction(Brief):
+    email: str | None
+    label: str
+
+
+class Asked(TypedDict):
+    id: int
+    name: str
+    amount: Money
+    note: str
+    status: str
+    at: str
+
+
+class Request(Asked):
+    email: str
+    reminded: str | None
+
+
+class Friend(TypedDict):
+    name: str
+    email: str
+
+
+class Paid(TypedDict):
+    transaction_id: int
+
+
+class Requested(TypedDict):
+    request_id: int
+
+
+@app.api()
+def show_balance(w: World, me: int) -> Balance:
+    """The balance."""
+    return {"balance": _balance(w, me) / 100}
+
+
+@app.api()
+def list_transactions(
+    w: World,
+    me: int,
+    email: Email | None = None,
+    direction: Direction | None = None,
+    since: Day | None = None,
+    page: Page = 0,
+    page_size: PageSize = 5,
+) -> list[Brief]:
+    """Transactions, newest first: all, or only those with one person, in one direction, or since a day."""
+    source = (
+        "FROM wallet_history WHERE owner = ?1 AND (?2 IS NULL OR email = ?2) AND (?3 IS NULL OR direction = ?3) "
+        "AND at >= ?4 ORDER BY at DESC, id DESC"
+    )
+    return w.page(Brief, source, (me, email, direction, since or ""), page, page_size)
+
+
+@app.api()
+def search_transactions(w: World, me: int, query: Query, page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
+    """Transactions whose note or label contains the query, newest first."""
+    source = "FROM wallet_history WHERE owner = ? AND note || ' ' || label LIKE ? ORDER BY at DESC, id DESC"
+    return w.page(Brief, source, (me, f"%{query}%"), page, page_size)
+
+
+@app.api(NO_TRANSACTION)
+def show_transaction(w: World, me: int, transaction_id: Id) -> Transaction:
+    """One transaction in full."""
+    found = w.rows(Transaction, "FROM wallet_history WHERE id = ? AND owner = ?", transaction_id, me)
+    if not found:
+        raise NO_TRANSACTION(id=transaction_id)
+    return found[0]
+
+
+@app.api(NO_TRANSACTION)
+def set_label(w: World, me: int, transaction_id: Id, label: Line) -> Success:
+    """Give a transaction a label that only you see, in place of the one it has."""
+    sql = "UPDATE wallet_transactions SET label = ? WHERE id = ? AND owner = ?"
+    if not w.run(sql, label, transaction_id, me):
+        raise NO_TRANSACTION(id=transaction_id)
+    return {"message": "Label set."}
+
+
+@app.api(NO_PERSON, MYSELF, TOO_LITTLE)
+def send(w: World, me: int, email: Email, amount: Money, note: Line) -> Paid:
+    """Send money to someone."""
+    return {"transaction_id": transfer(w, me, _person(w, me, email), cents(amount), note, w.moment)}
+
+
+@app.api(NO_PERSON, MYSELF)
+def request(w: World, me: int, email: Email, amount: Money, note: Line) -> Requested:
+    """Ask someone for money."""
+    payer = _person(w, me, email)
+    values = {"amount_cents": cents(amount), "note": note, "status": "open", "at": w.moment}
+    return {"request_id": w.add("wallet_requests", owner=me, payer=payer, **values)}
+
+
+@app.api()
+def list_received_requests(
+    w: World, me: int, status: Status | None = None, page: Page = 0, page_size: PageSize = 5
+) -> list[Asked]:
+    """Requests by others that you pay them, newest first; `name` is who asks."""
+    return w.page(Asked, _requests("payer", "owner"), (me, status), page, page_size)
+
+
+@app.api()
+def list_sent_requests(
+    w: World, me: int, status: Status | None = None, page: Page = 0, page_size: PageSize = 5
+) -> list[Asked]:
+    """Your requests that others pay you, newest first; `name` is who should pay."""
+    return w.page(Asked, _requests("owner", "payer"), (me, status), page, page_size)
+
+
+@app.api(NO_REQUEST)
+def show_request(w: World, me: int, request_id: Id) -> Request:
+    """One request, sent or received, in full."""
+    found = w.rows(
+        Request,
+        "FROM (SELECT r.*, first || ' ' || last AS name, email FROM wallet_requests r "
+        "JOIN people p ON p.id = owner + payer - ?1 WHERE r.id = ?2 AND ?1 IN (owner, payer))",
+        *(me, request_id),
+    )
+    if not found:
+        raise NO_REQUEST(id=request_id)
+    return found[0]
+
+
+@app.api(NO_REQUEST, NOT_OPEN, TOO_LITTLE)
+def pay_request(w: World, me: int, request_id: Id) -> Paid:
+    """Pay a request that someone sent you."""
+    asker = _close(w, "payer", me, request_id, "paid")
+    found = w.one("SELECT amount_cents, note FROM wallet_requests WHERE id = ?", request_id)
+    assert found is not None
+    return {"transaction_id": transfer(w, me, asker, found["amount_cents"], found["note"], w.moment)}
+
+
+@app.api(NO_REQUEST, NOT_OPEN)
+def decline_request(w: World, me: int, request_id: Id) -> Success:
+    """Decline a request that someone sent you."""
+    _close(w, "payer", me, request_id, "declined")
+    return {"message": "Request declined."}
+
+
+@app.api(NO_REQUEST, NOT_OPEN)
+def withdraw_request(w: World, me: int, request_id: Id) -> Success:
+    """Withdraw a request that you sent."""
+    _close(w, "owner", me, request_id, "withdrawn")
+    return {"message": "Request withdrawn."}
+
+
+@app.api(NO_REQUEST, NOT_OPEN, REMINDED)
+def remind(w: World, me: int, request_id: Id) -> Success:
+    """Remind someone of an open request that you sent; once a day at most."""
+    _open(w, "owner", me, request_id)
+    if not w.run("UPDATE wallet_requests SET reminded = ?1 WHERE id = ?2 AND reminded IS NOT ?1", w.today, request_id):
+        raise REMINDED()
+    return {"message": "Reminder sent."}
+
+
+@app.api(NO_CARD, EXPIRED)
+def add_money(w: World, me: int, card_id: Id, amount: Money) -> Paid:
+    """Add money from one of your cards (see owner.list_cards)."""
+    return {"transaction_id": _by_card(w, me, card_id, "received", cents(amount))}
+
+
+@app.api(NO_CARD, EXPIRED, TOO_LITTLE)
+def withdraw_money(w: World, me: int, card_id: Id, amount: Money) -> Paid:
+    """Withdraw money to one of your cards (see owner.list_cards)."""
+    return {"transaction_id": _by_card(w, me, card_id, "sent", cents(amount))}
+
+
+@app.api()
+def list_friends(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Friend]:
+    """Your friends in the wallet, by name."""
+    source = (
+        "FROM (SELECT f.id, first || ' ' || last AS name, email FROM wallet_friends f "
+        "JOIN people p ON p.id = friend WHERE owner = ?) ORDER BY name, id"
+    )
+    return w.page(Friend, source, (me,), page, page_size)
+
+
+@app.api(NO_PERSON, MYSELF, IS_FRIEND)
+def add_friend(w: World, me: int, email: Email) -> Success:
+    """Add someone to your friends."""
+    friend = _person(w, me, email)
+    if not w.run("INSERT OR IGNORE INTO wallet_friends (owner, friend) VALUES (?, ?)", me, friend):
+        raise IS_FRIEND(email=email)
+    return {"message": "Friend added."}
+
+
+@app.api(NO_FRIEND)
+def remove_friend(w: World, me: int, email: Email) -> Success:
+    """Remove someone from your friends."""
+    if not w.run("DELETE FROM wallet_friends WHERE owner = ? AND friend = ?", me, w.person_with(email)):
+        raise NO_FRIEND(email=email)
+    return {"message": "Friend removed."}
+
+
+def transfer(w: World, payer: int, payee: int, amount_cents: int, note: str, at: str) -> int:
+    """Move money from one person to another; the id of the payer's transaction."""
+    _move(w, payer, -amount_cents)
+    _move(w, payee, amount_cents)
+    values = {"amount_cents": amount_cents, "note": note, "at": at}
+    transaction = w.add("wallet_transactions", owner=payer, person=payee, direction="sent", **values)
+    w.add("wallet_transactions", owner=payee, person=payer, direction="received", **values)
+    return transaction
+
+
+def _by_card(w: World, me: int, card: int, direction: Direction, amount_cents: int) -> int:
+    expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card, me)
+    if expires is None:
+        raise NO_CARD(id=card)
+    if expires < w.today[:7]:
+        raise EXPIRED(id=card)
+    _move(w, me, amount_cents if direction == "received" else -amount_cents)
+    values = {"amount_cents": amount_cents, "note": "by card", "at": w.moment}
+    return w.add("wallet_transactions", owner=me, card=card, direction=direction, **values)
+
+
+def _move(w: World, person: int, amount_cents: int) -> None:
+    sql = "UPDATE wallet_accounts SET balance_cents = balance_cents + ?1 WHERE owner = ?2 AND balance_cents + ?1 >= 0"
+    if not w.run(sql, amount_cents, person):
+        raise TOO_LITTLE(balance=_balance(w, person) / 100)
+
+
+def _balance(w: World, person: int) -> int:
+    return int(w.value("SELECT balance_cents FROM wallet_accounts WHERE owner = ?", person))
+
+
+def _person(w: World, me: int, email: str) -> int:
+    person = w.person_with(email)
+    if person is None:
+        raise NO_PERSON(email=email)
+    if person == me:
+        raise MYSELF()
+    return person
+
+
+def _requests(mine: str, theirs: str) -> str:
+    return (
+        f"FROM (SELECT r.*, first || ' ' || last AS name FROM wallet_requests r JOIN people p ON p.id = {theirs} "
+        f"WHERE {mine} = ?1 AND (?2 IS NULL OR status = ?2)) ORDER BY at DESC, id DESC"
+    )
+
+
+def _open(w: World, mine: str, me: int, id: int) -> int:
+    """Check that a request is mine (as its owner or payer) and open; who is its owner."""
+    found = w.one(f"SELECT owner, status FROM wallet_requests WHERE id = ? AND {mine} = ?", id, me)
+    if found is None:
+        raise NO_REQUEST(id=id)
+    if found["status"] != "open":
+        raise NOT_OPEN(status=found["status"])
+    return int(found["owner"])
+
+
+def _close(w: World, mine: str, me: int, id: int, status: Status) -> int:
+    owner = _open(w, mine, me, id)
+    w.run("UPDATE wallet_requests SET status = ? WHERE id = ?", status, id)
+    return owner
+
+
+_WORDS = "lunch groceries taxi coffee cinema dinner concert books parking internet electricity snacks"
+_NOTES = _WORDS.split()
+_ASKED = ("open", "paid", "open", "declined", "open", "withdrawn", "paid")
+
+
+@app.filled_by
+def fill(w: World) -> None:
+    """Payments of the last months; enough money was added before them that no balance was ever below zero."""
+    rng, me = w.rng, w.owner.id
+    known = [person.id for person in w.others("family", "flatmates", "colleagues", "friends")]
+    moves: list[tuple[int, int, int, str, str]] = []
+    requests: list[tuple[int, int, int, str, str, str]] = []
+    for days in rng.sample(range(2, 130), 28):
+        moves.append((*_either_way(rng.random() < 0.6, me, rng.choice(known)), *_some(w, days)))
+    for days, status in zip(rng.sample(range(2, 60), 2 * len(_ASKED)), 2 * _ASKED, strict=True):
+        asker, payer = _either_way(len(requests) < len(_ASKED), me, rng.choice(known))
+        requests.append((asker, payer, *_some(w, days), status))
+        if status == "paid":
+            moves.append((payer, asker, *requests[-1][2:5]))
+    for person in known[::2]:
+        payer, payee = _either_way(rng.random() < 0.5, person, known[known.index(person) - 1])
+        moves.append((payer, payee, *_some(w, rng.randrange(2, 130))))
+        requests.append((payee, payer, *_some(w, rng.randrange(2, 60)), "open"))
+    _write(w, sorted(moves, key=lambda move: (move[4], move)), sorted(requests, key=lambda asked: (asked[4], asked)))
+    friends = [(me, friend) for friend in rng.sample(known, 11)] + [(person, me) for person in known[::2]]
+    w.db.executemany("INSERT INTO wallet_friends (owner, friend) VALUES (?, ?)", friends)
+
+
+def _either_way(forth: bool, one: int, other: int) -> tuple[int, int]:
+    return (one, other) if forth else (other, one)
+
+
+def _some(w: World, days: int) -> tuple[int, str, str]:
+    """An amount, a note and a moment."""
+    return w.rng.randrange(300, 6000, 10), w.rng.choice(_NOTES), w.ago(days, hours=w.rng.random() * 9)
+
+
+def _write(
+    w: World, moves: list[tuple[int, int, int, str, str]], requests: list[tuple[int, int, int, str, str, str]]
+) -> None:
+    cards = {
+        row["person"]: row["id"] for row in w.all("SELECT person, id FROM cards WHERE label = 'debit' ORDER BY id")
+    }
+    start = w.ago(131)
+    rows: list[tuple[int, int | None, int | None, str, int, str, str]] = []
+    sent, received = Counter[int](), Counter[int]()
+    for payer, payee, amount, note, at in moves:
+        rows.append((payer, payee, None, "sent", amount, note, at))
+        rows.append((payee, payer, None, "received", amount, note, at))
+        sent[payer] += amount
+        received[payee] += amount
+    for me in cards:
+        rest = 100 * w.rng.randrange(60, 300)
+        w.add("wallet_accounts", owner=me, balance_cents=rest + received[me])
+        rows.append((me, None, cards[me], "received", rest + sent[me], "by card", start))
+    w.db.executemany(
+        "INSERT INTO wallet_transactions (owner, person, card, direction, amount_cents, note, at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
+    w.db.executemany(
+        "INSERT INTO wallet_requests (owner, payer, amount_cents, note, at, status) VALUES (?, ?, ?, ?, ?, ?)", requests
+    )

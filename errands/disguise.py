@@ -1,0 +1,200 @@
+"""A disguise: other names for the apps' APIs and their parameters, in another order, so that they must be read.
+
+Made from a seed. An app's APIs here do what the real ones do and say in their documentation and errors what they are
+called here. The apps `docs` and `owner`, `login` and `logout` are as everywhere, for the system prompt names them. A
+quarter of the other names stay, one in eight says nothing, and the rest are other words for the same, so that what an
+API does can be read from its sentence and not be known from its name. Most of those that do something to a thing, and
+are not `known` to the task by their usual words, are called and described by a foreign verb, and what the task is about
+may have a foreign noun for a name (foreign.py). Experts speak real names; `turn` translates.
+"""
+
+import ast
+import functools
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from errands import foreign
+from errands.api import Api, ApiError, Problem
+from errands.apps import BY_NAME, find
+from errands.synonyms import new_name, new_parameters
+from errands.tame import PARSING
+
+_OPEN = ("docs", "owner")
+_KEPT = ("login", "logout")
+_FOREIGN = 0.7
+"""The share of APIs that get a foreign verb, or speak of something foreign, of those that may."""
+_ROOM = 80
+"""Characters by which the names of an app may be longer in all: its list must not be cut when it is printed."""
+
+_MENTION = re.compile(r"\b([a-z]+)\.([a-z_]+)\b|`(\w+)`|\b(\w+)(?==)")
+"""In a sentence: an API, or a parameter of the API named before, written `so` or so=."""
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What an API and its parameters are called."""
+
+    api: str
+    parameters: Mapping[str, str]
+    verb: str = ""
+    """The foreign one, if it does something by one."""
+
+
+@dataclass(frozen=True)
+class Disguise:
+    """The names of one task, the same for the same seed."""
+
+    seed: str
+    known: frozenset[str] = frozenset()
+    """APIs that keep their verbs, because the task asks for what they do in the usual words."""
+    noun: str = ""
+    """The usual name of what the task is about, if it has a foreign one here."""
+    used: frozenset[str] = frozenset()
+    """APIs that the task needs. They speak of it by that name, and others of something else."""
+
+    def apis(self, app: str) -> Mapping[str, Api]:
+        """An app's APIs by what they are called here."""
+        return _apis(self, app)
+
+    def name(self, api: str) -> str:
+        """What an API is called here, both as app.api."""
+        return _said(self, api)
+
+    def parameter(self, api: str, name: str) -> str:
+        """What a parameter of an API is called here."""
+        app, _, of = api.partition(".")
+        return _names(self, app)[of].parameters.get(name, name)
+
+    def verb(self, api: str) -> str:
+        """The foreign verb for what an API does, if it has one."""
+        app, _, name = api.partition(".")
+        return _names(self, app)[name].verb
+
+    def sentence(self, api: str) -> str:
+        """What the list says of an API, with real names."""
+        verb = self.verb(api)
+        return self.about(api, f"{verb.capitalize()} {foreign.thing(find(api))}." if verb else find(api).summary)
+
+    def about(self, api: str, text: str) -> str:
+        """A text about an API, with the foreign noun that it has for what it speaks of, if any."""
+        if api in self.used:
+            return self.called(text)
+        rng = random.Random(f"{self.seed}/{api}/noun")
+        strange = self.noun and rng.random() < _FOREIGN
+        return foreign.renamed(text, self.noun, rng.choice(_nouns(self.seed)[1:])) if strange else text
+
+    def called(self, text: str) -> str:
+        """A text with the foreign noun for what the task is about."""
+        return foreign.renamed(text, self.noun, _nouns(self.seed)[0]) if self.noun else text
+
+    def turn(self, thought: str, code: str) -> tuple[str, str]:
+        """What an expert who speaks real names would say here."""
+        return _said(self, thought), self._code(code)
+
+    def _code(self, code: str) -> str:
+        lines = [line.encode() for line in code.split("\n")]  # positions are counted in bytes
+        with PARSING:
+            tree = ast.parse(code)
+        for line, column, old, new in sorted(self._changes(tree), reverse=True):
+            text = lines[line - 1]
+            lines[line - 1] = text[:column] + new.encode() + text[column + len(old) :]
+        return b"\n".join(lines).decode()
+
+    def _changes(self, tree: ast.AST) -> list[tuple[int, int, str, str]]:
+        """(line, column, what stands there, what should)."""
+        changes: list[tuple[int, int, str, str]] = []
+        for node in ast.walk(tree):
+            match node:
+                case ast.keyword("api", ast.Constant(str(api)) as text):  # in docs.show(api="app.api")
+                    changes.append((text.lineno, text.col_offset + 1, api, self.name(api)))
+                case ast.Call(ast.Attribute(ast.Attribute(ast.Name("apis"), app), api) as called, _, keywords):
+                    names = _names(self, app)[api]
+                    changes.append((called.end_lineno or 0, (called.end_col_offset or 0) - len(api), api, names.api))
+                    for word in keywords:
+                        if word.arg and (new := names.parameters.get(word.arg)):
+                            changes.append((word.lineno, word.col_offset, word.arg, new))
+        return changes
+
+
+@functools.lru_cache(maxsize=256)
+def _names(disguise: Disguise, app: str) -> dict[str, _Names]:
+    """By the real name, in the order in which they are listed here."""
+    real = BY_NAME[app].apis
+    rng = random.Random(f"{disguise.seed}/{app}/disguise")
+    names = {name: _Names(name, {}) for name in real if app in _OPEN or name in _KEPT}
+    others = [name for name in real if name not in names]
+    rng.shuffle(others)
+    taken, room, verbs = set(real), _ROOM, _verbs(disguise.seed, app)
+    for name in others:
+        parameters = new_parameters(list(real[name].parameters), rng)
+        thing = "" if f"{app}.{name}" in disguise.known else foreign.thing(real[name])
+        verb = verbs.pop() if thing and verbs and rng.random() < _FOREIGN else ""
+        new = new_name(app, f"{verb}_{thing.split()[-1]}" if verb else name, taken, room, rng)
+        taken.add(new)
+        room -= len(new) - len(name)
+        names[name] = _Names(new, parameters, verb)
+    return names
+
+
+@functools.lru_cache(maxsize=256)
+def _nouns(seed: str) -> list[str]:
+    return random.Random(f"{seed}/nouns").sample(foreign.NOUNS, len(foreign.NOUNS))
+
+
+def _verbs(seed: str, app: str) -> list[str]:
+    """The foreign verbs that an app may have; no other has them."""
+    all_of_them = random.Random(f"{seed}/verbs").sample(foreign.VERBS, len(foreign.VERBS))
+    return all_of_them[list(BY_NAME).index(app) :: len(BY_NAME)]
+
+
+@functools.lru_cache(maxsize=256)
+def _apis(disguise: Disguise, app: str) -> dict[str, Api]:
+    made = (_disguised(disguise, BY_NAME[app].apis[name], names) for name, names in _names(disguise, app).items())
+    return {api.name: api for api in made}
+
+
+def _disguised(disguise: Disguise, api: Api, names: _Names) -> Api:
+    full = f"{api.app}.{api.name}"
+    real = {new: old for old, new in names.parameters.items()}
+
+    def say(text: str) -> str:
+        return _said(disguise, text, names)
+
+    def function(world: Any, **values: Any) -> Any:
+        try:
+            return api.function(world, **{real.get(name, name): value for name, value in values.items()})
+        except ApiError as error:
+            if problems == api.problems:
+                raise
+            raise ApiError(error.code, say(str(error).removeprefix(f"{error.code} "))) from None
+
+    problems = tuple(Problem(problem.code, say(problem.text)) for problem in api.problems)
+    parameters = (replace(p, name=names.parameters.get(p.name, p.name)) for p in api.parameters.values())
+    return replace(
+        api,
+        name=names.api,
+        about=disguise.sentence(full) if names.verb else disguise.about(full, say(api.about)),
+        parameters={parameter.name: parameter for parameter in parameters},
+        problems=problems,
+        function=function,
+    )
+
+
+def _said(disguise: Disguise, text: str, names: _Names | None = None) -> str:
+    """A sentence with the names of here. `names` are of the API that it is about, if one is known."""
+
+    def here(match: re.Match[str]) -> str:
+        nonlocal names
+        app, api, marked, given = match.groups()
+        if app is None:
+            new = names.parameters.get(marked or given) if names else None
+            return match[0].replace(marked or given, new) if new else match[0]
+        if app not in BY_NAME or api not in BY_NAME[app].apis:
+            return match[0]
+        names = _names(disguise, app)[api]
+        return f"{app}.{names.api}"
+
+    return _MENTION.sub(here, text)

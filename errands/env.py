@@ -1,0 +1,177 @@
+"""Errands: do things for a person through the APIs of their apps, by writing Python.
+
+A world of everyday apps, made from a seed (world.py), tasks from scenarios (scenario.py), code run in a sandbox
+(session.py), and a judge that compares the state the agent left with the one it should have left (judge.py).
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from errands.careless import careless
+from errands.disguise import Disguise
+from errands.judge import judge
+from errands.mistaken import mistaken
+from errands.scenario import PLAIN, Turns, by_name, expert, of_split, setting
+from errands.session import Session
+from longloop.envs.react import code_of, react
+from longloop.protocols import Player
+from longloop.types import Message, Outcome, Step, Task
+
+SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:
+
+Thought: what to do next
+```python
+print(apis.docs.list_apis(app="mail"))
+```
+
+What the code prints comes back; variables stay. Apps are called as apis.<app>.<api>(...). Do not guess: read with \
+apis.docs.list_apps(), apis.docs.list_apis(app=...) and apis.docs.show(api="app.api") what there is. Log in with \
+apis.<app>.login(**apis.owner.show_account(app=...)). At the end call apis.owner.complete_task(), with answer=... if \
+something was asked."""
+
+_TOGETHER = 3
+"""Tasks that count as one scenario when completed scenarios are counted (SGC), as in AppWorld."""
+
+
+class Errands:
+    """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
+    each (`per_drill` from each of practice, unless it is 0), and `seed` gives other worlds. `careless` is the share of
+    turns that its expert gets wrong: a teacher for novices. `mistakes` is the share that it gets wrong at first, sees
+    and mends: a teacher of what to do after an error. A `thorough` expert goes step by step, from what an app can do to
+    the API that it picks and says why, which is how an agent finds its way in errands of kinds that it has not seen.
+    With `plain`, all of practice has the real names."""
+
+    reward_range: ClassVar = (0.0, 1.0)
+    splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
+    """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
+    practice are many and small and practise what the apps of train can do, half of them under other names; those of
+    test_challenge need an app that train never uses."""
+
+    def __init__(
+        self,
+        difficulty: int = 0,
+        per_scenario: int = 3,
+        per_drill: int = 0,
+        seed: int = 0,
+        careless: float = 0.0,
+        mistakes: float = 0.0,
+        thorough: bool = False,
+        plain: bool = False,
+    ) -> None:
+        self._careless, self._mistakes, self._thorough = careless, mistakes, thorough
+        self._session: Session | None = None
+
+    @classmethod
+    def tasks(
+        cls,
+        split: str,
+        difficulty: int = 0,
+        per_scenario: int = 3,
+        per_drill: int = 0,
+        seed: int = 0,
+        careless: float = 0.0,
+        mistakes: float = 0.0,
+        thorough: bool = False,
+        plain: bool = False,
+    ) -> Sequence[Task]:
+        each = per_drill if split == "practice" and per_drill else per_scenario
+        return [
+            Task(
+                id=f"{split}/{kind.name()}/{number}",
+                split=split,
+                data={
+                    "scenario": kind.name(),
+                    "world": f"{split}/{seed}/{number}" + (PLAIN if plain and split == "practice" else ""),
+                    "difficulty": kind.difficulty,
+                    "apps": kind.apps(),
+                },
+                scenario=kind.name() if number < _TOGETHER else f"{kind.name()}/{number // _TOGETHER}",
+            )
+            for number in range(each)
+            for kind in of_split(split)
+            if difficulty in (0, kind.difficulty)
+        ]
+
+    @classmethod
+    def scenarios(cls) -> list[tuple[str, str, int, list[str]]]:
+        """(name, split, difficulty, apps) of each."""
+        order = {split: place for place, split in enumerate(cls.splits)}
+        kinds = sorted(by_name().values(), key=lambda kind: (order[kind.split], kind.difficulty, kind.name()))
+        return [(kind.name(), kind.split, kind.difficulty, kind.apps()) for kind in kinds]
+
+    def start(self, task: Task) -> Sequence[Message]:
+        self._setting = setting(task.data["scenario"], task.data["world"])
+        self._world = self._setting.world()
+        self._session = Session(self._world)
+        return [Message("system", SYSTEM), Message("user", self._opening())]
+
+    def step(self, action: Message) -> Step:
+        assert self._session is not None, "step() before start()"
+        printed = self._session.run(code_of(action.content))
+        return Step([Message("user", printed)], done=self._world.done is not None)
+
+    def finish(self) -> Outcome:
+        if self._session is None:
+            return Outcome(0.0, False)
+        self._session.close()
+        tests = judge(self._setting.goal, self._world)
+        self._world.close()
+        passed = sum(test.passed for test in tests)
+        return Outcome(
+            reward=passed / len(tests),
+            success=passed == len(tests),
+            info={"tests": [{"name": test.name, "passed": test.passed} for test in tests]},
+        )
+
+    def fork(self) -> "Errands":
+        """An independent copy at this turn, database and Python session."""
+        assert self._session is not None, "fork() before start()"
+        copy = Errands(careless=self._careless, mistakes=self._mistakes, thorough=self._thorough)
+        copy._setting = self._setting
+        copy._world = self._world.fork()
+        copy._session = Session(copy._world, self._session.dump())
+        return copy
+
+    def expert(self, task: Task) -> "Expert":
+        """Someone who can do the task, from the instruction and what comes back."""
+        made = setting(task.data["scenario"], task.data["world"])
+        turns = expert(task.data["scenario"], made.goal.slots, made if self._thorough else None)
+        apis = by_name()[task.data["scenario"]].apis
+        turns = mistaken(turns, apis, made, self._mistakes, random.Random(f"{task.id}/mistakes"))
+        turns = careless(turns, self._careless, random.Random(f"{task.id}/careless"))
+        return Expert(turns, made.goal.start.disguise)
+
+    def baselines(self, task: Task) -> dict[str, Player]:
+        """Agents that must not succeed."""
+        from errands.baselines import baselines
+
+        return baselines(task)
+
+    @classmethod
+    def audit(cls, seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
+        """More proof for `longloop check`: every scenario in other worlds, and wrong end states. A line that starts
+        with FAULT is one."""
+        from errands.audit import report
+
+        return report(seeds, progress)
+
+    def _opening(self) -> str:
+        owner, now = self._world.owner, self._world.now
+        return f"I am {owner.name}. It is {now:%A, %Y-%m-%d %H:%M}. {self._setting.instruction}"
+
+
+class Expert:
+    """Plays a task turn by turn, with the names that the APIs have in it."""
+
+    def __init__(self, turns: Turns, disguise: Disguise | None = None) -> None:
+        self._turns, self._disguise = turns, disguise
+        self._begun = False
+
+    def act(self, messages: Sequence[Message]) -> str:
+        try:
+            thought, code = self._turns.send(messages[-1].content) if self._begun else next(self._turns)
+        except StopIteration:
+            return ""
+        self._begun = True
+        return react(*(self._disguise.turn(thought, code) if self._disguise else (thought, code)))

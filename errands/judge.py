@@ -1,0 +1,241 @@
+"""The judge: compares the state an agent left with the state it should have left.
+
+A scenario says what should happen by doing it: `Goal.do` calls the same APIs on a copy of the world. What then differs
+from the start is what must differ in the agent's world, no more and no less: one test for each row that should have
+been added, changed or removed, one that nothing else was and that the agent says it is done, and one for the answer.
+Ids of new rows do not count, nor does the order of doing things, nor case and spacing of text.
+"""
+
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from errands.apps import find
+from errands.world import UNJUDGED, World
+
+Row = tuple[Any, ...]
+Snapshot = dict[str, list[Row]]
+"""table -> its rows, in the order of their ids, which come first."""
+
+_LEVELS = 10
+"""Of new rows that refer to new rows, as many are compared. No task has so many; an agent may make more."""
+_SHOWN = 500
+"""Characters of a wrong difference that a test's name tells."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row that differs: by content, so that two worlds can be compared."""
+
+    kind: str
+    """added, changed or removed."""
+    table: str
+    key: Hashable
+    """The id of a changed or removed row; nothing for an added one."""
+    columns: tuple[tuple[str, Hashable], ...]
+    """The content of an added row; the columns of a changed one that differ, with their new values."""
+
+    def __str__(self) -> str:
+        content = ", ".join(f"{name}={value!r}" for name, value in self.columns)
+        which = "" if self.key is None else f" {self.key}"
+        return f"{self.table}{which} {self.kind}: {content}" if content else f"{self.table}{which} {self.kind}"
+
+
+@dataclass(frozen=True)
+class Test:
+    """One of a task's tests, and whether it was passed."""
+
+    name: str
+    passed: bool
+
+
+class Goal:
+    """What a task asks for: the words that fill its instruction, the wished-for world, and the answer.
+
+    Made when the world is ready: it takes a copy, on which `do` then acts as the owner.
+    """
+
+    def __init__(self, world: World, **slots: Any) -> None:
+        self.slots = slots
+        """What the instruction says, and all that the expert may know."""
+        self.answer: Any = None
+        """What to answer; None when the task asks nothing."""
+        self.steps: list[tuple[str, dict[str, Any]]] = []
+        """What was done, for making wrong variants of it."""
+        self.mentions: dict[str, tuple[str, ...]] = {}
+        """`table.column` -> words: free text there need only mention these."""
+        self.start = world
+        self.wish = world.fork()
+        self.wish.written.clear()
+        self.before = _Before(world)
+        self.judging = threading.Lock()
+        """Attempts at a task share its goal, and a database bears one thread at a time (world.py)."""
+
+    def do(self, api: str, **arguments: Any) -> Any:
+        """Have the owner call an API in the wished-for world; what it returns."""
+        self.steps.append((api, arguments))
+        return act(self.wish, api, arguments)
+
+    @functools.cached_property
+    def differences(self) -> Counter[Difference]:
+        """What should differ in the end."""
+        return self.compare(self.wish)
+
+    def compare(self, world: World) -> Counter[Difference]:
+        return differences(self.before, snapshot(world), self.mentions)
+
+
+def act(world: World, api: str, arguments: Mapping[str, Any]) -> Any:
+    """Call an API as the owner, arguments checked, no token needed."""
+    found = find(api)
+    token = {"access_token": ""} if found.logged_in else {}
+    values = found.checked({**arguments, **token})
+    if found.logged_in:
+        values["me"] = world.owner.id
+        del values["access_token"]
+    return found.run(world, values)
+
+
+def judge(goal: Goal, world: World) -> list[Test]:
+    """The tests of a task. An agent that did nothing at all passes none of them."""
+    with goal.judging:
+        wanted, found = goal.differences, goal.compare(world)
+    tests = []
+    for difference, count in sorted(wanted.items(), key=str):
+        for number in range(count):
+            tests.append(Test(str(difference), found[difference] > number))
+    extra = found - wanted
+    acted = bool(wanted & found) or (not wanted and world.done is not None and world.done.answer is not None)
+    but = [text[:_SHOWN] for text in sorted(map(str, extra))[:5]]
+    if acted and world.done is None:
+        but.append("it was never said that the task is done")
+    tests.append(Test("nothing else differs" + (f" (but: {'; '.join(but)})" if but else ""), acted and not but))
+    if goal.answer is not None:
+        answer = world.done.answer if world.done else None
+        tests.append(Test(f"the answer is {goal.answer!r}", same_answer(goal.answer, answer)))
+    return tests
+
+
+def snapshot(world: World) -> Snapshot:
+    """The rows of every table that counts and was written to."""
+    return {table: _rows(world, table) for table in _layout() if table in world.written}
+
+
+def same_state(one: World, other: World) -> bool:
+    """Whether two worlds that began alike are alike to the last row."""
+    tables = [table for table in _layout() if table in one.written | other.written]
+    return all(_rows(one, table) == _rows(other, table) for table in tables)
+
+
+class _Before(dict[str, list[Row]]):
+    """How things were at the start, table by table as it is asked for."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __missing__(self, table: str) -> list[Row]:
+        self[table] = _rows(self._world, table)
+        return self[table]
+
+
+def _rows(world: World, table: str) -> list[Row]:
+    cursor = world.db.cursor()
+    cursor.row_factory = None
+    return cursor.execute(f"SELECT * FROM {table} ORDER BY id").fetchall()
+
+
+def differences(before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[str, ...]]) -> Counter[Difference]:
+    """What differs between two snapshots, by content."""
+    found: Counter[Difference] = Counter()
+    added = _added(before, after)
+    for table, rows in after.items():
+        if rows == before[table]:
+            continue
+        names = list(_layout()[table])
+        old = {row[0]: row for row in before[table]}
+        content = functools.partial(_content, added, mentions, table)
+        for row in rows:
+            if row[0] not in old:
+                columns = tuple((name, content(name, value)) for name, value in zip(names, row, strict=True))
+                found[Difference("added", table, None, columns[1:])] += 1
+            elif row != old[row[0]]:
+                pairs = zip(names, row, old[row[0]], strict=True)
+                columns = tuple((name, content(name, value)) for name, value, was in pairs if value != was)
+                found[Difference("changed", table, row[0], columns)] += 1
+        found.update(Difference("removed", table, id, ()) for id in old.keys() - {row[0] for row in rows})
+    return found
+
+
+def _added(before: Snapshot, after: Snapshot) -> Callable[[str], dict[int, Row]]:
+    """table -> its new rows by their ids, looked for once and when they are asked for."""
+
+    @functools.cache
+    def added(table: str) -> dict[int, Row]:
+        old = {row[0] for row in before[table]}
+        return {row[0]: row for row in after.get(table, ()) if row[0] not in old}
+
+    return added
+
+
+def _content(
+    added: Callable[[str], dict[int, Row]],
+    mentions: Mapping[str, tuple[str, ...]],
+    table: str,
+    column: str,
+    value: Any,
+    level: int = 0,
+) -> Hashable:
+    """What a value says. A reference to a new row says what that row does: its id is nobody's choice."""
+    words = mentions.get(f"{table}.{column}")
+    if words is not None:
+        return all(str(plain(word)) in str(plain(value)) for word in words)
+    target = _layout()[table][column]
+    if not target or value is None or value not in added(target):
+        return plain(value)
+    if level == _LEVELS:
+        return "..."
+    columns = list(zip(_layout()[target], added(target)[value], strict=True))[1:]
+    return tuple((name, _content(added, mentions, target, name, part, level + 1)) for name, part in columns)
+
+
+def plain(value: Any) -> Hashable:
+    """A value without what does not matter: the case and spacing of text, and a full stop at its end."""
+    return " ".join(value.split()).rstrip(".! ").casefold() if isinstance(value, str) else value
+
+
+def same_answer(right: Any, given: Any) -> bool:
+    """Whether two answers say the same: numbers to the cent, lists in any order (or written with commas)."""
+    if isinstance(right, list | tuple):
+        if isinstance(given, str):
+            given = [part for part in given.split(",") if part.strip()]
+        if not isinstance(given, list | tuple | set):
+            return len(right) == 1 and same_answer(right[0], given)
+        return Counter(_said(x) for x in right) == Counter(_said(x) for x in given)
+    return given is not None and not isinstance(given, bool) and _said(right) == _said(given)
+
+
+def _said(answer: Any) -> Hashable:
+    try:
+        text = str(answer).strip()
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list of thousands of levels
+        return "more than can be said"
+    try:
+        return f"{float(text):.2f}"
+    except ValueError:
+        return plain(text.strip("\"' "))
+
+
+@functools.cache
+def _layout() -> dict[str, dict[str, str]]:
+    """table -> column -> the table it refers to, if any. The same in every world."""
+    world = World.make("layout")
+    names = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+    layout = {}
+    for table in (row["name"] for row in names if row["name"] not in UNJUDGED):
+        refers = {row["from"]: row["table"] for row in world.all(f"PRAGMA foreign_key_list({table})")}
+        columns = [row["name"] for row in world.all(f"PRAGMA table_info({table})")]
+        layout[table] = {column: refers.get(column, "") for column in columns}
+    return layout

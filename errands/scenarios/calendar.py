@@ -1,0 +1,400 @@
+"""Scenarios around the calendar."""
+
+from errands.judge import Goal
+from errands.people import Person
+from errands.scenario import Scenario, Turns, every, log_in
+from errands.scenarios.todo import add_item, chores, owned_lists
+from errands.world import World
+
+_TITLES = (
+    *("Choir practice", "Chess club", "Book circle", "Pottery class", "Car inspection", "Eye test", "Flat viewing"),
+    *("Vet visit", "Dance class", "Swimming lesson", "Quiz night", "Wine tasting", "Sewing course", "Fencing"),
+)
+"""Titles that no event of a new world has."""
+
+
+def add_event(w: World, organiser: Person, title: str, start: str, guests: dict[Person, str] | None = None) -> int:
+    """An event with guests and what they answered, as part of what is there before."""
+    minutes = w.rng.choice((20, 30, 45))
+    event = w.add("calendar_events", owner=organiser.id, title=title, start=start, minutes=minutes)
+    for guest, answer in (guests or {}).items():
+        w.add("calendar_guests", event_id=event, guest=guest.id, answer=answer)
+    return event
+
+
+def find_event(title: str, api: str = "search") -> str:
+    """Code that logs in and looks for an event."""
+    return f'{log_in("calendar")}\nfound = apis.calendar.{api}(query="{title}", access_token=calendar)\nprint(found)'
+
+
+class MoveEvent(Scenario):
+    """Move an event to another time."""
+
+    split, difficulty = "train", 1
+    apis = ("calendar.search", "calendar.update")
+    phrasings = (
+        "Move '{title}' in my calendar to {day} at {time}.",
+        "'{title}' will be on {day} at {time}. Change that in my calendar.",
+        "Please reschedule '{title}': it now starts at {time} on {day}.",
+        "My calendar has the wrong time for '{title}'. It starts on {day} at {time}.",
+        "The event '{title}' was put off until {day}, {time}; please move it.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        title, offset = w.rng.choice(_TITLES), w.rng.randrange(1, 20)
+        event = add_event(w, w.owner, title, f"{w.day(offset)} 12:50")
+        day = w.day(offset + w.rng.randrange(1, 9))
+        time = f"{w.rng.randrange(8, 20):02}:{w.rng.choice(('00', '15', '30', '45'))}"
+        goal = Goal(w, title=title, day=day, time=time)
+        goal.do("calendar.update", event_id=event, start=f"{day} {time}")
+        return goal
+
+    def solve(self, title: str, day: str, time: str) -> Turns:
+        yield "I look for the event.", find_event(title)
+        yield (
+            "There is one; I move it.",
+            f'print(apis.calendar.update(event_id=found[0]["id"], start="{day} {time}", access_token=calendar))',
+        )
+        yield "The event is moved.", "apis.owner.complete_task()"
+
+
+class NextMeeting(Scenario):
+    """Say when the owner next meets someone."""
+
+    split, difficulty = "train", 1
+    apis = ("calendar.list_upcoming",)
+    phrasings = (
+        "When do I next meet {name}, according to my calendar? Answer like 2026-01-31 15:00.",
+        "When does my next event with {name} start? Write it as in the calendar, like 2026-01-31 15:00.",
+        "Look into my calendar: when will I see {name} next? Give date and time like 2026-01-31 15:00.",
+        "Tell me the start of the next event with {name} in my calendar, written like 2026-01-31 15:00.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        person = w.rng.choice(w.others("friends", "colleagues", "family", "flatmates"))
+        for title in w.rng.sample(_TITLES, 2):
+            start = f"{w.day(w.rng.randrange(1, 20))} {w.rng.choice(('09:50', '12:50', '16:40'))}"
+            add_event(w, w.owner, title, start, {person: "accepted"})
+        goal = Goal(w, name=person.name)
+        there = "EXISTS (SELECT 1 FROM calendar_guests WHERE event_id = e.id AND guest = ?{})"
+        goal.answer = w.value(
+            f"SELECT min(start) FROM calendar_events e WHERE start > ? AND (owner = ? OR {there.format('')}) "
+            f"AND (owner = ? OR {there.format(' AND answer = ?')})",
+            *(w.moment, person.id, person.id, w.owner.id, w.owner.id, "accepted"),
+        )
+        return goal
+
+    def solve(self, name: str) -> Turns:
+        yield (
+            f"I look for coming events with {name}; the soonest is the first.",
+            f'{log_in("calendar")}\nfound = apis.calendar.list_upcoming(query="{name}", access_token=calendar)\n'
+            'print([x["start"] for x in found])',
+        )
+        yield "I answer with the start of the first.", 'apis.owner.complete_task(answer=found[0]["start"])'
+
+
+class RemindMe(Scenario):
+    """Add a reminder to an event."""
+
+    split, difficulty = "test_normal", 1
+    apis = ("calendar.search", "calendar.add_reminder")
+    phrasings = (
+        "Remind me {minutes} minutes before '{title}'.",
+        "I want a reminder for '{title}', {minutes} minutes ahead.",
+        "Set a reminder in my calendar {minutes} minutes before '{title}' begins.",
+        "Please let my calendar remind me of '{title}' {minutes} minutes before.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        title, minutes = w.rng.choice(_TITLES), w.rng.choice((5, 20, 25, 40, 90, 120))
+        event = add_event(w, w.owner, title, f"{w.day(w.rng.randrange(1, 20))} 12:50")
+        goal = Goal(w, title=title, minutes=minutes)
+        goal.do("calendar.add_reminder", event_id=event, minutes_before=minutes)
+        return goal
+
+    def solve(self, title: str, minutes: int) -> Turns:
+        yield "I look for the event.", find_event(title)
+        yield (
+            "There is one; I add the reminder.",
+            f'print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before={minutes}, '
+            "access_token=calendar))",
+        )
+        yield "The reminder is set.", "apis.owner.complete_task()"
+
+
+class InviteCircle(Scenario):
+    """Invite the people with a relation to an event."""
+
+    split, difficulty = "train", 2
+    apis = ("contacts.search", "calendar.search", "calendar.invite")
+    phrasings = (
+        "Invite {who} to '{title}'.",
+        "I would like {who} to come to '{title}'. Invite them through my calendar.",
+        "Please add {who} as guests of '{title}' in my calendar.",
+        "'{title}' is more fun with company: invite {who} in the calendar.",
+    )
+    who = {
+        "both my flatmates": "flatmate",
+        "all my friends": "friend",
+        "all my colleagues (not my manager)": "colleague",
+        "my manager": "manager",
+        "my sister": "sister",
+        "my father": "father",
+    }
+
+    def prepare(self, w: World) -> Goal:
+        title, who = w.rng.choice(_TITLES), w.rng.choice(list(self.who))
+        event = add_event(w, w.owner, title, f"{w.day(w.rng.randrange(1, 20))} 12:50")
+        goal = Goal(w, who=who, title=title)
+        for person in w.others(self.who[who]):
+            goal.do("calendar.invite", event_id=event, email=person.email)
+        return goal
+
+    def solve(self, who: str, title: str) -> Turns:
+        relation = self.who[who]
+        yield (
+            f"I look for who is my owner's {relation}.",
+            "\n".join(
+                [
+                    log_in("contacts"),
+                    f'cards = apis.contacts.search(query="{relation}", page_size=20, access_token=contacts)',
+                    f'emails = [x["email"] for x in cards if x["relation"] == "{relation}"]',
+                    "print(emails)",
+                ]
+            ),
+        )
+        yield "I look for the event.", find_event(title)
+        yield (
+            "I invite each of them.",
+            "for email in emails:\n"
+            '    print(apis.calendar.invite(event_id=found[0]["id"], email=email, access_token=calendar))',
+        )
+        yield "All are invited.", "apis.owner.complete_task()"
+
+
+class AnswerInvitations(Scenario):
+    """Accept the invitations of some and decline those of everyone else."""
+
+    split, difficulty = "dev", 2
+    apis = ("contacts.search", "calendar.list_invitations", "calendar.accept", "calendar.decline")
+    phrasings = (
+        "Answer my open invitations: accept those from {who}, decline all others.",
+        "I only have time for {who}. Accept their invitations in my calendar and decline the rest that is open.",
+        "Please go through the unanswered invitations in my calendar. Yes to {who}, no to everyone else.",
+        "Accept every open calendar invitation from {who}; all the others that I have not answered are to be declined.",
+    )
+    who = {
+        "my flatmates": ("flatmate",),
+        "my friends": ("friend",),
+        "my parents": ("mother", "father"),
+        "my brother and my sister": ("brother", "sister"),
+    }
+
+    def prepare(self, w: World) -> Goal:
+        who = w.rng.choice(list(self.who))
+        near = w.others(*self.who[who])
+        far = [person for person in w.others() if person not in near]
+        hosts = [*w.rng.sample(near, 2), *w.rng.sample(far, 4)]
+        for person, title in zip(w.rng.sample(hosts, len(hosts)), w.rng.sample(_TITLES, len(hosts)), strict=True):
+            start = f"{w.day(w.rng.randrange(1, 20))} {w.rng.randrange(8, 20):02}:20"
+            add_event(w, person, title, start, {w.owner: "open"})
+        goal = Goal(w, who=who)
+        unanswered = "SELECT event_id, owner FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"
+        for row in w.all(f"{unanswered} WHERE guest = ? AND answer = 'open' ORDER BY e.id", w.owner.id):
+            answer = "accept" if w.people[row["owner"] - 1] in near else "decline"
+            goal.do(f"calendar.{answer}", event_id=row["event_id"])
+        return goal
+
+    def solve(self, who: str) -> Turns:
+        relations = list(self.who[who])
+        yield (
+            f"I go through the contacts for the names of {who.replace('my', 'the')}.",
+            "\n".join(
+                [
+                    log_in("contacts"),
+                    every("cards", 'apis.contacts.search(query="", access_token=contacts)'),
+                    f'names = [x["name"] for x in cards if x["relation"] in {relations}]',
+                    "print(names)",
+                ]
+            ),
+        )
+        yield (
+            "I collect all open invitations before answering any, as answering changes the pages.",
+            "\n".join(
+                [
+                    log_in("calendar"),
+                    every("invitations", "apis.calendar.list_invitations(access_token=calendar)"),
+                    'print([(x["id"], x["organiser"]) for x in invitations])',
+                ]
+            ),
+        )
+        yield (
+            "I answer each by who has organised it.",
+            "\n".join(
+                [
+                    "for x in invitations:",
+                    '    if x["organiser"] in names:',
+                    '        print(apis.calendar.accept(event_id=x["id"], access_token=calendar))',
+                    "    else:",
+                    '        print(apis.calendar.decline(event_id=x["id"], access_token=calendar))',
+                ]
+            ),
+        )
+        yield "All invitations are answered.", "apis.owner.complete_task()"
+
+
+class DropDeclined(Scenario):
+    """Remove the guests who have declined, and say who they were."""
+
+    split, difficulty = "test_normal", 2
+    apis = ("calendar.list_upcoming", "calendar.list_guests", "calendar.remove_guest")
+    phrasings = (
+        "Take everyone who has declined off the guests of the coming '{title}', and tell me their names.",
+        "Who will not come to the next '{title}'? Remove those who declined from its guests and give me their names.",
+        "Please tidy up the guests of the '{title}' that is still to come: remove whoever declined. I want to know "
+        "their names.",
+        "The next '{title}' in my calendar has guests who declined. Remove them there and answer with their names.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        title = w.rng.choice(_TITLES)
+        guests = w.rng.sample(w.others("friends", "colleagues", "family", "flatmates"), 8)
+        said = w.rng.sample(["declined"] * w.rng.choice((2, 3)) + ["accepted"] * 3 + ["open"] * 3, 8)
+        answers = dict(zip(guests, said, strict=True))
+        add_event(w, w.owner, title, f"{w.day(-7)} 12:50", answers | dict.fromkeys(guests[:2], "declined"))
+        event = add_event(w, w.owner, title, f"{w.day(w.rng.randrange(1, 20))} 12:50", answers)
+        goal = Goal(w, title=title)
+        declined = "SELECT guest FROM calendar_guests WHERE event_id = ? AND answer = 'declined' ORDER BY id"
+        goal.answer = [w.name_of(row["guest"]) for row in w.all(declined, event)]
+        for row in w.all(declined, event):
+            goal.do("calendar.remove_guest", event_id=event, email=w.people[row["guest"] - 1].email)
+        return goal
+
+    def solve(self, title: str) -> Turns:
+        yield "I look for the event among those to come.", find_event(title, "list_upcoming")
+        yield (
+            "I go through its guests and pick those who declined.",
+            "\n".join(
+                [
+                    'event = found[0]["id"]',
+                    every("guests", "apis.calendar.list_guests(event_id=event, access_token=calendar)"),
+                    'out = [x for x in guests if x["answer"] == "declined"]',
+                    'print([x["name"] for x in out])',
+                ]
+            ),
+        )
+        yield (
+            "I remove these.",
+            "for x in out:\n"
+            '    print(apis.calendar.remove_guest(event_id=event, email=x["email"], access_token=calendar))',
+        )
+        yield "I answer with their names.", 'apis.owner.complete_task(answer=[x["name"] for x in out])'
+
+
+class ClearDay(Scenario):
+    """Clear a day: cancel own events, decline and text the organisers of others, postpone what is due."""
+
+    split, difficulty = "test_normal", 3
+    apis = (
+        *("owner.show_profile", "calendar.list_day", "calendar.cancel", "calendar.decline", "contacts.search"),
+        *("phone.send_message", "todo.list_due", "todo.update"),
+    )
+    phrasings = (
+        "I have to keep {day} free. Cancel the events in my calendar that I organise that day, decline the others and "
+        "text each of their organisers '{text}'. Open to-dos due that day become due on {later}.",
+        "Clear {day} for me: events of mine are to be cancelled, events of others in my calendar declined, with one "
+        "text message '{text}' to each of those organisers. Also postpone the open to-dos due on that day to {later}.",
+        "On {day} I cannot do anything. Cancel what I have organised in my calendar, decline what others have, and "
+        "send every one of those others the text message '{text}'. My open to-dos due that very day move to {later}.",
+        "Something has come up on {day}. All my own events that day are off; decline the events in my calendar that "
+        "others organise and let each organiser know by text message: '{text}'. Set open to-dos due then to {later}.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        taken = "SELECT substr(start, 1, 10) AS day FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"
+        unclear = {row["day"] for row in w.all(f"{taken} WHERE guest = ? AND answer = 'open'", w.owner.id)}
+        day = w.rng.choice([w.day(n) for n in range(2, 15) if w.day(n) not in unclear])
+        hosts = w.rng.sample(w.others("friends", "colleagues", "family", "flatmates"), 3)
+        organisers = [w.owner, w.owner, *hosts]
+        times = w.rng.sample(("08:10", "09:50", "12:50", "16:40", "20:00", "21:00"), 5)
+        for organiser, title, time in zip(organisers, w.rng.sample(_TITLES, 5), times, strict=True):
+            guest = hosts[0] if organiser is w.owner else w.owner
+            add_event(w, organiser, title, f"{day} {time}", {guest: "accepted"})
+        lists = list(owned_lists(w).values())
+        for text, due in zip(chores(w, 4), (day, day, w.today, None), strict=True):
+            add_item(w, w.rng.choice(lists), text, due=due)
+        text = w.rng.choice(("Sorry, I cannot come", "I have to stay at home that day", "Please go ahead without me"))
+        goal = Goal(w, day=day, text=text, later=w.day(w.rng.randrange(16, 30)))
+        mine = "SELECT id FROM calendar_events WHERE owner = ? AND start LIKE ? ORDER BY id"
+        for row in w.all(mine, w.owner.id, f"{day}%"):
+            goal.do("calendar.cancel", event_id=row["id"])
+        theirs = "SELECT e.id, owner FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"
+        invited = w.all(f"{theirs} WHERE guest = ? AND answer = 'accepted' AND start LIKE ?", w.owner.id, f"{day}%")
+        for row in invited:
+            goal.do("calendar.decline", event_id=row["id"])
+        for host in sorted({row["owner"] for row in invited}):
+            goal.do("phone.send_message", number=w.people[host - 1].phone, text=text)
+        for row in w.all("SELECT id FROM todo_items WHERE owner = ? AND NOT done AND due = ?", w.owner.id, day):
+            goal.do("todo.update", item_id=row["id"], due=goal.slots["later"])
+        return goal
+
+    def solve(self, day: str, text: str, later: str) -> Turns:
+        yield (
+            "I look at the events of that day, and who I work for.",
+            f'{log_in("calendar")}\nme = apis.owner.show_profile()["name"]\n'
+            f'events = apis.calendar.list_day(day="{day}", access_token=calendar)\n'
+            'print(me, [(x["id"], x["organiser"]) for x in events])',
+        )
+        yield (
+            "I cancel my owner's own events and decline the others, keeping in mind who organises those.",
+            "\n".join(
+                [
+                    "hosts = []",
+                    "for x in events:",
+                    '    if x["organiser"] == me:',
+                    '        apis.calendar.cancel(event_id=x["id"], access_token=calendar)',
+                    "    else:",
+                    '        apis.calendar.decline(event_id=x["id"], access_token=calendar)',
+                    '        hosts.append(x["organiser"])',
+                    "hosts = sorted(set(hosts))",
+                    "print(hosts)",
+                ]
+            ),
+        )
+        yield (
+            "I look up the number of each of them.",
+            "\n".join(
+                [
+                    log_in("contacts"),
+                    "numbers = []",
+                    "for name in hosts:",
+                    "    cards = apis.contacts.search(query=name, access_token=contacts)",
+                    '    numbers += [x["phone"] for x in cards if x["name"] == name]',
+                    "print(numbers)",
+                ]
+            ),
+        )
+        yield (
+            "I text each of them once.",
+            f"{log_in('phone')}\nfor number in numbers:\n"
+            f'    apis.phone.send_message(number=number, text="{text}", access_token=phone)',
+        )
+        yield (
+            "I collect what is due until that day and pick what is due on it.",
+            "\n".join(
+                [
+                    log_in("todo"),
+                    every("items", f'apis.todo.list_due(until="{day}", access_token=todo)'),
+                    f'due = [x for x in items if x["due"] == "{day}"]',
+                    'print([x["text"] for x in due])',
+                ]
+            ),
+        )
+        postpone = f'apis.todo.update(item_id=x["id"], due="{later}", access_token=todo)'
+        yield "I postpone these.", f"for x in due:\n    {postpone}"
+        yield "The day is clear.", "apis.owner.complete_task()"
+
+
+SCENARIOS: list[type[Scenario]] = [
+    *(MoveEvent, NextMeeting, RemindMe, InviteCircle, AnswerInvitations, DropDeclined, ClearDay),
+]

@@ -1,0 +1,304 @@
+"""Scenarios around the address book."""
+
+from errands.apps.mail import deliver
+from errands.judge import Goal, act
+from errands.people import ALONE, Person
+from errands.scenario import Scenario, Turns, log_in
+from errands.world import World
+
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+
+class PhoneNumberOfSomeone(Scenario):
+    """Look up a phone number."""
+
+    split, difficulty = "train", 1
+    apis = ("contacts.search",)
+    phrasings = (
+        "What is the phone number of {name}?",
+        "I need {name}'s phone number.",
+        "Look up the number under which I can call {name}.",
+        "Which phone number does {name} have in my contacts?",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        person = w.rng.choice(w.others())
+        goal = Goal(w, name=person.name)
+        goal.answer = person.phone
+        return goal
+
+    def solve(self, name: str) -> Turns:
+        yield _look_for(name)
+        yield "There is one; I answer with the number.", 'apis.owner.complete_task(answer=found[0]["phone"])'
+
+
+class NewAddress(Scenario):
+    """Change a contact's address."""
+
+    split, difficulty = "train", 1
+    apis = ("contacts.search", "contacts.update")
+    phrasings = (
+        "{name} has moved to {street}. Put that into my contacts.",
+        "Please update my address book: {name} now lives at {street}.",
+        "Change the address of {name} to {street} in my contacts.",
+        "The new address of {name} is {street}. Correct it in my contacts.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        person = w.rng.choice(w.others("friends", "colleagues", "family"))
+        street = f"{w.rng.randrange(100, 400)} {w.rng.choice(['Elm Street', 'Harbour Road', 'Castle Hill'])}"
+        goal = Goal(w, name=person.name, street=street)
+        goal.do("contacts.update", contact_id=_card(w, person), address=street)
+        return goal
+
+    def solve(self, name: str, street: str) -> Turns:
+        yield _look_for(name)
+        yield (
+            "There is one; I change its address.",
+            f'print(apis.contacts.update(contact_id=found[0]["id"], address="{street}", access_token=contacts))',
+        )
+        yield "The address is changed.", "apis.owner.complete_task()"
+
+
+class NoteOnContact(Scenario):
+    """Write a note on the contact of someone with a relation to the owner."""
+
+    split, difficulty = "train", 1
+    apis = ("contacts.search", "contacts.set_note")
+    phrasings = (
+        "Write the note '{note}' on the contact of my {relation}.",
+        "In my contacts, put the note '{note}' on my {relation}.",
+        "Please note '{note}' with my {relation} in the address book.",
+        "My {relation} should have the note '{note}' in my contacts.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        relation = w.rng.choice(ALONE)
+        note = w.rng.choice(
+            ("Prefers tea", "Ring twice", "Allergic to nuts", "Call in the morning", "Has my spare key", "Likes jazz")
+        )
+        goal = Goal(w, relation=relation, note=note)
+        goal.do("contacts.set_note", contact_id=_card(w, w.others(relation)[0]), note=note)
+        return goal
+
+    def solve(self, relation: str, note: str) -> Turns:
+        yield _look_for(relation, f"my {relation}")
+        yield (
+            "There is one; I write the note.",
+            f'print(apis.contacts.set_note(contact_id=found[0]["id"], note="{note}", access_token=contacts))',
+        )
+        yield "The note is written.", "apis.owner.complete_task()"
+
+
+class RemoveFavourite(Scenario):
+    """Take the only one of a relation off the favourites."""
+
+    split, difficulty = "test_normal", 1
+    apis = ("contacts.list_favourites", "contacts.set_favourite")
+    phrasings = (
+        "The {relation} among my favourite contacts should no longer be a favourite.",
+        "One of my favourites in the contacts is a {relation}. Take this one off the favourites.",
+        "Remove the {relation} from my favourite contacts, but keep the contact.",
+        "There is a {relation} among my favourite contacts. Make this contact an ordinary one.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        relation = w.rng.choice(("friend", "colleague", "flatmate"))
+        chosen, *others = w.rng.sample(w.others(relation), len(w.others(relation)))
+        for person in (chosen, *others, *w.rng.sample(w.others("family"), 2)):
+            w.run("UPDATE contacts SET favourite = ? WHERE id = ?", person not in others, _card(w, person))
+        goal = Goal(w, relation=relation)
+        goal.do("contacts.set_favourite", contact_id=_card(w, chosen), favourite=False)
+        return goal
+
+    def solve(self, relation: str) -> Turns:
+        yield (
+            f"I look for the {relation} among the favourites.",
+            f"{log_in('contacts')}\nfound = apis.contacts.list_favourites(access_token=contacts)\n"
+            f'found = [c for c in found if c["relation"] == "{relation}"]\nprint(found)',
+        )
+        yield (
+            "There is one; it is no longer a favourite.",
+            'print(apis.contacts.set_favourite(contact_id=found[0]["id"], favourite=False, access_token=contacts))',
+        )
+        yield "The contact is changed.", "apis.owner.complete_task()"
+
+
+class ForwardToRelation(Scenario):
+    """Forward a mail to everyone of a relation."""
+
+    split, difficulty = "train", 2
+    apis = ("contacts.search", "mail.search", "mail.forward")
+    phrasings = (
+        "Forward the mail '{subject}' from {name} to my {relation}s, all in one mail, with the text '{text}'.",
+        "All my {relation}s should see the mail '{subject}' that {name} sent me. Forward it to them together, "
+        "with the text '{text}'.",
+        "{name} sent me a mail with the subject '{subject}'. Forward it once, to all my {relation}s, and add '{text}'.",
+        "Send the mail '{subject}' by {name} on to all of my {relation}s, in a single mail that begins with '{text}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        relation = w.rng.choice(("flatmate", "colleague", "friend"))
+        people = w.others(relation)
+        right, wrong = w.rng.sample([p for p in w.others() if p not in people], 2)
+        subject = w.rng.choice(("Street party", "Lost cat", "Flea market", "Open air cinema", "Spare sofa"))
+        deliver(w, wrong.name, wrong.email, subject, "Have you heard of it?", w.ago(hours=4))
+        message = deliver(w, right.name, right.email, subject, "This may interest you.", w.ago(hours=30))
+        deliver(w, right.name, right.email, f"{subject} over", "It is over.", w.ago(hours=3))
+        text = w.rng.choice(("For your information", "What do you think?", "Have a look", "Just came in"))
+        goal = Goal(w, subject=subject, name=right.name, relation=relation, text=text)
+        goal.do("mail.forward", message_id=message, to=[p.email for p in people], body=text)
+        return goal
+
+    def solve(self, subject: str, name: str, relation: str, text: str) -> Turns:
+        yield (
+            f"I need the addresses of my {relation}s.",
+            f"{log_in('contacts', 'mail')}\n"
+            f'found = apis.contacts.search(query="{relation}", page_size=20, access_token=contacts)\n'
+            f'to = [c["email"] for c in found if c["relation"] == "{relation}"]\nprint(to)',
+        )
+        yield (
+            "I look for the mail, by sender and exact subject.",
+            f'found = apis.mail.search(query="{subject}", sender="{name}", access_token=mail)\n'
+            f'found = [m for m in found if m["subject"] == "{subject}"]\nprint(found)',
+        )
+        yield (
+            "There is one; I forward it.",
+            f'print(apis.mail.forward(message_id=found[0]["id"], to=to, body="{text}", access_token=mail))',
+        )
+        yield "The mail is forwarded.", "apis.owner.complete_task()"
+
+
+class FinishDraft(Scenario):
+    """Send a draft to someone else than it was meant for."""
+
+    split, difficulty = "test_normal", 2
+    apis = ("contacts.search", "mail.list_drafts", "mail.update_draft", "mail.send_draft")
+    phrasings = (
+        "In my drafts is a mail '{subject}'. It should go to my {relation} instead. Change that and send it.",
+        "Address my draft '{subject}' to my {relation}, and only to this person, then send it.",
+        "Send the draft with the subject '{subject}', but to my {relation} rather than to whom it is addressed now.",
+        "My mail draft '{subject}' has the wrong recipient: it is for my {relation}. Correct it and send it off.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        relation = w.rng.choice(ALONE)
+        subject, other = w.rng.sample(("Next steps", "My proposal", "The contract", "Opening hours", "A reminder"), 2)
+        for about in w.rng.sample((subject, other, f"{subject} again"), 3):
+            wrong = w.rng.choice([p for p in w.others() if p.relation != relation])
+            made = act(w, "mail.create_draft", {"to": [wrong.email], "subject": about, "body": "As we discussed."})
+            w.run("UPDATE mail_messages SET time = ? WHERE id = ?", w.ago(w.rng.randrange(1, 90)), made["draft_id"])
+        drafts = "SELECT id FROM mail_messages WHERE owner = ? AND folder = 'drafts' AND subject = ?"
+        goal = Goal(w, subject=subject, relation=relation)
+        draft = w.value(drafts, w.owner.id, subject)
+        goal.do("mail.update_draft", draft_id=draft, to=[w.others(relation)[0].email])
+        goal.do("mail.send_draft", draft_id=draft)
+        return goal
+
+    def solve(self, subject: str, relation: str) -> Turns:
+        yield (
+            f"I look for my {relation} in the contacts, to get the address.",
+            f'{log_in("contacts", "mail")}\nfound = apis.contacts.search(query="{relation}", access_token=contacts)\n'
+            "print(found)",
+        )
+        yield (
+            "I look for the draft on all pages.",
+            "drafts, page = [], 0\nwhile more := apis.mail.list_drafts(page=page, access_token=mail):\n"
+            f'    drafts += [d for d in more if d["subject"] == "{subject}"]\n    page += 1\nprint(drafts)',
+        )
+        yield (
+            "There is one; I change its recipient and send it.",
+            'draft = drafts[0]["id"]\n'
+            'print(apis.mail.update_draft(draft_id=draft, to=[found[0]["email"]], access_token=mail))\n'
+            "print(apis.mail.send_draft(draft_id=draft, access_token=mail))",
+        )
+        yield "The draft is sent.", "apis.owner.complete_task()"
+
+
+class BirthdayRound(Scenario):
+    """Put the birthdays of a month into calendar and to-do list, but not those of the family."""
+
+    split, difficulty = "train", 3
+    apis = ("contacts.list_birthdays", "todo.list_lists", "todo.add", "calendar.create")
+    phrasings = (
+        "Which of my {relation}s have their birthday in {month}? For each put an event 'Birthday of <full name>' "
+        "on that day of {year} into my calendar, at 09:00 for 30 minutes, and add 'Card for <full name>' to my to-do "
+        "list '{name}', due on the same day.",
+        "For every {relation} in my contacts with a birthday in {month}: a calendar event 'Birthday of <full name>' on "
+        "the day in {year}, 09:00, 30 minutes, and a to-do 'Card for <full name>' on the list '{name}' due that day.",
+        "Plan the birthdays of my {relation}s in {month} {year}: on each day an event 'Birthday of <full name>' in the "
+        "calendar at 09:00 for 30 minutes, and on my to-do list '{name}' an item 'Card for <full name>' due that day.",
+        "I do not want to forget the {month} birthdays of my {relation}s. Create the event 'Birthday of <full name>' "
+        "(30 minutes, 09:00, on the day in {year}) for each in my calendar, and the item 'Card for <full name>', due "
+        "that day, on my to-do list '{name}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        relation, month = w.rng.choice(("friend", "colleague")), w.rng.randrange(1, 13)
+        meant = w.rng.sample(w.others(relation), w.rng.randrange(2, 4))
+        for person in (*meant, *w.rng.sample(w.others("family", "flatmates", "services"), 4)):
+            birthday = f"{person.birthday[:4]}-{month:02}-{w.rng.randrange(1, 29):02}"
+            w.run("UPDATE contacts SET birthday = ? WHERE id = ?", birthday, _card(w, person))
+        todo = w.rng.choice(w.all("SELECT id, name FROM todo_lists WHERE owner = ? ORDER BY id", w.owner.id))
+        year = w.now.year + 1
+        goal = Goal(w, relation=relation, month=MONTHS[month - 1], year=year, name=todo["name"])
+        for row in w.all(
+            "SELECT name, birthday FROM contacts WHERE owner = ? AND relation = ? AND substr(birthday, 6, 2) = ?",
+            *(w.owner.id, relation, f"{month:02}"),
+        ):
+            day, name = f"{year}{row['birthday'][4:]}", row["name"]
+            goal.do("calendar.create", title=f"Birthday of {name}", start=f"{day} 09:00", minutes=30)
+            goal.do("todo.add", list_id=todo["id"], text=f"Card for {name}", due=day)
+        return goal
+
+    def solve(self, relation: str, month: str, year: int, name: str) -> Turns:
+        yield (
+            f"I collect the birthdays of {month} from all pages and keep those of {relation}s.",
+            f"{log_in('contacts', 'todo', 'calendar')}\nfound, page = [], 0\n"
+            f"while more := apis.contacts.list_birthdays(month={MONTHS.index(month) + 1}, page=page, "
+            "access_token=contacts):\n"
+            f'    found += [c for c in more if c["relation"] == "{relation}"]\n    page += 1\n'
+            'for c in found:\n    print(c["name"], c["birthday"])',
+        )
+        yield (
+            f"I need the list {name}.",
+            f'lists = [l for l in apis.todo.list_lists(access_token=todo) if l["name"] == "{name}"]\nprint(lists)',
+        )
+        yield (
+            f"I put each day of {year} into the calendar.",
+            f'for c in found:\n    c["day"] = "{year}" + c["birthday"][4:]\n'
+            '    title, start = "Birthday of " + c["name"], c["day"] + " 09:00"\n'
+            "    print(apis.calendar.create(title=title, start=start, minutes=30, access_token=calendar))",
+        )
+        yield (
+            "And the cards go on the list.",
+            'for c in found:\n    text = "Card for " + c["name"]\n'
+            '    print(apis.todo.add(list_id=lists[0]["id"], text=text, due=c["day"], access_token=todo))',
+        )
+        yield "Everything is planned.", "apis.owner.complete_task()"
+
+
+def _card(w: World, person: Person) -> int:
+    """The owner's contact of someone."""
+    return int(w.value("SELECT id FROM contacts WHERE owner = ? AND email = ?", w.owner.id, person.email))
+
+
+def _look_for(query: str, who: str = "") -> tuple[str, str]:
+    return (
+        f"I look for {who or query} in the contacts.",
+        f'{log_in("contacts")}\nfound = apis.contacts.search(query="{query}", access_token=contacts)\nprint(found)',
+    )
+
+
+SCENARIOS: list[type[Scenario]] = [
+    PhoneNumberOfSomeone,
+    NewAddress,
+    NoteOnContact,
+    RemoveFavourite,
+    ForwardToRelation,
+    FinishDraft,
+    BirthdayRound,
+]

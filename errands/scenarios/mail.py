@@ -1,0 +1,378 @@
+"""Scenarios around mail."""
+
+import re
+
+from errands.apps.mail import deliver
+from errands.judge import Goal
+from errands.people import ALONE
+from errands.scenario import Scenario, Turns, log_in
+from errands.world import World
+
+
+class MailToRelation(Scenario):
+    """Send a mail to the person who has a relation to the owner."""
+
+    split, difficulty = "train", 1
+    apis = ("contacts.search", "mail.send")
+    phrasings = (
+        "Send my {relation} a mail with the subject '{subject}' and the text '{text}'.",
+        "Write a mail to my {relation}: subject '{subject}', text '{text}'.",
+        "My {relation} should get a mail from me. The subject is '{subject}' and the text '{text}'.",
+        "E-mail '{text}' to my {relation}, under the subject '{subject}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        relation = w.rng.choice(ALONE)
+        subject = w.rng.choice(("Tomorrow", "A question", "Thank you", "News", "Sunday", "The keys", "My visit"))
+        text = w.rng.choice(
+            ("I will be late", "Please call me", "All is well here", "I am back home", "Let us talk soon", "It is done")
+        )
+        goal = Goal(w, relation=relation, subject=subject, text=text)
+        goal.do("mail.send", to=[w.others(relation)[0].email], subject=subject, body=text)
+        return goal
+
+    def solve(self, relation: str, subject: str, text: str) -> Turns:
+        yield (
+            f"I look for my {relation} in the contacts, to get the address.",
+            f'{log_in("contacts", "mail")}\nfound = apis.contacts.search(query="{relation}", access_token=contacts)\n'
+            "print(found)",
+        )
+        yield (
+            "There is one; I send the mail to this address.",
+            f'print(apis.mail.send(to=[found[0]["email"]], subject="{subject}", body="{text}", access_token=mail))',
+        )
+        yield "The mail is sent.", "apis.owner.complete_task()"
+
+
+class ReplyToLastMail(Scenario):
+    """Reply to the newest mail of someone."""
+
+    split, difficulty = "train", 1
+    apis = ("mail.search", "mail.reply")
+    phrasings = (
+        "Reply to the last mail from {name} with '{text}'.",
+        "{name} has written me a mail. Answer the latest one with the text '{text}'.",
+        "Please answer '{text}' to the newest mail of {name} in my inbox.",
+        "Send the reply '{text}' to the most recent mail that {name} sent me.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        person = w.rng.choice(w.others())
+        text = w.rng.choice(
+            (
+                "Yes, gladly",
+                "Sorry, I cannot",
+                "Thanks, I will see",
+                "Agreed",
+                "Let me think",
+                "I am in",
+                "Not this week",
+            )
+        )
+        subjects = w.rng.sample(("Saturday", "Your bike", "A favour", "The plants"), 2)
+        for subject, hours in zip(subjects, (70, 2), strict=True):
+            last = deliver(w, person.name, person.email, subject, "What do you think?", w.ago(hours=hours))
+        goal = Goal(w, name=person.name, text=text)
+        goal.do("mail.reply", message_id=last, body=text)
+        return goal
+
+    def solve(self, name: str, text: str) -> Turns:
+        yield (
+            f"I look for the mails of {name}; the newest comes first, so one is enough.",
+            f'{log_in("mail")}\nfound = apis.mail.search(sender="{name}", page_size=1, access_token=mail)\n'
+            "print(found)",
+        )
+        yield (
+            "This is the last one; I reply to it.",
+            f'print(apis.mail.reply(message_id=found[0]["id"], body="{text}", access_token=mail))',
+        )
+        yield "The reply is sent.", "apis.owner.complete_task()"
+
+
+class CodeFromMail(Scenario):
+    """Tell a code that stands in a mail."""
+
+    split, difficulty = "train", 1
+    apis = ("mail.search", "mail.show")
+    phrasings = (
+        "What is the code in the mail from {sender}?",
+        "{sender} sent me a code by mail. Tell me which.",
+        "I need the code that {sender} has mailed me.",
+        "Look into the mail from {sender} and give me the code in it.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        senders = w.rng.sample(
+            ("Metro Card", "Cloud Locker", "Lake Hostel", "Bike Hub", "Data Bank", "Ticket Office"), 2
+        )
+        codes = [str(code) for code in w.rng.sample(range(10_000, 100_000), 2)]
+        for sender, code, hours in zip(senders, codes, w.rng.sample((3, 30, 90, 200), 2), strict=True):
+            text = w.rng.choice(("Welcome. Your code is {}.", "Use the code {} to open.", "Thank you. Code: {}."))
+            address = f"info@{sender.replace(' ', '').lower()}.com"
+            deliver(
+                w,
+                sender,
+                address,
+                w.rng.choice(("Welcome", "Your access", "Hello")),
+                text.format(code),
+                w.ago(hours=hours),
+            )
+        goal = Goal(w, sender=senders[0])
+        goal.answer = codes[0]
+        return goal
+
+    def solve(self, sender: str) -> Turns:
+        yield (
+            f"I look for the mail from {sender}.",
+            f'{log_in("mail")}\nfound = apis.mail.search(sender="{sender}", access_token=mail)\nprint(found)',
+        )
+        seen = yield (
+            "There is one; I read it.",
+            'print(apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"])',
+        )
+        code = "".join(re.findall(r"\d{5}", seen)[:1])
+        yield f"The code is {code}.", f'apis.owner.complete_task(answer="{code}")'
+
+
+class StarLastMail(Scenario):
+    """Star the newest mail of someone."""
+
+    split, difficulty = "dev", 1
+    apis = ("mail.search", "mail.star")
+    phrasings = (
+        "Star the last mail from {name}.",
+        "The newest mail of {name} in my inbox is important. Put a star on it.",
+        "Please give a star to the most recent mail that {name} sent me.",
+        "Mark the latest mail from {name} with a star.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        person = w.rng.choice(w.others())
+        for subject, hours in (("The plan", 80), ("One more thing", 3)):
+            last = deliver(w, person.name, person.email, subject, "Please keep this in mind.", w.ago(hours=hours))
+        goal = Goal(w, name=person.name)
+        goal.do("mail.star", message_id=last)
+        return goal
+
+    def solve(self, name: str) -> Turns:
+        yield (
+            f"I look for the mails of {name}; the newest comes first, so one is enough.",
+            f'{log_in("mail")}\nfound = apis.mail.search(sender="{name}", page_size=1, access_token=mail)\n'
+            "print(found)",
+        )
+        yield (
+            "This is the last one; I star it.",
+            'print(apis.mail.star(message_id=found[0]["id"], access_token=mail))',
+        )
+        yield "The star is there.", "apis.owner.complete_task()"
+
+
+class ArchiveOldNewsletter(Scenario):
+    """Archive all mails of a sender from before a day."""
+
+    split, difficulty = "train", 2
+    apis = ("mail.search", "mail.archive")
+    phrasings = (
+        "Archive all mails in my inbox from {sender} that came before {day}.",
+        "My inbox is full of mails from {sender}. Move those from before {day} to the archive.",
+        "Everything that {sender} mailed me before {day} can go from the inbox to the archive.",
+        "Clean up: of the mails by {sender} in the inbox, archive the ones older than {day}.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        sender = w.rng.choice(("Garden Post", "Rail Times", "Film Weekly", "Travel Owl"))
+        days = w.rng.sample(range(2, 90), w.rng.randrange(6, 10))
+        address = f"news@{sender.replace(' ', '').lower()}.com"
+        found = {n: deliver(w, sender, address, f"Issue {200 - n}", "Here is our news.", w.ago(n)) for n in days}
+        border = sorted(days)[w.rng.randrange(1, 4)]
+        goal = Goal(w, sender=sender, day=w.day(-border))
+        for days_ago, message in found.items():
+            if days_ago > border:
+                goal.do("mail.archive", message_id=message)
+        return goal
+
+    def solve(self, sender: str, day: str) -> Turns:
+        yield (
+            f"I collect the mails of {sender} from all pages.",
+            f"{log_in('mail')}\nfound, page = [], 0\n"
+            f'while more := apis.mail.search(sender="{sender}", page=page, access_token=mail):\n'
+            "    found += more\n    page += 1\n"
+            'print([m["time"] for m in found])',
+        )
+        yield (
+            f"Only those from before {day} go to the archive.",
+            f'old = [m for m in found if m["time"] < "{day}"]\nfor m in old:\n'
+            '    apis.mail.archive(message_id=m["id"], access_token=mail)\nprint(len(old))',
+        )
+        yield "They are archived.", "apis.owner.complete_task()"
+
+
+class MarkStrangersRead(Scenario):
+    """Mark the unread mails of those who are not in the contacts as read."""
+
+    split, difficulty = "dev", 2
+    apis = ("contacts.search", "mail.list_unread", "mail.mark_read")
+    phrasings = (
+        "Mark all unread mails in my inbox as read whose sender is not in my contacts.",
+        "Unread mails from people who are not in my address book do not interest me: mark them as read.",
+        "Go through my unread mails and mark those as read that come from someone who is not among my contacts.",
+        "Whatever is unread in my inbox and not from one of my contacts should be marked as read.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        for sender in w.rng.sample(("Lamp Market", "Sky Travel", "Tea House", "Shoe Barn", "Quiz Night"), 3):
+            address = f"hi@{sender.replace(' ', '').lower()}.com"
+            deliver(w, sender, address, "Only today", "Come and see.", w.ago(hours=w.rng.randrange(5, 500)))
+        for person in w.rng.sample(w.others(), 2):
+            deliver(w, person.name, person.email, "Hello", "How are you?", w.ago(hours=w.rng.randrange(5, 500)))
+        goal = Goal(w)
+        for row in w.all(
+            "SELECT id FROM mail_messages WHERE owner = ?1 AND folder = 'inbox' AND NOT read "
+            "AND address NOT IN (SELECT email FROM contacts WHERE owner = ?1)",
+            w.owner.id,
+        ):
+            goal.do("mail.mark_read", message_id=row["id"])
+        return goal
+
+    def solve(self) -> Turns:
+        yield (
+            "I need the names of all contacts, from all pages.",
+            f"{log_in('contacts', 'mail')}\nnames, page = [], 0\n"
+            "while more := apis.contacts.search(page=page, page_size=20, access_token=contacts):\n"
+            '    names += [c["name"] for c in more]\n    page += 1\nprint(len(names))',
+        )
+        yield (
+            "Then all unread mails; I collect them before marking, because marking changes the pages.",
+            "unread, page = [], 0\nwhile more := apis.mail.list_unread(page=page, access_token=mail):\n"
+            "    unread += more\n    page += 1\n"
+            'strange = [m for m in unread if m["sender"] not in names]\nprint([m["sender"] for m in strange])',
+        )
+        yield (
+            "These are not in the contacts; I mark them as read.",
+            'for m in strange:\n    apis.mail.mark_read(message_id=m["id"], access_token=mail)',
+        )
+        yield "They are marked.", "apis.owner.complete_task()"
+
+
+class LabelSender(Scenario):
+    """Make a label and put it on all mails of a sender, in inbox and archive."""
+
+    split, difficulty = "test_normal", 2
+    apis = ("mail.create_label", "mail.search", "mail.add_label")
+    phrasings = (
+        "Create the mail label '{label}' and put it on all mails from {sender} in my inbox and my archive.",
+        "I want a new label '{label}' in my mail, on everything that {sender} sent me, archived mails included.",
+        "Make a label '{label}' and add it to every mail by {sender}, in the inbox as well as in the archive.",
+        "All mails from {sender}, in inbox and archive, should get the label '{label}'. The label is not there yet.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        person = w.rng.choice(w.others())
+        for number in range(w.rng.randrange(5, 8)):
+            message = deliver(
+                w, person.name, person.email, f"Part {number + 1}", "More to come.", w.ago(3 * number + 1)
+            )
+            if w.rng.random() < 0.5:
+                w.run("UPDATE mail_messages SET folder = 'archive' WHERE id = ?", message)
+        goal = Goal(w, sender=person.name, label=w.rng.choice(("important", "keep", "project", "later", "private")))
+        goal.do("mail.create_label", name=goal.slots["label"])
+        for row in w.all(
+            "SELECT id FROM mail_messages WHERE owner = ? AND folder IN ('inbox', 'archive') AND address = ?",
+            *(w.owner.id, person.email),
+        ):
+            goal.do("mail.add_label", message_id=row["id"], label=goal.slots["label"])
+        return goal
+
+    def solve(self, sender: str, label: str) -> Turns:
+        yield (
+            f"I collect the mails of {sender} from both folders and all pages.",
+            f'{log_in("mail")}\nfound = []\nfor folder in ("inbox", "archive"):\n    page = 0\n'
+            f'    while more := apis.mail.search(sender="{sender}", folder=folder, page=page, access_token=mail):\n'
+            '        found += more\n        page += 1\nprint([m["subject"] for m in found])',
+        )
+        yield (
+            "Now I create the label and put it on all of them.",
+            f'print(apis.mail.create_label(name="{label}", access_token=mail))\nfor m in found:\n'
+            f'    apis.mail.add_label(message_id=m["id"], label="{label}", access_token=mail)',
+        )
+        yield "All of them have the label.", "apis.owner.complete_task()"
+
+
+class PayByMail(Scenario):
+    """Pay the colleagues who ask for their share by mail, and archive their mails."""
+
+    split, difficulty = "test_normal", 3
+    apis = ("contacts.search", "mail.search", "mail.show", "wallet.send", "mail.archive")
+    phrasings = (
+        "Several people mailed me what I owe them, under the subject '{subject}'. Pay those who are my colleagues with "
+        "the wallet, each with the note '{subject}', and archive their mails. How much was it in total?",
+        "Look for the mails with the subject '{subject}' in my inbox: they say what I owe. Send the money to those "
+        "who are colleagues of mine (note '{subject}'), archive these mails, and tell me the sum.",
+        "In my inbox are mails titled '{subject}', each asking for an amount. If the sender is a colleague, send the "
+        "amount by wallet with the note '{subject}' and archive the mail. Tell me the total that you paid.",
+        "Please settle the mails with the subject '{subject}': wallet payments with the note '{subject}', to my "
+        "colleagues only. Archive the mails you have settled and answer with the sum of the payments.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        subject = w.rng.choice(("Farewell present", "Lunch boxes", "Coffee kitty", "Taxi on Thursday", "Team quiz"))
+        colleagues, others = w.others("colleague"), w.rng.sample(w.others("friends", "family", "flatmates"), 3)
+        paid = []
+        for person in w.rng.sample([*colleagues, *others], 6):
+            amount = w.rng.randrange(305, 1200, 5) / 100
+            text = w.rng.choice(("You owe me {:.2f} for this.", "Your share is {:.2f}.", "It makes {:.2f} for you."))
+            message = deliver(
+                w, person.name, person.email, subject, text.format(amount), w.ago(hours=w.rng.random() * 99)
+            )
+            if person in colleagues:
+                paid.append((message, person.email, amount))
+        goal = Goal(w, subject=subject)
+        for message, email, amount in paid:
+            goal.do("wallet.send", email=email, amount=amount, note=subject)
+            goal.do("mail.archive", message_id=message)
+        goal.answer = round(sum(amount for _, _, amount in paid), 2)
+        return goal
+
+    def solve(self, subject: str) -> Turns:
+        yield (
+            "First I need the addresses of my colleagues.",
+            f"{log_in('contacts', 'mail', 'wallet')}\n"
+            'found = apis.contacts.search(query="colleague", page_size=20, access_token=contacts)\n'
+            'emails = [c["email"] for c in found if c["relation"] == "colleague"]\nprint(emails)',
+        )
+        yield (
+            "Then I collect the mails from all pages.",
+            "found, page = [], 0\n"
+            f'while more := apis.mail.search(query="{subject}", page=page, access_token=mail):\n'
+            f'    found += [m["id"] for m in more if m["subject"] == "{subject}"]\n    page += 1\nprint(found)',
+        )
+        yield (
+            "I read them, because the amounts are in the text, and keep those of colleagues.",
+            "mails = [apis.mail.show(message_id=n, access_token=mail) for n in found]\n"
+            'mails = [m for m in mails if m["address"] in emails]\nfor m in mails:\n    print(m["sender"], m["body"])',
+        )
+        yield (
+            "Every text has one number; I take it out and check it.",
+            "import re\nfor m in mails:\n"
+            '    m["amount"] = float(re.findall(r"\\d+\\.\\d\\d", m["body"])[0])\nprint([m["amount"] for m in mails])',
+        )
+        yield (
+            "Now I pay and archive.",
+            "for m in mails:\n"
+            f'    apis.wallet.send(email=m["address"], amount=m["amount"], note="{subject}", access_token=wallet)\n'
+            '    apis.mail.archive(message_id=m["id"], access_token=mail)\n'
+            'total = round(sum([m["amount"] for m in mails]), 2)\nprint(total)',
+        )
+        yield "All is paid; I answer with the sum.", "apis.owner.complete_task(answer=total)"
+
+
+SCENARIOS: list[type[Scenario]] = [
+    MailToRelation,
+    ReplyToLastMail,
+    CodeFromMail,
+    StarLastMail,
+    ArchiveOldNewsletter,
+    MarkStrangersRead,
+    LabelSender,
+    PayByMail,
+]

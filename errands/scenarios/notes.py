@@ -1,0 +1,200 @@
+"""Scenarios around notes."""
+
+from errands.judge import Goal
+from errands.scenario import Scenario, Turns, every, log_in
+from errands.scenarios.todo import add_item, chores, find_list, owned_lists
+from errands.world import World
+
+_NAMES = ("Attic", "Basement", "Picnic", "Harvest", "Carnival", "Regatta", "Jubilee", "Bazaar", "Orchard", "Fairground")
+
+
+def find_note(title: str) -> str:
+    """Code that logs in and looks for a note."""
+    return f'{log_in("notes")}\nfound = apis.notes.search(query="{title}", access_token=notes)\nprint(found)'
+
+
+class AppendLine(Scenario):
+    """Add a line to a note."""
+
+    split, difficulty = "train", 1
+    apis = ("notes.search", "notes.append")
+    phrasings = (
+        "Add the line '{line}' to my note '{title}'.",
+        "Please append '{line}' to the note '{title}'.",
+        "In my note '{title}' write '{line}' at the end.",
+        "My note called '{title}' needs one more line: '{line}'.",
+        "Put '{line}' under what is already in the note '{title}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        kept = w.all("SELECT id, title FROM notes WHERE owner = ? AND archived = 0 ORDER BY id", w.owner.id)
+        note, line = w.rng.choice(kept), chores(w, 1)[0]
+        goal = Goal(w, line=line, title=note["title"])
+        goal.do("notes.append", note_id=note["id"], line=line)
+        return goal
+
+    def solve(self, line: str, title: str) -> Turns:
+        yield "I look for the note.", find_note(title)
+        yield (
+            "There is one; I add the line to it.",
+            f'print(apis.notes.append(note_id=found[0]["id"], line="{line}", access_token=notes))',
+        )
+        yield "The line is added.", "apis.owner.complete_task()"
+
+
+class NoteIntoList(Scenario):
+    """Put the lines of a note on a to-do list, without those already there, and delete the note."""
+
+    split, difficulty = "train", 3
+    apis = (
+        *("notes.search", "notes.show", "notes.delete"),
+        *("todo.list_lists", "todo.list_items", "todo.add"),
+    )
+    phrasings = (
+        "My note '{title}' has one task per line. Add each of them to my {list_name} list unless it is already open "
+        "there, then delete the note.",
+        "Copy the lines of the note '{title}' to my to-do list {list_name}, leaving out what is open there already. "
+        "Delete the note afterwards.",
+        "Turn the note '{title}' into items of the {list_name} list, one per line; skip lines that are open items "
+        "there. I do not need the note after that, so delete it.",
+        "Everything in my note '{title}' (a task in each line) belongs on my {list_name} list. Do not add what is "
+        "already an open item there. Then remove the note.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        tasks, count = chores(w, 7), w.rng.randrange(5, 8)
+        for text in tasks[:2]:
+            add_item(w, list_id, text)
+        add_item(w, list_id, tasks[2], done=True)
+        lines = w.rng.sample(tasks[:count], count)
+        title = f"{w.rng.choice(_NAMES)} tasks"
+        note = w.add("notes", owner=w.owner.id, title=title, body="\n".join(lines), created=w.ago(days=2))
+        goal = Goal(w, title=title, list_name=name)
+        for line in lines:
+            if line not in tasks[:2]:
+                goal.do("todo.add", list_id=list_id, text=line)
+        goal.do("notes.delete", note_id=note)
+        return goal
+
+    def solve(self, title: str, list_name: str) -> Turns:
+        yield "I look for the note.", find_note(title)
+        yield (
+            "I read its lines.",
+            'lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()\nprint(lines)',
+        )
+        yield (
+            f"I need the id of the {list_name} list.",
+            f"{log_in('todo')}\nlists = apis.todo.list_lists(access_token=todo)\nprint(lists)",
+        )
+        yield (
+            "I look which lines are not yet open there.",
+            "\n".join(
+                [
+                    find_list(list_name),
+                    every("items", "apis.todo.list_items(list_id=here, access_token=todo)"),
+                    'there = [x["text"] for x in items]',
+                    "new = [x for x in lines if x not in there]",
+                    "print(new)",
+                ]
+            ),
+        )
+        yield (
+            "I add these and delete the note.",
+            "for x in new:\n    apis.todo.add(list_id=here, text=x, access_token=todo)\n"
+            'print(apis.notes.delete(note_id=found[0]["id"], access_token=notes))',
+        )
+        yield "The tasks are on the list.", "apis.owner.complete_task()"
+
+
+class MinutesIntoTasks(Scenario):
+    """Hand out the tasks in a note: mail others theirs, put the owner's on a list."""
+
+    split, difficulty = "test_normal", 3
+    apis = (
+        *("owner.show_profile", "notes.search", "notes.show", "notes.archive", "contacts.search"),
+        *("mail.send", "todo.list_lists", "todo.add"),
+    )
+    phrasings = (
+        "Each line of my note '{title}' has a name and a task. Mail everyone but me their tasks, one mail per line "
+        "with the subject '{subject}' and just the task as text; put mine on my {list_name} list. Then archive the "
+        "note.",
+        "Hand out the tasks in my note '{title}' (lines like 'name: task'). Mine go on the to-do list {list_name}; for "
+        "every other line send that person a mail, subject '{subject}', whose text is only the task. Archive the note "
+        "when you are done.",
+        "Please go through the note '{title}', where every line is a person and their task. If it is me, add the task "
+        "to my {list_name} list. If not, send the person a mail with subject '{subject}' and the task as its text. "
+        "Finally archive the note.",
+        "The note '{title}' says who does what. Send one mail per line to the person named, with the subject "
+        "'{subject}' and the task as the whole text, but add my own tasks to the {list_name} list instead. After that "
+        "the note goes into the archive.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        title = f"{w.rng.choice(_NAMES)} meeting"
+        people = w.rng.sample(w.others("colleagues", "friends", "flatmates"), 3)
+        people = [*people, people[0], w.owner, *([w.owner] if w.rng.random() < 0.5 else [])]
+        tasks = chores(w, len(people))
+        lines = list(zip(w.rng.sample(people, len(people)), tasks, strict=True))
+        body = "\n".join(f"{person.name}: {task}" for person, task in lines)
+        note = w.add("notes", owner=w.owner.id, title=title, body=body, created=w.ago(days=1))
+        subject = f"{w.rng.choice(('Your task', 'For you', 'To do'))} from the meeting"
+        goal = Goal(w, title=title, subject=subject, list_name=name)
+        for person, task in lines:
+            if person is w.owner:
+                goal.do("todo.add", list_id=list_id, text=task)
+            else:
+                goal.do("mail.send", to=[person.email], subject=subject, body=task)
+        goal.do("notes.archive", note_id=note)
+        return goal
+
+    def solve(self, title: str, subject: str, list_name: str) -> Turns:
+        yield "I look for the note.", find_note(title)
+        yield (
+            "I read its lines, and who I work for.",
+            'lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()\n'
+            'me = apis.owner.show_profile()["name"]\n'
+            "print(me, lines)",
+        )
+        yield (
+            "I look up the address of everyone else in it.",
+            "\n".join(
+                [
+                    log_in("contacts"),
+                    "emails = {}",
+                    'for name in [x.split(": ")[0] for x in lines]:',
+                    "    if name != me:",
+                    "        cards = apis.contacts.search(query=name, access_token=contacts)",
+                    '        emails[name] = [x["email"] for x in cards if x["name"] == name][0]',
+                    "print(emails)",
+                ]
+            ),
+        )
+        yield (
+            "For my owner's tasks I need the id of the list.",
+            f"{log_in('todo')}\nlists = apis.todo.list_lists(access_token=todo)\nprint(lists)",
+        )
+        yield (
+            "Now I hand out the tasks, line by line.",
+            "\n".join(
+                [
+                    log_in("mail"),
+                    find_list(list_name),
+                    "for x in lines:",
+                    '    name, task = x.split(": ")',
+                    "    if name == me:",
+                    "        apis.todo.add(list_id=here, text=task, access_token=todo)",
+                    "    else:",
+                    f'        apis.mail.send(to=[emails[name]], subject="{subject}", body=task, access_token=mail)',
+                ]
+            ),
+        )
+        yield (
+            "What remains is to archive the note.",
+            'print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))',
+        )
+        yield "Everyone has their tasks.", "apis.owner.complete_task()"
+
+
+SCENARIOS: list[type[Scenario]] = [AppendLine, NoteIntoList, MinutesIntoTasks]

@@ -1,0 +1,365 @@
+"""Scenarios around the phone."""
+
+import re
+
+from errands.judge import Goal
+from errands.scenario import Scenario, Turns, log_in
+from errands.world import World
+
+
+class TextSomeone(Scenario):
+    """Send a text message to someone."""
+
+    split, difficulty = "train", 1
+    apis = ("contacts.search", "phone.send_message")
+    phrasings = (
+        "Text {name} '{text}'.",
+        "Send {name} the text message '{text}'.",
+        "Write '{text}' to {name} on the phone.",
+        "Please send a text message to {name} that says '{text}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        person = w.rng.choice(w.others())
+        text = w.rng.choice(
+            ("Running late", "I am at home", "Train is delayed", "Dinner is ready", "See you at six", "Happy to help")
+        )
+        goal = Goal(w, name=person.name, text=text)
+        goal.do("phone.send_message", number=person.phone, text=text)
+        return goal
+
+    def solve(self, name: str, text: str) -> Turns:
+        yield (
+            f"I look for {name} in the contacts, to get the number.",
+            f'{log_in("contacts", "phone")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
+            "print(found)",
+        )
+        yield (
+            "There is one; I send the text to this number.",
+            f'print(apis.phone.send_message(number=found[0]["phone"], text="{text}", access_token=phone))',
+        )
+        yield "The message is sent.", "apis.owner.complete_task()"
+
+
+class DeleteVoicemailOf(Scenario):
+    """Delete the voicemail of someone."""
+
+    split, difficulty = "train", 1
+    apis = ("contacts.search", "phone.list_voicemails", "phone.delete_voicemail")
+    phrasings = (
+        "Delete the voicemail from {name}.",
+        "I have heard the voicemail that {name} left. Delete it.",
+        "Please remove the voicemail of {name} from my phone.",
+        "The voicemail {name} left me can be deleted.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        mails = w.all("SELECT id, number FROM phone_voicemails WHERE owner = ? ORDER BY id", w.owner.id)
+        chosen = w.rng.choice(mails)
+        goal = Goal(w, name=next(p.name for p in w.people if p.phone == chosen["number"]))
+        goal.do("phone.delete_voicemail", voicemail_id=chosen["id"])
+        return goal
+
+    def solve(self, name: str) -> Turns:
+        yield (
+            f"I look for {name} in the contacts, to get the number.",
+            f'{log_in("contacts", "phone")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
+            "print(found)",
+        )
+        yield (
+            "I look for the voicemail from this number.",
+            "mails = apis.phone.list_voicemails(page_size=20, access_token=phone)\n"
+            'mails = [v for v in mails if v["number"] == found[0]["phone"]]\nprint(mails)',
+        )
+        yield (
+            "There is one; I delete it.",
+            'print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"], access_token=phone))',
+        )
+        yield "The voicemail is deleted.", "apis.owner.complete_task()"
+
+
+class BlockLastCaller(Scenario):
+    """Block the number of the last missed call."""
+
+    split, difficulty = "dev", 1
+    apis = ("phone.list_calls", "phone.block")
+    phrasings = (
+        "Block the number of my last missed call.",
+        "Whoever it was whose call I missed last: block the number.",
+        "I do not want to hear again from the number of the most recent missed call. Block it.",
+        "Please block the caller of the latest call that I missed.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        number, answered = _strangers(w, 2)
+        _miss(w, number, hours=2)
+        w.add("phone_calls", owner=w.owner.id, number=answered, kind="incoming", time=w.ago(hours=1), minutes=3)
+        goal = Goal(w)
+        goal.do("phone.block", number=number)
+        return goal
+
+    def solve(self) -> Turns:
+        yield (
+            "The newest missed call comes first, so one is enough.",
+            f'{log_in("phone")}\nfound = apis.phone.list_calls(kind="missed", page_size=1, access_token=phone)\n'
+            "print(found)",
+        )
+        yield (
+            "This is the last one; I block its number.",
+            'print(apis.phone.block(number=found[0]["number"], access_token=phone))',
+        )
+        yield "The number is blocked.", "apis.owner.complete_task()"
+
+
+class LastTextTime(Scenario):
+    """Tell the time that someone proposed in their last text."""
+
+    split, difficulty = "test_normal", 1
+    apis = ("contacts.search", "phone.show_conversation")
+    phrasings = (
+        "{name} has texted me when to meet. At what time?",
+        "At what time does {name} want to meet? It is in the last text message.",
+        "Look at the last text from {name} and tell me the time at which we meet.",
+        "When do I meet {name} today? The time came by text message.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        people = w.rng.sample(w.others(), 2)
+        times = [f"{w.rng.randrange(20, 23)}:{minute}" for minute in w.rng.sample(range(11, 59), 2)]
+        for person, time in zip(people, times, strict=True):
+            text = w.rng.choice(("Let us meet at {} by the bridge", "See you at {} then", "Is {} fine with you?"))
+            _receive(w, person.phone, text.format(time), hours=2)
+        goal = Goal(w, name=people[0].name)
+        goal.answer = times[0]
+        return goal
+
+    def solve(self, name: str) -> Turns:
+        yield (
+            f"I look for {name} in the contacts, to get the number.",
+            f'{log_in("contacts", "phone")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
+            "print(found)",
+        )
+        seen = yield (
+            "I read the texts with this number, the newest first.",
+            'texts = apis.phone.show_conversation(number=found[0]["phone"], access_token=phone)\n'
+            'print([t["text"] for t in texts if t["incoming"]][0])',
+        )
+        time = "".join(re.findall(r"\d\d:\d\d", seen)[:1])
+        yield f"The time is {time}.", f'apis.owner.complete_task(answer="{time}")'
+
+
+class TextMissedCallers(Scenario):
+    """Text those contacts whose calls were missed today."""
+
+    split, difficulty = "train", 2
+    apis = ("owner.show_time", "phone.list_calls", "contacts.search", "phone.send_message")
+    phrasings = (
+        "Text '{text}' to everyone in my contacts whose call I missed today.",
+        "I missed some calls today. Send each of the callers who are in my contacts the text message '{text}'.",
+        "Whose calls did I miss today? Text those who are in my address book '{text}', each once.",
+        "Send '{text}' by text message to all of my contacts who called me today and did not reach me.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        callers = w.rng.sample(w.others(), w.rng.randrange(2, 5))
+        for place, number in enumerate([*(p.phone for p in callers), callers[0].phone, *_strangers(w, 1)]):
+            _miss(w, number, hours=0.5 + place)
+        goal = Goal(
+            w, text=w.rng.choice(("I will call you tonight", "Sorry, I was out", "What is up?", "In a meeting"))
+        )
+        for row in w.all(
+            "SELECT DISTINCT number FROM phone_calls WHERE owner = ?1 AND kind = 'missed' AND time >= ?2 "
+            "AND number IN (SELECT phone FROM contacts WHERE owner = ?1)",
+            *(w.owner.id, w.today),
+        ):
+            goal.do("phone.send_message", number=row["number"], text=goal.slots["text"])
+        return goal
+
+    def solve(self, text: str) -> Turns:
+        yield (
+            "I need the missed calls of today; they come newest first, in pages.",
+            f"{log_in('contacts', 'phone')}\n"
+            'today = apis.owner.show_time()["now"][:10]\nmissed, page = [], 0\n'
+            'while more := apis.phone.list_calls(kind="missed", page=page, access_token=phone):\n'
+            "    missed += more\n    page += 1\n"
+            'numbers = sorted({c["number"] for c in missed if c["time"][:10] == today})\nprint(numbers)',
+        )
+        yield (
+            "I keep those that are in the contacts.",
+            "known = [n for n in numbers if apis.contacts.search(query=n, access_token=contacts)]\nprint(known)",
+        )
+        yield (
+            "Each of them gets the text once.",
+            f'for n in known:\n    print(apis.phone.send_message(number=n, text="{text}", access_token=phone))',
+        )
+        yield "All texts are sent.", "apis.owner.complete_task()"
+
+
+class GuestsByText(Scenario):
+    """Invite those who said yes by text to an event, and text the others."""
+
+    split, difficulty = "dev", 3
+    apis = (
+        *("contacts.search", "phone.show_conversation", "phone.send_message"),
+        *("calendar.list_upcoming", "calendar.invite"),
+    )
+    phrasings = (
+        "I asked my {relation}s by text whether they come to '{title}'. Invite those whose last text to me begins with "
+        "'Yes' to the event in my calendar, and text the others '{text}'.",
+        "My {relation}s have answered by text whether they come to my event '{title}'. Whoever's last text starts with "
+        "'Yes' gets an invitation in the calendar; the others get the text message '{text}'.",
+        "Look at the last text message of each of my {relation}s. Where it starts with 'Yes', invite the sender to "
+        "'{title}' in my calendar, otherwise text back '{text}'.",
+        "For '{title}' in my calendar: invite every {relation} whose last text to me starts with 'Yes', and send every "
+        "other {relation} the text '{text}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        relation = w.rng.choice(("friend", "colleague"))
+        people = w.rng.sample(w.others(relation), 3)
+        title = w.rng.choice(("Summer feast", "Pizza night", "Chess evening", "Boat trip"))
+        event = w.add(
+            "calendar_events",
+            **{"owner": w.owner.id, "title": title, "start": f"{w.day(w.rng.randrange(4, 20))} 20:00", "minutes": 120},
+        )
+        coming = people[: w.rng.randrange(1, 3)]
+        for person in people:
+            answers = ("Yes, I am in", "Yes!", "Yes, with pleasure") if person in coming else ("No, sorry", "I cannot")
+            _receive(w, person.phone, w.rng.choice(answers), hours=w.rng.choice((1, 2, 3)))
+            _receive(w, person.phone, w.rng.choice(("Yes, maybe", "No idea yet")), hours=26)
+        text = w.rng.choice(("What a pity", "Next time then", "We will miss you"))
+        goal = Goal(w, relation=relation, title=title, text=text)
+        for person in people:
+            if person in coming:
+                goal.do("calendar.invite", event_id=event, email=person.email)
+            else:
+                goal.do("phone.send_message", number=person.phone, text=text)
+        return goal
+
+    def solve(self, relation: str, title: str, text: str) -> Turns:
+        yield (
+            f"I need my {relation}s, and nobody else.",
+            f"{log_in('contacts', 'phone', 'calendar')}\n"
+            f'found = apis.contacts.search(query="{relation}", page_size=20, access_token=contacts)\n'
+            f'people = [c for c in found if c["relation"] == "{relation}"]\nprint([c["name"] for c in people])',
+        )
+        yield (
+            "The newest text comes first; I take the first incoming one of each.",
+            "for c in people:\n"
+            '    texts = apis.phone.show_conversation(number=c["phone"], page_size=20, access_token=phone)\n'
+            '    c["said"] = [t["text"] for t in texts if t["incoming"]][0]\n    print(c["name"], ":", c["said"])',
+        )
+        yield (
+            "Now I look for the event.",
+            f'events = apis.calendar.list_upcoming(query="{title}", access_token=calendar)\nprint(events)',
+        )
+        yield (
+            "There is one; I invite those who said yes.",
+            'for c in people:\n    if c["said"].startswith("Yes"):\n'
+            '        print(apis.calendar.invite(event_id=events[0]["id"], email=c["email"], access_token=calendar))',
+        )
+        yield (
+            "The others get the text.",
+            'for c in people:\n    if not c["said"].startswith("Yes"):\n'
+            f'        print(apis.phone.send_message(number=c["phone"], text="{text}", access_token=phone))',
+        )
+        yield "Everyone has an answer.", "apis.owner.complete_task()"
+
+
+class VoicemailRound(Scenario):
+    """Turn the voicemails of contacts into things to do, and get rid of those of strangers."""
+
+    split, difficulty = "test_normal", 3
+    apis = (
+        *("phone.list_voicemails", "contacts.search", "todo.list_lists"),
+        *("todo.add", "phone.delete_voicemail", "phone.block"),
+    )
+    phrasings = (
+        "Go through my voicemails since {day}. For each one from somebody in my contacts add 'Call <full name>' to my "
+        "to-do list '{name}', due {due}. Delete those from other numbers, and block these numbers.",
+        "My voicemails since {day}: if the number is in my contacts, put 'Call <full name>' on the to-do list "
+        "'{name}', due {due}; if not, delete the voicemail and block the number.",
+        "Take all voicemails that came on {day} or later. Known callers go on my to-do list '{name}' as "
+        "'Call <full name>', due {due}. The voicemails of unknown callers are deleted and their numbers blocked.",
+        "For every contact who left me a voicemail since {day} I want an item 'Call <full name>' due {due} on the "
+        "to-do list '{name}'. Block the unknown numbers among the voicemails since then, and delete what they left.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        w.run("DELETE FROM phone_voicemails WHERE owner = ?", w.owner.id)
+        people, days = w.rng.sample(w.others(), 6), w.rng.sample(range(1, 40), 10)
+        numbers = w.rng.sample([*(p.phone for p in people), *_strangers(w, 4)], 10)
+        left = {
+            number: w.add(
+                "phone_voicemails",
+                **{"owner": w.owner.id, "number": number, "time": w.ago(ago), "seconds": 9, "text": "It is me."},
+            )
+            for number, ago in zip(numbers, days, strict=True)
+        }
+        border = sorted(days)[6]
+        todo = w.rng.choice(w.all("SELECT id, name FROM todo_lists WHERE owner = ? ORDER BY id", w.owner.id))
+        goal = Goal(w, day=w.day(-border), name=todo["name"], due=w.day(w.rng.randrange(1, 9)))
+        for number, ago in zip(numbers, days, strict=True):
+            if ago <= border:
+                who = next((p for p in people if p.phone == number), None)
+                if who is not None:
+                    goal.do("todo.add", list_id=todo["id"], text=f"Call {who.name}", due=goal.slots["due"])
+                else:
+                    goal.do("phone.delete_voicemail", voicemail_id=left[number])
+                    goal.do("phone.block", number=number)
+        return goal
+
+    def solve(self, day: str, name: str, due: str) -> Turns:
+        yield (
+            "I collect the voicemails from all pages and keep the recent ones.",
+            f"{log_in('contacts', 'phone', 'todo')}\nmails, page = [], 0\n"
+            "while more := apis.phone.list_voicemails(page=page, access_token=phone):\n"
+            f'    mails += [v for v in more if v["time"] >= "{day}"]\n    page += 1\nprint(len(mails))',
+        )
+        yield (
+            "The contacts say who it was.",
+            "for v in mails:\n"
+            '    who = apis.contacts.search(query=v["number"], access_token=contacts)\n'
+            '    v["name"] = who[0]["name"] if who else ""\n    print(v["number"], v["name"])',
+        )
+        yield (
+            f"I need the list {name}.",
+            f'lists = [l for l in apis.todo.list_lists(access_token=todo) if l["name"] == "{name}"]\nprint(lists)',
+        )
+        yield (
+            "Known callers go on the list.",
+            'for v in mails:\n    if v["name"]:\n        text = f"Call {v[\'name\']}"\n'
+            f'        apis.todo.add(list_id=lists[0]["id"], text=text, due="{due}", access_token=todo)',
+        )
+        yield (
+            "The others are deleted and blocked.",
+            'for v in mails:\n    if not v["name"]:\n'
+            '        print(apis.phone.delete_voicemail(voicemail_id=v["id"], access_token=phone))\n'
+            '        print(apis.phone.block(number=v["number"], access_token=phone))',
+        )
+        yield "All voicemails are dealt with.", "apis.owner.complete_task()"
+
+
+def _strangers(w: World, count: int) -> list[str]:
+    """Numbers that nobody has and that are not blocked: those of the base world are above a million."""
+    return [f"0{number}" for number in w.rng.sample(range(100_000, 1_000_000), count)]
+
+
+def _miss(w: World, number: str, hours: float) -> None:
+    w.add("phone_calls", owner=w.owner.id, number=number, kind="missed", time=w.ago(hours=hours), minutes=0)
+
+
+def _receive(w: World, number: str, text: str, hours: float) -> None:
+    row = {"number": number, "incoming": 1, "text": text, "time": w.ago(hours=hours), "read": 0}
+    w.add("phone_messages", owner=w.owner.id, **row)
+
+
+SCENARIOS: list[type[Scenario]] = [
+    TextSomeone,
+    DeleteVoicemailOf,
+    BlockLastCaller,
+    LastTextTime,
+    TextMissedCallers,
+    GuestsByText,
+    VoicemailRound,
+]

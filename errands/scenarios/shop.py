@@ -1,0 +1,398 @@
+"""Scenarios around the shop."""
+
+from typing import Any
+
+from errands.apps.mail import deliver
+from errands.judge import Goal
+from errands.scenario import Scenario, Turns, log_in
+from errands.scenarios.wallet import CIRCLES
+from errands.world import World
+
+
+def past_order(w: World, at: str, status: str, items: dict[int, int]) -> int:
+    """Write an order into the owner's history (product -> quantity); its id."""
+    me, prices = w.owner.id, {row["id"]: row["price_cents"] for row in w.all("SELECT * FROM shop_products")}
+    address, card = _address(w, "home"), _card(w)
+    bill = {"address_id": address, "card_id": card, "total_cents": sum(prices[id] * items[id] for id in items)}
+    arrives = w.day(3) if status == "placed" else at[:10]
+    order = w.add("shop_orders", owner=me, **bill, at=at, arrives=arrives, status=status)
+    for id, quantity in items.items():
+        w.add("shop_order_items", order_id=order, product=id, quantity=quantity, price_cents=prices[id])
+    return order
+
+
+def _address(w: World, label: str) -> int:
+    return int(w.value("SELECT id FROM addresses WHERE person = ? AND label = ?", w.owner.id, label))
+
+
+def _card(w: World) -> int:
+    return int(w.value("SELECT id FROM cards WHERE person = ? AND expires >= ?", w.owner.id, w.today[:7]))
+
+
+def _products(w: World, where: str = "1", *values: Any) -> list[dict[str, Any]]:
+    return w.all(f"SELECT * FROM shop_catalogue WHERE {where} ORDER BY id", *values)
+
+
+def _some_items(w: World) -> dict[int, int]:
+    return {row["id"]: w.rng.randrange(1, 4) for row in w.rng.sample(_products(w), 2)}
+
+
+class CostOfLastOrder(Scenario):
+    """Say what the last order cost."""
+
+    split, difficulty = "train", 1
+    apis = ("shop.list_orders",)
+    phrasings = (
+        "How much did I spend on my last order in the shop?",
+        "What was the total of my latest shop order?",
+        "Tell me what my most recent order in the shop cost.",
+        "I want to know how much the last thing I ordered in the shop was, in total.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        order = past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", _some_items(w))
+        goal = Goal(w)
+        goal.answer = w.value("SELECT total_cents FROM shop_orders WHERE id = ?", order) / 100
+        return goal
+
+    def solve(self) -> Turns:
+        yield (
+            "The newest order comes first, so I list one.",
+            f"{log_in('shop')}\norders = apis.shop.list_orders(page_size=1, access_token=shop)\nprint(orders)",
+        )
+        yield "I answer with its total.", 'apis.owner.complete_task(answer=orders[0]["total"])'
+
+
+class PutIntoCart(Scenario):
+    """Put some of a product into the cart."""
+
+    split, difficulty = "train", 1
+    apis = ("shop.search", "shop.add_to_cart")
+    phrasings = (
+        "Put {count} of the {product} into my cart in the shop.",
+        "Add {count} pieces of the product {product} to my shopping cart.",
+        "I want to buy {count} of the {product}. Put them into my cart, but do not order yet.",
+        "My cart in the shop should get {count} of the {product}, please.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        free = _products(w, "id NOT IN (SELECT product FROM shop_cart WHERE owner = ?)", w.owner.id)
+        product, count = w.rng.choice(free), w.rng.randrange(2, 6)
+        goal = Goal(w, product=product["name"], count=count)
+        goal.do("shop.add_to_cart", product_id=product["id"], quantity=count)
+        return goal
+
+    def solve(self, product: str, count: int) -> Turns:
+        yield (
+            f"I look for the {product}.",
+            f'{log_in("shop")}\nfound = apis.shop.search(query="{product}", access_token=shop)\nprint(found)',
+        )
+        yield (
+            f"I put {count} of it into the cart.",
+            f'print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity={count}, access_token=shop))',
+        )
+        yield "It is in the cart.", "apis.owner.complete_task()"
+
+
+class OrderCheapestGoodOne(Scenario):
+    """Order the cheapest well-rated product of a category."""
+
+    split, difficulty = "train", 2
+    apis = (
+        *("shop.search", "shop.add_to_cart", "shop.place_order"),
+        *("owner.list_addresses", "owner.list_cards"),
+    )
+    phrasings = (
+        "Order the cheapest product of the shop's category {category} that is rated at least {rating}, to my {place} "
+        "address. My cart is empty.",
+        "I need one thing from the shop's category {category}: the cheapest with a rating of {rating} or more. My cart "
+        "is empty; have it sent to my {place} address.",
+        "Find the cheapest {category} product in the shop with a rating of at least {rating}, and order one to my "
+        "{place} address. The cart is empty.",
+        "Buy one piece of the lowest-priced {category} product in the shop with a rating not below {rating}. It should "
+        "go to my {place} address. There is nothing in the cart yet.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        w.run("DELETE FROM shop_cart WHERE owner = ?", w.owner.id)
+        rating = w.rng.choice([least for least in (4, 4.3, 4.5) if _products(w, "rating >= ?", least)])
+        good = _products(w, "rating >= ?", rating)
+        category, place = w.rng.choice(good)["category"], w.rng.choice(("home", "work"))
+        best = min((row for row in good if row["category"] == category), key=lambda row: row["price_cents"])
+        goal = Goal(w, category=category, rating=rating, place=place)
+        goal.do("shop.add_to_cart", product_id=best["id"])
+        goal.do("shop.place_order", address_id=_address(w, place), card_id=_card(w))
+        return goal
+
+    def solve(self, category: str, rating: float, place: str) -> Turns:
+        yield (
+            "I list the category, cheapest first, and keep the well-rated ones; some have no rating.",
+            f"{log_in('shop')}\n"
+            f'found = apis.shop.search(category="{category}", sort="price", page_size=20, access_token=shop)\n'
+            f'good = [p for p in found if p["rating"] and p["rating"] >= {rating}]\nprint(good[0])',
+        )
+        yield (
+            "I put the first into the cart.",
+            'print(apis.shop.add_to_cart(product_id=good[0]["id"], access_token=shop))',
+        )
+        yield (
+            "I need the address, and a card that is not expired.",
+            f'address = [a for a in apis.owner.list_addresses() if a["label"] == "{place}"][0]\n'
+            'card = max(apis.owner.list_cards(), key=lambda c: c["expires"])\nprint(address, card)',
+        )
+        yield (
+            "I place the order.",
+            'print(apis.shop.place_order(address_id=address["id"], card_id=card["id"], access_token=shop))',
+        )
+        yield "It is ordered.", "apis.owner.complete_task()"
+
+
+class CancelLastOrder(Scenario):
+    """Cancel the order that was placed last."""
+
+    split, difficulty = "dev", 1
+    apis = ("shop.list_orders", "shop.cancel_order")
+    phrasings = (
+        "Cancel my last order in the shop.",
+        "I have changed my mind about my newest shop order. Please cancel it.",
+        "The latest order that I placed in the shop was a mistake; cancel it.",
+        "Stop the most recent of my shop orders, I do not need it any more.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        order = past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", _some_items(w))
+        goal = Goal(w)
+        goal.do("shop.cancel_order", order_id=order)
+        return goal
+
+    def solve(self) -> Turns:
+        yield (
+            "The newest order comes first, so I list one.",
+            f"{log_in('shop')}\norders = apis.shop.list_orders(page_size=1, access_token=shop)\nprint(orders)",
+        )
+        yield (
+            "It is not shipped yet; I cancel it.",
+            'print(apis.shop.cancel_order(order_id=orders[0]["id"], access_token=shop))',
+        )
+        yield "The order is cancelled.", "apis.owner.complete_task()"
+
+
+class BestOfMailedWishes(Scenario):
+    """Put the best rated of the products that a mail lists on the wishlist, and tell its writer."""
+
+    split, difficulty = "dev", 3
+    apis = (
+        *("mail.search", "mail.show", "shop.search", "shop.add_to_wishlist"),
+        *("contacts.search", "phone.send_message"),
+    )
+    phrasings = (
+        "{name} mailed me a few wishes from the shop. Put the one with the best rating on my wishlist, and text {name} "
+        "'{text}'.",
+        "In a mail with the subject 'Wishes', {name} lists products of the shop. Add the best rated one to my wishlist "
+        "there. Then send {name} the text message '{text}'.",
+        "Which of the wishes in the mail from {name} has the highest rating in the shop? Put it on my wishlist, and "
+        "text '{text}' to {name}.",
+        "{name} would like one of the things in the mail 'Wishes'. Note the one that is rated best in the shop on my "
+        "wishlist, and let {name} know by text message: '{text}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        products = _products(w, "rating > 0")
+        rated = {row["rating"]: row for row in w.rng.sample(products, len(products))}
+        wishes = w.rng.sample(list(rated.values()), 3)
+        best = max(wishes, key=lambda row: row["rating"])
+        for row in wishes:
+            w.run("DELETE FROM shop_wishlist WHERE owner = ? AND product = ?", w.owner.id, row["id"])
+        person = w.rng.choice(w.others("family", "friends"))
+        text = w.rng.choice(("I have an idea", "Thanks for the list", "I know what to get", "One wish is noted"))
+        body = "\n".join(["I would like one of these:", *(f"- {row['name']}" for row in wishes)])
+        deliver(w, person.name, person.email, "Wishes", body, w.ago(w.rng.randrange(1, 9)))
+        goal = Goal(w, name=person.name, text=text)
+        goal.do("shop.add_to_wishlist", product_id=best["id"])
+        goal.do("phone.send_message", number=person.phone, text=text)
+        return goal
+
+    def solve(self, name: str, text: str) -> Turns:
+        yield (
+            "I look for the mail.",
+            f"{log_in('mail', 'shop', 'contacts', 'phone')}\n"
+            f'found = apis.mail.search(query="wish", sender="{name}", access_token=mail)\nprint(found)',
+        )
+        yield (
+            "I read it.",
+            'body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]\nprint(body)',
+        )
+        yield (
+            "I look up each of the products in the shop.",
+            'names = [line[2:] for line in body.split("\\n") if line.startswith("- ")]\n'
+            "wishes = [apis.shop.search(query=n, access_token=shop)[0] for n in names]\n"
+            'print([(p["name"], p["rating"]) for p in wishes])',
+        )
+        yield (
+            "I put the best rated one on the wishlist.",
+            'best = max(wishes, key=lambda p: p["rating"])\n'
+            'print(apis.shop.add_to_wishlist(product_id=best["id"], access_token=shop))',
+        )
+        yield (
+            f"Now I text {name}.",
+            f'number = apis.contacts.search(query="{name}", access_token=contacts)[0]["phone"]\n'
+            f'print(apis.phone.send_message(number=number, text="{text}", access_token=phone))',
+        )
+        yield "The wish is noted and the text is sent.", "apis.owner.complete_task()"
+
+
+class ReturnBrokenThing(Scenario):
+    """Find the delivered order with a product, and return it."""
+
+    split, difficulty = "test_normal", 2
+    apis = ("shop.list_orders", "shop.show_order", "shop.start_return")
+    phrasings = (
+        "The {product} that was delivered to me is broken. Return it to the shop as damaged.",
+        "Send back the {product} from the order that has arrived. The reason is that it is damaged.",
+        "My {product} came damaged. Start a return in the shop.",
+        "Start a return for the {product} that the shop has delivered: it is damaged.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        mine = "id NOT IN (SELECT product FROM shop_items WHERE owner = ?)"
+        product = w.rng.choice(_products(w, mine, w.owner.id))
+        count, gone, came = w.rng.randrange(1, 4), w.rng.randrange(1, 70), w.rng.randrange(20, 70)
+        past_order(w, w.ago(gone, hours=1), "cancelled", {product["id"]: count})
+        order = past_order(w, w.ago(came, hours=2), "delivered", _some_items(w) | {product["id"]: count})
+        goal = Goal(w, product=product["name"])
+        goal.do("shop.start_return", order_id=order, product_id=product["id"], reason="damaged")
+        return goal
+
+    def solve(self, product: str) -> Turns:
+        yield (
+            "I collect the delivered orders from all pages.",
+            f"{log_in('shop')}\norders, page = [], 0\n"
+            'while more := apis.shop.list_orders(status="delivered", page=page, access_token=shop):\n'
+            '    orders += [o["id"] for o in more]\n    page += 1\nprint(orders)',
+        )
+        yield (
+            f"I look through their items for the {product}.",
+            "found = []\nfor id in orders:\n"
+            '    for item in apis.shop.show_order(order_id=id, access_token=shop)["items"]:\n'
+            f'        if item["name"] == "{product}":\n'
+            '            found.append((id, item["product_id"]))\nprint(found)',
+        )
+        yield (
+            "There is one; I return it.",
+            "order, product = found[0]\n"
+            'print(apis.shop.start_return(order_id=order, product_id=product, reason="damaged", access_token=shop))',
+        )
+        yield "The return is started.", "apis.owner.complete_task()"
+
+
+class DropDearWishes(Scenario):
+    """Take the dear things off the wishlist."""
+
+    split, difficulty = "test_normal", 2
+    apis = ("shop.list_wishlist", "shop.remove_from_wishlist")
+    phrasings = (
+        "Take everything that costs more than {limit} off my wishlist in the shop.",
+        "My wishlist is too expensive. Remove all products above {limit} from it.",
+        "Only things of up to {limit} should stay on my shop wishlist; remove the others.",
+        "Go through the wishlist in the shop and drop whatever costs over {limit}.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        wishes = _products(w, "id IN (SELECT product FROM shop_wishlist WHERE owner = ?)", w.owner.id)
+        prices = sorted(row["price_cents"] for row in wishes)
+        # Prices end in 49 and 99, so none is a whole amount.
+        limit = prices[w.rng.randrange(1, len(prices) - 3)] // 100 + 1
+        goal = Goal(w, limit=limit)
+        for row in wishes:
+            if row["price_cents"] > 100 * limit:
+                goal.do("shop.remove_from_wishlist", product_id=row["id"])
+        return goal
+
+    def solve(self, limit: int) -> Turns:
+        yield (
+            "I collect the wishes from all pages before I remove any, because that changes the pages.",
+            f"{log_in('shop')}\nwishes, page = [], 0\n"
+            "while more := apis.shop.list_wishlist(page=page, access_token=shop):\n"
+            f'    wishes += more\n    page += 1\ndear = [p for p in wishes if p["price"] > {limit}]\n'
+            'print([(p["name"], p["price"]) for p in dear])',
+        )
+        yield (
+            "I remove them.",
+            'for p in dear:\n    print(apis.shop.remove_from_wishlist(product_id=p["id"], access_token=shop))',
+        )
+        yield "The dear ones are gone.", "apis.owner.complete_task()"
+
+
+class SplitOrderWithGuests(Scenario):
+    """Request their shares of an order from the guests who come to an event, and tell them."""
+
+    split, difficulty = "test_normal", 3
+    apis = (
+        *("shop.list_orders", "calendar.list_upcoming", "calendar.list_guests"),
+        *("wallet.request", "mail.send"),
+    )
+    phrasings = (
+        "My last shop order was for my '{title}'. Split its cost evenly between me and the guests who have accepted: "
+        "request each share in the wallet with the note '{title}'. Then send those guests one mail together, with the "
+        "subject '{title}' and the text '{text}'.",
+        "All who accepted the invitation to my '{title}' share the cost of my newest shop order with me, in equal "
+        "parts. Request the parts in the wallet (note '{title}') and write all of them one mail: subject '{title}', "
+        "text '{text}'.",
+        "I have bought the things for '{title}' with my latest order in the shop. Ask every guest who has said yes for "
+        "an equal part, I pay one part too; the note of the wallet requests is '{title}'. Also mail these guests "
+        "'{text}', all in one mail, under the subject '{title}'.",
+        "Find out who has accepted to come to '{title}', divide the total of my last shop order by them and me, and "
+        "request that from each in the wallet with the note '{title}'. Tell them in a single mail with the subject "
+        "'{title}' and the text '{text}'.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        title = w.rng.choice(("Garden Party", "House Warming", "Movie Night", "Quiz Evening", "Summer Feast"))
+        text = w.rng.choice(("I sent you a request", "Please pay your part", "Our costs are split"))
+        guests = w.rng.sample(w.others(*CIRCLES), 7)
+        start = f"{w.day(w.rng.randrange(3, 20))} 19:30"
+        event = w.add("calendar_events", owner=w.owner.id, title=title, start=start, minutes=120, place="at home")
+        coming = w.rng.sample(guests, w.rng.randrange(2, 5))
+        for guest in guests:
+            answer = "accepted" if guest in coming else w.rng.choice(("open", "declined"))
+            w.add("calendar_guests", event_id=event, guest=guest.id, answer=answer)
+        product, parts = w.rng.choice(_products(w)), len(coming) + 1
+        past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", {product["id"]: parts})
+        goal = Goal(w, title=title, text=text)
+        for guest in coming:
+            goal.do("wallet.request", email=guest.email, amount=product["price_cents"] / 100, note=title)
+        goal.do("mail.send", to=[guest.email for guest in coming], subject=title, body=text)
+        return goal
+
+    def solve(self, title: str, text: str) -> Turns:
+        yield (
+            "The newest order comes first; I need its total.",
+            f"{log_in('shop', 'calendar', 'wallet', 'mail')}\n"
+            'total = apis.shop.list_orders(page_size=1, access_token=shop)[0]["total"]\nprint(total)',
+        )
+        yield (
+            "I look for the event.",
+            f'events = apis.calendar.list_upcoming(query="{title}", access_token=calendar)\nprint(events)',
+        )
+        yield (
+            "I collect the guests who have accepted, from all pages.",
+            "coming, page = [], 0\nwhile more := apis.calendar.list_guests(\n"
+            '    event_id=events[0]["id"], page=page, access_token=calendar\n):\n'
+            '    coming += [g["email"] for g in more if g["answer"] == "accepted"]\n    page += 1\nprint(coming)',
+        )
+        yield (
+            "I am one of those who share; I request a part from each of the others.",
+            "share = round(total / (len(coming) + 1), 2)\nfor email in coming:\n"
+            f'    print(apis.wallet.request(email=email, amount=share, note="{title}", access_token=wallet))',
+        )
+        yield (
+            "I write to all of them.",
+            f'print(apis.mail.send(to=coming, subject="{title}", body="{text}", access_token=mail))',
+        )
+        yield "All are asked and told.", "apis.owner.complete_task()"
+
+
+SCENARIOS = [
+    *(CostOfLastOrder, PutIntoCart, OrderCheapestGoodOne, CancelLastOrder),
+    *(BestOfMailedWishes, ReturnBrokenThing, DropDearWishes, SplitOrderWithGuests),
+]

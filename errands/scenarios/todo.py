@@ -1,0 +1,310 @@
+"""Scenarios around to-do lists."""
+
+from errands.judge import Goal
+from errands.scenario import Scenario, Turns, every, log_in
+from errands.world import World
+
+_VERBS = ("sell", "fetch", "polish", "measure", "photograph", "wrap", "insure", "lend out")
+_THINGS = (
+    "globe",
+    "tent",
+    "ladder",
+    "violin",
+    "drill",
+    "toaster",
+    "suitcase",
+    "lantern",
+    "aquarium",
+    "rug",
+    "telescope",
+)
+_FOODS = ("lemons", "olives", "radishes", "limes", "avocados", "peppers", "muffins", "leeks", "mangos", "pears", "figs")
+
+
+def chores(w: World, count: int) -> list[str]:
+    """Things to do that are in no to-do list or note of a new world."""
+    things = w.rng.sample(_THINGS, count)
+    return [f"{w.rng.choice(_VERBS)} the {thing}" for thing in things]
+
+
+def owned_lists(w: World) -> dict[str, int]:
+    """The owner's lists: name and id."""
+    return {row["name"]: row["id"] for row in w.all("SELECT * FROM todo_lists WHERE owner = ?", w.owner.id)}
+
+
+def add_item(w: World, list_id: int, text: str, due: str | None = None, done: bool = False, **more: str) -> int:
+    """An item of the owner, as part of what is there before."""
+    more = {"priority": "normal"} | more
+    done_on = w.day(-2) if done else None
+    return w.add(
+        "todo_items", owner=w.owner.id, list_id=list_id, text=text, due=due, done=int(done), done_on=done_on, **more
+    )
+
+
+def find_list(name: str, variable: str = "here") -> str:
+    """Code that picks a list by its name out of `lists`."""
+    return f'{variable} = [x["id"] for x in lists if x["name"] == "{name}"][0]'
+
+
+_LISTS = f"{log_in('todo')}\nlists = apis.todo.list_lists(access_token=todo)\nprint(lists)"
+
+
+class AddToList(Scenario):
+    """Add an item to a list."""
+
+    split, difficulty = "train", 1
+    apis = ("todo.list_lists", "todo.add")
+    phrasings = (
+        "Add '{text}' to my {list_name} list.",
+        "Please put '{text}' on the {list_name} list.",
+        "My {list_name} list should also have '{text}' on it.",
+        "I must not forget this: '{text}'. It belongs on my to-do list {list_name}.",
+        "Write '{text}' on my to-do list called {list_name}.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        text = chores(w, 1)[0]
+        if name == "Groceries":
+            text = f"{w.rng.randrange(2, 20)} {w.rng.choice(_FOODS)}"
+        goal = Goal(w, text=text, list_name=name)
+        goal.do("todo.add", list_id=list_id, text=text)
+        return goal
+
+    def solve(self, text: str, list_name: str) -> Turns:
+        yield f"I need the id of the {list_name} list.", _LISTS
+        yield (
+            f"I add the item to {list_name}.",
+            f'{find_list(list_name)}\nprint(apis.todo.add(list_id=here, text="{text}", access_token=todo))',
+        )
+        yield "The item is added.", "apis.owner.complete_task()"
+
+
+class TickOff(Scenario):
+    """Complete an item."""
+
+    split, difficulty = "train", 1
+    apis = ("todo.search", "todo.complete")
+    phrasings = (
+        "I have done '{text}'. Tick it off.",
+        "Mark '{text}' as done in my to-do lists.",
+        "'{text}' is finished, please tick it off my to-do list.",
+        "Please complete the to-do '{text}'.",
+        "You can tick off '{text}' now.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        text, *others = chores(w, 3)
+        item = add_item(w, w.rng.choice(list(owned_lists(w).values())), text)
+        for other in others:
+            add_item(w, w.rng.choice(list(owned_lists(w).values())), other)
+        goal = Goal(w, text=text)
+        goal.do("todo.complete", item_id=item)
+        return goal
+
+    def solve(self, text: str) -> Turns:
+        yield "I look for the item.", find_item(text)
+        yield (
+            "There is one, still open; I tick it off.",
+            'print(apis.todo.complete(item_id=found[0]["id"], access_token=todo))',
+        )
+        yield "The item is done.", "apis.owner.complete_task()"
+
+
+def find_item(text: str) -> str:
+    return f'{log_in("todo")}\nfound = apis.todo.search(query="{text}", access_token=todo)\nprint(found)'
+
+
+class NewDueDate(Scenario):
+    """Change when an item is due."""
+
+    split, difficulty = "dev", 1
+    apis = ("todo.search", "todo.update")
+    phrasings = (
+        "The to-do '{text}' is now due on {day}.",
+        "I have time until {day} for '{text}'; change that in my to-do list.",
+        "Set the due date of my to-do '{text}' to {day}.",
+        "Please change '{text}' in my to-do lists: it is to be done by {day}.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        text, day = chores(w, 1)[0], w.day(w.rng.randrange(10, 40))
+        item = add_item(w, w.rng.choice(list(owned_lists(w).values())), text, due=w.day(w.rng.randrange(1, 9)))
+        goal = Goal(w, text=text, day=day)
+        goal.do("todo.update", item_id=item, due=day)
+        return goal
+
+    def solve(self, text: str, day: str) -> Turns:
+        yield "I look for the item.", find_item(text)
+        yield (
+            "There is one; I change when it is due.",
+            f'print(apis.todo.update(item_id=found[0]["id"], due="{day}", access_token=todo))',
+        )
+        yield "The due date is changed.", "apis.owner.complete_task()"
+
+
+class PostponeOverdue(Scenario):
+    """Give the overdue items of a list a new due date."""
+
+    split, difficulty = "train", 2
+    apis = ("todo.list_lists", "todo.list_items", "todo.update", "owner.show_time")
+    phrasings = (
+        "Make everything that is overdue on my {list_name} list due on {day}.",
+        "Some open items on my {list_name} list were due before today. Postpone them to {day}.",
+        "Whatever is late on the {list_name} list, set its due date to {day}.",
+        "I did not get round to my {list_name} list: move the due date of all overdue items there to {day}.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        texts = chores(w, 5)
+        dues = [w.day(-w.rng.randrange(1, 9)), w.day(-1), w.today, w.day(w.rng.randrange(1, 9)), None]
+        for text, due in zip(texts, w.rng.sample(dues, len(dues)), strict=True):
+            add_item(w, list_id, text, due=due)
+        goal = Goal(w, list_name=name, day=w.day(w.rng.randrange(3, 20)))
+        late = "SELECT id FROM todo_items WHERE list_id = ? AND done = 0 AND due < ? ORDER BY id"
+        for row in w.all(late, list_id, w.today):
+            goal.do("todo.update", item_id=row["id"], due=goal.slots["day"])
+        return goal
+
+    def solve(self, list_name: str, day: str) -> Turns:
+        yield f"I need the id of the {list_name} list.", _LISTS
+        yield (
+            "I go through its open items and pick those due before today.",
+            "\n".join(
+                [
+                    find_list(list_name),
+                    every("items", "apis.todo.list_items(list_id=here, access_token=todo)"),
+                    'today = apis.owner.show_time()["now"][:10]',
+                    'late = [x for x in items if x["due"] and x["due"] < today]',
+                    'print(today, [(x["text"], x["due"]) for x in late])',
+                ]
+            ),
+        )
+        yield (
+            "These are overdue; I postpone each.",
+            f'for x in late:\n    apis.todo.update(item_id=x["id"], due="{day}", access_token=todo)',
+        )
+        yield "All overdue items have a new date.", "apis.owner.complete_task()"
+
+
+class MergeLists(Scenario):
+    """Move the open items of a list to another one and delete it."""
+
+    split, difficulty = "test_normal", 2
+    apis = ("todo.list_lists", "todo.list_items", "todo.move", "todo.delete_list")
+    phrasings = (
+        "Move what is still open on my {old} list to the {new} list, then delete the {old} list.",
+        "I no longer need the to-do list {old}. Put its open items on {new} and delete it.",
+        "Dissolve my {old} list: everything that is not done goes to {new}, and the list itself goes away.",
+        "Please merge my to-do lists: the open items of {old} belong on {new}; after that remove {old}.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        lists = owned_lists(w)
+        old, new = w.rng.sample(sorted(lists), 2)
+        for text in chores(w, 3):
+            add_item(w, lists[old], text)
+        goal = Goal(w, old=old, new=new)
+        for row in w.all("SELECT id FROM todo_items WHERE list_id = ? AND done = 0 ORDER BY id", lists[old]):
+            goal.do("todo.move", item_id=row["id"], list_id=lists[new])
+        goal.do("todo.delete_list", list_id=lists[old])
+        return goal
+
+    def solve(self, old: str, new: str) -> Turns:
+        yield "I need the ids of both lists.", _LISTS
+        yield (
+            f"I collect the open items of {old} before moving any, as moving changes the pages.",
+            "\n".join(
+                [
+                    find_list(old, "old"),
+                    find_list(new, "new"),
+                    every("items", "apis.todo.list_items(list_id=old, access_token=todo)"),
+                    'print([x["text"] for x in items])',
+                ]
+            ),
+        )
+        yield (
+            f"I move each to {new}; then {old} has no open items and can be deleted.",
+            'for x in items:\n    apis.todo.move(item_id=x["id"], list_id=new, access_token=todo)\n'
+            "print(apis.todo.delete_list(list_id=old, access_token=todo))",
+        )
+        yield "The list is gone and its open items are kept.", "apis.owner.complete_task()"
+
+
+class BlockTime(Scenario):
+    """Put the important items of a list into the calendar, with reminders."""
+
+    split, difficulty = "dev", 3
+    apis = (
+        *("todo.list_lists", "todo.list_items", "owner.show_time"),
+        *("calendar.create", "calendar.add_reminder"),
+    )
+    phrasings = (
+        "For each open high-priority item on my {list_name} list that is due after today, put an event into my "
+        "calendar: with the item's text as title, on the due date at {time}, {minutes} minutes long, and with a "
+        "reminder {before} minutes before.",
+        "I want time in my calendar for the open items with high priority on the {list_name} list. Leave out those "
+        "without a due date and those due today or before. Create one event each on the due date at {time} for "
+        "{minutes} minutes, titled like the item, and remind me {before} minutes before.",
+        "Block {minutes} minutes at {time} on the due date for every open item of high priority on my to-do list "
+        "{list_name} that is due later than today. Title: the text of the item. Add a reminder {before} minutes before "
+        "each of them.",
+        "Which open items on {list_name} have high priority and are due after today? Give each an event in the "
+        "calendar on its due date, starting at {time}, lasting {minutes} minutes, named like the item, with a reminder "
+        "{before} minutes ahead.",
+    )
+
+    def prepare(self, w: World) -> Goal:
+        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        texts = chores(w, 7)
+        high = [w.day(w.rng.randrange(1, 20)), w.day(w.rng.randrange(1, 20)), w.today, w.day(-3), None]
+        for text, due in zip(texts, w.rng.sample(high, len(high)), strict=False):
+            add_item(w, list_id, text, due=due, priority="high")
+        add_item(w, list_id, texts[5], due=w.day(4))
+        add_item(w, list_id, texts[6], due=w.day(5), done=True, priority="high")
+        time, minutes = f"{w.rng.randrange(6, 8):02}:{w.rng.choice((10, 15, 20))}", w.rng.choice((20, 25, 40))
+        goal = Goal(w, list_name=name, time=time, minutes=minutes, before=w.rng.choice((5, 10, 20)))
+        picked = "SELECT text, due FROM todo_items WHERE list_id = ? AND NOT done AND priority = 'high' AND due > ?"
+        for row in w.all(f"{picked} ORDER BY id", list_id, w.today):
+            start = f"{row['due']} {time}"
+            made = goal.do("calendar.create", title=row["text"], start=start, minutes=minutes)
+            goal.do("calendar.add_reminder", event_id=made["event_id"], minutes_before=goal.slots["before"])
+        return goal
+
+    def solve(self, list_name: str, time: str, minutes: int, before: int) -> Turns:
+        yield f"I need the id of the {list_name} list.", _LISTS
+        yield (
+            "I collect its open items over all pages.",
+            "\n".join(
+                [
+                    find_list(list_name),
+                    every("items", "apis.todo.list_items(list_id=here, access_token=todo)"),
+                    "print(len(items))",
+                ]
+            ),
+        )
+        yield (
+            "Only those with high priority and a due date after today count.",
+            'today = apis.owner.show_time()["now"][:10]\n'
+            'high = [x for x in items if x["priority"] == "high" and x["due"] and x["due"] > today]\n'
+            'print(today, [(x["text"], x["due"]) for x in high])',
+        )
+        yield (
+            "I create an event with a reminder for each.",
+            "\n".join(
+                [
+                    log_in("calendar"),
+                    "for x in high:",
+                    f'    made = apis.calendar.create(title=x["text"], start=x["due"] + " {time}", minutes={minutes}, '
+                    "access_token=calendar)",
+                    f'    apis.calendar.add_reminder(event_id=made["event_id"], minutes_before={before}, '
+                    "access_token=calendar)",
+                    "    print(made)",
+                ]
+            ),
+        )
+        yield "All of them are in the calendar.", "apis.owner.complete_task()"
+
+
+SCENARIOS: list[type[Scenario]] = [AddToList, TickOff, NewDueDate, PostponeOverdue, MergeLists, BlockTime]

@@ -1,0 +1,337 @@
+"""The agent's Python session: its code runs in a sandbox (pydantic-monty), and `apis` is its only way out.
+
+Variables stay between turns. The clock stands still, random numbers are seeded, and computing, memory, output and the
+work of the APIs are limited; whatever the code does, what comes back is text.
+
+No limit that code meets in earnest is a matter of seconds on the wall: the sandbox's computing is CPU time, limited by
+the kernel, and the work of the APIs is counted (world.py). A loaded machine makes nobody late.
+"""
+
+import atexit
+import contextlib
+import functools
+import importlib.util
+import math
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from typing import Any
+from uuid import UUID, uuid5
+
+from pydantic_monty import (
+    ClassInstance,
+    FunctionSnapshot,
+    FutureSnapshot,
+    Monty,
+    MontyComplete,
+    MontyCrashedError,
+    MontyError,
+    MontyRuntimeError,
+    MontySession,
+    MontySyntaxError,
+    NameLookupSnapshot,
+)
+
+from errands.api import Api, ApiError
+from errands.apps import BY_NAME
+from errands.reader import ReaderError, read
+from errands.tame import tame
+from errands.values import Arguments, TooLarge, arguments
+from errands.world import Overspent, World
+
+SECONDS = 1.0
+"""Of computing per turn: CPU time in the sandbox (up to twice as much: the kernel counts whole seconds), and as much
+again for the work of the APIs, in nominal nanoseconds."""
+WALL = 30.0 if hasattr(resource, "prlimit") else SECONDS
+"""Seconds that a turn's computing may take by the clock, where the CPU time of another process can be limited."""
+MEMORY = 16 * 2**20
+CALLS = 250
+"""API calls per turn."""
+QUESTIONS = 4 * CALLS
+"""Times that a turn may ask anything outside the sandbox, refused calls included."""
+SUSPENSIONS = 40 * CALLS
+"""The same for a session."""
+OUTPUT = 2000
+"""Characters of output that come back from a turn."""
+FLOOD = 500 * OUTPUT
+"""Characters of output after which a turn is stopped."""
+
+_CALL_NS, _VALUE_NS, _LARGE_NS, _DUMPED_NS = 20_000, 1000, 50_000_000, 2
+"""What a call costs, a value passed to it, an argument refused (it may be all of the sandbox's memory), and a byte of
+the sandbox that is copied for another process."""
+_PATIENCE = 100
+"""Dead workers that are put up with before a session is given up."""
+_IDS = UUID("00000000-0000-0000-0000-00000000e22a")
+_RAISES: dict[int, type[Exception]] = {401: PermissionError, 403: PermissionError, 404: LookupError}
+
+Snapshot = FunctionSnapshot | NameLookupSnapshot | FutureSnapshot | MontyComplete
+
+
+class _Stop(Exception):
+    """The turn is over, whatever the code would do next."""
+
+
+class Session:
+    """One Python session in one world."""
+
+    def __init__(self, world: World, state: bytes | None = None) -> None:
+        self._world = world
+        self._calls = self._questions = 0
+        self._apis = _Root(world)
+        self._tame = True
+        """Whether all that the session has run is tame."""
+        self._start(state)
+
+    def run(self, code: str) -> str:
+        """Run code; what it printed, and the traceback if it failed."""
+        printed = _Printed(self._monty.worker_pid)
+        self._calls = self._questions = 0
+        self._world.allowance = round(SECONDS * 1e9)
+        error = ""
+        self._tame = self._tame and tame(code, self._apis.names)
+        try:
+            self._allow_computing()
+            # Stepwise, as what the code ends with is then never converted, nor what is passed to anything but an API.
+            state: Snapshot = self._monty.feed_start(code, inputs={"apis": self._apis}, print_callback=printed)
+            while not isinstance(state, MontyComplete):
+                state = self._answer(state)
+        except _Stop as stop:
+            error = self._restart(str(stop))
+        except MontyError as raised:
+            error = self._restart(_PRINTED) if printed.total > FLOOD else self._explain(raised)
+        finally:
+            self._world.allowance = None
+        return _cut(printed, error) or "(no output)"
+
+    def dump(self) -> bytes:
+        """The session's variables and functions; `Session(world, state)` goes on from there."""
+        self._allow_computing()
+        return bytes([self._tame]) + self._monty.dump()
+
+    def close(self) -> None:
+        self._monty.__exit__(None, None, None)
+        del self._monty  # it holds on to `apis`, which holds on to this session, and no collector sees into it
+
+    def _start(self, state: bytes | None = None) -> None:
+        for left in reversed(range(_PATIENCE)):
+            self._monty = self._checkout()
+            try:
+                self._monty.__enter__()
+                break
+            except MontyCrashedError:  # a worker that died while it was idle; each is met once
+                if not left:
+                    raise
+        if state is not None:
+            self._tame = bool(state[0])
+            self._allow_computing()
+            self._monty.load_session(state[1:])
+
+    def _checkout(self) -> MontySession:
+        return _pool().checkout(
+            script_name="code",
+            limits={
+                "max_feed_duration_secs": WALL,
+                "max_memory": MEMORY,
+                "max_recursion_depth": 200,
+                "max_suspensions": SUSPENSIONS,
+            },
+            os_policy={"datetime": self._world.now, "sleep": "zero", "random_start": {"seed": self._world.seed}},
+        )
+
+    def _restart(self, why: str) -> str:
+        """A session whose code overran cannot be trusted any more: begin anew, and say so."""
+        self.close()
+        self._tame = True
+        self._start()
+        return f"{why}; the session was restarted and its variables are gone."
+
+    def _allow_computing(self) -> None:
+        """Have the kernel end the worker when it has used SECONDS more of CPU time."""
+        pid = self._monty.worker_pid
+        if pid is not None and hasattr(resource, "prlimit"):
+            with contextlib.suppress(OSError):  # it is dead: whoever uses it will be told
+                used = time.clock_gettime(~pid << 3 | 2)  # the number of another process's CPU clock (Linux)
+                resource.prlimit(pid, resource.RLIMIT_CPU, (math.ceil(used + SECONDS), resource.RLIM_INFINITY))
+
+    def _alive(self) -> bool:
+        """Whether the worker goes on: running out of memory may have ended it."""
+        try:
+            self._monty.feed_run("")
+        except (RuntimeError, MontyError):
+            return False
+        return True
+
+    def _explain(self, raised: MontyError) -> str:
+        if isinstance(raised, MontyCrashedError):
+            return self._restart(_COMPUTED if "SIGXCPU" in str(raised) else "the code crashed the interpreter")
+        if not isinstance(raised, MontyRuntimeError | MontySyntaxError):
+            return f"{type(raised).__name__}: {raised}"
+        kind = type(raised.exception())
+        if kind is TimeoutError and "time limit" in str(raised):
+            return self._restart(_COMPUTED)
+        if kind is RuntimeError and "suspension limit" in str(raised):
+            return self._restart(_CALLED)
+        if kind is MemoryError:
+            why = f"MemoryError: the code used more than {MEMORY >> 20} MB"
+            return why if self._alive() else self._restart(why)
+        return re.sub(r'File "<python-input-\d+>"', 'File "code"', raised.display())
+
+    def _answer(self, asked: FunctionSnapshot | NameLookupSnapshot | FutureSnapshot) -> Snapshot:
+        """Answer what the code asks of the world outside; what it asks next."""
+        self._questions += 1
+        if self._questions > QUESTIONS:
+            raise _Stop(_CALLED)
+        if isinstance(asked, FutureSnapshot):
+            raise _Stop("RuntimeError: the code waits for something that never comes")
+        if isinstance(asked, NameLookupSnapshot):
+            return asked.resume_auto()
+        if asked.is_os_function:
+            return asked.resume_not_handled()
+        try:
+            value = self._call(asked)
+        except Overspent:
+            raise _Stop(_WORKED) from None
+        except ReaderError:
+            raise
+        except Exception as error:
+            return asked.resume({"exception": error})
+        return asked.resume({"return_value": value})
+
+    def _call(self, asked: FunctionSnapshot) -> Any:
+        """Call an API. Its arguments are looked at last: until then they are not even converted."""
+        api = self._apis.api(asked)
+        self._calls += 1
+        if self._calls > CALLS:
+            raise RuntimeError(f"429 More than {CALLS} API calls in one turn.")
+        self._world.spend(_CALL_NS)
+        given = self._arguments(api, asked)
+        if given.positional:
+            raise TypeError(f"422 {api.app}.{api.name} takes its parameters by keyword: {', '.join(api.parameters)}.")
+        try:
+            return self._world.call(api, given.keywords)
+        except ApiError as error:
+            raise _RAISES.get(error.code, ValueError)(str(error)) from None
+
+    def _arguments(self, api: Api, asked: FunctionSnapshot) -> Arguments:
+        """The arguments, converted here only if that is known to be harmless."""
+        try:
+            if self._tame:
+                given = arguments(asked)
+            else:
+                state = asked.dump()
+                self._world.spend(_DUMPED_NS * len(state))
+                found = read(state)
+                if found is None:
+                    raise Overspent
+                given = found
+        except TooLarge as error:
+            self._world.spend(_LARGE_NS)
+            raise ValueError(f"422 {api.app}.{api.name}: {error}") from None
+        self._world.spend(given.values * _VALUE_NS)
+        return given
+
+
+_COMPUTED = f"TimeoutError: the code ran for more than {SECONDS:g} s"
+_WORKED = f"TimeoutError: the API calls of this turn took more than {SECONDS:g} s of work"
+_CALLED = "RuntimeError: the session made too many API calls"
+_PRINTED = f"MemoryError: the code printed more than {FLOOD:,} characters"
+
+
+class _Printed:
+    """What a turn prints: its beginning, and how much it was. After a flood the worker is ended."""
+
+    def __init__(self, worker: int | None) -> None:
+        self.beginning, self.total = "", 0
+        self._worker = worker
+
+    def __call__(self, stream: str, text: str) -> None:
+        self.beginning += text[: OUTPUT - len(self.beginning)]
+        self.total += len(text)
+        if self.total > FLOOD and self._worker is not None:
+            os.kill(self._worker, signal.SIGKILL)
+            self._worker = None
+
+
+class _Apis:
+    """What `apis` is."""
+
+
+class _App:
+    """What `apis.mail` is."""
+
+
+class _Root(ClassInstance):
+    """Serves `apis.<app>`. Ids are fixed, so that a forked session finds the same objects again."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(_Apis(), id=uuid5(_IDS, "apis"), eager_attrs=tuple(BY_NAME), lazy_attrs="all")
+        self._apps = {name: _Branch(world, name) for name in BY_NAME}
+        self._by_id = {branch.id: branch for branch in self._apps.values()}
+        self.names = {*BY_NAME, *(name for app in BY_NAME for name in world.apis(app))}
+        """The names of the apps and of their APIs."""
+
+    def get_eager_attrs(self) -> dict[str, Any]:
+        return self._apps
+
+    def lookup_lazy_attrs(self, name: str) -> Any:
+        raise LookupError(f"there is no app {name[:40]!r}; the apps are {', '.join(BY_NAME)}")
+
+    def api(self, asked: FunctionSnapshot) -> Api:
+        """The API that is called."""
+        name = str(asked.function_name)
+        if asked.object_id is None:
+            raise NameError(f"name {name[:40]!r} is not defined")
+        branch = self._by_id.get(asked.object_id)
+        if branch is None:
+            raise TypeError("'_Apis' object is not callable") if name == "__call__" else self.attr_error(name[:40])
+        return branch.api(name)
+
+
+class _Branch(ClassInstance):
+    """Serves `apis.<app>.<api>(...)`."""
+
+    def __init__(self, world: World, app: str) -> None:
+        super().__init__(_App(), id=uuid5(_IDS, app), lazy_attrs="all", allowed_methods="all")
+        self._world, self._app = world, app
+
+    def lookup_lazy_attrs(self, name: str) -> Any:
+        if name in self._world.apis(self._app):
+            raise LookupError(f"{self._app}.{name} can only be called, as apis.{self._app}.{name}(...)")
+        raise self._missing(name)
+
+    def api(self, name: str) -> Api:
+        api = self._world.apis(self._app).get(name)
+        if api is None:
+            raise self._missing(name)
+        return api
+
+    def _missing(self, name: str) -> LookupError:
+        return LookupError(
+            f"{self._app} has no API {name[:40]!r}; see apis.docs.list_apis(app={self._app!r}) for those it has"
+        )
+
+
+def _cut(printed: _Printed, error: str) -> str:
+    """Output and error within the limit. The error is kept whole as far as can be: it is what the agent must read."""
+    error = error if len(error) <= OUTPUT // 2 else f"{error[: OUTPUT // 4]}\n...\n{error[-OUTPUT // 4 :]}"
+    room = OUTPUT - len(error)
+    output = printed.beginning
+    if printed.total > room:
+        least = "more than " if printed.total > FLOOD else ""  # how much more is a matter of when it was stopped
+        more = min(printed.total, FLOOD) - room
+        output = f"{output[:room]}\n... ({least}{more} characters more were cut; print less)\n"
+    return (output + error).strip("\n")
+
+
+@functools.cache
+def _pool() -> Monty:
+    """The worker processes, shared by all sessions of this process; they are light and started when needed."""
+    if importlib.util.find_spec("opentelemetry") is None:
+        sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # monty looks for it several times a turn
+    pool = Monty(max_processes=4096, min_processes=1, request_timeout=2 * WALL, max_checkouts_per_worker=1000)
+    pool.__enter__()
+    atexit.register(pool.__exit__, None, None, None)
+    return pool

@@ -1,0 +1,135 @@
+"""The list of what is looked at, in order: the environment, what is sampled, the memory, an update, the time.
+
+`quick` is what every run begins with: no update is tried, attempts are cut short. Neither changes what a run does
+afterwards: weights are put back, and whoever draws from a common random generator finds it as it was.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import torch
+
+from longloop.config import Config
+from longloop.diagnose import cost, environment, learning, sampling
+from longloop.diagnose.finding import Finding
+from longloop.diagnose.trial import words
+from longloop.learners.local import LocalLearner
+from longloop.rollout.demonstrations import demonstrate
+from longloop.rollout.groups import GroupRollouts
+from longloop.types import Task, Trajectory, UserError
+
+_TASKS, _SECONDS = 12, 10.0
+"""Tasks that are played without a model, if they take no longer than this."""
+_QUICK_TASKS, _QUICK_SECONDS = 8, 1.0
+_TURNS = 4
+"""Turns of the attempts that are looked at token by token."""
+_QUICK = {"max_turns": 2, "turn_tokens": 64}
+_MOST = 8
+"""Attempts at a task that are looked at."""
+_TIMED = 15.0
+"""Seconds for the collection whose time is taken."""
+
+
+async def quick(rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[Task]) -> AsyncGenerator[Finding]:
+    """What can be seen in a moment."""
+    setting, algo = rollouts.setting, learner.algo
+    with undisturbed():
+        some = _some(tasks, _QUICK_TASKS)
+        async for finding in _environment(environment.watched(setting), some, _QUICK_SECONDS, everyone=False):
+            yield finding
+        if algo.imitates:
+            return  # someone else chooses the actions
+        short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
+        yield sampling.tokens(short, algo, learner, setting.chat)
+        yield sampling.observations(short, setting.limits.context)
+        yield sampling.template(short)
+        yield sampling.agreement(short.samples(), learner)[0]
+        yield await sampling.variety(short, rollouts, some, len(tasks), algo.k, **_QUICK)
+        yield await environment.replay(environment.watched(setting), short.groups)
+
+
+async def full(
+    name: str, config: Config, rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[Task], evaluated: int
+) -> AsyncGenerator[Finding]:
+    """All of it. `name` is the environment's, `evaluated` the number of attempts in an evaluation."""
+    setting, algo = rollouts.setting, learner.algo
+    make = environment.watched(setting)
+    with undisturbed():
+        some = _some(tasks, _TASKS)
+        sound = await environment.contract(name, setting, some[0])
+        yield sound
+        if sound.verdict == "fail":
+            return
+        async for finding in _environment(make, some, _SECONDS, everyone=True):
+            yield finding
+        short = await sampling.collect(rollouts, some[:2], _attempts(algo.k, _MOST), max_turns=_TURNS)
+        yield sampling.tokens(short, algo, learner, setting.chat)
+        if not short.own:
+            return
+        yield sampling.observations(short, setting.limits.context)
+        yield sampling.template(short, await _shown(rollouts, some[:2]))
+        agreed, gap = sampling.agreement(short.samples(), learner)
+        yield agreed
+        yield await sampling.variety(short, rollouts, some, len(tasks), algo.k, max_turns=_TURNS)
+        yield await environment.replay(make, short.groups)
+        fits, book = cost.memory(config, learner)
+        yield fits
+        moved, speed = await learning.update(rollouts, learner, short, _TURNS)
+        yield moved
+        rescored = gap.old == "learner" and not algo.imitates
+        whole = await cost.collected(config, rollouts, learner, tasks, short, budget=_TIMED)
+        yield sampling.success(whole.groups)
+        yield cost.duration(config, learner, whole, speed, book, evaluated, rescored=rescored)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Common random generators are left as they were found."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+async def _environment(
+    make: environment.Make, tasks: Sequence[Task], seconds: float, everyone: bool
+) -> AsyncGenerator[Finding]:
+    """The findings that need no model."""
+    try:
+        yield await environment.determinism(make, tasks[:3])
+        yield await environment.separation(make, tasks[:2])
+        found = await environment.paid(make, tasks, seconds, everyone)
+        yield environment.reward(found, make())
+        yield await environment.shortcut(make, tasks, found, seconds)
+    except UserError:
+        raise
+    except Exception as error:  # of the environment, its expert or its baselines
+        yield Finding(
+            "contract",
+            "fail",
+            f"Playing without a model, by the expert or a baseline, ended with an error: {words(error)}.",
+            "`longloop check` plays every task.",
+        )
+
+
+async def _shown(rollouts: GroupRollouts, tasks: Sequence[Task]) -> list[Trajectory]:
+    """The expert's attempts in the policy's tokens, where there is an expert."""
+    shown = []
+    for task in tasks:
+        with suppress(UserError):  # there is none for the task
+            shown.append(await demonstrate(rollouts.setting, task))
+    return shown
+
+
+def _attempts(k: int, most: int) -> int:
+    return min(max(k, 2), most)
+
+
+def _some(tasks: Sequence[Task], n: int) -> list[Task]:
+    """So many tasks, from all over the list: the same ones every time."""
+    return random.Random(0).sample(tasks, min(n, len(tasks)))

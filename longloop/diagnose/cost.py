@@ -1,0 +1,153 @@
+"""What a run will cost: memory foreseen, time measured on a small collection and extrapolated."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from longloop.algos import TELLING
+from longloop.config import Config
+from longloop.diagnose.finding import Finding
+from longloop.diagnose.learning import Speed
+from longloop.diagnose.sampling import Collection
+from longloop.learners.local import LocalLearner
+from longloop.memory import forecast as books
+from longloop.memory.forecast import Ledger
+from longloop.rollout.groups import GroupRollouts
+from longloop.training import TaskStream
+from longloop.types import Group, StopReason, Task, UserError
+
+_TIGHT = 0.9
+"""A forecast above this share of the free memory may fail on what it does not see."""
+
+
+def memory(config: Config, learner: LocalLearner) -> tuple[Finding, Ledger | None]:
+    """Does the longest allowed trajectory fit?"""
+    longest = config.rollout.context
+    room = books.available(learner.policy.device)
+    try:
+        book = books.check(learner, longest, config.rollout.concurrency)
+    except UserError as error:
+        return Finding("memory", "fail", str(error), "`longloop doctor --memory` shows where it goes."), None
+    numbers = {"peak": book.peak, "to_come": book.to_come, "free": room}
+    seen = (
+        f"The longest trajectory, {longest:,} tokens, fits: at the worst moment {_gib(book.to_come)} more are needed, "
+        f"and {_gib(room)} are free."
+    )
+    if book.to_come > _TIGHT * room:
+        return Finding(
+            "memory",
+            "warning",
+            f"{seen} That is tight: what an allocator keeps may be too much.",
+            "`longloop doctor --memory` says what to lower.",
+            numbers,
+        ), book
+    return Finding("memory", "pass", seen, numbers=numbers), book
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Attempts at so many tasks: how long they took, and how long they are."""
+
+    tasks: int
+    attempts: int
+    seconds: float
+    tokens: float
+    """Of all attempts together."""
+    how: str
+    groups: Sequence[Group] = ()
+    """All attempts that were made as in training, `TELLING` if there was time; none where shorter ones had to do."""
+
+
+def duration(
+    config: Config,
+    learner: LocalLearner,
+    some: Collected,
+    speed: Speed,
+    book: Ledger | None,
+    evaluated: int,
+    rescored: bool,
+) -> Finding:
+    """How long will a step take, and the run? `evaluated` attempts make an evaluation."""
+    algo = learner.algo
+    times = config.tasks_per_step / some.tasks
+    collect = some.seconds * times
+    again = rescored + algo.needs_reference + algo.value_head
+    update = some.tokens * times * (algo.epochs / speed.update + again / speed.score)
+    step = collect + update
+    evaluations = (config.steps // config.eval.every + 1) if config.eval.every else 1
+    evaluating = evaluations * evaluated * some.seconds / max(some.attempts, 1)
+    total = config.steps * step + evaluating
+    peak = f" Peak memory: {_gib(book.peak)} (foreseen)." if book else ""
+    return Finding(
+        "time",
+        "pass",
+        f"A step will take about {_span(step)} (collect {_span(collect)}, update {_span(update)}), the run of "
+        f"{config.steps} steps {_span(total)} with {evaluations} evaluations of "
+        f"{evaluated} attempts.{peak} Measured: {some.how}; updates at {speed.update:,.0f} tokens a second, as if "
+        "every attempt were trained on and none became longer.",
+        numbers={
+            "step": round(step, 3),
+            "collect": round(collect, 3),
+            "update": round(update, 3),
+            "evaluations": round(evaluating, 3),
+            "hours": round(total / 3600, 4),
+            "peak": book.peak if book else 0,
+        },
+    )
+
+
+async def collected(
+    config: Config,
+    rollouts: GroupRollouts,
+    learner: LocalLearner,
+    tasks: Sequence[Task],
+    short: Collection,
+    budget: float,
+) -> Collected:
+    """The algorithm's own collection at as many tasks as there is time for; where there is none, the short one's."""
+    limits = rollouts.setting.limits
+    tried = [t for group in short.groups for t in group.trajectories]
+    turns = max((len(t.turns) for t in tried), default=1)
+    cut = turns < limits.max_turns and any(t.stop is StopReason.MAX_TURNS for t in tried)
+    longer = limits.max_turns / max(turns, 1) if cut else 1.0
+    if short.seconds * longer > budget:
+        how = f"{len(tried)} attempts" + f" of {turns} turns, as if all had {limits.max_turns}" * cut
+        return Collected(len(short.groups), len(tried), short.seconds * longer, _read(short.groups) * longer, how)
+
+    stream = TaskStream(tasks, config.seed)
+
+    async def measured(n: int) -> Collected:
+        began = time.perf_counter()
+        groups = await learner.algo.collect(rollouts.apart(f"doctor/{n}", rollouts.setting), stream, n)
+        took = time.perf_counter() - began
+        how = f"{n} of a step's {config.tasks_per_step} tasks collected in {_span(took)}"
+        return Collected(n, sum(len(group.trajectories) for group in groups), took, _read(groups), how, groups)
+
+    some = await measured(1)
+    seen = list(some.groups)
+    if (more := min(config.tasks_per_step, int(budget / some.seconds))) > 1:
+        some = await measured(more)
+        seen += some.groups
+    own = sum(len(group.own) for group in seen)
+    missing = math.ceil((TELLING - own) * len(seen) / own) if own else 0
+    if missing > 0 and missing * some.seconds / some.tasks < budget / 3:
+        seen += (await measured(missing)).groups
+    return replace(some, groups=seen)
+
+
+def _read(groups: Sequence[Group]) -> float:
+    """Tokens of the attempts, had those without a score been as long as the others."""
+    lengths = [sum(len(s.ids) for s in t.stretches()) for group in groups for t in group.scored]
+    return fmean(lengths or [0]) * sum(len(group.trajectories) for group in groups)
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"

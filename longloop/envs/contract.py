@@ -1,0 +1,279 @@
+"""The contract that every environment must meet, as sentences about the one that does not.
+
+`has_methods` and `tasks_of` look at the class before a run; `expect` is what a rollout holds every answer against, and
+`failure` tells of a method that raised. `remarks` are about what is allowed and seldom meant.
+"""
+
+import inspect
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from longloop.envs.user_code import raised_at
+from longloop.types import Message, Outcome, Step, Task, UserError
+
+_OWES = {
+    "tasks": "it must return a list of Task, an empty one for a split that it does not have",
+    "the constructor": "it must succeed with the options of the [env] table",
+    "start": "it must return the first messages of any task",
+    "step": "it must answer any text, a malformed action with a message that says what is wrong",
+    "finish": "it must score the state that was reached, whatever that is",
+    "expert": "it must return a player for any task of its splits",
+    "baselines": "it must return a dict of players for any task",
+    "act": "it must return what to say next, or an empty text when there is nothing more to do",
+}
+_COMPLETE = ("UserError", "WorkerLost")
+"""Errors that say themselves what to do."""
+_LONGEST = 10_000_000
+"""Characters of a message. More than that no context holds, and to encode it would take minutes."""
+_LONG = 100_000
+"""Characters of a message from which on few contexts hold it."""
+_MARKUP = re.compile(r"<\|\w+\|>|\[/?INST\]|<<SYS>>|<(?:start|end)_of_turn>")
+"""What chat templates frame messages with."""
+
+
+class NoTasks(UserError):
+    """A split is empty."""
+
+
+class ContractError(TypeError):
+    """An answer is not what was promised. Says which method, what was expected, and what came."""
+
+
+def has_methods(environment: type) -> None:
+    """Refuse a class that lacks one of the three methods."""
+    for method in ("start", "step", "finish"):
+        if not callable(getattr(environment, method, None)):
+            raise UserError(
+                f"{environment.__name__} has no method {method}(); docs/new-environment.md shows the three it needs."
+            )
+
+
+def has_range(environment: type) -> None:
+    """Refuse a `reward_range` that is not two numbers, the lower first."""
+    declared = getattr(environment, "reward_range", None)
+    if declared is None:
+        return
+    try:
+        low, high = map(float, declared)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not low < high:
+        raise UserError(
+            f"{environment.__name__}.reward_range is {_shown(declared)}; it must be the lowest and the highest reward "
+            "that finish() pays, as in (0.0, 1.0)."
+        )
+
+
+def failure(method: str, error: BaseException, env: Any = None) -> str:
+    """A method that raised: what, in which of the user's lines, and what was expected instead."""
+    text, owes = str(error), _OWES[method]
+    if "same thread" in text:  # sqlite3's; what it adds differs from attempt to attempt
+        text = text.split(". ")[0]
+        owes = (
+            "plain methods run in a thread each: open the connection with check_same_thread=False, or write async def"
+        )
+    said = f"{_called(method)} raised {type(error).__name__}" + (f": {text}" if text else "")
+    if type(error).__name__ in _COMPLETE:
+        return said
+    where = raised_at(error, env)
+    return said + (f" ({where})" if where else "") + f"; {owes}"
+
+
+def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Task]:
+    """The split's tasks, each a Task with an id of its own and data that can be stored."""
+    name = environment.__name__
+    if not callable(getattr(environment, "tasks", None)):
+        raise UserError(f"{name} has no classmethod tasks(split), which must return a list of Task.")
+    if inspect.isfunction(inspect.getattr_static(environment, "tasks")):
+        raise UserError(f"{name}.tasks must be a classmethod: write @classmethod above def tasks(cls, split, ...).")
+    ask = environment.tasks  # type: ignore[attr-defined]
+    try:
+        inspect.signature(ask).bind(split, **options)
+    except TypeError as error:
+        raise UserError(
+            f"{name}.tasks() gets the split and the options of the [env] table, like the constructor: {error}. Write "
+            "def tasks(cls, split, **options)."
+        ) from error
+    try:
+        tasks = ask(split, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name}.{failure('tasks', error, environment)}.") from error
+    if not isinstance(tasks, Sequence) or not all(isinstance(task, Task) for task in tasks):
+        raise UserError(f"{name}.tasks({split!r}) must return a list of Task, but returned {_shown(tasks)}.")
+    if not tasks:
+        raise NoTasks(f"{name} has no tasks in the split {split!r}. Set `split` (or `eval.split`) to one that has.")
+    for place, task in enumerate(tasks):
+        if not isinstance(task.id, str) or not task.id:
+            raise UserError(
+                f"{name}.tasks({split!r}) must give every Task an id that is a text, but item {place} has the id "
+                f"{_shown(task.id)}. Write Task(id=f'{split}-{{n}}', ...)."
+            )
+        if problem := _unstorable(task.data, "data") or "" if isinstance(task.data, dict) else "data is no dict":
+            raise UserError(
+                f"{name}.tasks({split!r}): the data of {task.id!r} must be JSON values, so that it can be stored: "
+                f"{problem}."
+            )
+    twice, times = Counter(task.id for task in tasks).most_common(1)[0]
+    if times > 1:
+        raise UserError(
+            f"{name}.tasks({split!r}) has two tasks with the same id, {twice!r}; ids must be unique, or attempts at "
+            "one are compared with those at the other."
+        )
+    return list(tasks)
+
+
+def expect(method: str, answer: Any, env: object = None) -> Any:
+    """An environment's answer, with plain numbers and JSON values in it, or a player's; ContractError if it is not what
+    was promised. The outcome's reward must lie in the `reward_range` that `env` declares, if it does."""
+    if method == "act":
+        if not isinstance(answer, str):
+            raise ContractError(f"act() must return a text, but returned {_shown(answer)}")
+        return answer
+    if method == "start":
+        promise = "start() must return a list with at least one Message"
+        if problem := _not_messages(answer) or ("" if answer else "an empty list"):
+            raise ContractError(f"{promise}, but returned {problem}")
+        return answer
+    if method == "step":
+        if not isinstance(answer, Step):
+            raise ContractError(f"step() must return a Step, but returned {_shown(answer)}")
+        if problem := _not_messages(answer.messages):
+            raise ContractError(
+                f"step() must return a Step whose messages are a list of Message, but they are {problem}"
+            )
+        done = _truth("step() must return a Step whose done", answer.done)
+        if not done and not answer.messages:
+            raise ContractError(
+                "step() returned a Step that is not done but has no message for the agent: add one, or done=True"
+            )
+        return replace(answer, reward=_number(method, answer.reward), done=done, info=_json(method, answer.info))
+    if not isinstance(answer, Outcome):
+        raise ContractError(f"finish() must return an Outcome, but returned {_shown(answer)}")
+    reward = _number(method, answer.reward)
+    low, high = getattr(env, "reward_range", None) or (-math.inf, math.inf)
+    if not low <= reward <= high:
+        raise ContractError(f"finish() returned the reward {reward:g}, but reward_range says {low:g} to {high:g}")
+    success = _truth("finish() must return an Outcome whose success", answer.success)
+    return replace(answer, reward=reward, success=success, info=_json(method, answer.info))
+
+
+def remarks(messages: Sequence[Message]) -> Iterator[str]:
+    """What is odd, though allowed, about what an environment says in a conversation; each kind once."""
+    method, long, marked = "start", False, False
+    for message in messages:
+        if message.role == "assistant":
+            method = "step"
+            continue
+        if len(message.content) > _LONG and not long:
+            long = True
+            yield (
+                f"{method}() returned a message of {len(message.content):,} characters: an attempt ends as soon as its "
+                "conversation does not fit into rollout.context. Cut it, or show it in parts"
+            )
+        if (found := _MARKUP.search(message.content)) and not marked:
+            marked = True
+            yield (
+                f"{method}() returned a message with chat markup in it ({found.group()}). It does no harm: the model "
+                "reads it as plain text, never as a special token. But the chat template frames every message itself; "
+                "leave it out unless the agent is to see it spelled"
+            )
+
+
+def _not_messages(value: Any) -> str:
+    """What is there in place of a list of messages; empty when it is one."""
+    if isinstance(value, Message):
+        return "one Message that is in no list: write [Message(...)]"
+    if isinstance(value, str):
+        return f"the text {_shown(value)}: write [Message('user', text)]"
+    if not isinstance(value, Sequence):
+        return _shown(value)
+    for place, one in enumerate(value):
+        if not isinstance(one, Message):
+            return f"a list whose item {place} is {_shown(one)}: write Message('user', text)"
+        for name in ("role", "content"):
+            if not isinstance(getattr(one, name), str):
+                return f"a list with a Message whose {name} must be a text and is {_shown(getattr(one, name))}"
+        if len(one.content) > _LONGEST:
+            return f"a message of {len(one.content):,} characters, and no more than {_LONGEST:,} are taken: cut it"
+    return ""
+
+
+def _number(method: str, reward: Any) -> float:
+    """Numbers of any library, and booleans, are numbers."""
+    if not isinstance(reward, Real) or not math.isfinite(reward):
+        raise ContractError(
+            f"{method}() returned the reward {_shown(reward)}, which is not a finite number: write float(...)"
+        )
+    return float(reward)
+
+
+def _truth(promise: str, value: Any) -> bool:
+    """Anything else would count as true: a coroutine, for instance, or a method that was not called."""
+    try:
+        if value in (True, False):
+            return bool(value)
+    except Exception:  # an array's, which is equal to nothing as a whole
+        pass
+    raise ContractError(f"{promise} is True or False, but it is {_shown(value)}")
+
+
+def _json(method: str, info: Any) -> dict[str, Any]:
+    """As it will be read from disk; what JSON cannot hold is described."""
+    if not isinstance(info, dict):
+        raise ContractError(f"{method}() must return an info that is a dict, but it is {_shown(info)}")
+    try:
+        return json.loads(json.dumps(info, default=repr))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ContractError(
+            f"{method}() must return an info of JSON values, but it cannot be stored: {error}"
+        ) from error
+
+
+def _unstorable(value: Any, path: str) -> str:
+    """What of a value JSON would not give back as it is; empty when all of it can be stored."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if not isinstance(key, str):
+                return f"{path} has the key {_shown(key)}, which is no text"
+            if problem := _unstorable(one, f"{path}[{key!r}]"):
+                return problem
+        return ""
+    if isinstance(value, list):
+        return next(filter(None, (_unstorable(one, f"{path}[{n}]") for n, one in enumerate(value))), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{path} is {value}"
+    if value is None or isinstance(value, str | int | float):
+        return ""
+    if isinstance(value, tuple):
+        return f"{path} is a tuple, which reads back as a list: write a list"
+    return f"{path} is {_shown(value)}, of the type {type(value).__name__}"
+
+
+def _called(method: str) -> str:
+    return method if " " in method else f"{method}()"
+
+
+def _shown(value: Any) -> str:
+    """What came instead, and the slip that is usually behind it."""
+    if inspect.isawaitable(value):
+        name = getattr(value, "__name__", type(value).__name__)
+        if inspect.iscoroutine(value):
+            value.close()  # or Python would warn of it besides
+        return f"a coroutine: write `await` before {name}()"
+    if value is None:
+        return "None: is a `return` missing?"
+    if inspect.isroutine(value):
+        return f"the method {value.__name__}: call it, {value.__name__}()"
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,180 @@
+"""Calling an environment: one call at a time, under a deadline, and with every way of failing turned into a Fault."""
+
+import asyncio
+import contextlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from longloop.envs.contract import ContractError, expect, failure
+from longloop.envs.play import answered
+from longloop.envs.user_code import raised_at, running_at
+from longloop.isolation.watchdog import Blocked, Span, unblocked
+from longloop.protocols import Environment, Player
+from longloop.types import Fault, Message, Outcome, Step, StopReason, Task, UserError
+
+
+class Guarded:
+    """An environment behind its deadline. A call that is given up goes on in its thread; no other begins beside it.
+
+    An expert fails in the same ways, and is called in the same way.
+    """
+
+    def __init__(self, env: Environment | Player) -> None:
+        self._env: Any = env
+        self._inside = threading.Lock()
+        self._thread = 0
+        """The thread that is inside, or was the last."""
+
+    async def ready(self) -> None:
+        """Wait for what it needs before its time begins to count: a free worker, where it lives in one."""
+        await ready(self._env)
+
+    async def call(self, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
+        """A method's answer. A plain function runs in a thread, so that it, too, has a deadline."""
+        function = getattr(self._env, method)
+        this = asyncio.current_task()
+        assert this is not None
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                plain = not inspect.iscoroutinefunction(function)
+                answer = await _in_thread(self._alone, function, *arguments) if plain else function(*arguments)
+                if inspect.isawaitable(answer):
+                    answer = await unblocked(answer, f"{method}()", self._env, seconds)
+                return expect(method, answer, self._env)
+        except Fault:
+            raise  # of an environment inside this one
+        except ContractError as error:
+            raise Fault(StopReason.ENV_ERROR, str(error)) from error
+        except Blocked as error:
+            raise Fault(
+                StopReason.TIMEOUT,
+                f"{method}() blocked every other attempt for {seconds:g} s ({raised_at(error, self._env, code=True)}); "
+                "await what takes long, or write def instead of async def, which runs it in a thread",
+            ) from None
+        except TimeoutError as error:
+            if deadline.expired():
+                raise Fault(StopReason.TIMEOUT, self._too_long(method, seconds, error)) from None
+            raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
+        except asyncio.CancelledError as error:
+            if this.cancelling():
+                raise  # someone cancelled this episode; otherwise the environment raised it on its own
+            raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
+        except (Exception, SystemExit) as error:
+            raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
+
+    async def leave(self, seconds: float) -> None:
+        """Let it finish, though its verdict does not count. Nobody waits for a call that was given up: it does."""
+        if self._inside.locked() and not inspect.iscoroutinefunction(self._env.finish):
+            threading.Thread(target=self._finish, daemon=True).start()
+            return
+        with contextlib.suppress(Fault):
+            await self.call("finish", (), seconds)
+
+    def _finish(self) -> None:
+        with contextlib.suppress(BaseException):
+            self._alone(self._env.finish)
+
+    def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with self._inside:
+            self._thread = threading.get_ident()
+            return function(*arguments)
+
+    def _too_long(self, method: str, seconds: float, error: TimeoutError) -> str:
+        """With the line at which it stands: a thread's is still running, a coroutine was cancelled there."""
+        if self._inside.locked():
+            where = running_at(sys._current_frames().get(self._thread), self._env)
+        else:
+            where = raised_at(error.__cause__, self._env, code=True) if error.__cause__ else ""
+        said = f"{method}() took longer than {seconds:g} s" + (f" ({where})" if where else "")
+        return f"{said}; it must answer within rollout.step_seconds"
+
+
+class Watched:
+    """An environment for players without a model, called as training calls it: behind deadlines, plain methods in
+    threads, and every failure a Fault. So are its players."""
+
+    def __init__(self, make: Callable[[], Any], seconds: float) -> None:
+        try:
+            self.env = make()
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise Fault(StopReason.ENV_ERROR, failure("the constructor", error)) from error
+        self._guarded, self._seconds = Guarded(self.env), seconds
+
+    async def start(self, task: Task) -> Sequence[Message]:
+        await self._guarded.ready()
+        return await self._guarded.call("start", (task,), self._seconds)
+
+    async def step(self, action: Message) -> Step:
+        return await self._guarded.call("step", (action,), self._seconds)
+
+    async def finish(self) -> Outcome:
+        return await self._guarded.call("finish", (), self._seconds)
+
+    async def leave(self) -> None:
+        """Clean up after a fault."""
+        await self._guarded.leave(self._seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.env, name)
+        return {"expert": self._expert, "baselines": self._baselines}.get(name, found)
+
+    def _expert(self, task: Task) -> "WatchedPlayer | None":
+        player = self._asked("expert", task)
+        return None if player is None else WatchedPlayer(player, self._seconds)
+
+    async def _baselines(self, task: Task) -> "Mapping[str, WatchedPlayer]":
+        players = await answered(self._asked("baselines", task))
+        return {name: WatchedPlayer(player, self._seconds) for name, player in players.items()}
+
+    def _asked(self, method: str, task: Task) -> Any:
+        """Who plays a task. That has no deadline; stderr is told when it takes long."""
+        try:
+            with Span(f"{method}()", self.env, self._seconds, interrupt=False):
+                return getattr(self.env, method)(task)
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise Fault(StopReason.ENV_ERROR, failure(method, error, self.env)) from error
+
+
+class WatchedPlayer:
+    """A player whose every action has a deadline, too."""
+
+    def __init__(self, player: Player, seconds: float) -> None:
+        self._guarded, self._seconds = Guarded(player), seconds
+
+    async def act(self, messages: Sequence[Message]) -> str:
+        return await self._guarded.call("act", (messages,), self._seconds)
+
+
+async def ready(env: Any) -> None:
+    if hasattr(env, "ready"):
+        await env.ready()
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Like asyncio.to_thread, but a call that never returns cannot keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(put: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            put(value)
+
+    def work() -> None:
+        try:
+            put, value = future.set_result, function(*arguments)
+        except StopIteration as error:
+            put, value = future.set_exception, RuntimeError(f"StopIteration: {error}")  # a future cannot hold that one
+        except BaseException as error:
+            put, value = future.set_exception, error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, put, value)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await future

@@ -1,0 +1,160 @@
+"""The worker's side: a process in which an environment lives, and the frames that it is spoken to with.
+
+It may run in the environment's own virtualenv, so nothing is imported here but the standard library and what longloop
+itself needs no package for. A frame is four bytes of length (big-endian), then so many bytes of JSON; nothing is ever
+unpickled. Every request has a number, `id`, and its answer the same; docs/reliability.md lists the calls. The worker
+ends, with every process it started, when the other end of the pipe is closed.
+"""
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from longloop.envs.contract import expect, tasks_of
+from longloop.envs.user_code import raised_at
+from longloop.isolation.confinement import confine
+from longloop.types import Message, Task, UserError
+
+LONGEST = 1 << 27
+"""Bytes of a frame. A length beyond it is none: any text that strays onto the pipe reads as a longer one."""
+
+_HINT = ". In a worker, files can be written only in the temporary folder and in those that the class names in `writes`"
+
+
+def packed(content: dict[str, Any]) -> bytes:
+    """A frame."""
+    body = json.dumps(content).encode()
+    return len(body).to_bytes(4) + body
+
+
+class Host:
+    """What lives in the worker: environments and players, by number. Its public methods are the calls."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._envs: dict[int, Any] = {}
+        self._players: dict[int, Any] = {}
+        self._made = 0
+
+    def load(self, environment: str, options: dict[str, Any], path: Sequence[str], data_limit: int) -> None:
+        """Once, at first: the class, from `module:Class`."""
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = data_limit if hard == resource.RLIM_INFINITY else min(data_limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        sys.path += [entry for entry in path if entry not in sys.path]
+        module, _, name = environment.partition(":")
+        self._class = getattr(importlib.import_module(module), name)
+        self._options = options
+
+    def tasks(self, split: str) -> list[dict[str, Any]]:
+        return [asdict(task) for task in tasks_of(self._class, split, self._options)]
+
+    def new(self) -> int:
+        return self._kept(self._envs, self._class(**self._options))
+
+    def start(self, env: int, task: dict[str, Any]) -> Any:
+        return [asdict(message) for message in self._asked("start", env, Task(**task))]
+
+    def step(self, env: int, action: str) -> Any:
+        return asdict(self._asked("step", env, Message("assistant", action)))
+
+    def finish(self, env: int) -> Any:
+        try:
+            return asdict(self._asked("finish", env))
+        finally:
+            del self._envs[env]
+            if not self._envs:
+                self._players.clear()
+
+    def fork(self, env: int) -> int:
+        return self._kept(self._envs, self._answer(self._envs[env].fork()))
+
+    def expert(self, env: int, task: dict[str, Any]) -> int:
+        return self._kept(self._players, self._answer(self._envs[env].expert(Task(**task))))
+
+    def baselines(self, env: int, task: dict[str, Any]) -> dict[str, int]:
+        players = self._answer(self._envs[env].baselines(Task(**task)))
+        return {name: self._kept(self._players, player) for name, player in players.items()}
+
+    def act(self, player: int, messages: Sequence[dict[str, Any]]) -> str:
+        said = self._players[player].act([Message(**message) for message in messages])
+        return expect("act", self._answer(said))
+
+    def _asked(self, method: str, env: int, *arguments: Any) -> Any:
+        return expect(method, self._answer(getattr(self._envs[env], method)(*arguments)))
+
+    def _answer(self, value: Any) -> Any:
+        """What a method returned, also where it has to be awaited."""
+
+        async def awaited() -> Any:
+            return await value
+
+        return self._loop.run_until_complete(awaited()) if inspect.isawaitable(value) else value
+
+    def _kept(self, where: dict[int, Any], thing: Any) -> int:
+        self._made += 1
+        where[self._made] = thing
+        return self._made
+
+
+CALLS = [name for name in vars(Host) if not name.startswith("_")]
+
+
+def serve(descriptor: int, file_limit: int, writes: Sequence[str]) -> None:
+    """Answer requests until the pipe is closed. Whatever is printed goes to the log that is stdout and stderr."""
+    confine(writes, file_limit)  # before there is a second thread, which it would not hold for
+    os.set_inheritable(descriptor, False)
+    pipe = socket.socket(fileno=descriptor)
+    end = threading.Thread(target=_end_with, args=(pipe,), daemon=True)
+    end.start()
+    host = Host()
+    with suppress(ConnectionError):
+        while (header := _read(pipe, 4)) and (body := _read(pipe, int.from_bytes(header))):
+            request = json.loads(body)
+            number, call = request.pop("id"), request.pop("call")
+            if call not in CALLS:
+                raise ValueError(f"no such call: {call!r}")
+            try:
+                answer = {"id": number, "value": getattr(host, call)(**request)}
+            except BaseException as error:  # whatever an environment does, also when it wants to exit
+                hint = _HINT if isinstance(error, PermissionError) else ""
+                answer = {"id": number, "error": type(error).__name__, "text": f"{_told(error)}{hint}"}
+            pipe.sendall(packed(answer))
+    end.join()  # or it could be over before what it started is
+
+
+def _told(error: BaseException) -> str:
+    """Its text, with the line of the environment's code that it comes from."""
+    where = "" if isinstance(error, UserError) else raised_at(error)
+    return f"{error} ({where})" if where else str(error)
+
+
+def _read(pipe: socket.socket, size: int) -> bytes:
+    """So many bytes; none at the end."""
+    found = bytearray()
+    while len(found) < size:
+        part = pipe.recv(min(size - len(found), 1 << 20))
+        if not part:
+            return b""
+        found += part
+    return bytes(found)
+
+
+def _end_with(pipe: socket.socket, kill: Callable[[int, int], None] = os.killpg) -> None:
+    """Nothing survives the trainer, not even what is in the middle of a step, and has taken `os.killpg` away."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLRDHUP)
+    poll.poll()
+    kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,264 @@
+"""Where memory goes, foreseen; and whether the longest allowed trajectory will fit, before the first step.
+
+The learner's own update is followed on tensors without content (shapes.py): every tensor that an operation returns is
+counted until it is given up, at the full length of the largest micro-batch. So what is kept for the backward pass and
+what an operation needs while it runs are those of the real update, and nothing is computed and no weight is read. Not
+seen is what a kernel allocates within itself and what an allocator keeps for later. On a GPU the longest trajectory is
+then also run for real.
+"""
+
+import os
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedConfig
+
+from longloop.algos.base import Algorithm
+from longloop.config import LearnerConfig, ModelConfig
+from longloop.learners.local import LocalLearner
+from longloop.memory.shapes import Blank, weightless
+from longloop.types import Batch, Metrics, Minibatch, Sample, Scored, UserError
+
+_FOLLOWED = 2**17
+"""Tokens of a micro-batch that are followed one and all; a larger one is extrapolated, for then all grows linearly."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Bytes, by what they are for."""
+
+    weights: int
+    adapters: int
+    masters: int
+    """The float32 copies of what is trained, where the model itself is in bfloat16."""
+    gradients: int
+    optimiser: int
+    second_copy: int
+    """The reference policy of an algorithm that needs one, where there are no adapters to turn off."""
+    activations: int
+    """What the largest micro-batch keeps for its backward pass."""
+    working: int
+    """What operations need beyond that while they run, at the worst moment of forward and backward."""
+    kv: int
+    """Of all sessions at full length; given back before the update."""
+
+    def __str__(self) -> str:
+        parts = {name.replace("_", " "): size for name, size in asdict(self).items() if size}
+        return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in parts.items())
+
+    @property
+    def held(self) -> int:
+        """From the first update to the last, whatever is done."""
+        return self.weights + self.adapters + self.masters + self.optimiser + self.second_copy
+
+    @property
+    def update(self) -> int:
+        """At the worst moment of an update that has several micro-batches, so that gradients are held meanwhile."""
+        return self.held + self.gradients + self.activations + self.working
+
+    @property
+    def collect(self) -> int:
+        """While sampling there are no gradients and no activations worth the name."""
+        return self.held + self.kv
+
+    @property
+    def peak(self) -> int:
+        return max(self.update, self.collect)
+
+    @property
+    def to_come(self) -> int:
+        """What a run still needs once the model is loaded."""
+        return self.peak - self.weights - self.adapters - self.masters - self.second_copy
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self) | {"update": self.update, "collect": self.collect, "peak": self.peak}
+
+
+def forecast(
+    shape: PreTrainedConfig,
+    model: ModelConfig,
+    config: LearnerConfig,
+    algo: Algorithm,
+    longest: int,
+    sessions: int,
+) -> Ledger:
+    """What training a model of this shape needs when its longest trajectory has so many tokens."""
+    try:
+        learner = weightless(shape, model, config, algo)
+        forward, peak = _followed(learner, longest)
+    except (NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"The memory of a model of type {shape.model_type!r} cannot be foreseen, for it does not run on tensors "
+            f"without content: {str(error).strip().splitlines()[0]} Set learner.memory_check=false to train it "
+            "without a forecast."
+        ) from error
+    policy, copy, head = learner.policy, learner.second_copy, learner.value_head
+    trained = _bytes(learner.parameters.values())
+    adapters = _bytes(policy.trainable().values()) if policy.adapters else 0
+    return Ledger(
+        weights=_bytes(policy.module.parameters()) - adapters + (_bytes(head.parameters()) if head else 0),
+        adapters=adapters,
+        masters=_bytes(learner.masters.apart.values()),
+        gradients=trained,
+        optimiser=2 * trained,
+        second_copy=_bytes(copy.parameters()) if copy else 0,
+        activations=forward - trained,
+        working=peak - forward,
+        kv=_kv_bytes_per_token(shape, policy.bf16) * longest * (sessions + 1),
+    )
+
+
+def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
+    """Refuse a run whose longest trajectory would not fit, and say what to lower."""
+    policy = learner.policy
+    book = forecast(policy.module.config, policy.config, learner.config, learner.algo, longest, sessions)
+    room = available(policy.device)
+    needed = book.to_come
+    if needed > room:
+        raise UserError(_advice(book, needed, room, longest))
+    if policy.device.type == "cuda":
+        try:
+            learner.gradient(_made_up(_lengths(longest, max(longest, learner.config.micro_tokens))), _loss)
+        except torch.cuda.OutOfMemoryError:
+            raise UserError(_advice(book, needed, room, longest)) from None
+        finally:
+            learner.optimiser.zero_grad()
+            torch.cuda.empty_cache()
+    return book
+
+
+def available(device: torch.device) -> int:
+    """Free bytes: of the card, or of the machine within its control group's limit."""
+    if device.type == "cuda":
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise UserError(f"There is no device {str(device)!r} here. Name a card's memory by --gpu-gib.")
+        return torch.cuda.mem_get_info(device)[0]
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else ():
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and limit.read_text().strip() != "max":
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    return free
+
+
+class _Live(TorchDispatchMode):
+    """Counts the bytes of every storage from the operation that returns it until nobody holds it."""
+
+    def __init__(self, known: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.bytes = self.peak = 0
+        # Storages are known by their addresses, which are used again; so each is forgotten as it goes.
+        self._seen: dict[int, Any] = {x.untyped_storage()._cdata: None for x in known}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for x in tree_leaves(out):
+            if isinstance(x, torch.Tensor):
+                self._count(x.untyped_storage())
+        return out
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage._cdata, storage.nbytes()
+        if address in self._seen:
+            return
+
+        def gone(_: object) -> None:
+            self.bytes -= size
+            del self._seen[address]
+
+        self._seen[address] = weakref.ref(storage, gone)
+        self.bytes += size
+        self.peak = max(self.peak, self.bytes)
+
+
+def _followed(learner: LocalLearner, longest: int) -> tuple[int, int]:
+    """Bytes beside the weights in the largest micro-batch: after its forward pass, and at the worst moment."""
+    tokens = max(longest, learner.config.micro_tokens)
+    if tokens <= _FOLLOWED:
+        return _follow(learner, _lengths(longest, tokens))
+    half, whole = (_follow(learner, _lengths(longest, part)) for part in (_FOLLOWED // 2, _FOLLOWED))
+    times = tokens / _FOLLOWED * 2 - 2
+    forward, peak = (int(b + (b - a) * times) for a, b in zip(half, whole, strict=True))
+    return forward, peak
+
+
+def _follow(learner: LocalLearner, lengths: list[int]) -> tuple[int, int]:
+    """One micro-batch, with the gradients of those before it beside it."""
+    forward = 0
+
+    def loss(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+        nonlocal forward
+        forward = live.bytes
+        return _loss(scored, batch)
+
+    own = [*learner.policy.module.parameters(), *learner.policy.module.buffers(), *learner.parameters.values()]
+    with Blank(), _Live(own) as live:
+        for parameter in learner.parameters.values():
+            parameter.grad = torch.empty_like(parameter)
+        learner.gradient(_made_up(lengths), loss)
+    learner.optimiser.zero_grad()
+    return forward, live.peak
+
+
+def _lengths(longest: int, tokens: int) -> list[int]:
+    """Of the sequences in a micro-batch of so many tokens: as few and as equal as can be."""
+    count = -(-tokens // longest)
+    return [tokens // count] * count
+
+
+def _made_up(lengths: Sequence[int]) -> Minibatch:
+    """Sequences of which every token but the first is an action; so they have no opening to share."""
+    samples = [
+        Sample(
+            ids=(1,) * tokens,
+            mask=(0,) + (1,) * (tokens - 1),
+            logprobs=(0.0,) * tokens,
+            turns=(0,) * tokens,
+            advantages=(1.0,) * tokens,
+            weights=(1.0,) * tokens,
+        )
+        for tokens in lengths
+    ]
+    return Minibatch(samples, 1.0, step=1, on_policy=False)
+
+
+def _loss(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
+    """Whatever has a gradient."""
+    total = scored.logp_N.sum()
+    return total if scored.value_N is None else total + scored.value_N.sum(), {}
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _kv_bytes_per_token(shape: PreTrainedConfig, bf16: bool) -> int:
+    config = shape.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * size * (2 if bf16 else 4)
+
+
+def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
+    def gib(n: float) -> str:
+        return f"{n / 2**30:.1f} GiB"
+
+    lower = (
+        "rollout.concurrency or rollout.context"
+        if book.collect > book.update
+        else "rollout.context or learner.micro_tokens, set learner.checkpointing=true, or train adapters "
+        "(model.lora_rank=16)"
+    )
+    return (
+        f"A trajectory of {longest} tokens will not fit: it needs {gib(needed)} and {gib(room)} are free (gradients "
+        f"{gib(book.gradients)}, optimiser {gib(book.optimiser)}, activations {gib(book.activations + book.working)}, "
+        f"KV cache {gib(book.kv)}). Lower {lower}."
+    )

@@ -1,0 +1,20 @@
+"""The policy: loading it, adapters, attention, compiled passes, checkpoints. Engines and learners stand on this floor.
+
+Private interfaces of torch and transformers are used here and nowhere above.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from longloop.types import UserError
+
+SHIPPED = {"novice": "errands"}
+"""Models that come with longloop, and the package whose folder has them (docs/novice.md: how the novice was made)."""
+
+
+def shipped(name: str) -> Path:
+    """The folder of a model that comes with longloop."""
+    spec = find_spec(SHIPPED[name])
+    if spec is None or spec.origin is None:
+        raise UserError(f"The model {name!r} comes with the package {SHIPPED[name]!r}, which is not installed.")
+    return Path(spec.origin).parent / name

@@ -1,0 +1,91 @@
+"""What a learner writes to disk: the model in Hugging Face's own layout, and the optimiser, all as safetensors.
+
+model/       a model folder, or the adapter alone with LoRA; transformers and peft load it as it is
+value_head.safetensors                  where there is one
+optimiser.safetensors                   both moments and the step count of every trained tensor, and its float32 master
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from longloop.model.fp32_weights import Masters
+from longloop.model.policy import Policy
+from longloop.types import UserError
+
+
+def save(
+    folder: Path,
+    policy: Policy,
+    value_head: torch.nn.Module | None,
+    masters: Masters,
+    parameters: dict[str, torch.nn.Parameter],
+    optimiser: torch.optim.Optimizer,
+) -> None:
+    if policy.adapters is not None:
+        policy.adapters.save_pretrained(folder / "model")
+    else:
+        policy.module.save_pretrained(folder / "model", max_shard_size="1TB")
+        policy.tokenizer.save_pretrained(folder / "model")
+    if value_head is not None:
+        save_file(value_head.state_dict(), folder / "value_head.safetensors")
+    state = {
+        f"{kind}/{name}": value
+        for name, parameter in parameters.items()
+        for kind, value in optimiser.state[parameter].items()
+    }
+    state |= {f"master/{name}": master.detach() for name, master in masters.apart.items()}
+    save_file(state, folder / "optimiser.safetensors")
+
+
+def export(folder: Path, policy: Policy, dtype: str) -> None:
+    """The model as a plain folder, adapters merged. The policy is spent by it."""
+    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if dtype not in kinds:
+        raise UserError(f"--dtype {dtype}: choose one of {', '.join(kinds)}.")
+    if policy.adapters is not None:
+        for parameter in policy.module.parameters():
+            if not parameter.requires_grad:  # the sum is rounded once, and the adapters not before it
+                parameter.data = parameter.data.to(kinds[dtype])
+    module = merged(policy)
+    module.config.use_cache = True
+    module.to(kinds[dtype]).save_pretrained(folder, max_shard_size="1TB")
+    policy.tokenizer.save_pretrained(folder)
+
+
+def merged(policy: Policy) -> Any:
+    """The module of a policy, its adapters merged into the weights. The policy is spent by it."""
+    return policy.module if policy.adapters is None else policy.adapters.merge_and_unload()
+
+
+def load_weights(folder: Path, policy: Policy) -> None:
+    """Put saved weights into a policy that was made from the same config."""
+    if policy.adapters is not None:
+        from peft import set_peft_model_state_dict
+
+        set_peft_model_state_dict(policy.adapters, load_file(folder / "model" / "adapter_model.safetensors"))
+        return
+    # strict=False: tied weights are stored once
+    policy.module.load_state_dict(load_file(folder / "model" / "model.safetensors"), strict=False)
+
+
+def load(
+    folder: Path,
+    policy: Policy,
+    value_head: torch.nn.Module | None,
+    masters: Masters,
+    parameters: dict[str, torch.nn.Parameter],
+    optimiser: torch.optim.Optimizer,
+) -> None:
+    load_weights(folder, policy)
+    if value_head is not None:
+        value_head.load_state_dict(load_file(folder / "value_head.safetensors"))
+    state = load_file(folder / "optimiser.safetensors")
+    for name, master in masters.apart.items():
+        master.data.copy_(state.pop(f"master/{name}"))
+    for name, parameter in parameters.items():
+        mine: dict[str, Any] = {key.split("/", 1)[0]: v for key, v in state.items() if key.split("/", 1)[1] == name}
+        if mine:  # a tensor that never had a gradient has no state yet
+            optimiser.state[parameter] = {kind: value.to(parameter.device) for kind, value in mine.items()}

@@ -1,0 +1,253 @@
+"""The policy: one Hugging Face module, held once, that both samples and learns.
+
+`hidden` runs the transformer over tokens laid end to end, `logits` is the language-model head, `score` gives the
+log-probs of chosen tokens without ever holding [tokens, vocabulary].
+
+Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from longloop.config import ModelConfig
+from longloop.model import download, tiny
+from longloop.model.attention import NAME, Packed, Plan
+from longloop.types import UserError
+
+transformers_logging.disable_progress_bar()
+# cuDNN's attention compiles a plan for every new length, seconds each; the other kernels take any length as it comes.
+torch.backends.cuda.enable_cudnn_sdp(False)
+
+# Every attention and MLP projection of the common families, as in LOOP's recipe.
+_LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+_RECOMPILE_LIMIT = 128
+"""Compiled variants of a layer in one process: several models, each with and without adapters, in several dtypes."""
+
+
+class Policy:
+    """A causal LM with its tokenizer. `version` counts the changes to the weights."""
+
+    def __init__(self, module: Any, tokenizer: Any, config: ModelConfig) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.version = 0
+        self.layers: int = module.config.get_text_config().num_hidden_layers
+        self.adapters: Any = None
+        self._compiled: dict[bool, list[tuple[Any, Callable[..., Any]]]] = {}
+        device, dtype = placed(config)
+        self.bf16 = dtype == torch.bfloat16
+        module.config.use_cache = False
+        module.set_attn_implementation(NAME)
+        module.to(dtype)
+        if config.lora_rank:
+            module = self._add_adapters(module)
+        for part in module.modules():
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0  # sampler and learner must compute the same function
+        self.module = module.to(device).eval()
+        self._backbone = getattr(module, module.base_model_prefix)
+        self._head = module.get_output_embeddings()
+        self._check_head()
+
+    @property
+    def device(self) -> torch.device:
+        return self._head.weight.device
+
+    @property
+    def end_ids(self) -> list[int]:
+        """The end tokens that the model's own generation settings name."""
+        ends = getattr(self.module.generation_config, "eos_token_id", None)
+        return [] if ends is None else ends if isinstance(ends, list) else [ends]
+
+    def trainable(self) -> dict[str, torch.nn.Parameter]:
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Plan) -> Tensor:
+        """The last hidden state of every token, [T, D]."""
+        out = self._backbone(input_ids=ids_T[None], position_ids=position_T[None], use_cache=False, plan=plan)
+        return out.last_hidden_state[0]
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """[N, V] in float32, as the model defines them."""
+        logits = self._head(hidden_ND).float()
+        config = self.module.config
+        scale = getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        if scale != 1:  # a factor of 1 would still cost a pass over [N, V]
+            logits = logits * scale
+        cap = getattr(config, "final_logit_softcapping", None)
+        return cap * torch.tanh(logits / cap) if cap else logits
+
+    def score(self, hidden_ND: Tensor, target_N: Tensor, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
+        """Log-prob and entropy of each target, a chunk at a time; backward computes a chunk's logits again."""
+
+        def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            logp = (self.logits(hidden) / temperature).log_softmax(-1)
+            chosen = logp.gather(1, target[:, None])[:, 0]
+            with torch.no_grad():  # last: backward's recomputation stops at `chosen`
+                entropy = -(logp.exp() * logp).sum(-1)
+            return chosen, entropy
+
+        pieces = [
+            checkpoint(piece, hidden, target, use_reentrant=False) if torch.is_grad_enabled() else piece(hidden, target)
+            for hidden, target in zip(hidden_ND.split(chunk), target_N.split(chunk), strict=True)
+        ]
+        return torch.cat([logp for logp, _ in pieces]), torch.cat([entropy for _, entropy in pieces])
+
+    @contextmanager
+    def without_adapters(self) -> Iterator[None]:
+        """The model as it was before training: the reference policy, at no cost in memory."""
+        with self.adapters.disable_adapter():
+            yield
+
+    @contextmanager
+    def using(self, module: Any) -> Iterator[None]:
+        """Run another module in this one's place, for instance a frozen copy."""
+        mine = self._backbone, self._head
+        self._backbone, self._head = getattr(module, module.base_model_prefix), module.get_output_embeddings()
+        try:
+            yield
+        finally:
+            self._backbone, self._head = mine
+
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Run the layers, and what comes before and after them, through torch.compile, which fuses what lies between
+        matrix products. All layers are alike but for their number, so it is done once."""
+        # torch counts recompilations by code object, and all modules of all policies share that of `_call_impl`.
+        with torch._dynamo.config.patch(recompile_limit=_RECOMPILE_LIMIT), self._through_compiled(whole=True):
+            yield
+
+    @contextmanager
+    def fused(self) -> Iterator[None]:
+        """The same for an update, in pieces around attention and once for rows of any length.
+
+        What cannot be compiled runs as it is, which must be known before the backward pass.
+        """
+        embeddings = self._backbone.get_input_embeddings()
+        with (
+            torch._dynamo.config.patch(specialize_float=True, suppress_errors=True),
+            torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+            # A row that is just as long as the model is wide is still a row of any length.
+            torch.fx.experimental._config.patch(use_duck_shape=False),  # type: ignore[attr-defined]
+            # What enters the first layer has a gradient, as in the others: also under adapters.
+            embeddings.register_forward_hook(lambda module, inputs, output: output.requires_grad_()),
+            self._through_compiled(whole=False),
+        ):
+            yield
+
+    @contextmanager
+    def _through_compiled(self, whole: bool) -> Iterator[None]:
+        if whole not in self._compiled:
+            self._compiled[whole] = self._compile_whole() if whole else self._compile_pieces()
+        for module, call in self._compiled[whole]:
+            module._compiled_call_impl = call
+        try:
+            yield
+        finally:
+            for module, _ in self._compiled[whole]:
+                module._compiled_call_impl = None
+
+    def _compile_pieces(self) -> list[tuple[Any, Callable[..., Any]]]:
+        """What is called in place of which module. Nothing is compiled before it is called."""
+        layers = getattr(self._backbone, "layers", ())
+        return [(layer, torch.compile(layer._call_impl, dynamic=True)) for layer in layers]
+
+    def _compile_whole(self) -> list[tuple[Any, Callable[..., Any]]]:
+        from longloop.model.fused_projections import Once, join
+
+        join(self.module)
+        options = {"post_grad_custom_pre_pass": Once()}
+        compile = partial(torch.compile, fullgraph=True, dynamic=True, options=options)
+        layers = getattr(self._backbone, "layers", ())
+        around = [getattr(self._backbone, name) for name in ("rotary_emb", "norm") if hasattr(self._backbone, name)]
+        return [
+            # The number as an argument may be any; a number that a module holds is compiled into the code.
+            *((layer, partial(compile(layer._call_impl), layer=number)) for number, layer in enumerate(layers)),
+            *((module, compile(module._call_impl)) for module in around),
+        ]
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Activation checkpointing needs training mode; dropout is off in either mode."""
+        self.module.train()
+        try:
+            yield
+        finally:
+            self.module.eval()
+
+    def _add_adapters(self, module: Any) -> Any:
+        from peft import LoraConfig, get_peft_model
+
+        names = {name.rsplit(".", 1)[-1] for name, _ in module.named_modules()}
+        targets = [name for name in _LORA_TARGETS if name in names] or "all-linear"
+        lora = LoraConfig(
+            r=self.config.lora_rank, lora_alpha=self.config.lora_alpha, lora_dropout=0.0, target_modules=targets
+        )
+        self.adapters = get_peft_model(module, lora, autocast_adapter_dtype=False)
+        return self.adapters.get_base_model()
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Our way from ids to logits must be the model's own, or every log-prob would be wrong."""
+        ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
+        positions = torch.arange(len(ids), device=self.device)
+        ours = self.logits(self.hidden(ids, positions, Packed([len(ids)])))
+        theirs = self.module(
+            input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=Packed([len(ids)])
+        ).logits[0]
+        if not torch.allclose(ours, theirs.float(), rtol=1e-3, atol=1e-3):
+            raise UserError(
+                f"{type(self.module).__name__} computes its logits in a way longloop does not know; it cannot be used."
+            )
+
+
+def placed(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
+    """Where a model is held, and in which precision."""
+    device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if config.dtype == "auto":
+        return device, torch.bfloat16 if device.type == "cuda" else torch.float32
+    return device, getattr(torch, config.dtype)
+
+
+def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None) -> Policy:
+    """The model a config names: a built-in one, a folder, or a name on the Hugging Face hub (or in its cache).
+
+    `made` is a module and its tokenizer to take instead.
+    """
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    module: Any
+    tokenizer: Any
+    if made is not None:
+        module, tokenizer = made
+    elif config.path == "tiny":
+        module = tiny.model(seed, config.hidden, config.layers)
+        tokenizer = tiny.tokenizer()
+    else:
+        path = download.source(config.path)
+        try:
+            module = AutoModelForCausalLM.from_pretrained(path, dtype=placed(config)[1])
+            tokenizer = AutoTokenizer.from_pretrained(path)
+        except (OSError, ValueError, ImportError) as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise UserError(
+                f"Cannot load the model {config.path!r}: it is neither a folder with a Hugging Face model nor a name "
+                f"that could be fetched ({first}). Set model.path; `longloop models` lists what is built in."
+            ) from error
+    if config.chat_template:
+        try:
+            tokenizer.chat_template = Path(config.chat_template).read_text()
+        except OSError as error:
+            raise UserError(f"Cannot read model.chat_template {config.chat_template!r}: {error.strerror}.") from error
+    torch.manual_seed(seed)  # for the adapters' random half
+    return Policy(module, tokenizer, config)

@@ -1,0 +1,192 @@
+"""The protocols, and nothing else. What stands on either side of them knows no more than this.
+
+Tensors appear only behind `Algorithm.loss` and inside learners and engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from longloop.types import (
+    Batch,
+    Group,
+    Message,
+    Metrics,
+    Minibatch,
+    Outcome,
+    Sample,
+    Sampled,
+    Scored,
+    Step,
+    Task,
+    Trajectory,
+    Update,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Environment(Protocol):
+    """One attempt at one task: made, run once, thrown away. Speaks messages, never sees token ids.
+
+    Options from the config's `[env]` table go to the constructor and to `tasks`. The three methods may be plain
+    functions; they are then run in a thread of their own, so that a deadline holds for them too.
+    """
+
+    @classmethod
+    def tasks(cls, split: str, **options: Any) -> Sequence[Task]: ...
+
+    async def start(self, task: Task) -> Sequence[Message]: ...
+
+    async def step(self, action: Message) -> Step: ...
+
+    async def finish(self) -> Outcome:
+        """Called once, also after a truncated attempt: scores the state that was reached, and cleans up."""
+        ...
+
+    # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
+    # do it, in all splits or in those of `expert_splits`; `baselines(task)`, Players by name who must not succeed;
+    # `splits`, the names of its splits; `ready()`, awaited before its deadlines begin. How it is to be isolated, and
+    # what to look for in its attempts (`analysis`), class attributes say (docs/new-environment.md, docs/analyze.md).
+
+
+class Player(Protocol):
+    """Someone who speaks text: an expert, a baseline, a person. Plays one attempt, seeing what an agent sees."""
+
+    def act(self, messages: Sequence[Message]) -> str | Awaitable[str]:
+        """What to say next; an empty text when there is nothing more to do.
+
+        `messages` is only what has just arrived: what `start` returned, then what each `step` returned. A player that
+        needs what came before, or its own words, keeps them (docs/new-environment.md has an example).
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Ids in; ids and log-probs out."""
+
+    async def sample(
+        self,
+        ids: Sequence[int],
+        *,
+        session: str,
+        seed: int,
+        max_tokens: int,
+        temperature: float,
+        stop_ids: frozenset[int],
+        stop: Sequence[str] = (),
+    ) -> Sampled:
+        """Continue `ids`. Requests of one session extend one another, so its work on the shared part is kept.
+
+        The result depends on ids, seed and limits, not on what else is being sampled. To cancel, cancel the awaiting
+        task.
+        """
+        ...
+
+    def forget(self, session: str) -> None:
+        """The session is over; its memory may be reused."""
+        ...
+
+    def release(self) -> None:
+        """Give working memory back: nothing is being sampled until the next call."""
+        ...
+
+
+class Rollouts(Protocol):
+    """How an algorithm gets attempts at tasks from the policy being trained."""
+
+    async def groups(self, tasks: Sequence[Task], k: int, seed: int, temperatures: Sequence[float] = ()) -> list[Group]:
+        """K attempts at each task; the i-th at the i-th of the temperatures, where any are given."""
+        ...
+
+    async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
+        """So many attempts at each task that branch off one another (rollout/search.py)."""
+        ...
+
+    async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
+        """The attempt of the environment's expert at each task, or the stored ones."""
+        ...
+
+    async def practise(self, experts: Sequence[Trajectory], times: int, seed: int) -> list[Group]:
+        """Each demonstration with so many own actions at every one of its states (rollout/expert_states.py)."""
+        ...
+
+    def retold(self, trajectory: Trajectory) -> Trajectory:
+        """The same messages in the policy's own tokens; the algorithm may have changed what was said."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What later collections depend on besides the policy, as JSON: the tasks that are set aside."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
+        ...
+
+
+class Tasks(Protocol):
+    """An endless shuffled stream of tasks. `taken` counts what was taken, and is all its state."""
+
+    taken: int
+
+    def take(self, n: int) -> list[Task]: ...
+
+
+Loss = Callable[[Scored, Batch], tuple["Tensor", Metrics]]
+"""A SUM over the micro-batch and its metrics; the learner divides by the mini-batch's one denominator."""
+
+
+class Algorithm(Protocol):
+    """How to get groups, what to make of their rewards, and what to minimise. algos/base.py gives the defaults."""
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]: ...
+
+    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]: ...
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]: ...
+
+
+class Learner(Protocol):
+    """The only object that knows devices: scores samples, updates the weights, saves and loads."""
+
+    def with_old(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
+        """The samples with the log-probs that ratios are taken against: the sampler's, or the learner's own."""
+        ...
+
+    def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with the reference policy's log-probs filled in."""
+        ...
+
+    def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """What the policy says now, aligned with each sample's ids (0 where the mask is 0)."""
+        ...
+
+    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """The value head's estimates, aligned with each sample's ids (0 where the mask is 0)."""
+        ...
+
+    def fit_head(
+        self, samples: Sequence[Sample], targets: Sequence[float], weights: Sequence[float], lr: float, steps: int
+    ) -> None:
+        """Train the value head from its beginning to say how likely each sample's one action is what it looks for.
+
+        The targets are those likelihoods. The policy is read, and stays as it is to the bit.
+        """
+        ...
+
+    def judge(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """What a head that was fitted says of each of a sample's actions, as logits."""
+        ...
+
+    def update(self, minibatch: Minibatch, loss: Loss) -> Update: ...
+
+    def peak_memory(self) -> dict[str, int]:
+        """The most bytes in use: of `process` since it began, and of `card`, where there is one, since last asked."""
+        ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...

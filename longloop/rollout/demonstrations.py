@@ -1,0 +1,116 @@
+"""Demonstrations: an environment's own expert plays a task, and what it says becomes a trajectory like any other.
+
+The expert speaks text; its tokens are what the policy's tokenizer makes of it, with the log-prob 0 of someone who is
+sure. A stored trajectory can be told again in the same way.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from longloop.envs.play import answered, expert_of
+from longloop.isolation.guard import Watched, ready
+from longloop.protocols import Player
+from longloop.rollout.episode import Setting, run_episode
+from longloop.tokens.chat import Chat
+from longloop.tokens.transcript import Transcript
+from longloop.types import Fault, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
+
+
+async def demonstrate(setting: Setting, task: Task) -> Trajectory:
+    """The expert's attempt at a task, as far as it has something to say: nobody should learn to say nothing."""
+    try:
+        env, _, expert = with_expert(lambda: Watched(setting.make, setting.limits.step_seconds), task)
+    except Fault as fault:
+        return Trajectory(task, 0, (), 0.0, False, fault.stop, str(fault), expert=True)
+    seat: Any = _Seat(env, expert, setting)
+    alone = replace(setting, make=lambda: seat, engine=seat)
+    attempt = await run_episode(alone, task, 0, f"demonstration/{task.id}")
+    said = [place for place, turn in enumerate(attempt.turns, 1) if turn.action.content]
+    return replace(attempt, turns=attempt.turns[: max(said, default=0)], expert=True)
+
+
+def with_expert(make: Callable[[], Watched], task: Task) -> tuple[Watched, Task, Player]:
+    """An environment, its task, and who can do it; or a clear word that nobody can."""
+    env = make()
+    expert = expert_of(env, task)
+    if expert is None:
+        where = f" for the split {task.split!r}" if hasattr(env, "expert") else ""
+        raise UserError(
+            f"{type(env.env).__name__} has no expert{where}, so there is nothing to imitate. Name a run whose attempts "
+            "are worth it with demos=RUN, or give the environment one (docs/new-environment.md)."
+        )
+    return env, task, expert
+
+
+def why_failed(trajectory: Trajectory) -> str:
+    """Why a demonstration is none; empty for one that succeeded."""
+    if trajectory.success:
+        return ""
+    if not trajectory.stop.scored:
+        return trajectory.error
+    if trajectory.stop is StopReason.MAX_TURNS:
+        return f"no success within rollout.max_turns, paid {trajectory.reward:g}"
+    if trajectory.stop is StopReason.CONTEXT_FULL:
+        return "the conversation no longer fitted into rollout.context"
+    return f"all was done that the expert does, and paid {trajectory.reward:g}"
+
+
+def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
+    """A stored trajectory in the policy's own tokens, whichever model or expert it came from."""
+    transcript = Transcript(chat)
+    turns = []
+    for turn in trajectory.turns:
+        context_ids, fresh = transcript.receive(turn.context)
+        said = _said(chat, turn.action.content)
+        transcript.act(said)
+        turns.append(
+            replace(turn, context_ids=context_ids, fresh=fresh, action_ids=said.ids, action_logprobs=said.logprobs)
+        )
+    return replace(trajectory, turns=tuple(turns), expert=True)
+
+
+def _said(chat: Chat, text: str) -> Sampled:
+    ids = chat.action_ids(text)
+    return Sampled(ids, (0.0,) * len(ids), "stop")
+
+
+class _Seat:
+    """Where the expert sits: it watches as the environment and speaks as the engine."""
+
+    def __init__(self, env: Watched, expert: Player, setting: Setting) -> None:
+        self._env, self._expert, self._chat = env, expert, setting.chat
+        self._seen: Sequence[Message] = ()
+        self._lost = True  # until it has answered
+
+    async def ready(self) -> None:
+        await ready(self._env)
+
+    async def start(self, task: Task) -> Sequence[Message]:
+        self._seen = await self._env.start(task)
+        self._lost = False
+        return self._seen
+
+    async def step(self, action: Message) -> Step:
+        self._lost = True
+        step = await self._env.step(action)
+        self._lost = False
+        self._seen = step.messages
+        return step
+
+    async def finish(self) -> Outcome:
+        if self._lost:
+            await self._env.leave()
+            return Outcome(0.0, False)  # nobody looks at it
+        return await self._env.finish()
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        return getattr(self._env, "reward_range", None)
+
+    async def sample(self, ids: Sequence[int], **_: Any) -> Sampled:
+        return _said(self._chat, await answered(self._expert.act(self._seen)))
+
+    def forget(self, session: str) -> None: ...
+
+    def release(self) -> None: ...

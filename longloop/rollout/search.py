@@ -1,0 +1,219 @@
+"""Many attempts at one task as a tree: each goes on from a turn of an earlier one, where that seems worth it.
+
+    repeat:
+        from the first turn down, take the child with the highest  Q + c sqrt(log N / (1 + n)),
+            until one has fewer than two children
+        take another action there, and play on to the end
+        the reward counts for every state on the way
+
+(UCB over turns: the simplified Agent Q of LOOP's appendix.) An environment is copied at every node with `fork()`, so
+that no turn is played twice. Every attempt is an ordinary episode: its seat says again what was said up to the node.
+
+Q and n of a node are the mean and the number of the different attempts that went through its state. A node at which an
+attempt ended, because the environment was done or a limit was reached, is never chosen: nothing can follow it. An
+attempt that went like an earlier one from beginning to end says nothing new. It is dropped: it is no attempt of the
+group, and counts for no Q.
+"""
+
+import asyncio
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from longloop.isolation.guard import Guarded, ready
+from longloop.protocols import Environment
+from longloop.rollout.episode import Record, Setting, run_episode
+from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
+
+_Actions = tuple[tuple[int, ...], ...]
+"""What was said turn by turn, which tells a state from others."""
+_WIDTH = 2
+"""Children that a node is given before the search goes deeper."""
+_PATIENCE = 2
+"""Episodes at a node for each of its children, and in a tree for each attempt asked for: a policy that keeps saying the
+same is not asked for ever."""
+
+
+@dataclass(eq=False)
+class _Node:
+    opening: Sequence[Message] = ()
+    played: tuple[tuple[Sampled, Step], ...] = ()
+    """The turns that lead here."""
+    env: Any = None
+    """As it is here; None at the root, where one is made, and where the environment is done."""
+    over: bool = False
+    """An attempt ended here: the environment was done, or the turns or the context were used up."""
+    children: "list[_Node]" = field(default_factory=list)
+    rewards: Sequence[float] = ()
+    """Of the attempts that went through here."""
+    tries: int = 0
+    fresh: list[Any] = field(default_factory=list)
+    """An environment that has not been started yet."""
+
+    @property
+    def full(self) -> bool:
+        """It has its children, or was tried often enough to get them."""
+        return len(self.children) >= _WIDTH or self.tries >= _PATIENCE * _WIDTH
+
+    @property
+    def closed(self) -> bool:
+        """Nothing new can come of it."""
+        return self.over or (self.full and all(child.closed for child in self.children))
+
+    def adopt(self, reached: "_Node") -> None:
+        """Make it a child, unless there is one for this action."""
+        if all(child.played[-1][0].ids != reached.played[-1][0].ids for child in self.children):
+            self.children.append(reached)
+
+    def best(self, explore: float) -> "_Node":
+        """The open child that promises most."""
+        bound = math.log(max(1, len(self.rewards)))
+
+        def promise(child: _Node) -> float:
+            return fmean(child.rewards) + explore * math.sqrt(bound / (1 + len(child.rewards)))
+
+        return max((child for child in self.children if not child.closed), key=promise)
+
+
+async def grow(setting: Setting, task: Task, session: str, attempts: int, explore: float) -> Group:
+    """So many different attempts at a task, or fewer when nothing new can be tried or the policy repeats itself."""
+    environment = setting.make()
+    if not hasattr(environment, "fork"):
+        raise UserError(
+            f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
+            "docs/new-environment.md shows it."
+        )
+    paid: dict[_Actions, list[float]] = defaultdict(list)
+    root = _Node(fresh=[environment], rewards=paid[()])
+    seats, trajectories, known = list[_Seat](), list[Trajectory](), set[Any]()
+    try:
+        for number in range(_PATIENCE * attempts):
+            if len(trajectories) == attempts or root.closed:
+                break
+            node = root
+            while node.full:
+                node = node.best(explore)
+            seats.append(_Seat(setting, node))
+            seat: Any = seats[-1]
+            here = replace(setting, make=partial(_same, seat), engine=seat)
+            record = Record()
+            record.abandoned = True  # an attempt that is cancelled finishes its environment
+            one = await run_episode(here, task, len(trajectories), f"{session}/{number}", record)
+            if one.stop is StopReason.CANCELLED:
+                raise asyncio.CancelledError
+            reached = seat.left()
+            node.tries += 1
+            if one.stop.scored:
+                said = tuple(turn.action_ids for turn in one.turns)
+                if reached is not None:
+                    reached.over = len(reached.played) == len(said)
+                    reached.rewards = paid[said[: len(reached.played)]]
+                    node.adopt(reached)
+                if _course(one) in known:
+                    continue
+                known.add(_course(one))
+                for turns in range(len(said) + 1):
+                    paid[said[:turns]].append(one.reward)
+            trajectories.append(one)
+    finally:
+        for left in (seat.left() for seat in seats):
+            if left is not None and left.env is not None:
+                await Guarded(left.env).leave(setting.limits.step_seconds)
+    return Group(task, tuple(trajectories))
+
+
+def _course(attempt: Trajectory) -> tuple[Any, ...]:
+    """How an attempt went: what was heard and said at each turn, and what it was paid."""
+    return attempt.reward, *((turn.context_ids, turn.action_ids) for turn in attempt.turns)
+
+
+def _same(seat: Any) -> Any:
+    return seat
+
+
+class _Seat:
+    """Environment and engine of one attempt: up to the node they repeat what was, from there on it is real."""
+
+    def __init__(self, setting: Setting, node: _Node) -> None:
+        self._setting, self._node = setting, node
+        self._engine = setting.engine
+        self._env: Environment | None = None
+        self._turn = 0
+        self._sampled: Sampled | None = None
+        self._reached: _Node | None = None
+        self._left = False
+
+    async def ready(self) -> None:
+        if self._node.env is None:
+            self._env = self._node.fresh.pop() if self._node.fresh else self._setting.make()
+            await ready(self._env)
+
+    def start(self, task: Task) -> Any:
+        if self._node.env is not None:
+            return self._then(self._node.env.fork(), self._copied)
+        assert self._env is not None
+        return self._then(self._env.start(task), self._opened)
+
+    def step(self, action: Message) -> Any:
+        self._turn += 1
+        if self._turn <= len(self._node.played):
+            return self._node.played[self._turn - 1][1]
+        assert self._env is not None
+        return self._then(self._env.step(action), self._stepped)
+
+    def finish(self) -> Any:
+        return self._env.finish() if self._env is not None else Outcome(0.0, False)  # no copy, nothing to finish
+
+    def left(self) -> _Node | None:
+        """The attempt is over: its first new node, if it came to one."""
+        self._left = True
+        return self._reached
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        return getattr(self._env, "reward_range", None)
+
+    async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
+        if self._turn < len(self._node.played):
+            return self._node.played[self._turn][0]
+        self._sampled = await self._engine.sample(ids, **options)
+        return self._sampled
+
+    def forget(self, session: str) -> None:
+        self._engine.forget(session)
+
+    def release(self) -> None: ...
+
+    def _copied(self, env: Environment) -> Sequence[Message]:
+        self._env = env
+        return self._node.opening
+
+    def _opened(self, messages: Sequence[Message]) -> Sequence[Message]:
+        self._node.opening = messages
+        return messages
+
+    def _stepped(self, step: Step) -> Any:
+        if self._reached is not None or not isinstance(step, Step):
+            return step
+        copy = None if step.done else self._env.fork()  # type: ignore[union-attr]
+        return self._then(copy, partial(self._reach, step))
+
+    def _reach(self, step: Step, copy: Any) -> Step:
+        assert self._sampled is not None
+        if self._left and copy is not None:
+            copy.finish()  # it took longer than the attempt had, and nobody will ask for it
+        else:
+            self._reached = _Node(self._node.opening, (*self._node.played, (self._sampled, step)), copy)
+        return step
+
+    def _then(self, answer: Any, what: Any) -> Any:
+        return self._later(answer, what) if inspect.isawaitable(answer) else what(answer)
+
+    async def _later(self, answer: Awaitable[Any], what: Any) -> Any:
+        answer = what(await answer)
+        return await answer if inspect.isawaitable(answer) else answer

@@ -1,0 +1,170 @@
+"""THE loop: collect, credit, update; then evaluate, log, save. It reads like the paper's Algorithm 1.
+
+No device, tokenizer or engine is named here, and nothing random is kept: every random choice follows from the seed and
+the step, so a run that is killed and resumed is the run that was not.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, Protocol
+
+from longloop.algos.base import Algorithm
+from longloop.config import Config
+from longloop.evaluation import Evaluation
+from longloop.learners.batching import minibatches
+from longloop.protocols import Learner, Rollouts
+from longloop.store.run import Run
+from longloop.types import Group, Minibatch, Sample, StopReason, Task, Update
+
+
+class Report(Protocol):
+    """Whoever watches the run."""
+
+    def phase(self, step: int, name: str) -> None: ...
+
+    def step(self, metrics: dict[str, Any]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class TaskStream:
+    """Tasks in an endless sequence of shuffled epochs."""
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        self._tasks, self._seed = tasks, seed
+        self._order: tuple[int, list[Task]] | None = None
+        self.taken = 0
+
+    def take(self, n: int) -> list[Task]:
+        return [self._next() for _ in range(n)]
+
+    def _next(self) -> Task:
+        epoch, place = divmod(self.taken, len(self._tasks))
+        self.taken += 1
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, random.Random(f"{self._seed}/{epoch}").sample(self._tasks, len(self._tasks))
+        return self._order[1][place]
+
+
+async def train(
+    config: Config,
+    run: Run,
+    tasks: TaskStream,
+    rollouts: Rollouts,
+    algo: Algorithm,
+    learner: Learner,
+    evaluate: Callable[[int], Awaitable[Evaluation]],
+    report: Report,
+) -> None:
+    state = run.restore(config.save.keep, learner.load)
+    if state is not None:
+        tasks.taken = state["taken"]
+        rollouts.restore(state["rollouts"])
+    elif config.eval.every:
+        report.phase(0, "evaluate")
+        first: dict[str, Any] = {"step": 0, "eval": (await evaluate(0)).to_json()}
+        run.metrics.write(first)
+        report.step(first)
+
+    for step in range(run.next_step, config.steps + 1):
+        clock = Clock(step, report)
+        with clock("collect"):
+            groups = await algo.collect(rollouts, tasks, config.tasks_per_step)
+        with clock("credit"):
+            samples = algo.credit(groups, learner)
+            run.trajectories.write(step, groups, samples)
+            if not samples:
+                report.note(f"Step {step}: {algo.nothing}.")
+            if not algo.imitates:
+                samples = learner.with_old(samples, report.note)
+        updates: list[Update] = []
+        with clock("update"):
+            for minibatch in schedule(config, algo, groups, samples, step):
+                updates.append(learner.update(minibatch, algo.loss))
+                if updates[-1].stop:
+                    break
+        run.trajectories.add_learner(step, [scored for update in updates for scored in update.learned])
+        metrics = {"step": step} | summarise(groups, samples, updates)
+        if step == config.steps or (config.eval.every and step % config.eval.every == 0):
+            with clock("evaluate"):
+                metrics["eval"] = (await evaluate(step)).to_json()
+        run.metrics.write(metrics | {"time": clock.seconds, "memory": learner.peak_memory()})
+        if step % config.save.every == 0 or step == config.steps:
+            report.phase(step, "save")
+            state = {"step": step, "taken": tasks.taken, "rollouts": rollouts.state()}
+            run.save(step, config.save.keep, learner.save, state)
+        report.step(metrics | {"time": clock.seconds})
+
+
+def schedule(
+    config: Config, algo: Algorithm, groups: Sequence[Group], samples: Sequence[Sample], step: int
+) -> Iterator[Minibatch]:
+    """The step's gradient steps: epochs of shuffled mini-batches. None when nothing was learned from."""
+    if not samples:
+        return
+    updates = [
+        minibatch
+        for epoch in range(algo.epochs)
+        for minibatch in minibatches(
+            samples,
+            algo.minibatch,
+            average=algo.average,
+            whole_trajectories=algo.whole_trajectories,
+            step=step,
+            epoch=epoch,
+            seed=config.seed,
+            denominator=algo.denominator(groups, samples),
+        )
+    ]
+    for number, minibatch in enumerate(updates):
+        pace = algo.pace(step, config.steps, (number + 0.5) / len(updates))
+        yield replace(minibatch, pace=pace, on_policy=minibatch.on_policy and not algo.imitates)
+
+
+def summarise(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
+    """A step in numbers; docs/run-format.md explains each."""
+    everyone = [t for group in groups for t in group.trajectories]
+    # An expert's attempts say nothing of the policy; where it made none of its own, they are all there is.
+    tried = any(not t.expert and t.stop is not StopReason.PRACTISED for t in everyone)
+    scored = [t for group in groups for t in (group.own if tried else group.scored)]
+    stops = Counter(str(t.stop) for t in everyone)
+    names = {name for update in updates for name in update.metrics}
+    return {
+        "success": fmean(t.success for t in scored) if scored else 0.0,
+        "reward": fmean(t.reward for t in scored) if scored else 0.0,
+        "groups": len(groups),
+        "equal_groups": sum(len({t.reward for t in g.scored}) <= 1 for g in groups),
+        "attempts": len(everyone),
+        "stops": dict(sorted(stops.items())),
+        "turns": fmean(len(t.turns) for t in scored) if scored else 0.0,
+        "action_tokens": sum(t.action_tokens for t in everyone),
+        "cut_turns": sum(turn.finish == "length" for t in everyone for turn in t.turns),
+        "trained_tokens": sum(sample.action_tokens for sample in samples),
+        "trained_trajectories": len({sample.trajectory for sample in samples}),
+        "updates": sum(not update.stop for update in updates),
+        "guard": next((update.stop for update in updates if update.stop), ""),
+        "update": {
+            name: fmean(update.metrics[name] for update in updates if name in update.metrics) for name in sorted(names)
+        },
+    }
+
+
+@dataclass
+class Clock:
+    """Times the phases of a step and tells the report which one is on."""
+
+    step: int
+    report: Report
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        self.report.phase(self.step, phase)
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] = round(time.perf_counter() - start, 4)

@@ -1,0 +1,160 @@
+"""A run's numbers as charts. Several runs share a chart; those alike but for their seed become a mean and a band."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from longloop.viewer.charts import Chart, Line, Point, finite
+from longloop.viewer.run_reader import Record
+
+Metrics = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Curve:
+    title: str
+    value: Callable[[Metrics], Any]
+    share: bool = False
+    note: str = ""
+    sampled: bool = False
+    """Whether it is measured of training's attempts, and says nothing of an agent that only imitates."""
+
+
+def _of(*keys: str) -> Callable[[Metrics], Any]:
+    def value(line: Any) -> Any:
+        for key in keys:
+            line = line.get(key) if isinstance(line, Mapping) else None
+        return line
+
+    return value
+
+
+def _per(above: str, below: str) -> Callable[[Metrics], Any]:
+    def value(line: Metrics) -> Any:
+        return line[above] / line[below] if above in line and line.get(below) else None
+
+    return value
+
+
+def _unscored(line: Metrics) -> Any:
+    stops = line.get("stops") or {}
+    lost = sum(stops.get(name, 0) for name in ("env_error", "timeout", "cancelled"))
+    return lost / line["attempts"] if line.get("attempts") else None
+
+
+def _gib(name: str) -> Callable[[Metrics], Any]:
+    def value(line: Metrics) -> Any:
+        size = _of("memory", name)(line)
+        return size / 2**30 if isinstance(size, int | float) else None
+
+    return value
+
+
+_UPDATED = {
+    "loss": _Curve("Loss", _of("update", "loss")),
+    "kl": _Curve("KL", _of("update", "kl"), note="old minus new log-prob, summed over a trajectory"),
+    "reference_kl": _Curve("KL to the reference", _of("update", "reference_kl"), note="per token"),
+    "entropy": _Curve("Entropy", _of("update", "entropy"), note="nats per token"),
+    "clipped": _Curve("Clipped", _of("update", "clipped"), True, "share of ratios"),
+    "grad_norm": _Curve("Gradient norm", _of("update", "grad_norm"), note="before clipping"),
+    "ratio_gap": _Curve(
+        "Sampler-learner gap", _of("update", "ratio_gap"), note="largest |ratio - 1| at the first update"
+    ),
+    "value_error": _Curve("Value error", _of("update", "value_error")),
+}
+_CURVES = (
+    _Curve("Reward", _of("reward"), sampled=True),
+    _Curve("Nothing to learn from", _per("equal_groups", "groups"), True, "groups that were paid all alike", True),
+    *_UPDATED.values(),
+    _Curve("Turns", _of("turns"), note="mean of an attempt", sampled=True),
+    _Curve("Tokens", _per("action_tokens", "attempts"), note="chosen by the agent, per attempt", sampled=True),
+    _Curve("Abandoned or spoiled", _unscored, True, "attempts without a score"),
+)
+_PHASES = ("collect", "credit", "update", "evaluate")
+
+
+def of_run(record: Record) -> list[Chart]:
+    """All that a run measured of itself."""
+    metrics = record.metrics
+    lines = [Line("demonstrations" if record.demonstrated else "training", success(record), 0)]
+    held_out = _points(metrics, _of("eval", "success"))
+    if held_out:
+        ends = [(line["step"], line["eval"].get("success_interval")) for line in metrics if line.get("eval")]
+        band = [(step, *interval) for step, interval in ends if interval]
+        lines.append(Line("held out, 95%", held_out, 1, band, dots=True))
+        floor = _points(metrics, _of("eval", "floor_success"))
+        if any(y > 0 for _, y in floor):
+            lines.append(Line("doing nothing", floor, 7, dashed=True))
+    charts = [Chart("Success", lines, share=True)]
+    curves = [curve for curve in (*_CURVES, *_further(metrics)) if not (curve.sampled and record.demonstrated)]
+    charts += [_chart(curve, [Line(curve.title, _points(metrics, curve.value), 0)]) for curve in curves]
+    phases = [Line(name, _points(metrics, _of("time", name)), place) for place, name in enumerate(_PHASES)]
+    charts.append(Chart("Seconds", [line for line in phases if line.points], note="per phase of a step"))
+    memory = [Line(name, _points(metrics, _gib(name)), place) for place, name in enumerate(("process", "card"))]
+    shown = [line for line in memory if line.points]
+    charts.append(Chart("Memory", shown, note="GiB at most: process so far, card in the step"))
+    return [chart for chart in charts if not chart.empty]
+
+
+def of_runs(records: Sequence[Record]) -> list[Chart]:
+    """The same curves of several runs, over one another."""
+    groups = list(alike(records).items())
+    held_out = _Curve("Success, held out", _of("eval", "success"), True)
+    training = _Curve("Success, training", _of("success"), True, sampled=True)
+    time = _Curve("Seconds", lambda line: sum(line["time"].values()) if line.get("time") else None, note="of a step")
+    charts = []
+    further = _further([line for record in records for line in record.metrics])
+    for curve in (held_out, training, *_CURVES, *further, time):
+        lines = [
+            _together(name, members, curve, place)
+            for place, (name, members) in enumerate(groups)
+            if not (curve.sampled and members[0].demonstrated)
+        ]
+        charts.append(_chart(curve, [line for line in lines if line.points]))
+    return [chart for chart in charts if not chart.empty]
+
+
+def alike(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The runs by what they are runs of: same config but for seed and name."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        config = {key: value for key, value in record.config.items() if key not in ("seed", "name", "folder")}
+        groups.setdefault(json.dumps(config, sort_keys=True) if config else record.name, []).append(record)
+    named: dict[str, list[Record]] = {}
+    for members in groups.values():
+        name = members[0].name
+        if len(members) > 1:
+            name = (name.rstrip("-_.~0123456789") or "runs") + f", {len(members)} seeds"
+        named[name if name not in named else members[0].name] = members
+    return named
+
+
+def _further(metrics: Sequence[Metrics]) -> list[_Curve]:
+    """What an algorithm measures of its own, under the name that its loss gave it."""
+    names = {name for line in metrics for name in line.get("update") or {}} - _UPDATED.keys()
+    return [_Curve(name.replace("_", " ").capitalize(), _of("update", name)) for name in sorted(names)]
+
+
+def success(record: Record) -> list[Point]:
+    """Of the training steps."""
+    return _points(record.metrics, _of("success"))
+
+
+def _chart(curve: _Curve, lines: Sequence[Line]) -> Chart:
+    return Chart(curve.title, lines, curve.share, curve.note)
+
+
+def _together(name: str, members: Sequence[Record], curve: _Curve, colour: int) -> Line:
+    values: dict[float, list[float]] = {}
+    for record in members:
+        for step, value in _points(record.metrics, curve.value):
+            values.setdefault(step, []).append(value)
+    points = [(step, fmean(values[step])) for step in sorted(values)]
+    band = [(step, min(values[step]), max(values[step])) for step in sorted(values)] if len(members) > 1 else []
+    return Line(name, points, colour, band)
+
+
+def _points(metrics: Sequence[Metrics], value: Callable[[Metrics], Any]) -> list[Point]:
+    return finite([(line["step"], value(line)) for line in metrics])

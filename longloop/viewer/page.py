@@ -1,0 +1,33 @@
+"""What a page is: a template and what it shows, and how addresses are written."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from longloop.viewer.run_reader import Record
+
+
+class NotThere(Exception):
+    """An address that names nothing."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a page shows."""
+
+    template: str
+    title: str
+    values: dict[str, Any]
+    record: Record | None = None
+    watch: tuple[Record, ...] | None = None
+    """The runs whose growth changes the page: none of them, these, or (empty) all that there are."""
+    unfinished: bool = False
+    """Whether asking again at once would show more."""
+    links: dict[str, str] = field(default_factory=dict)
+    """`prev`, `next` and `up`: where the arrow keys lead."""
+
+
+def address(*parts: object, **query: object) -> str:
+    path = "/" + "/".join(quote(str(part), safe="~") for part in parts)
+    given = {key: value for key, value in query.items() if value not in ("", None)}
+    return path + (f"?{urlencode(given, doseq=True)}" if given else "")

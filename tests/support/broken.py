@@ -1,0 +1,153 @@
+"""Setups broken on purpose, as plug-ins: the doctor must find each of them out."""
+
+import copy
+import random
+from dataclasses import dataclass, replace
+
+from longloop.algos.loop import Loop
+from longloop.engines.engine import NativeEngine
+from longloop.envs.guess import Guess
+from longloop.envs.play import Script
+from longloop.types import Message, Outcome, Step, Task
+
+
+class Believer(Guess):
+    """Pays `paid` to whoever says that it is done, besides paying for the number."""
+
+    def __init__(self, highest: int = 7, tries: int = 3, paid: float = 1.0) -> None:
+        super().__init__(highest, tries)
+        self._paid, self._claimed = paid, False
+
+    @classmethod
+    def tasks(cls, split, highest=7, tries=3, paid=1.0):
+        return super().tasks(split, highest, tries)
+
+    async def step(self, action):
+        self._claimed |= "done" in action.content
+        return await super().step(action)
+
+    async def finish(self):
+        outcome = await super().finish()
+        return replace(outcome, reward=max(outcome.reward, self._paid * self._claimed))
+
+
+class Office:
+    """A form to fill in twice and to hand in, in words of its own. The clerk looks at it, or does not."""
+
+    def __init__(self, looks: bool = True) -> None:
+        self._looks, self._filled, self._handed = looks, [], False
+
+    @classmethod
+    def tasks(cls, split, looks=True):
+        return [Task(f"form {n}", split, {"number": n}) for n in range(6)]
+
+    async def start(self, task):
+        self._number = task.data["number"]
+        return [Message("user", f"fill in form {self._number} twice and hand it in")]
+
+    async def step(self, action):
+        self._handed = action.content == "zzz hand in"
+        self._filled += [action.content] * (action.content == f"form {self._number}")
+        return Step([Message("user", "next")], done=self._handed)
+
+    async def finish(self):
+        good = self._handed and (len(self._filled) == 2 or not self._looks)
+        return Outcome(float(good), good)
+
+    def expert(self, task):
+        number = task.data["number"]
+        return Script([f"form {number}", f"form {number}", "zzz hand in"])
+
+
+class Moody(Guess):
+    """Starts with a greeting of the day."""
+
+    async def start(self, task):
+        (message,) = await super().start(task)
+        return [Message("user", f"{message.content} {random.randrange(10**6)}")]
+
+
+class Lottery(Guess):
+    """Answers alike, and pays what it likes."""
+
+    async def finish(self):
+        return Outcome(random.random(), False)
+
+
+class Dicing(Guess):
+    """Draws from the common random numbers, and notes what came."""
+
+    async def step(self, action):
+        return replace(await super().step(action), info={"drawn": random.random()})
+
+
+class Idle(Guess):
+    """Pays a little for nothing."""
+
+    async def finish(self):
+        outcome = await super().finish()
+        return replace(outcome, reward=max(0.2, outcome.reward))
+
+
+class Shouting(Guess):
+    """Fails at odd text."""
+
+    async def step(self, action):
+        if len(action.content) > 100:
+            raise ValueError("too long for me")
+        return await super().step(action)
+
+
+class Hostile(Guess):
+    """Speaks in control sequences and mark-up."""
+
+    async def start(self, task):
+        await super().start(task)
+        return [Message("user", "a\x1b[31m[bold]b[/bold]")]
+
+
+class Stale(NativeEngine):
+    """Samples from the weights that there were when it was made."""
+
+    def __init__(self, policy, chat) -> None:
+        super().__init__(copy.deepcopy(policy), chat, slots=16, context=256)
+
+
+class OneSeed(NativeEngine):
+    """Draws the same random numbers for every request."""
+
+    def __init__(self, policy, chat) -> None:
+        super().__init__(policy, chat, slots=16, context=256)
+
+    async def sample(self, ids, *, session, seed, **rest):
+        return await super().sample(ids, session=session, seed=0, **rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffByOne(Loop):
+    """Marks the token after the one that was chosen, or the one before."""
+
+    by: int = 1
+
+    def credit(self, groups, learner):
+        def shifted(column, empty):
+            return (empty, *column[:-1]) if self.by == 1 else (*column[1:], empty)
+
+        return [
+            replace(
+                s,
+                mask=shifted(s.mask, 0),
+                logprobs=shifted(s.logprobs, 0.0),
+                advantages=shifted(s.advantages, 0.0),
+                weights=shifted(s.weights, 0.0),
+            )
+            for s in super().credit(groups, learner)
+        ]
+
+
+FORGETFUL = (
+    "{% for m in messages %}<|{{ m['role'] }}|>"
+    "{% if m['role'] == 'assistant' and not loop.last %}-{% else %}{{ m['content'] }}{% endif %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""A chat template that leaves out what the agent said in earlier turns."""
