@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--deadline", type=float, default=3.0, help="seconds that a step may take")
     parser.add_argument("--memory", type=int, default=200, help="MB that a worker may use")
-    parser.add_argument("--pace", type=float, default=0.1, help="seconds that the agent thinks about each action")
+    parser.add_argument("--lr_scale", type=float, default=0.1, help="seconds that the agent thinks about each action")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     tasks = Obedient.tasks("train")
@@ -95,12 +95,12 @@ async def trip(steps: int = 500) -> tuple[float, float]:
 def collected(faults: dict[tuple[int, int], str], options: Any) -> tuple[list[Group], float, int]:
     """The groups, the seconds, and the zombies a second later."""
     where = pool(size=options.workers, memory=options.memory, options={"late": 2 * options.deadline})
-    what = rollouts(made(where), say=script(faults), step_seconds=options.deadline, enough=1.0)
+    what = rollouts(made(where), say=script(faults), step_seconds=options.deadline, straggler_cutoff=1.0)
     engine: Any = what.setting.engine
     sample = engine.sample
 
     async def slowly(ids: Any, **how: Any) -> Any:
-        await asyncio.sleep(options.pace)
+        await asyncio.sleep(options.lr_scale)
         return await sample(ids, **how)
 
     engine.sample = slowly

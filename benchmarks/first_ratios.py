@@ -72,7 +72,7 @@ def measured(model: str, lora: int, options: Any) -> Iterator[str]:
         algo = build.algorithm(config.model_copy(update={"algo": method | {"k": options.attempts}}))
         learner = LocalLearner(policy_of(config), algo, learner_config, 1.0, config.seed)
         samples = algo.credit(groups, learner)
-        chosen = learner.with_old(samples, lambda text: None)
+        chosen = learner.with_behavior_logprobs(samples, lambda text: None)
         assert learner.agreement is not None
         old = learner.agreement.old
         name = " ".join(str(value) for value in method.values())
@@ -116,7 +116,7 @@ def clipped(learner: LocalLearner, samples: list[Sample]) -> tuple[int, float]:
     late = 10**9  # past a warm-up
     first = next(iter(minibatches(samples, algo.minibatch or late, **how, step=late, epoch=0, seed=0)))
     values = learner.gradient(replace(first, on_policy=False), loss)
-    learner.optimiser.zero_grad()
+    learner.optimizer.zero_grad()
     return counted, values["clipped"]
 
 

@@ -5,7 +5,7 @@
 Prints three Markdown tables for docs/memory.md. The ledger is what `longloop.memory.forecast` foresees.
 
 The peaks of the second table are the process's own (VmHWM, less what the imports took), each in a process of its own,
-for two updates in a row, so that the optimiser's state is there when the second one's activations are. Each is taken
+for two updates in a row, so that the optimizer's state is there when the second one's activations are. Each is taken
 twice: as it is, and with every large block returned to the system as soon as it is freed (slow, but then the peak is
 memory in use, and the difference is what glibc's malloc keeps). The steps:
 
@@ -142,14 +142,14 @@ def plain_steps(options: argparse.Namespace, samples: list[Any]) -> None:
         targets = LoraConfig(r=options.lora, lora_alpha=32, lora_dropout=0.0, target_modules=_LORA_TARGETS)
         model = get_peft_model(model, targets)
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=5e-5)
+    optimizer = torch.optim.AdamW(trained, lr=5e-5)
     ids = torch.tensor([sample.ids for sample in samples])
     labels = ids.where(torch.tensor([sample.mask for sample in samples]) == 1, -100)
     for _ in range(2):
         model(input_ids=ids, labels=labels, use_cache=False).loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 def main() -> None:
@@ -229,7 +229,7 @@ def both(name: str, rank: int, checkpointing: bool) -> tuple[int, int]:
     learner = LocalLearner(policy, algo, config, temperature=1.0, seed=0)
     minibatch = Minibatch(made_up(3, TOKENS, vocabulary), 3.0, step=1, on_policy=False)
     assert not learner.update(minibatch, algo.loss).stop
-    moments = [x for state in learner.optimiser.state.values() for x in state.values()]
+    moments = [x for state in learner.optimizer.state.values() for x in state.values()]
     held = sum(x.nbytes for x in [*policy.module.parameters(), *moments])
     real = held + allocated(lambda: learner.update(minibatch, algo.loss))
     return real, forecast.forecast(shape, model, config, algo, TOKENS, sessions=1).update
@@ -256,7 +256,7 @@ def print_ledger(books: dict[int, dict[str, int]]) -> None:
         "adapters": "adapters",
         "masters": "float32 masters (none in float32)",
         "gradients": "gradients",
-        "optimiser": "optimiser (two moments)",
+        "optimizer": "optimizer (two moments)",
         "second_copy": "second copy for a reference policy (LOOP has none)",
         "activations": "activations",
         "working": "working memory",

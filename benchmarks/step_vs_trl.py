@@ -4,7 +4,7 @@
     .bench/trl/bin/python benchmarks/step_vs_trl.py [--repeats 3] [--steps 3] [--threads 1] [--split 1]
     python benchmarks/step_vs_trl.py --errands --tasks 16 --attempts 8 --new 60 --workers 128 --sides longloop trl-cache
 
-Both sides: the same model, so many tasks x attempts, turns of exactly so many sampled tokens, one optimiser step on one
+Both sides: the same model, so many tasks x attempts, turns of exactly so many sampled tokens, one optimizer step on one
 pass over all trajectories, no KL term. Without `--errands` the model is random and what is observed are random words.
 With it the model is SmolLM2 (`longloop models get smollm2`) and the environment is Errands: before each turn the
 expert's own action is done, and what comes back is observed, whatever the model said. float32 on a CPU, bfloat16 on a
@@ -120,7 +120,7 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     from longloop.config import Config, LearnerConfig, RolloutConfig
     from longloop.engines.engine import NativeEngine
     from longloop.learners.local import LocalLearner
-    from longloop.rollout.episode import Setting
+    from longloop.rollout.episode import RolloutContext
     from longloop.rollout.groups import GroupRollouts
     from longloop.tokens.chat import Chat
     from longloop.training import TaskStream, schedule
@@ -138,10 +138,12 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     gpu = DEVICE != "cpu"
     learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=micro, compile=gpu), temperature=1.0, seed=0)
     chat = Chat(policy.tokenizer)
-    limits = RolloutConfig(max_turns=load.turns, turn_tokens=load.new, concurrency=load.trajectories, enough=1.0)
+    limits = RolloutConfig(
+        max_turns=load.turns, turn_tokens=load.new, concurrency=load.trajectories, straggler_cutoff=1.0
+    )
     engine = Exactly(policy, chat, slots=load.trajectories, graphs=gpu, compile=gpu)
     config, world = Config(env={"name": "fixed"}), load.world(load.workers)
-    rollouts = GroupRollouts(Setting(world.make, chat, engine, limits, 1.0), "benchmark")
+    rollouts = GroupRollouts(RolloutContext(world.make, chat, engine, limits, 1.0), "benchmark")
     tasks = TaskStream(world.tasks("train")[: load.tasks], seed=0)
 
     async def train(report: Report) -> None:

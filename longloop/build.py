@@ -12,16 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longloop.algos import ALGOS
 from longloop.config import TABLES, Config, WorkerConfig, defaults_of, isolation, nearest, options_for
-from longloop.engines import ENGINES
-from longloop.envs import ENVS
 from longloop.envs.contract import has_methods, has_range
 from longloop.envs.user_code import raised_at
 from longloop.isolation import confinement, virtualenv
-from longloop.isolation.environments import World
+from longloop.isolation.environments import Environments
 from longloop.isolation.pool import Pool
 from longloop.options import find_user_modules
+from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.store.attempts import best_attempts, scored_attempts
 from longloop.store.run import checkpoint_in, stored_config
 from longloop.types import Fault, Group, Task, UserError
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from longloop.learners.local import LocalLearner
     from longloop.memory.forecast import Ledger
     from longloop.model.policy import Policy
-    from longloop.rollout.episode import Setting
+    from longloop.rollout.episode import RolloutContext
     from longloop.rollout.groups import GroupRollouts
     from longloop.store.run import Run
     from longloop.training import Report
@@ -66,7 +64,7 @@ def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
     return getattr(found, attribute)
 
 
-def world(config: Config) -> World:
+def world(config: Config) -> Environments:
     environment = named(config.env, ENVS, "env")
     has_methods(environment)
     has_range(environment)
@@ -75,7 +73,7 @@ def world(config: Config) -> World:
     virtualenv.needs(config.env["name"], environment)
     kind = how.isolation or getattr(environment, "isolation", "inline")
     if kind == "inline":
-        return World(environment, options)
+        return Environments(environment, options)
     own = kind == "venv"
     pool = Pool(
         environment,
@@ -88,7 +86,7 @@ def world(config: Config) -> World:
         cpu=how.worker_cpu,
         episodes=how.worker_episodes,
     )
-    return World(environment, options, pool)
+    return Environments(environment, options, pool)
 
 
 def install_env(name: str, tell: Callable[[str], None]) -> Path:
@@ -108,9 +106,9 @@ def algorithm(config: Config) -> Any:
     return algo(**options_for(algo, config.algo, "algo"))
 
 
-def setting(config: Config, world: World, policy: "Policy", temperature: float) -> "Setting":
+def setting(config: Config, world: Environments, policy: "Policy", temperature: float) -> "RolloutContext":
     """What episodes need: environment, chat, engine and limits."""
-    from longloop.rollout.episode import Setting
+    from longloop.rollout.episode import RolloutContext
     from longloop.tokens.chat import Chat
 
     chat = Chat(policy.tokenizer, policy.end_ids)
@@ -119,7 +117,7 @@ def setting(config: Config, world: World, policy: "Policy", temperature: float) 
     if config.engine.get("name") == "native":
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
-    return Setting(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
+    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
 
 
 def written_out(config: Config) -> Config:
@@ -194,7 +192,7 @@ class Training:
     """Everything that `train` takes, put together."""
 
     config: Config
-    world: World
+    world: Environments
     algo: Any
     policy: "Policy"
     learner: "LocalLearner"
@@ -389,6 +387,6 @@ async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: M
     return from_scratch.make(folder, texts, words=words, **shape)
 
 
-def _evaluated(place: World, config: Config, split: str) -> list[Task]:
+def _evaluated(place: Environments, config: Config, split: str) -> list[Task]:
     tasks = place.tasks(split)
     return tasks[: config.eval.tasks or len(tasks)]

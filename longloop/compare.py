@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from longloop.algos import ALGOS
 from longloop.config import Config, as_toml, nearest, override, read, resolve
 from longloop.options import options_of
+from longloop.registry import ALGOS
 from longloop.stats import Interval, PairedChange, paired_change
 from longloop.store.run import settings_of
 from longloop.types import UserError

@@ -10,6 +10,7 @@ import difflib
 import inspect
 import tomllib
 import typing
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,8 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from longloop.algos import ALGOS
-from longloop.engines import ENGINES
-from longloop.envs import ENVS
 from longloop.options import options_of
+from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.types import UserError
 
 FORMAT = 1
@@ -37,6 +36,12 @@ TABLES: dict[str, Mapping[str, str]] = {"env": ENVS, "algo": ALGOS, "engine": EN
 GIVEN = {"engine": ("policy", "chat")}
 """Parameters of such classes that longloop fills in itself."""
 
+RENAMED = {
+    "rollout.enough": "rollout.straggler_cutoff",
+    "rollout.least": "rollout.min_scored",
+    "rollout.faults": "rollout.max_failure_share",
+}
+"""Keys by their names in longloop 0.1, which are still taken, with a warning."""
 
 Count = Annotated[int, Field(gt=0)]
 CountOrNone = Annotated[int, Field(ge=0)]
@@ -56,7 +61,7 @@ class ModelConfig(Section):
     lora_alpha: Count = 32
     """What the adapters add is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the model: `auto` is float32 on CPU and bfloat16 on a GPU. What the optimiser changes is float32."""
+    """Precision of the model: `auto` is float32 on CPU and bfloat16 on a GPU. What the optimizer changes is float32."""
     device: str = ""
     """`cpu`, `cuda`, ...; empty takes a GPU when there is one."""
     threads: CountOrNone = 0
@@ -84,12 +89,12 @@ class RolloutConfig(Section):
     """Deadline of a whole episode."""
     concurrency: Count = 64
     """Episodes under way at once."""
-    faults: Annotated[float, Field(gt=0, le=1)] = 0.5
+    max_failure_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Stop the run when more than this share of a hundred episodes failed for reasons that are not the agent's."""
-    enough: Annotated[float, Field(gt=0, le=1)] = 0.9
+    straggler_cutoff: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Abandon stragglers: attempts that sampled more than twice as many tokens as this fraction of all attempts needed
     at most. Use 1.0 to wait for all; if failures take much longer than successes, too few are seen otherwise."""
-    least: Count = 4
+    min_scored: Count = 4
     """Scored attempts of each task that must have ended as well before any are abandoned."""
     stop: list[str] = []
     """Strings that end an action besides the model's own end token."""
@@ -216,10 +221,21 @@ def resolve(tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) ->
     """A tree of tables with overrides, checked. `source` is where the tree came from, for the user to read."""
     for word in overrides:
         override(tree, word)
+    _rename_keys(tree, source)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
         raise UserError(_explain(error, tree, source, overrides)) from None
+
+
+def _rename_keys(tree: dict[str, Any], source: str) -> None:
+    """Give keys that have their names of an earlier release today's. Where both are there, today's counts."""
+    for old, new in RENAMED.items():
+        table, _, key = old.rpartition(".")
+        found = tree.get(table)
+        if isinstance(found, dict) and key in found:
+            warnings.warn(f"{old!r} in {source} is now called {new!r}.", FutureWarning, stacklevel=2)
+            found.setdefault(new.rpartition(".")[2], found.pop(key))
 
 
 def isolation(table: Mapping[str, Any]) -> tuple[WorkerConfig, dict[str, Any]]:
@@ -315,7 +331,7 @@ def _unknown(key: str, known: Sequence[str], source: str) -> str:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfigKey:
     """A key that a config may have."""
 
     key: str
@@ -325,7 +341,7 @@ class Setting:
     meaning: str
 
 
-def settings(tree: Mapping[str, Any]) -> Iterator[Setting]:
+def settings(tree: Mapping[str, Any]) -> Iterator[ConfigKey]:
     """Every key of a config, with the options of the classes that its tables name."""
     for name, field in Config.model_fields.items():
         if name not in TABLES:
@@ -333,27 +349,27 @@ def settings(tree: Mapping[str, Any]) -> Iterator[Setting]:
             continue
         table = tree.get(name, field.get_default() or {})
         chosen = str(table.get("name", "")) if isinstance(table, Mapping) else ""
-        yield Setting(
+        yield ConfigKey(
             f"{name}.name", "str", "" if field.is_required() else as_toml(field.default["name"]), _said(field)
         )
         with contextlib.suppress(UserError):  # an unknown class is complained of elsewhere
             where = TABLES[name].get(chosen, chosen)
             for key, option in (options_of(where) if ":" in where else {}).items():
                 if key not in GIVEN.get(name, ()):
-                    yield Setting(f"{name}.{key}", option.type, _from_source(option.default), option.meaning)
+                    yield ConfigKey(f"{name}.{key}", option.type, _from_source(option.default), option.meaning)
         if name == "env":
             for key, one in WorkerConfig.model_fields.items():
                 yield from _settings(f"env.{key}", one)
 
 
-def _settings(key: str, field: FieldInfo) -> Iterator[Setting]:
+def _settings(key: str, field: FieldInfo) -> Iterator[ConfigKey]:
     kind = field.annotation
     if inspect.isclass(kind) and issubclass(kind, BaseModel):
         for name, inner in kind.model_fields.items():
             yield from _settings(f"{key}.{name}", inner)
         return
     named = kind.__name__ if inspect.isclass(kind) and not typing.get_args(kind) else str(kind)
-    yield Setting(key, named.removeprefix("typing."), as_toml(field.default), _said(field))
+    yield ConfigKey(key, named.removeprefix("typing."), as_toml(field.default), _said(field))
 
 
 def _said(field: FieldInfo) -> str:

@@ -46,7 +46,7 @@ async def evaluate(
 ) -> tuple[Evaluation, list[Group]]:
     """Every task, `attempts` times."""
     groups = await rollouts.groups(tasks, attempts, seed=0)
-    return summarise(groups, attempts, floors), groups
+    return summarize(groups, attempts, floors), groups
 
 
 async def floor(idle: Rollouts, tasks: Sequence[Task]) -> tuple[float, float]:
@@ -55,7 +55,7 @@ async def floor(idle: Rollouts, tasks: Sequence[Task]) -> tuple[float, float]:
     return (fmean(t.reward for t in scored), fmean(t.success for t in scored)) if scored else (0.0, 0.0)
 
 
-def summarise(groups: Sequence[Group], attempts: int, floors: tuple[float, float]) -> Evaluation:
+def summarize(groups: Sequence[Group], attempts: int, floors: tuple[float, float]) -> Evaluation:
     scored = [group for group in groups if group.scored]
     success = [fmean(t.success for t in group.scored) for group in scored]
     reward = [fmean(t.reward for t in group.scored) for group in scored]

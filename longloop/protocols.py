@@ -114,7 +114,7 @@ class Rollouts(Protocol):
         """Each demonstration with so many own actions at every one of its states (rollout/expert_states.py)."""
         ...
 
-    def retold(self, trajectory: Trajectory) -> Trajectory:
+    def retokenize(self, trajectory: Trajectory) -> Trajectory:
         """The same messages in the policy's own tokens; the algorithm may have changed what was said."""
         ...
 
@@ -140,7 +140,7 @@ Loss = Callable[[Scored, Batch], tuple["Tensor", Metrics]]
 
 
 class Algorithm(Protocol):
-    """How to get groups, what to make of their rewards, and what to minimise. algos/base.py gives the defaults."""
+    """How to get groups, what to make of their rewards, and what to minimize. algos/base.py gives the defaults."""
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]: ...
 
@@ -152,7 +152,7 @@ class Algorithm(Protocol):
 class Learner(Protocol):
     """The only object that knows devices: scores samples, updates the weights, saves and loads."""
 
-    def with_old(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
+    def with_behavior_logprobs(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
         """The samples with the log-probs that ratios are taken against: the sampler's, or the learner's own."""
         ...
 

@@ -81,7 +81,7 @@ async def train(
             if not samples:
                 report.note(f"Step {step}: {algo.nothing}.")
             if not algo.imitates:
-                samples = learner.with_old(samples, report.note)
+                samples = learner.with_behavior_logprobs(samples, report.note)
         updates: list[Update] = []
         with clock("update"):
             for minibatch in schedule(config, algo, groups, samples, step):
@@ -89,7 +89,7 @@ async def train(
                 if updates[-1].stop:
                     break
         run.trajectories.add_learner(step, [scored for update in updates for scored in update.learned])
-        metrics = {"step": step} | summarise(groups, samples, updates)
+        metrics = {"step": step} | summarize(groups, samples, updates)
         if step == config.steps or (config.eval.every and step % config.eval.every == 0):
             with clock("evaluate"):
                 metrics["eval"] = (await evaluate(step)).to_json()
@@ -122,16 +122,16 @@ def schedule(
         )
     ]
     for number, minibatch in enumerate(updates):
-        pace = algo.pace(step, config.steps, (number + 0.5) / len(updates))
-        yield replace(minibatch, pace=pace, on_policy=minibatch.on_policy and not algo.imitates)
+        lr_scale = algo.lr_scale(step, config.steps, (number + 0.5) / len(updates))
+        yield replace(minibatch, lr_scale=lr_scale, on_policy=minibatch.on_policy and not algo.imitates)
 
 
-def summarise(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
+def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
     """A step in numbers; docs/run-format.md explains each."""
     everyone = [t for group in groups for t in group.trajectories]
     # An expert's attempts say nothing of the policy; where it made none of its own, they are all there is.
     tried = any(not t.expert and t.stop is not StopReason.PRACTISED for t in everyone)
-    scored = [t for group in groups for t in (group.own if tried else group.scored)]
+    scored = [t for group in groups for t in (group.policy_trajectories if tried else group.scored)]
     stops = Counter(str(t.stop) for t in everyone)
     names = {name for update in updates for name in update.metrics}
     return {

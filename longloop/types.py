@@ -138,14 +138,14 @@ class Turn:
     context: tuple[Message, ...]
     """The messages that arrived."""
     context_ids: tuple[int, ...]
-    """The ids sent for them, chat framing included. Appended to the ids so far, unless `fresh`."""
+    """The ids sent for them, chat framing included. Appended to the ids so far, unless `restarts_context`."""
     action: Message
     """What the model said, as text. For people and environments; never encoded again."""
     action_ids: tuple[int, ...]
     """Exactly as sampled."""
     action_logprobs: tuple[float, ...]
     """Exactly as sampled, at the sampling temperature."""
-    fresh: bool = False
+    restarts_context: bool = False
     """True when the template rewrote history: `context_ids` is then the whole conversation anew."""
     reward: float = 0.0
     """`Step.reward`: stored and shown; no algorithm uses it."""
@@ -193,7 +193,7 @@ class Trajectory:
         return sum(len(turn.action_ids) for turn in self.turns)
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def action_texts(self) -> tuple[str, ...]:
         """What the agent said, turn by turn. Attempts at a task that say the same teach the same."""
         return tuple(turn.action.content for turn in self.turns)
 
@@ -212,7 +212,7 @@ class Trajectory:
                 column.clear()
 
         for number, turn in enumerate(self.turns):
-            if turn.fresh:
+            if turn.restarts_context:
                 close()
             context, action = len(turn.context_ids), len(turn.action_ids)
             ids += turn.context_ids + turn.action_ids
@@ -235,14 +235,14 @@ class Group:
         """The attempts whose reward means something: a faulty environment's or an abandoned one's does not."""
         return tuple(t for t in self.trajectories if t.stop.scored)
 
-    def beside(self, other: Group) -> Group:
+    def merged_with(self, other: Group) -> Group:
         """With the attempts of another group at the task, numbered on from these."""
         first = max((t.attempt for t in self.trajectories), default=-1) + 1
         more = (replace(t, attempt=first + number) for number, t in enumerate(other.trajectories))
         return Group(self.task, (*self.trajectories, *more))
 
     @property
-    def own(self) -> tuple[Trajectory, ...]:
+    def policy_trajectories(self) -> tuple[Trajectory, ...]:
         """The scored attempts of the policy itself."""
         return tuple(t for t in self.scored if not t.expert)
 
@@ -306,7 +306,7 @@ class Minibatch:
     step: int
     on_policy: bool
     """True for the first of a step: the policy is still the one that sampled, so every ratio must be 1."""
-    pace: float = 1.0
+    lr_scale: float = 1.0
     """The share of the learning rate to take the step with."""
     whole_trajectories: bool = False
     """True when the loss needs all of a trajectory, or of a pair, in one micro-batch."""

@@ -67,7 +67,7 @@ class Algorithm(ABC):
     def needs_reference(self) -> bool:
         return False
 
-    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
         """The share of `lr` that an update is taken with; `within` is how much of its step's updates lie before it."""
         return 1.0
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, clip_metrics, probability_ratio, standardise
+from longloop.algos.reduce import Unit, clip_metrics, probability_ratio, standardize
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
@@ -56,7 +56,7 @@ class Dapo(Grouped):
         return [sample for sample in samples if _informative(groups[sample.trajectory[0]])]
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return standardise(rewards)
+        return standardize(rewards)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 - self.clip_low, 1 + self.clip_high

@@ -2,7 +2,7 @@
 
     two attempts at each of n tasks                                          collect
     a pair wherever their rewards differ by more than `gap`                  pairs
-    minimise -log sigmoid(margin), a token of turn u weighted by             algos/preference.py
+    minimize -log sigmoid(margin), a token of turn u weighted by             algos/preference.py
         phi(u, T) = gamma^u (1 - gamma^(T-u)) / (1 - gamma^T)                phi
 
 phi falls from 1 at the first turn towards 0 at the last of T: what is decided early decides more. With gamma = 1 it is
@@ -34,7 +34,7 @@ class Dmpo(Preference):
     least: ClassVar[int] = 2
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        for pair in combinations(group.own, 2):
+        for pair in combinations(group.policy_trajectories, 2):
             worse, better = sorted(pair, key=lambda t: t.reward)
             if better.reward - worse.reward > self.gap:
                 yield better, worse

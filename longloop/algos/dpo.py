@@ -2,13 +2,13 @@
 
     the expert's attempt at n tasks, and K of the policy's own              collect
     pairs: the expert's, and each own one that was paid less                pairs
-    minimise -log sigmoid(beta (log p/p_ref of the expert's - of the own))  algos/preference.py
+    minimize -log sigmoid(beta (log p/p_ref of the expert's - of the own))  algos/preference.py
 
 p_ref is the policy before training, in every iteration: with LoRA the model with its adapters off, otherwise a second
 copy of the weights. One iteration over all tasks is the offline method; in more, the policy's attempts are renewed.
 
 Differs from the paper: the preferences are not people's; attempts of an expert and of the policy are compared by their
-rewards, as in StepAgent's comparison. The optimiser is AdamW at a constant rate (RMSprop with a warm-up of 150 updates
+rewards, as in StepAgent's comparison. The optimizer is AdamW at a constant rate (RMSprop with a warm-up of 150 updates
 in the paper).
 """
 
@@ -30,4 +30,6 @@ class Dpo(BesideTheExpert):
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         expert = group.expert
-        yield from ((expert, own) for own in group.own if expert is not None and own.reward < expert.reward)
+        yield from (
+            (expert, own) for own in group.policy_trajectories if expert is not None and own.reward < expert.reward
+        )

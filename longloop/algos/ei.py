@@ -4,7 +4,7 @@
         for each of n tasks: K attempts from the policy                   rollout/groups.py
         keep those with R = 1                                             worth
         for 2 epochs, for mini-batches of 32 attempts:                    train.py
-            minimise the mean over action tokens of -log p(x_t | ..)      algos/imitation.py
+            minimize the mean over action tokens of -log p(x_t | ..)      algos/imitation.py
 
 LOOP's loop with another loss. A failure teaches nothing, and a task that always succeeds counts as much as a hard one:
 very stable, tolerant of stale data, and sooner over-fitted than LOOP. The policy chose these actions itself, so that

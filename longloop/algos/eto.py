@@ -3,7 +3,7 @@
     for each of some 3 iterations:
         the expert's attempt at n tasks, and the policy's own                          collect
         pairs of the two with different rewards; the higher paid one is the better     pairs
-        3 epochs of DPO: minimise -log sigmoid(beta (log p/p_ref of the better         algos/preference.py
+        3 epochs of DPO: minimize -log sigmoid(beta (log p/p_ref of the better         algos/preference.py
             - of the worse one)), p_ref the policy at the start of the iteration
 
 From the second iteration on, beta is 0.5 and the learning rate half; the rate rises over the first tenth of an
@@ -30,12 +30,12 @@ class Eto(BesideTheExpert):
     longer: int = 10
     """Messages by which an own attempt that is the worse one may be longer than the expert's; the rest is left out."""
 
-    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
-        return super().pace(step, steps, within) * (1.0 if step == 1 else 0.5)
+    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
+        return super().lr_scale(step, steps, within) * (1.0 if step == 1 else 0.5)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         expert = group.expert
-        for own in group.own if expert is not None else ():
+        for own in group.policy_trajectories if expert is not None else ():
             assert expert is not None
             if own.reward < expert.reward:
                 yield expert, replace(own, turns=own.turns[: len(expert.turns) + self.longer // 2])

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import clip_metrics, probability_ratio, standardise
+from longloop.algos.reduce import clip_metrics, probability_ratio, standardize
 from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Sample, Scored
 
@@ -38,7 +38,7 @@ class Grpo(Grouped):
         return learner.with_reference(samples) if self.kl else samples
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return standardise(rewards)
+        return standardize(rewards)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 - self.clip, 1 + self.clip

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import clip_metrics, mean_by, probability_ratio, standardise, sum_by
+from longloop.algos.reduce import clip_metrics, mean_by, probability_ratio, standardize, sum_by
 from longloop.types import Batch, Metrics, Scored
 
 
@@ -33,7 +33,7 @@ class Gspo(Grouped):
         return True
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return standardise(rewards)
+        return standardize(rewards)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         low, high = 1 - self.clip_low, 1 + self.clip_high

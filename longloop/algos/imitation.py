@@ -3,7 +3,7 @@
     for each step:
         attempts at n tasks, an expert's or the policy's own              collect
         those that are worth imitating                                    worth
-        minimise the mean over their action tokens of -log p(x_t | ..)    loss
+        minimize the mean over their action tokens of -log p(x_t | ..)    loss
 
 There is no baseline and no ratio: an attempt is learned from or it is not.
 """

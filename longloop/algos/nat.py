@@ -2,9 +2,9 @@
 
     for each step:
         the expert's attempts at n tasks, and K of the policy's own             collect
-        own ones that failed: retold with a note in their opening that asks
+        own ones that failed: retokenize with a note in their opening that asks
             for an incorrect way; successes and the expert's stay as they are
-        minimise the mean over action tokens of -log p(x_t | ..)                algos/imitation.py
+        minimize the mean over action tokens of -log p(x_t | ..)                algos/imitation.py
 
 The note is there in training alone: no attempt is made and no agent is measured under it, so that what was learned
 with it is kept apart from what is done without it. Learning rate, its schedule (a warm-up over 3% of the run, then a
@@ -37,7 +37,7 @@ class Nat(Imitation):
     def attempts_per_task(self) -> int:
         return self.k + 1
 
-    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
         return warm_cosine((step - 1 + within) / steps, self.warmup)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
@@ -45,7 +45,7 @@ class Nat(Imitation):
         some = tasks.take(n)
         shown = await rollouts.demonstrations(some)
         own = await rollouts.groups(some, self.k, seed=first)
-        return [self._marked(one, rollouts).beside(other) for one, other in zip(own, shown, strict=True)]
+        return [self._marked(one, rollouts).merged_with(other) for one, other in zip(own, shown, strict=True)]
 
     def worth(self, group: Group) -> Sequence[Trajectory]:
         return [t for t in group.scored if not t.expert or t.reward >= self.least_reward]
@@ -54,7 +54,7 @@ class Nat(Imitation):
         return replace(
             group,
             trajectories=tuple(
-                rollouts.retold(self._with_note(t)) if t.stop.scored and t.reward < self.least_reward else t
+                rollouts.retokenize(self._with_note(t)) if t.stop.scored and t.reward < self.least_reward else t
                 for t in group.trajectories
             ),
         )

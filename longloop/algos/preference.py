@@ -4,7 +4,7 @@
         attempts at n tasks, the expert's beside them where the method asks for it       collect
         pairs of a better and a worse one                                                pairs
         the log-probs of both under the reference policy, stored with them               credit
-        for some epochs, minimise the mean over pairs of -log sigmoid(margin)            loss
+        for some epochs, minimize the mean over pairs of -log sigmoid(margin)            loss
             margin = beta * (sum over the better one's tokens of w_t log p/p_ref
                              - sum over the worse one's)
 
@@ -73,7 +73,7 @@ class Preference(Algorithm):
         """An attempt as samples; a method may give its tokens other weights than 1."""
         return spread(trajectory, place, 1.0, 1.0)
 
-    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
         return within / self.warmup if within < self.warmup else 1.0
 
     def strength(self, step: int) -> float:
@@ -105,7 +105,7 @@ class BesideTheExpert(Preference):
         some = tasks.take(n)
         shown = await rollouts.demonstrations(some)
         own = await rollouts.groups(some, self.k, seed=first)
-        return [one.beside(other) for one, other in zip(own, shown, strict=True)]
+        return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
 
 
 def actions(trajectory: Trajectory) -> list[tuple[int, ...]]:

@@ -26,7 +26,7 @@ def leave_one_out(rewards: Sequence[float]) -> list[float]:
     return [reward - (total - reward) / others for reward in rewards]
 
 
-def standardise(rewards: Sequence[float], epsilon: float = 1e-6) -> list[float]:
+def standardize(rewards: Sequence[float], epsilon: float = 1e-6) -> list[float]:
     """A_k = (R_k - mean) / (std + epsilon), std unbiased. All zero when the rewards are equal."""
     mean, spread = fmean(rewards), stdev(rewards)
     return [(reward - mean) / (spread + epsilon) for reward in rewards]

@@ -5,7 +5,7 @@
         the expert's attempts beside them, if asked for                      rollout/demonstrations.py
         keep those with R = 1, one of those that say the same                worth
         for many epochs:                                                     train.py
-            minimise the mean over action tokens of -log p(x_t | ..)         algos/imitation.py
+            minimize the mean over action tokens of -log p(x_t | ..)         algos/imitation.py
 
 The paper has one round of the model as it was before training (`steps = 1`, `tasks_per_step` all tasks), twenty
 temperatures from 0.05 to 1.0, and 100 epochs of which the 30th was the best on dev; there a second round did not help.
@@ -57,10 +57,10 @@ class Rft(Imitation):
         some = tasks.take(n)
         own = await rollouts.groups(some, self.k, seed=first, temperatures=self.temperatures)
         shown = await rollouts.demonstrations(some) if self.with_expert else [Group(task, ()) for task in some]
-        return [one.beside(other) for one, other in zip(own, shown, strict=True)]
+        return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
 
     def worth(self, group: Group) -> Sequence[Trajectory]:
         distinct: dict[tuple[str, ...], Trajectory] = {}
         for trajectory in super().worth(group):
-            distinct.setdefault(trajectory.said, trajectory)
+            distinct.setdefault(trajectory.action_texts, trajectory)
         return list(distinct.values())

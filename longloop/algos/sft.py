@@ -2,7 +2,7 @@
 
     for each step:
         the expert's attempts at n tasks                               rollout/demonstrations.py
-        minimise the mean over action tokens of -log p(x_t | ..)       algos/imitation.py
+        minimize the mean over action tokens of -log p(x_t | ..)       algos/imitation.py
 
 Only what the expert said is learned, not what it was told (unless `everything` asks for that). Learning rate, batch
 and schedule (a warm-up over 3% of the run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
@@ -32,7 +32,7 @@ class SFT(Imitation):
     def attempts_per_task(self) -> int:
         return 1
 
-    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
         return warm_cosine((step - 1 + within) / steps, self.warmup)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:

@@ -2,7 +2,7 @@
 
     the expert's attempts at n tasks, every reply of the environment
         replaced by "Execution successful."                            collect
-    minimise the mean over action tokens of -log p(x_t | ..)           algos/imitation.py
+    minimize the mean over action tokens of -log p(x_t | ..)           algos/imitation.py
 
 The solution is learned as a script that is written down: the agent never sees what came of an action. In the paper it
 collapses (6.2% of the tasks): the agent learns by heart, and forgets to look.
@@ -25,7 +25,7 @@ class SftGt(SFT):
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
         shown = await rollouts.demonstrations(tasks.take(n))
         return [
-            replace(group, trajectories=tuple(rollouts.retold(_unanswered(t)) for t in group.trajectories))
+            replace(group, trajectories=tuple(rollouts.retokenize(_unanswered(t)) for t in group.trajectories))
             for group in shown
         ]
 

@@ -3,7 +3,7 @@
     for each iteration:
         the expert's attempt at n tasks, and the policy's own                       collect
         pairs of both, whatever they were paid; equal ones are left out             pairs
-        for 3 epochs, minimise -log sigmoid(beta (log p/p_ref of the expert's       algos/preference.py
+        for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the expert's       algos/preference.py
             - of the own))
 
 p_ref is the policy at the start of the iteration, which is also the opponent: it learns to be told from what it was,
@@ -30,8 +30,8 @@ class Spin(BesideTheExpert):
     warmup: float = 0.1
     """Share of an iteration's updates over which the learning rate rises to `lr`; then it falls to zero."""
 
-    def pace(self, step: int, steps: int, within: float = 0.5) -> float:
+    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
         return within / self.warmup if within < self.warmup else (1 - within) / (1 - self.warmup)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        yield from ((group.expert, own) for own in group.own if group.expert is not None)
+        yield from ((group.expert, own) for own in group.policy_trajectories if group.expert is not None)

@@ -4,7 +4,7 @@
         the expert's attempts at n tasks, each cut after every action            algos/stepagent.py
         at every state of the expert's, `practice` own actions; no environment
         pairs: the expert's action, and each own one that is another             pairs
-        minimise -log sigmoid(beta (log p/p_ref of the expert's action           algos/preference.py
+        minimize -log sigmoid(beta (log p/p_ref of the expert's action           algos/preference.py
                                     - log p/p_ref of the own one))
 
 Differs from the paper: its eq. 6 divides by the expert's policy, which nobody knows; as in its text, the reference is

@@ -95,7 +95,7 @@ class StepAgentInverse(Algorithm):
         if self.final <= 0:
             return groups
         own = await rollouts.groups([group.task for group in groups], self.k, seed=first)
-        return [group.beside(other) for group, other in zip(groups, own, strict=True)]
+        return [group.merged_with(other) for group, other in zip(groups, own, strict=True)]
 
     def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
         """Own actions compared with the others at their state, own attempts with the others in their group."""
@@ -111,7 +111,7 @@ class StepAgentInverse(Algorithm):
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
         """All practised actions and own attempts, also the actions of states at which all are the same."""
-        return sum(len(group.own) + sum(len(own) for _, own in states(group)) for group in groups)
+        return sum(len(group.policy_trajectories) + sum(len(own) for _, own in states(group)) for group in groups)
 
     def at_states(self, groups: Sequence[Group]) -> list[Rivals]:
         """The own actions at each state; where all are the same, there is nothing to compare."""
@@ -125,9 +125,9 @@ class StepAgentInverse(Algorithm):
     def attempts(self, groups: Sequence[Group]) -> list[Rivals]:
         """The own attempts at each task, with `final` times what the environment paid."""
         return [
-            [(self.final * t.reward, spread(t, place, 0.0, "token")) for t in group.own]
+            [(self.final * t.reward, spread(t, place, 0.0, "token")) for t in group.policy_trajectories]
             for place, group in enumerate(groups)
-            if self.final > 0 and len(group.own) > 1
+            if self.final > 0 and len(group.policy_trajectories) > 1
         ]
 
     def rewards(self, groups: Sequence[Group], samples: Sequence[Sample], learner: Learner) -> list[list[float]]:

@@ -4,7 +4,7 @@
         a tree of attempts at each of n tasks                                        rollout/search.py
         Q of an action at a turn = mean reward of the distinct attempts that took it pairs
         pairs of actions at one state whose Q differ by more than `gap`
-        for 3 epochs, minimise -log sigmoid(beta (log p/p_ref of the better          algos/preference.py
+        for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the better          algos/preference.py
             action - of the worse)), p_ref the policy that grew the tree
 
 An action that only one attempt took has a Q too, of one reward. What two did after they parted is not compared.
@@ -44,7 +44,7 @@ class TreeDpo(Preference):
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         """Attempts that part at a turn; cut there."""
         taken: dict[tuple[tuple[int, ...], ...], dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
-        for trajectory in group.own:
+        for trajectory in group.policy_trajectories:
             said: tuple[tuple[int, ...], ...] = ()
             for turn in trajectory.turns:
                 taken[said].setdefault(turn.action_ids, []).append(trajectory)

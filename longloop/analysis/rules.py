@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longloop.envs import ENVS
+from longloop.registry import ENVS
 from longloop.store.run import read_facts
 from longloop.types import UserError
 

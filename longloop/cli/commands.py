@@ -15,7 +15,7 @@ from longloop import config as configs
 from longloop.analysis.rules import rules
 from longloop.cli import run_summary
 from longloop.config import Config
-from longloop.envs import ENVS
+from longloop.registry import ENVS
 from longloop.store.attempts import good_attempts
 from longloop.store.run import Run, changes_between, checkpoints, machine_facts, read_facts, stored_config
 from longloop.types import UserError

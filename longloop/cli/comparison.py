@@ -57,7 +57,7 @@ def compare(path: Path, overrides: list[str], names: str, seeds: int, splits: li
 
 def _method(name: str) -> str:
     """A method's name; one of the user's own is `module:Class`."""
-    from longloop.algos import ALGOS
+    from longloop.registry import ALGOS
 
     if ":" in name:
         return name

@@ -24,7 +24,7 @@ _PARTS = {
     "adapters": "adapters",
     "masters": "float32 masters",
     "gradients": "gradients",
-    "optimiser": "optimiser",
+    "optimizer": "optimizer",
     "second_copy": "second copy",
     "activations": "activations",
     "working": "working memory",

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from longloop.build import World
+from longloop.build import Environments
 from longloop.build import world as build_world
 from longloop.config import Config, override
 from longloop.diagnose.trial import Score, by_luck, resident, scores, sharing, splits, spread, violations
@@ -105,7 +105,7 @@ def _conclude(name: str, faults: _Faults) -> None:
         sys.exit(1)
 
 
-def floors(world: World) -> Table:
+def floors(world: Environments) -> Table:
     """What baselines score on every split, or on some of its tasks, for `longloop envs NAME`."""
     found = _found(world)
     results = {
@@ -167,14 +167,14 @@ def _show(messages: Sequence[Message]) -> None:
         console.print(message.content, markup=False, soft_wrap=True)
 
 
-def _world(name: str, options: list[str]) -> World:
+def _world(name: str, options: list[str]) -> Environments:
     tree: dict[str, Any] = {"env": {"name": name}}
     for option in options:
         override(tree, f"env.{option}")
     return build_world(Config.model_validate(tree))
 
 
-def _found(world: World) -> dict[str, list[Task]]:
+def _found(world: Environments) -> dict[str, list[Task]]:
     """The tasks of each split that has any; where none has, what the first is missing."""
     found, missing = {}, []
     for split in splits(world.environment):

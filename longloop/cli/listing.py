@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from longloop.algos import ALGOS
 from longloop.config import nearest
-from longloop.envs import ENVS
 from longloop.options import Option, document, options_of
+from longloop.registry import ALGOS, ENVS
 from longloop.types import UserError
 
 console = Console(highlight=False)
@@ -25,10 +24,10 @@ def envs(name: str | None) -> None:
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
     _options(name, "env", options_of(where))
-    from longloop.build import World, named
+    from longloop.build import Environments, named
     from longloop.cli.environments import floors
 
-    world = World(named({"name": name}, ENVS, "env"), {})
+    world = Environments(named({"name": name}, ENVS, "env"), {})
     if hasattr(world.environment, "scenarios"):
         console.print(_scenarios(world.environment.scenarios()))
     console.print()

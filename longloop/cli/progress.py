@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from longloop.algos import HOPELESS, TELLING
+from longloop.diagnose.hopeless import HOPELESS, TELLING
 from longloop.types import StopReason
 
 _PATIENCE = 3
@@ -148,6 +148,6 @@ _COLUMNS = ["step", "success", "reward", "eval success [95%]", "tokens/s", "took
 _BIAS = (
     "Attempts that grew much longer than the others were abandoned: they have no reward and are not learned from. If "
     "failures take longer than successes, success and reward look better than they are, and baselines are too high. "
-    "rollout.enough=1.0 waits for every attempt (docs/reliability.md, Stragglers)."
+    "rollout.straggler_cutoff=1.0 waits for every attempt (docs/reliability.md, Stragglers)."
 )
 """Said once, at the first step that abandons attempts."""

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from longloop import config as configs
-from longloop.config import Config, Setting, as_toml, settings
-from longloop.envs import ENVS
+from longloop.config import Config, ConfigKey, as_toml, settings
 from longloop.options import about
+from longloop.registry import ENVS
 from longloop.store.run import read_changes, read_facts, stored_config
 from longloop.types import UserError
 
@@ -65,7 +65,7 @@ def _table(config: Config) -> Table:
     return table
 
 
-def _row(setting: Setting, value: Any) -> tuple[Text, Text]:
+def _row(setting: ConfigKey, value: Any) -> tuple[Text, Text]:
     written = setting.default if value is None else as_toml(value)
     note = setting.type
     if not setting.default:

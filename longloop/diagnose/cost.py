@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from longloop.algos import TELLING
 from longloop.config import Config
 from longloop.diagnose.finding import Finding
+from longloop.diagnose.hopeless import TELLING
 from longloop.diagnose.learning import Speed
 from longloop.diagnose.sampling import Collection
 from longloop.learners.local import LocalLearner
@@ -130,7 +130,7 @@ async def collected(
     if (more := min(config.tasks_per_step, int(budget / some.seconds))) > 1:
         some = await measured(more)
         seen += some.groups
-    own = sum(len(group.own) for group in seen)
+    own = sum(len(group.policy_trajectories) for group in seen)
     missing = math.ceil((TELLING - own) * len(seen) / own) if own else 0
     if missing > 0 and missing * some.seconds / some.tasks < budget / 3:
         seen += (await measured(missing)).groups

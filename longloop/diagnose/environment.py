@@ -12,7 +12,7 @@ from longloop.diagnose.trial import MALFORMED, Score, by_luck, contests, differe
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.play import Script, expert_of, play
 from longloop.isolation.guard import Watched
-from longloop.rollout.episode import Setting, run_episode
+from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.types import Fault, Group, Message, Task, Trajectory, UserError
 
 _DONE = ["done", "I am done: the task is complete.", "finish", "submit", "complete_task()"]
@@ -26,11 +26,11 @@ from the third on the task itself is not worth doing."""
 Make = Callable[[], Any]
 
 
-def watched(setting: Setting) -> Make:
+def watched(setting: RolloutContext) -> Make:
     return lambda: Watched(setting.make, setting.limits.step_seconds)
 
 
-async def try_out(name: str, setting: Setting, task: Task) -> None:
+async def try_out(name: str, setting: RolloutContext, task: Task) -> None:
     """One turn by hand, so that a broken environment is refused before a model is asked anything."""
     silent = ScriptedEngine(None, setting.chat, [""])
     limits = setting.limits.model_copy(update={"max_turns": 1})
@@ -39,7 +39,7 @@ async def try_out(name: str, setting: Setting, task: Task) -> None:
         raise UserError(f"{name} fails on task {task.id!r}: {trajectory.error}.")
 
 
-async def contract(name: str, setting: Setting, task: Task) -> Finding:
+async def contract(name: str, setting: RolloutContext, task: Task) -> Finding:
     """Does it start, take any text for an action, and score what was reached?"""
     try:
         await try_out(name, setting, task)
@@ -97,7 +97,7 @@ async def replay(make: Make, groups: Sequence[Group]) -> Finding:
     tried = 0
     for group in groups:
         starts = {t.turns[0].context for t in group.scored if t.turns}
-        for trajectory in group.own[:2]:
+        for trajectory in group.policy_trajectories[:2]:
             try:
                 env = make()
                 if not getattr(env, "deterministic", True):

@@ -74,7 +74,7 @@ def _change(learner: LocalLearner, samples: Sequence[Sample], enough: float) -> 
     now, moved, speed = start, 0.0, Speed(0.0, 0.0)
     for number in range(_TIMES):
         rate = _FIRST * 2**number / learner.algo.lr if learner.algo.lr else 0.0
-        minibatch = Minibatch(now, norm=float(read), step=1, on_policy=False, pace=rate)
+        minibatch = Minibatch(now, norm=float(read), step=1, on_policy=False, lr_scale=rate)
         began = time.perf_counter()
         learner.update(minibatch, _surprise)
         updated = time.perf_counter()

@@ -12,11 +12,11 @@ from itertools import groupby
 from math import comb, log
 from typing import Any
 
-from longloop.algos import HOPELESS, TELLING
 from longloop.algos.base import Algorithm
 from longloop.algos.reduce import spread
 from longloop.config import RolloutConfig
 from longloop.diagnose.finding import Finding
+from longloop.diagnose.hopeless import HOPELESS, TELLING
 from longloop.envs.contract import remarks
 from longloop.learners.agreement import Agreement, check, compare
 from longloop.protocols import Engine, Learner
@@ -75,7 +75,9 @@ class Collection:
     @property
     def own(self) -> list[tuple[int, Trajectory]]:
         """The scored attempts in which the policy spoke, with their group's place."""
-        return [(place, t) for place, group in enumerate(self.groups) for t in group.own if t.action_tokens]
+        return [
+            (place, t) for place, group in enumerate(self.groups) for t in group.policy_trajectories if t.action_tokens
+        ]
 
     def samples(self) -> list[Sample]:
         """All that the policy said, as samples."""
@@ -157,7 +159,7 @@ def observations(collected: Collection, context: int) -> Finding:
 
 def success(groups: Sequence[Group]) -> Finding:
     """Does the policy ever succeed, and are some of its attempts at a task better than others?"""
-    own = [group.own for group in groups if group.own]
+    own = [group.policy_trajectories for group in groups if group.policy_trajectories]
     attempts = [t for some in own for t in some]
     if not attempts:
         seen = (
@@ -184,7 +186,7 @@ def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding
     """Does the chat template leave alone what was said before? `shown` are demonstrations."""
     trajectories = [*(t for _, t in collected.own), *shown]
     later = [turn for t in trajectories for turn in t.turns[1:]]
-    fresh = sum(turn.fresh for turn in later)
+    fresh = sum(turn.restarts_context for turn in later)
     if not later:
         return Finding("template", "pass", "Every attempt had a single turn, so there was no history to rewrite.")
     if not fresh:
@@ -235,12 +237,12 @@ async def variety(
     a task or two at which a model is sure of itself say little about the others.
     """
     temperature = rollouts.setting.temperature
-    groups = [group for group in collected.groups if len(group.own) > 1]
+    groups = [group for group in collected.groups if len(group.policy_trajectories) > 1]
     numbers = {"k": k, "temperature": temperature}
     if k < 2 or not groups:
         return Finding("variety", "pass", "There are no two attempts at a task to compare.", numbers=numbers)
     for place, group in enumerate(collected.groups):
-        firsts = [record[0].seed for t in group.own if (record := collected.asked(place, t))]
+        firsts = [record[0].seed for t in group.policy_trajectories if (record := collected.asked(place, t))]
         if len(set(firsts)) < len(firsts):
             return Finding(
                 "variety",
@@ -249,12 +251,12 @@ async def variety(
                 "Every attempt needs a seed of its own; look at what hands them to the engine.",
                 numbers,
             )
-    alike = [group for group in groups if len({_ids(t) for t in group.own}) == 1]
-    distinct = sum(len({_ids(t) for t in group.own}) for group in groups)
-    attempts = sum(len(group.own) for group in groups)
+    alike = [group for group in groups if len({_ids(t) for t in group.policy_trajectories}) == 1]
+    distinct = sum(len({_ids(t) for t in group.policy_trajectories}) for group in groups)
+    attempts = sum(len(group.policy_trajectories) for group in groups)
     numbers |= {"attempts": attempts, "distinct": distinct}
     # The first of each group may say anything; how likely was it that all the others say the same?
-    odds = sum((len(group.own) - 1) * _logprob(group.own[0]) for group in groups)
+    odds = sum((len(group.policy_trajectories) - 1) * _logprob(group.policy_trajectories[0]) for group in groups)
     if len(alike) == len(groups) and odds < _CHANCE:
         return Finding(
             "variety",
@@ -277,7 +279,7 @@ async def variety(
             "variety", "pass", f"{distinct} of {attempts} attempts are different ones ({k} at a task).", numbers=numbers
         )
     more = await collect(rollouts, tasks, 1, **limits)
-    tried = [t for group in more.groups for t in group.own]
+    tried = [t for group in more.groups for t in group.policy_trajectories]
     sure = sum((k - 1) * _whole_logprob(t, rollouts.setting.limits) > log(0.5) for t in tried)
     numbers |= {"tasks": len(tried), "sure": sure}
     seen = f"All {attempts} attempts are the same at each of their tasks, and at {sure} of {len(tried)} tasks"
@@ -312,7 +314,7 @@ def _where_ids_differ(trajectory: Trajectory, record: Sequence[Asked]) -> str:
     logprobs: tuple[float, ...] = ()
     true: list[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]] = []
     for number, (turn, asked) in enumerate(zip(trajectory.turns, record, strict=True)):
-        if turn.fresh:
+        if turn.restarts_context:
             true.append((ids, mask, logprobs))
             ids, mask, logprobs = (), (), ()
         if asked.ids[: len(ids)] != ids:

@@ -17,7 +17,7 @@ _CONSTRUCTOR = 30.0
 
 
 @dataclass
-class World:
+class Environments:
     """The environment's class with its options, and its tasks. With a pool, both are only used in its workers."""
 
     environment: type

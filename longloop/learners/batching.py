@@ -120,7 +120,7 @@ def _opening(sample: Sample) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedBatch:
     """A micro-batch as tensors. Hidden states are needed `at_N`, the places whose next token is an action token."""
 
     ids_T: Tensor
@@ -134,7 +134,7 @@ class Packed:
     batch: Batch
 
 
-def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
+def pack(samples: Sequence[Sample], step: int, device: torch.device) -> PackedBatch:
     """Lay samples end to end and pick out their action tokens."""
     parts, after, part_of = _lay_out(samples)
     first = [len(parts[part]) if part >= 0 else 0 for part in after]
@@ -177,7 +177,7 @@ def pack(samples: Sequence[Sample], step: int, device: torch.device) -> Packed:
         returns_N=floats("returns") if columns["returns"] else None,
     )
     position = [range(begin, begin + len(part)) for begin, part in zip(first, parts, strict=True)]
-    return Packed(
+    return PackedBatch(
         torch.tensor(list(chain.from_iterable(parts)), device=device),
         torch.tensor(list(chain.from_iterable(position)), device=device),
         list(map(len, parts)),

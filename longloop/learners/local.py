@@ -1,7 +1,7 @@
 """The learner in one process: scores samples, takes gradient steps, saves and loads.
 
 An update is: forward and backward over micro-batches, with the loss's sum divided by the mini-batch's one norm; then
-the guards; then one optimiser step. A guard that fires leaves the weights untouched.
+the guards; then one optimizer step. A guard that fires leaves the weights untouched.
 """
 
 import copy
@@ -21,10 +21,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from longloop.algos.base import Algorithm
 from longloop.config import LearnerConfig
 from longloop.learners.agreement import Agreement, check, compare, still_good
-from longloop.learners.batching import Packed, microbatches, pack
-from longloop.memory.peak import peak
+from longloop.learners.batching import PackedBatch, microbatches, pack
+from longloop.learners.peak import peak
 from longloop.model import attention, checkpoint
-from longloop.model.fp32_weights import Masters
+from longloop.model.fp32_weights import FP32Weights
 from longloop.model.policy import Policy
 from longloop.protocols import Loss
 from longloop.types import Learned, Metrics, Minibatch, Sample, Scored, Update, UserError
@@ -47,11 +47,11 @@ class LocalLearner:
         self.second_copy: Any = None
         if algo.needs_reference and policy.adapters is None:
             self.second_copy = copy.deepcopy(policy.module).requires_grad_(False)
-        self.masters = Masters(policy.trainable())
+        self.masters = FP32Weights(policy.trainable())
         self.parameters = dict(self.masters.parameters)
         if self.value_head is not None:
             self.parameters |= {f"value_head.{name}": p for name, p in self.value_head.named_parameters()}
-        self.optimiser = torch.optim.AdamW(
+        self.optimizer = torch.optim.AdamW(
             self.parameters.values(),
             lr=algo.lr,
             weight_decay=algo.weight_decay,
@@ -80,13 +80,13 @@ class LocalLearner:
         self.value_head.load_state_dict(_value_head(self.policy, self._seed).state_dict())
         read_AD = torch.cat(self._actions(samples))
         target_A, weight_A = (torch.tensor(x, device=read_AD.device) for x in (targets, weights))
-        optimiser = torch.optim.AdamW(self.value_head.parameters(), lr=lr, weight_decay=self.algo.weight_decay)
+        optimizer = torch.optim.AdamW(self.value_head.parameters(), lr=lr, weight_decay=self.algo.weight_decay)
         for _ in range(steps):
             logit_A = self.value_head(read_AD)[:, 0]
             loss = binary_cross_entropy_with_logits(logit_A, target_A, weight_A, reduction="sum") / weight_A.sum()
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
 
     @torch.no_grad()
     def judge(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -99,7 +99,7 @@ class LocalLearner:
         means: dict[int, Tensor] = {}
         for piece in microbatches(samples, self.config.micro_tokens, whole_trajectories=False):
             packed = pack(piece, 0, self.policy.device)
-            plan = attention.Packed(packed.lengths, packed.after)
+            plan = attention.VarlenPlan(packed.lengths, packed.after)
             hidden_TD = self.policy.hidden(packed.ids_T, packed.position_T, plan)
             hidden_ND = hidden_TD[packed.at_N + 1].float()  # at an action's tokens, not where they are drawn
             for sample, own_ND in zip(piece, hidden_ND.split([s.action_tokens for s in piece]), strict=True):
@@ -107,7 +107,7 @@ class LocalLearner:
                 means[id(sample)] = torch.stack([part_ND.mean(0) for part_ND in own_ND.split(list(sizes.values()))])
         return [means[id(sample)] for sample in samples]
 
-    def with_old(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
+    def with_behavior_logprobs(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
         """The samples with the log-probs that ratios are taken against.
 
         The first step that has samples decides whose these are. While they are the sampler's, every step's first
@@ -142,20 +142,20 @@ class LocalLearner:
         return self._scores(samples, "logp_N")
 
     def update(self, minibatch: Minibatch, loss: Loss) -> Update:
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         values, learned = self._gradient(minibatch, loss)
         stop = self._guard(values)
         if not stop:
             values["grad_norm"] = self._clip()
             stop = self._not_finite_stop(values["grad_norm"])
         if not stop:
-            for group in self.optimiser.param_groups:
-                group["lr"] = self.algo.lr * minibatch.pace
-            self.optimiser.step()
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.algo.lr * minibatch.lr_scale
+            self.optimizer.step()
             self.masters.publish()
             self.policy.version += 1
             self._not_finite = 0
-        self.optimiser.zero_grad()  # gradients are not held while the engine samples
+        self.optimizer.zero_grad()  # gradients are not held while the engine samples
         return Update(values, stop, learned)
 
     def gradient(self, minibatch: Minibatch, loss: Loss) -> dict[str, float]:
@@ -223,8 +223,8 @@ class LocalLearner:
                 for name, parameter in self.parameters.items():
                     parameter.copy_(kept[name])
             self.masters.publish()
-            self.optimiser.zero_grad()
-            self.optimiser.state.clear()
+            self.optimizer.zero_grad()
+            self.optimizer.state.clear()
             self._not_finite = 0
             self.policy.version += 1
 
@@ -232,18 +232,18 @@ class LocalLearner:
         return peak(self.policy.device)
 
     def save(self, folder: Path) -> None:
-        checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)
+        checkpoint.save(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimizer)
         if self.agreement is not None:
             (folder / _AGREEMENT).write_text(json.dumps(asdict(self.agreement)))
 
     def load(self, folder: Path) -> None:
-        checkpoint.load(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimiser)
+        checkpoint.load(folder, self.policy, self.value_head, self.masters, self.parameters, self.optimizer)
         if (folder / _AGREEMENT).exists():
             self.agreement = Agreement(**json.loads((folder / _AGREEMENT).read_text()))
         self.policy.version += 1
 
-    def _score(self, packed: Packed) -> Scored:
-        plan = attention.Packed(packed.lengths, packed.after)
+    def _score(self, packed: PackedBatch) -> Scored:
+        plan = attention.VarlenPlan(packed.lengths, packed.after)
         hidden_TD = self.policy.hidden(packed.ids_T, packed.position_T, plan)
         hidden_ND = hidden_TD[packed.at_N]
         logp_N, entropy_N = self.policy.score(hidden_ND, packed.target_N, self.temperature, self.config.chunk)
@@ -302,7 +302,7 @@ def _rows(samples: Sequence[Sample], column_N: Tensor) -> list[tuple[float, ...]
     return [tuple(next(values) if chosen else 0.0 for chosen in sample.mask) for sample in samples]
 
 
-def _standard_metrics(scored: Scored, packed: Packed, total: Tensor) -> Metrics:
+def _standard_metrics(scored: Scored, packed: PackedBatch, total: Tensor) -> Metrics:
     with torch.no_grad():
         moved = (packed.batch.old_N - scored.logp_N).sum()
         return {

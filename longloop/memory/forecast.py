@@ -38,7 +38,7 @@ class Ledger:
     masters: int
     """The float32 copies of what is trained, where the model itself is in bfloat16."""
     gradients: int
-    optimiser: int
+    optimizer: int
     second_copy: int
     """The reference policy of an algorithm that needs one, where there are no adapters to turn off."""
     activations: int
@@ -55,7 +55,7 @@ class Ledger:
     @property
     def held(self) -> int:
         """From the first update to the last, whatever is done."""
-        return self.weights + self.adapters + self.masters + self.optimiser + self.second_copy
+        return self.weights + self.adapters + self.masters + self.optimizer + self.second_copy
 
     @property
     def update(self) -> int:
@@ -106,7 +106,7 @@ def forecast(
         adapters=adapters,
         masters=_bytes(learner.masters.apart.values()),
         gradients=trained,
-        optimiser=2 * trained,
+        optimizer=2 * trained,
         second_copy=_bytes(copy.parameters()) if copy else 0,
         activations=forward - trained,
         working=peak - forward,
@@ -128,7 +128,7 @@ def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
         except torch.cuda.OutOfMemoryError:
             raise UserError(_advice(book, needed, room, longest)) from None
         finally:
-            learner.optimiser.zero_grad()
+            learner.optimizer.zero_grad()
             torch.cuda.empty_cache()
     return book
 
@@ -204,7 +204,7 @@ def _follow(learner: LocalLearner, lengths: list[int]) -> tuple[int, int]:
         for parameter in learner.parameters.values():
             parameter.grad = torch.empty_like(parameter)
         learner.gradient(_made_up(lengths), loss)
-    learner.optimiser.zero_grad()
+    learner.optimizer.zero_grad()
     return forward, live.peak
 
 
@@ -259,6 +259,6 @@ def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
     )
     return (
         f"A trajectory of {longest} tokens will not fit: it needs {gib(needed)} and {gib(room)} are free (gradients "
-        f"{gib(book.gradients)}, optimiser {gib(book.optimiser)}, activations {gib(book.activations + book.working)}, "
+        f"{gib(book.gradients)}, optimizer {gib(book.optimizer)}, activations {gib(book.activations + book.working)}, "
         f"KV cache {gib(book.kv)}). Lower {lower}."
     )

@@ -1,8 +1,8 @@
 """The attention function that longloop gives to transformers.
 
 Engine and learner run the same Hugging Face module. All tokens of a forward pass lie end to end in one row; a *plan*
-says which tokens belong together and where their keys and values are. `Packed` is the learner's plan (whole sequences,
-no cache); the engine's plan is in `cache.py`.
+says which tokens belong together and where their keys and values are. `VarlenPlan` is the learner's plan
+(whole sequences, no cache); the engine's plan is in `engines/kv_cache.py`.
 
 Shapes: H query heads, K key/value heads, G = H/K, T tokens in the row, L keys, D head size.
 """
@@ -30,7 +30,7 @@ class Plan(Protocol):
         ...
 
 
-class Packed:
+class VarlenPlan:
     """Sequences end to end, each causal within itself.
 
     A sequence may lie in two parts: `after` names for each part the one that it continues, or -1. Several may continue
@@ -167,7 +167,7 @@ def _attention(
             raise UserError(
                 f"{type(module).__name__} needs the attention feature {unknown!r}, which longloop does not have."
             )
-    attend = _apart if isinstance(plan, Packed) else _attend
+    attend = _apart if isinstance(plan, VarlenPlan) else _attend
     return attend(plan, module, layer, query, key, value, scaling, sliding_window or 0), None
 
 

@@ -1,8 +1,8 @@
-"""What a learner writes to disk: the model in Hugging Face's own layout, and the optimiser, all as safetensors.
+"""What a learner writes to disk: the model in Hugging Face's own layout, and the optimizer, all as safetensors.
 
 model/       a model folder, or the adapter alone with LoRA; transformers and peft load it as it is
 value_head.safetensors                  where there is one
-optimiser.safetensors                   both moments and the step count of every trained tensor, and its float32 master
+optimizer.safetensors                   both moments and the step count of every trained tensor, and its float32 master
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from longloop.model.fp32_weights import Masters
+from longloop.model.fp32_weights import FP32Weights
 from longloop.model.policy import Policy
 from longloop.types import UserError
 
@@ -20,9 +20,9 @@ def save(
     folder: Path,
     policy: Policy,
     value_head: torch.nn.Module | None,
-    masters: Masters,
+    masters: FP32Weights,
     parameters: dict[str, torch.nn.Parameter],
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
 ) -> None:
     if policy.adapters is not None:
         policy.adapters.save_pretrained(folder / "model")
@@ -34,10 +34,10 @@ def save(
     state = {
         f"{kind}/{name}": value
         for name, parameter in parameters.items()
-        for kind, value in optimiser.state[parameter].items()
+        for kind, value in optimizer.state[parameter].items()
     }
     state |= {f"master/{name}": master.detach() for name, master in masters.apart.items()}
-    save_file(state, folder / "optimiser.safetensors")
+    save_file(state, folder / "optimizer.safetensors")
 
 
 def export(folder: Path, policy: Policy, dtype: str) -> None:
@@ -75,17 +75,18 @@ def load(
     folder: Path,
     policy: Policy,
     value_head: torch.nn.Module | None,
-    masters: Masters,
+    masters: FP32Weights,
     parameters: dict[str, torch.nn.Parameter],
-    optimiser: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer,
 ) -> None:
     load_weights(folder, policy)
     if value_head is not None:
         value_head.load_state_dict(load_file(folder / "value_head.safetensors"))
-    state = load_file(folder / "optimiser.safetensors")
+    older = folder / "optimiser.safetensors"  # longloop 0.1
+    state = load_file(older if older.is_file() else folder / "optimizer.safetensors")
     for name, master in masters.apart.items():
         master.data.copy_(state.pop(f"master/{name}"))
     for name, parameter in parameters.items():
         mine: dict[str, Any] = {key.split("/", 1)[0]: v for key, v in state.items() if key.split("/", 1)[1] == name}
         if mine:  # a tensor that never had a gradient has no state yet
-            optimiser.state[parameter] = {kind: value.to(parameter.device) for kind, value in mine.items()}
+            optimizer.state[parameter] = {kind: value.to(parameter.device) for kind, value in mine.items()}

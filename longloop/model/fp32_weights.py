@@ -1,6 +1,6 @@
 """float32 weights behind bfloat16 ones.
 
-The module samples and learns in bfloat16, whose eight bits of precision would swallow a small step. So the optimiser
+The module samples and learns in bfloat16, whose eight bits of precision would swallow a small step. So the optimizer
 works on a float32 copy of each trained tensor, and the module holds what that rounds to. Gradients are summed in
 float32, too; the module's own are dropped as soon as they are added.
 """
@@ -12,7 +12,7 @@ import torch
 from torch.nn import Parameter
 
 
-class Masters:
+class FP32Weights:
     """`parameters` are what is optimised: a tensor that is float32 already is its own master."""
 
     def __init__(self, trained: Mapping[str, Parameter]) -> None:
@@ -25,7 +25,7 @@ class Masters:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Let the module have what the optimiser made of its weights."""
+        """Let the module have what the optimizer made of its weights."""
         if self.apart:
             torch._foreach_copy_(list(self._trained.values()), list(self.apart.values()))
 

@@ -20,7 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from longloop.config import ModelConfig
 from longloop.model import download, tiny
-from longloop.model.attention import NAME, Packed, Plan
+from longloop.model.attention import NAME, Plan, VarlenPlan
 from longloop.types import UserError
 
 transformers_logging.disable_progress_bar()
@@ -201,9 +201,9 @@ class Policy:
         """Our way from ids to logits must be the model's own, or every log-prob would be wrong."""
         ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
         positions = torch.arange(len(ids), device=self.device)
-        ours = self.logits(self.hidden(ids, positions, Packed([len(ids)])))
+        ours = self.logits(self.hidden(ids, positions, VarlenPlan([len(ids)])))
         theirs = self.module(
-            input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=Packed([len(ids)])
+            input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=VarlenPlan([len(ids)])
         ).logits[0]
         if not torch.allclose(ours, theirs.float(), rtol=1e-3, atol=1e-3):
             raise UserError(

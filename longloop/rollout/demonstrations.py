@@ -11,13 +11,13 @@ from typing import Any
 from longloop.envs.play import answered, expert_of
 from longloop.isolation.guard import Watched, ready
 from longloop.protocols import Player
-from longloop.rollout.episode import Setting, run_episode
+from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
 from longloop.types import Fault, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
 
 
-async def demonstrate(setting: Setting, task: Task) -> Trajectory:
+async def demonstrate(setting: RolloutContext, task: Task) -> Trajectory:
     """The expert's attempt at a task, as far as it has something to say: nobody should learn to say nothing."""
     try:
         env, _, expert = with_expert(lambda: Watched(setting.make, setting.limits.step_seconds), task)
@@ -56,7 +56,7 @@ def why_failed(trajectory: Trajectory) -> str:
     return f"all was done that the expert does, and paid {trajectory.reward:g}"
 
 
-def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
+def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
     """A stored trajectory in the policy's own tokens, whichever model or expert it came from."""
     transcript = Transcript(chat)
     turns = []
@@ -65,7 +65,13 @@ def retold(chat: Chat, trajectory: Trajectory) -> Trajectory:
         said = _said(chat, turn.action.content)
         transcript.act(said)
         turns.append(
-            replace(turn, context_ids=context_ids, fresh=fresh, action_ids=said.ids, action_logprobs=said.logprobs)
+            replace(
+                turn,
+                context_ids=context_ids,
+                restarts_context=fresh,
+                action_ids=said.ids,
+                action_logprobs=said.logprobs,
+            )
         )
     return replace(trajectory, turns=tuple(turns), expert=True)
 
@@ -78,7 +84,7 @@ def _said(chat: Chat, text: str) -> Sampled:
 class _Seat:
     """Where the expert sits: it watches as the environment and speaks as the engine."""
 
-    def __init__(self, env: Watched, expert: Player, setting: Setting) -> None:
+    def __init__(self, env: Watched, expert: Player, setting: RolloutContext) -> None:
         self._env, self._expert, self._chat = env, expert, setting.chat
         self._seen: Sequence[Message] = ()
         self._lost = True  # until it has answered

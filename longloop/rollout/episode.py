@@ -24,7 +24,7 @@ from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory,
 
 
 @dataclass(frozen=True)
-class Setting:
+class RolloutContext:
     """What all episodes of a run share."""
 
     make: Callable[[], Environment]
@@ -75,7 +75,7 @@ class Record:
 
 
 async def run_episode(
-    setting: Setting, task: Task, attempt: int, session: str, record: Record | None = None
+    setting: RolloutContext, task: Task, attempt: int, session: str, record: Record | None = None
 ) -> Trajectory:
     """`session` names the episode: its random numbers follow from it, and its KV cache is kept under it."""
     record = record or Record()
@@ -113,7 +113,7 @@ async def run_episode(
 
 
 async def _play_to_the_end(
-    setting: Setting, env: Guarded, task: Task, session: str, record: Record
+    setting: RolloutContext, env: Guarded, task: Task, session: str, record: Record
 ) -> tuple[StopReason, str]:
     """Why the playing stopped, and in what words if it should not have."""
     try:
@@ -127,7 +127,7 @@ async def _play_to_the_end(
         return StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
 
 
-async def _play(setting: Setting, env: Guarded, task: Task, session: str, record: Record) -> StopReason:
+async def _play(setting: RolloutContext, env: Guarded, task: Task, session: str, record: Record) -> StopReason:
     """Turns until the environment is done or a limit is reached; the record fills up as they happen."""
     limits = setting.limits
     transcript = Transcript(setting.chat)
@@ -165,7 +165,7 @@ async def _play(setting: Setting, env: Guarded, task: Task, session: str, record
             action=transcript.act(sampled),
             action_ids=sampled.ids,
             action_logprobs=sampled.logprobs,
-            fresh=fresh,
+            restarts_context=fresh,
             finish=sampled.finish,
         )
         record.act(turn)
@@ -179,7 +179,7 @@ async def _play(setting: Setting, env: Guarded, task: Task, session: str, record
     return StopReason.MAX_TURNS
 
 
-async def _clean_up(setting: Setting, env: Guarded) -> None:
+async def _clean_up(setting: RolloutContext, env: Guarded) -> None:
     """Let an abandoned environment finish; what it says is not used."""
     this = asyncio.current_task()
     assert this is not None

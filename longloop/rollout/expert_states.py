@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from longloop.rollout.episode import Setting, ended, seed_of
+from longloop.rollout.episode import RolloutContext, ended, seed_of
 from longloop.types import Group, Message, StopReason, Trajectory, Turn
 
 
 async def practise(
-    setting: Setting,
+    setting: RolloutContext,
     experts: Sequence[Trajectory],
     times: int,
     name: str,
@@ -64,12 +64,12 @@ def states(expert: Trajectory) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Each turn's number, and the ids that were read before its action."""
     ids: tuple[int, ...] = ()
     for number, turn in enumerate(expert.turns):
-        ids = turn.context_ids if turn.fresh else ids + turn.context_ids
+        ids = turn.context_ids if turn.restarts_context else ids + turn.context_ids
         yield number, ids
         ids += turn.action_ids
 
 
-async def _act(setting: Setting, instead_of: Turn, ids: Sequence[int], session: str) -> Turn:
+async def _act(setting: RolloutContext, instead_of: Turn, ids: Sequence[int], session: str) -> Turn:
     """The policy's own action in place of the expert's."""
     limits = setting.limits
     asked = time.perf_counter()
@@ -91,7 +91,7 @@ async def _act(setting: Setting, instead_of: Turn, ids: Sequence[int], session: 
         action=Message("assistant", setting.chat.decode(sampled.ids)),
         action_ids=sampled.ids,
         action_logprobs=sampled.logprobs,
-        fresh=instead_of.fresh,
+        restarts_context=instead_of.restarts_context,
         finish=sampled.finish,
         seconds={"sample": time.perf_counter() - asked},
     )

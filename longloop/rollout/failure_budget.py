@@ -47,7 +47,7 @@ class Faults:
             raise UserError(
                 f"{failures.total()} of the last {len(self._latest)} episodes failed for reasons that are not the "
                 f"agent's, {times} of them with: {error}. Mend the environment (`longloop check` plays it without a "
-                "model), then resume the run; or allow more with rollout.faults."
+                "model), then resume the run; or allow more with rollout.max_failure_share."
             )
         return trajectory
 

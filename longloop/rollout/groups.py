@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from longloop.rollout.demonstrations import demonstrate, retold
-from longloop.rollout.episode import Record, Setting, ended, run_episode
+from longloop.rollout.demonstrations import demonstrate, retokenize
+from longloop.rollout.episode import Record, RolloutContext, ended, run_episode
 from longloop.rollout.expert_states import practise
 from longloop.rollout.failure_budget import Faults
 from longloop.rollout.search import grow
@@ -21,7 +21,7 @@ class GroupRollouts:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: RolloutContext,
         name: str,
         *,
         abandon: bool = True,
@@ -32,7 +32,7 @@ class GroupRollouts:
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self.tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr)
         """Told of tasks that are set aside."""
-        self.faults = faults or Faults(setting.limits.faults, lambda text: self.tell(text))
+        self.faults = faults or Faults(setting.limits.max_failure_share, lambda text: self.tell(text))
         self._name = name
         self._abandon = abandon
         self._stored = {group.task.id: group for group in stored}
@@ -43,7 +43,7 @@ class GroupRollouts:
         limits = self.setting.limits.model_copy(update={"max_turns": 0})
         return GroupRollouts(replace(self.setting, limits=limits), f"{self._name}/idle", abandon=False)
 
-    def apart(self, name: str, setting: Setting) -> "GroupRollouts":
+    def apart(self, name: str, setting: RolloutContext) -> "GroupRollouts":
         """The same attempts to imitate in another setting. What is done there is not remembered here."""
         return GroupRollouts(setting, name, abandon=False, stored=list(self._stored.values()))
 
@@ -57,7 +57,7 @@ class GroupRollouts:
         gate = asyncio.Semaphore(limits.concurrency)
         # Attempt by attempt, not task by task: every task has its first attempt before any has its second.
         keys = [(place, number) for number in range(k) for place in range(len(tasks))]
-        stragglers = Stragglers(len(tasks), k, limits.enough if self._abandon else 1.0, limits.least)
+        stragglers = Stragglers(len(tasks), k, limits.straggler_cutoff if self._abandon else 1.0, limits.min_scored)
         records = {key: Record(lambda: stragglers.cutoff) for key in keys}
 
         async def attempt(place: int, number: int) -> Trajectory:
@@ -119,7 +119,7 @@ class GroupRollouts:
         for task in tasks:
             if task.id in self._stored:
                 stored = self._stored.pop(task.id).trajectories
-                self._shown[task.id] = tuple(retold(self.setting.chat, trajectory) for trajectory in stored)
+                self._shown[task.id] = tuple(retokenize(self.setting.chat, trajectory) for trajectory in stored)
         new = {task.id: task for task in tasks if task.id not in self._shown}
         gate = asyncio.Semaphore(self.setting.limits.concurrency)
 
@@ -141,9 +141,9 @@ class GroupRollouts:
         """Each demonstration with so many own actions at every one of its states."""
         return await practise(self.setting, experts, times, self._name, seed, self.progress)
 
-    def retold(self, trajectory: Trajectory) -> Trajectory:
+    def retokenize(self, trajectory: Trajectory) -> Trajectory:
         """An attempt of which an algorithm changed the messages; whose it was stays the same."""
-        return replace(retold(self.setting.chat, trajectory), expert=trajectory.expert)
+        return replace(retokenize(self.setting.chat, trajectory), expert=trajectory.expert)
 
     def state(self) -> dict[str, Any]:
         return self.faults.state()

@@ -27,7 +27,7 @@ from typing import Any
 
 from longloop.isolation.guard import Guarded, ready
 from longloop.protocols import Environment
-from longloop.rollout.episode import Record, Setting, run_episode
+from longloop.rollout.episode import Record, RolloutContext, run_episode
 from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
 
 _Actions = tuple[tuple[int, ...], ...]
@@ -80,7 +80,7 @@ class _Node:
         return max((child for child in self.children if not child.closed), key=promise)
 
 
-async def grow(setting: Setting, task: Task, session: str, attempts: int, explore: float) -> Group:
+async def grow(setting: RolloutContext, task: Task, session: str, attempts: int, explore: float) -> Group:
     """So many different attempts at a task, or fewer when nothing new can be tried or the policy repeats itself."""
     environment = setting.make()
     if not hasattr(environment, "fork"):
@@ -139,7 +139,7 @@ def _same(seat: Any) -> Any:
 class _Seat:
     """Environment and engine of one attempt: up to the node they repeat what was, from there on it is real."""
 
-    def __init__(self, setting: Setting, node: _Node) -> None:
+    def __init__(self, setting: RolloutContext, node: _Node) -> None:
         self._setting, self._node = setting, node
         self._engine = setting.engine
         self._env: Environment | None = None

@@ -1,9 +1,9 @@
 """Which attempts of a collection are stragglers: those that say much more, in tokens, than nearly all others.
 
-Length is the number of sampled tokens. The cutoff is twice the smallest length within which a fraction `enough` of all
-attempts ended, among them `least` scored ones of each task (or all of its attempts). Twice, because the longest of a
-step's attempts are mostly failures; without them, a method learns from successes alone. The clock has no part in it:
-equal seeds abandon equal attempts, on a busy machine and on an idle one.
+Length is the number of sampled tokens. The cutoff is twice the smallest length within which a fraction
+`straggler_cutoff` of all attempts ended, among them `min_scored` scored ones of each task (or all of its attempts).
+Twice, because the longest of a step's attempts are mostly failures; without them, a method learns from successes alone.
+The clock has no part in it: equal seeds abandon equal attempts, on a busy machine and on an idle one.
 
 The cutoff is known before all attempts have ended. It is computed over those that have, and can only fall when another
 one ends. So an attempt that has grown beyond the cutoff so far is beyond the final one, and can be cancelled at once.
@@ -25,11 +25,11 @@ _SLACK = 2
 class Stragglers:
     """The rule for one collection of `k` attempts at each of `tasks` tasks."""
 
-    def __init__(self, tasks: int, k: int, enough: float, least: int) -> None:
+    def __init__(self, tasks: int, k: int, straggler_cutoff: float, min_scored: int) -> None:
         self.cutoff: float = math.inf
         """Attempts with more sampled tokens than this are abandoned."""
-        self._tasks, self._k, self._least = tasks, k, min(least, k)
-        self._wanted = math.ceil(enough * tasks * k)
+        self._tasks, self._k, self._min_scored = tasks, k, min(min_scored, k)
+        self._wanted = math.ceil(straggler_cutoff * tasks * k)
         self._ended: list[tuple[int, int, bool]] = []
 
     def end(self, task: int, trajectory: Trajectory) -> None:
@@ -60,7 +60,7 @@ class Stragglers:
         for count, (tokens, task, is_scored) in enumerate(sorted(self._ended), start=1):
             ended[task] += 1
             scored[task] += is_scored
-            if scored[task] >= self._least or ended[task] == self._k:
+            if scored[task] >= self._min_scored or ended[task] == self._k:
                 satisfied.add(task)
             if count >= self._wanted and len(satisfied) == self._tasks:
                 return tokens

@@ -21,7 +21,7 @@ def best_attempts(run: Path) -> list[Group]:
         if trajectory.reward > paid:
             best.clear()
         if trajectory.reward >= paid:
-            best.setdefault(trajectory.said, trajectory)
+            best.setdefault(trajectory.action_texts, trajectory)
     return _by_task(found)
 
 
@@ -32,7 +32,7 @@ def good_attempts(run: Path, least: float) -> list[Group]:
     for trajectory in scored_attempts(run, f"--from {run}"):
         best = max(best, trajectory.reward)
         if trajectory.reward >= least:
-            found.setdefault(trajectory.task.id, {}).setdefault(trajectory.said, trajectory)
+            found.setdefault(trajectory.task.id, {}).setdefault(trajectory.action_texts, trajectory)
     if not found:
         raise UserError(
             f"--from {run}: no attempt there was paid {least:g} or more; the best was paid {best:g}. Lower "

@@ -63,7 +63,7 @@ class Trajectories:
         for line in read_lines(self.folder / f"{step:06d}.jsonl"):
             stretch = 0
             for number, (turn, context, _) in enumerate(_spans(line)):
-                stretch += bool(number and turn["fresh"])
+                stretch += bool(number and _restarts(turn))
                 starts.setdefault(((line["group"], line["attempt"]), stretch), context.start)
         column = np.full(len(columns["ids"]), np.nan, dtype=np.float32)
         for sample, row in rows:
@@ -148,7 +148,8 @@ def _to_json(place: int, start: int, trajectory: Trajectory) -> dict[str, Any]:
 def _from_json(line: dict[str, Any], columns: dict[str, np.ndarray]) -> Trajectory:
     turns = []
     for turn, context, action in _spans(line):
-        rest = {name: value for name, value in turn.items() if not name.startswith(("context", "action"))}
+        rest = {name: value for name, value in turn.items() if not name.startswith(("context", "action", "fresh"))}
+        rest["restarts_context"] = _restarts(turn)
         turns.append(
             Turn(
                 context=tuple(Message(**message) for message in turn["context"]),
@@ -171,6 +172,11 @@ def _from_json(line: dict[str, Any], columns: dict[str, np.ndarray]) -> Trajecto
         expert=line.get("expert", False),
         unread=tuple(Message(**message) for message in line.get("unread", ())),
     )
+
+
+def _restarts(turn: dict[str, Any]) -> bool:
+    """`Turn.restarts_context`, which was called `fresh` in runs of longloop 0.1."""
+    return bool(turn.get("restarts_context", turn.get("fresh")))
 
 
 def _spans(line: dict[str, Any]) -> Iterator[tuple[dict[str, Any], slice, slice]]:

@@ -12,7 +12,7 @@ from longloop.viewer.outcome import outcome, sentence, worries
 from longloop.viewer.page import Content, NotThere
 from longloop.viewer.run_reader import Record
 
-_MEMORY = ("weights", "adapters", "masters", "gradients", "optimiser", "second_copy", "activations", "working", "kv")
+_MEMORY = ("weights", "adapters", "masters", "gradients", "optimizer", "second_copy", "activations", "working", "kv")
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Record:
             return "came last, and was not answered"
         tokens = 0
         for turn in line.get("turns") or ():
-            tokens *= not turn.get("fresh")
+            tokens *= not turn.get("restarts_context", turn.get("fresh"))
             tokens += turn.get("context_tokens", 0) + turn.get("action_tokens", 0)
         limit = (self.config.get("rollout") or {}).get("context", 0)
         return f"did not fit: the conversation had {tokens:,} of the {limit:,} tokens of rollout.context before it"

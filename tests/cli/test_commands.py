@@ -9,8 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from longloop.algos import ALGOS
-from longloop.envs import ENVS
+from longloop.registry import ALGOS, ENVS
 from longloop.store.run import checkpoints
 from longloop.store.trajectories import Trajectories
 from tests.support.helpers import write_config
@@ -93,7 +92,7 @@ def test_lists_name_everything(longloop):
 @pytest.mark.parametrize("name", ALGOS)
 def test_an_algorithm_in_full(longloop, name):
     printed = longloop("algos", name)
-    assert "algo.k" in printed and "algo.lr" in printed and ("maximise" in printed or "minimise" in printed)
+    assert "algo.k" in printed and "algo.lr" in printed and ("maximise" in printed or "minimize" in printed)
 
 
 MINE = """

@@ -46,7 +46,7 @@ def stored(folder: Path) -> list[Any]:
 
 def test_good_attempts_of_a_run_are_kept_once_and_can_be_imitated(command, tmp_path, config, run):
     good = [t for t in stored(run) if t.reward >= 1]
-    distinct = {(t.task.id, t.said) for t in good}
+    distinct = {(t.task.id, t.action_texts) for t in good}
     assert 0 < len(distinct) < len(good) < len(stored(run)), "the run must be worth picking from"
 
     code, out, err = command(
@@ -56,7 +56,7 @@ def test_good_attempts_of_a_run_are_kept_once_and_can_be_imitated(command, tmp_p
     tasks = len({task for task, _ in distinct})
     assert f"{len(distinct)} attempts at {tasks} tasks" in out and f"demos={tmp_path / 'successes'}" in out
     kept = stored(tmp_path / "successes")
-    assert len(kept) == len(distinct) and {(t.task.id, t.said) for t in kept} == distinct
+    assert len(kept) == len(distinct) and {(t.task.id, t.action_texts) for t in kept} == distinct
     assert all(t.reward == 1 for t in kept)
     assert len({(t.task.id, t.attempt) for t in kept}) == len(kept), "each has a number of its own in its group"
 
@@ -71,12 +71,12 @@ def test_a_run_itself_can_be_imitated_by_its_best_attempts(command, tmp_path, co
     best: dict[str, float] = {}
     for t in stored(run):
         best[t.task.id] = max(best.get(t.task.id, 0.0), t.reward)
-    most = {(t.task.id, t.said) for t in stored(run) if t.reward == best[t.task.id]}
+    most = {(t.task.id, t.action_texts) for t in stored(run) if t.reward == best[t.task.id]}
     imitate = ("algo.name=sft", "algo.k=1", "algo.least_reward=0.0", f"demos={run}", "steps=1")
     code, _, err = command("train", config, *imitate, f"folder={tmp_path}", "name=imitation")
     assert code == 0, err
     shown = stored(tmp_path / "imitation")
-    assert {(t.task.id, t.said) for t in shown} == most and len(shown) == len(most)
+    assert {(t.task.id, t.action_texts) for t in shown} == most and len(shown) == len(most)
 
 
 def test_an_environments_name_is_enough(command, tmp_path):

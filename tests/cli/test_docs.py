@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from longloop.algos import ALGOS
 from longloop.cli.listing import differences
 from longloop.cli.main import main
 from longloop.envs.play import Script, play
+from longloop.registry import ALGOS
 from longloop.store.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]

@@ -119,7 +119,7 @@ def made_up(config: Config) -> Ledger:
         adapters=0,
         masters=0,
         gradients=trained,
-        optimiser=2 * trained,
+        optimizer=2 * trained,
         second_copy=0,
         activations=tokens // 10 if config.learner.checkpointing else tokens,
         working=0,

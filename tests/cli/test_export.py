@@ -37,7 +37,7 @@ def gaps(run: Path, step: int, folder: Path) -> list[float]:
     columns = load_file(run / "evaluations" / f"{step:06d}.safetensors")
     found = []
     for attempt in read_lines(run / "evaluations" / f"{step:06d}.jsonl"):
-        assert not any(turn["fresh"] for turn in attempt["turns"][1:])
+        assert not any(turn["restarts_context"] for turn in attempt["turns"][1:])
         size = sum(turn["context_tokens"] + turn["action_tokens"] for turn in attempt["turns"])
         part = slice(attempt["first_token"], attempt["first_token"] + size)
         ids, mask, stored = (columns[name][part] for name in ("ids", "mask", "logprobs"))

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 from longloop import build, config
-from longloop.algos import ALGOS
 from longloop.config import Config, WorkerConfig, settings
-from longloop.engines import ENGINES
-from longloop.envs import ENVS
 from longloop.options import options_of
+from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.store.run import read_changes, stored_config
 from longloop.types import UserError
 from longloop.viewer.run_reader import Record

@@ -70,7 +70,7 @@ def test_a_run_can_be_resumed(tmp_path, settings):
     with Run.reopen(run.folder) as again:
         asyncio.run(resumed.run(again, report))
     assert [step["step"] for step in report.steps] == [3, 4]
-    state = resumed.learner.optimiser.state
+    state = resumed.learner.optimizer.state
     assert {value.device.type for kinds in state.values() for value in kinds.values()} == {"cuda"}
     assert {float(kinds["step"]) for kinds in state.values()} == {float(sum(s["updates"] for s in all_steps(run)))}
 

@@ -98,7 +98,7 @@ class Plain:
         rows = []
         ids: tuple[int, ...] = ()
         for turn in trajectory.turns:
-            ids = (*(() if turn.fresh else ids), *turn.context_ids)
+            ids = (*(() if turn.restarts_context else ids), *turn.context_ids)
             whole = (*ids, *turn.action_ids)
             at = slice(len(ids) - 1, len(whole) - 1)
             rows.append(column(self.hidden(whole)[at], turn.action_ids))
@@ -140,7 +140,9 @@ def trajectory(number: int, opening: int, length: int, sizes: Sequence[int], rew
         chance, count = (shared, length) if place == 0 else (mine, 80 if place == fresh else 2 + place)
         context = tuple(chance.randrange(1, 45) for _ in range(count))
         action = tuple(mine.randrange(1, 45) for _ in range(size))
-        turns.append(Turn((), context, Message("assistant", ""), action, (0.0,) * size, fresh=place == fresh))
+        turns.append(
+            Turn((), context, Message("assistant", ""), action, (0.0,) * size, restarts_context=place == fresh)
+        )
     return Trajectory(TASK, number, tuple(turns), reward, reward == 1.0, StopReason.FINISHED)
 
 
@@ -150,7 +152,7 @@ def groups() -> list[Group]:
         trajectory(0, 1, 70, (2, 3), 1.0),
         trajectory(1, 1, 70, (4,), 0.0),
         replace(trajectory(2, 1, 70, (3,), 0.0), stop=StopReason.ENV_ERROR),
-        trajectory(3, 1, 70, (1, 2, 3), 0.75, fresh=2),
+        trajectory(3, 1, 70, (1, 2, 3), 0.75, restarts_context=2),
     )
     second = (
         trajectory(0, 2, 9, (3, 5), 0.25),
@@ -162,7 +164,7 @@ def groups() -> list[Group]:
 
 def with_expert() -> list[Group]:
     """An expert's attempt in two stretches beside own ones, one of them paid as much; and a group without an expert."""
-    expert = replace(trajectory(9, 1, 70, (3, 2, 1), 1.0, fresh=1), expert=True)
+    expert = replace(trajectory(9, 1, 70, (3, 2, 1), 1.0, restarts_context=1), expert=True)
     own = trajectory(0, 1, 70, (2, 3), 0.5), trajectory(1, 1, 70, (4,), 0.0), trajectory(2, 1, 70, (1, 2), 1.0)
     return [Group(TASK, (expert, *own)), Group(TASK, (trajectory(0, 2, 9, (3, 5), 0.25),))]
 
@@ -316,7 +318,7 @@ def all_gradients(model: LocalLearner, algo: Any, groups: list[Group], samples: 
     """The sum over the mini-batches of one epoch, and the share of clipped ratios in each."""
     config: Any = SimpleNamespace(seed=0, steps=200)
     minibatches = [replace(m, on_policy=False) for m in schedule(config, algo, groups, samples, step)]
-    model.optimiser.zero_grad()
+    model.optimizer.zero_grad()
     metrics = [model.gradient(m, algo.loss) for m in minibatches]
     return {name: p.grad.double() for name, p in model.parameters.items() if p.grad is not None}, metrics
 

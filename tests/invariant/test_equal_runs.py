@@ -237,10 +237,10 @@ def test_the_second_copy_stays():
 
 
 def untouched(model, action):
-    """Run the action; its result, and whether weights, optimiser and version are as before, with no gradient left."""
-    before, version, state = weights(model), model.policy.version, len(model.optimiser.state)
+    """Run the action; its result, and whether weights, optimizer and version are as before, with no gradient left."""
+    before, version, state = weights(model), model.policy.version, len(model.optimizer.state)
     result = action()
-    same = equal(before, weights(model)) and model.policy.version == version and len(model.optimiser.state) == state
+    same = equal(before, weights(model)) and model.policy.version == version and len(model.optimizer.state) == state
     return result, same and all(p.grad is None for p in model.parameters.values())
 
 

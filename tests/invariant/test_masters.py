@@ -60,7 +60,7 @@ def test_gradients_are_summed_in_float32() -> None:
     made.gradient(minibatch, push)
     total = {name: p.grad.clone() for name, p in made.parameters.items() if p.grad is not None}
     assert total and {g.dtype for g in total.values()} == {torch.float32}
-    made.optimiser.zero_grad()
+    made.optimizer.zero_grad()
     alone: dict[str, torch.Tensor] = {}
     for sample in minibatch.samples:
         made.gradient(Minibatch([sample], minibatch.norm, step=1, on_policy=False), push)
@@ -68,7 +68,7 @@ def test_gradients_are_summed_in_float32() -> None:
             if p.grad is not None:
                 assert torch.equal(p.grad, p.grad.bfloat16().float()), "one micro-batch gives what bfloat16 can hold"
                 alone[name] = alone.get(name, 0.0) + p.grad
-        made.optimiser.zero_grad()
+        made.optimizer.zero_grad()
     for name in total:
         assert torch.allclose(total[name], alone[name], rtol=1e-5, atol=1e-7)
     assert any(not torch.equal(g, g.bfloat16().float()) for g in total.values()), "nothing here needed float32"

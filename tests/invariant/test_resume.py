@@ -1,6 +1,6 @@
 """Kill it at any moment: a run that was killed and resumed is, to the bit, the run that never was.
 
-Real processes and real SIGKILLs. The whole run folder is compared: weights, optimiser, metrics and trajectories, all
+Real processes and real SIGKILLs. The whole run folder is compared: weights, optimizer, metrics and trajectories, all
 but the times.
 """
 
@@ -149,7 +149,7 @@ def test_resume_changes_no_method(unharmed, tmp_path):
 
 ERRANDS = [
     *("steps=2", "tasks_per_step=3", "algo.k=7", "algo.minibatch=10", "env.per_scenario=4", "doctor=false"),
-    *("eval.every=2", "eval.tasks=4", "eval.attempts=1", "rollout.enough=0.3", "rollout.least=1"),
+    *("eval.every=2", "eval.tasks=4", "eval.attempts=1", "rollout.straggler_cutoff=0.3", "rollout.min_scored=1"),
 ]
 """Short, and with stragglers."""
 

@@ -68,6 +68,6 @@ def test_a_run_after_all_of_it(tmp_path, more):
         return [finding.verdict async for finding in parts.checkup()]
 
     assert asyncio.run(examine()) == ["pass"] * 15
-    assert generators() == before and not parts.learner.optimiser.state
+    assert generators() == before and not parts.learner.optimizer.state
     assert all(torch.equal(p, weights[name]) for name, p in parts.policy.module.named_parameters())
     assert trained(parts) == trained(build.training(config))

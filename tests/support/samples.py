@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from longloop.algos import ALGOS
 from longloop.algos.reduce import spread
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners.local import LocalLearner
 from longloop.model.policy import load
+from longloop.registry import ALGOS
 from longloop.training import schedule
 from longloop.types import Batch, Group, Message, Minibatch, Sample, Scored, StopReason, Task, Trajectory, Turn
 
@@ -58,7 +58,7 @@ def attempt(
             action=Message("assistant", ""),
             action_ids=tuple(chance.randrange(1, 45) for _ in range(size)),
             action_logprobs=tuple(next(given) for _ in range(size)),
-            fresh=place in fresh,
+            restarts_context=place in fresh,
         )
         for place, size in enumerate(sizes)
     )
@@ -156,10 +156,10 @@ def first_minibatch(
 
 def gradient(policy: LocalLearner, minibatch: Minibatch, loss: Any) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Every parameter's gradient (zero where there is none) and the metrics."""
-    policy.optimiser.zero_grad()
+    policy.optimizer.zero_grad()
     metrics = policy.gradient(minibatch, loss)
     grads = {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in policy.parameters.items()}
-    policy.optimiser.zero_grad()
+    policy.optimizer.zero_grad()
     return grads, metrics
 
 
@@ -185,8 +185,8 @@ def changed(sample: Sample, place: int, **columns: Any) -> Sample:
     )
 
 
-def turn(context: tuple[int, ...], action: tuple[int, ...], fresh: bool = False) -> Turn:
-    return Turn((), context, Message("assistant", ""), action, (0.0,) * len(action), fresh=fresh)
+def turn(context: tuple[int, ...], action: tuple[int, ...], restarts_context: bool = False) -> Turn:
+    return Turn((), context, Message("assistant", ""), action, (0.0,) * len(action), restarts_context=restarts_context)
 
 
 EXPERT = Trajectory(TASK, 7, (turn((1, 2), (3,)), turn((4,), (5, 6)), turn((7,), (8,))), 1.0, True, StopReason.FINISHED)

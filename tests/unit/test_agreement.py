@@ -94,9 +94,9 @@ def test_log_probs_are_the_samplers_or_computed_again() -> None:
         groups = sampled(mixed_groups(), made, shift=shift)
         samples = first_minibatch(algo, groups, made).samples
         told: list[str] = []
-        assert made.with_old([], told.append) == [] and not told
+        assert made.with_behavior_logprobs([], told.append) == [] and not told
         for _ in range(2):
-            got = made.with_old(samples, told.append)
+            got = made.with_behavior_logprobs(samples, told.append)
         assert len(told) == 1 and f"the {old}'s are used" in told[0]
         own = made.logprobs(samples)
         wanted = samples if old == "sampler" else [replace(s, logprobs=r) for s, r in zip(samples, own, strict=True)]
@@ -139,7 +139,7 @@ def off_by(shift: float, variant: str) -> tuple[Any, list[Sample]]:
 def test_the_unit_that_a_method_clips_decides(variant: str, shift: float, old: str) -> None:
     """Gaps far below 2% of a token's probability add up over a turn or a trajectory. All units are then lost."""
     made, samples = off_by(shift, variant)
-    chosen = made.with_old(samples, lambda text: None)
+    chosen = made.with_behavior_logprobs(samples, lambda text: None)
     assert made.agreement.unsure < 0.02
     assert (made.agreement.old, made.agreement.clipped) == (old, 0.0 if old == "sampler" else 1.0)
     assert (chosen == samples) is (old == "sampler")
@@ -149,21 +149,23 @@ def test_every_step_can_still_change_the_decision(tmp_path: Path) -> None:
     """The first step agreed, a later one does not: from the next on the learner's are used, also after a resume."""
     made, samples = off_by(0.004, "loop trajectory")
     good = [replace(s, logprobs=row) for s, row in zip(samples, made.logprobs(samples), strict=True)]
-    assert made.with_old(good, lambda text: None) == good and made.agreement.old == "sampler"
-    assert made.with_old(samples, lambda text: None) == samples, "it is not measured again before an update"
+    assert made.with_behavior_logprobs(good, lambda text: None) == good and made.agreement.old == "sampler"
+    assert made.with_behavior_logprobs(samples, lambda text: None) == samples, (
+        "it is not measured again before an update"
+    )
     made.update(Minibatch(samples, 2.0, step=2, on_policy=True, whole_trajectories=True), made.algo.loss)
     assert made.agreement.old == "learner"
     made.save(tmp_path)
     resumed, _ = off_by(0.004, "loop trajectory")
     resumed.load(tmp_path)
     assert resumed.agreement == made.agreement
-    assert [s.logprobs for s in resumed.with_old(samples, pytest.fail)] == resumed.logprobs(samples)
+    assert [s.logprobs for s in resumed.with_behavior_logprobs(samples, pytest.fail)] == resumed.logprobs(samples)
 
 
 def test_ratios_that_are_not_one_are_refused() -> None:
     """The learner's own log-probs are in use, and the update still clips: there is nothing left to choose."""
     made, samples = off_by(0.004, "loop trajectory")
-    made.with_old(samples, lambda text: None)
+    made.with_behavior_logprobs(samples, lambda text: None)
     assert still_good(made.agreement, 0.0) == made.agreement
     assert still_good(made.agreement, 0.01).clipped == 0.01
     with pytest.raises(UserError, match=r"already clips 6\.0% of its units"):
@@ -185,7 +187,7 @@ def test_compiled_updates_are_scored_by_the_same_program(monkeypatch: pytest.Mon
     monkeypatch.setattr(made.policy, "fused", entered)
     monkeypatch.setattr(made.policy, "hidden", lambda *a: seen.append(torch.is_grad_enabled()) or hidden(*a))
     made.logprobs(samples)
-    made.with_old(samples, lambda text: None)
+    made.with_behavior_logprobs(samples, lambda text: None)
     assert fused == 2 and seen and all(seen)
     made.config = made.config.model_copy(update={"compile": False})
     seen.clear()

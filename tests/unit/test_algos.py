@@ -18,7 +18,7 @@ from longloop.algos.grpo import Grpo
 from longloop.algos.gspo import Gspo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
-from longloop.algos.reduce import leave_one_out, mean_by, spread, standardise, sum_by
+from longloop.algos.reduce import leave_one_out, mean_by, spread, standardize, sum_by
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rloo import Rloo
 from longloop.learners.batching import microbatches, minibatches, pack
@@ -77,7 +77,7 @@ def test_leave_one_out():
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3])
 @pytest.mark.parametrize("k", [2, 3, 7])
 def test_equal_rewards_have_no_advantage(reward, k):
-    for advantages in (leave_one_out, standardise, DrGrpo(k=k).advantages):
+    for advantages in (leave_one_out, standardize, DrGrpo(k=k).advantages):
         assert advantages([reward] * k) == pytest.approx([0] * k, abs=1e-9)
 
 

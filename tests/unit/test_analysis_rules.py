@@ -11,8 +11,8 @@ import pytest
 from longloop.analysis.behaviours import behaviours, count
 from longloop.analysis.rules import declared, rules
 from longloop.analysis.run import analyze
-from longloop.envs import ENVS
 from longloop.envs.react import act
+from longloop.registry import ENVS
 from longloop.types import UserError
 from tests.support import recorded
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from longloop.rollout.episode import Record, Setting, run_episode
+from longloop.rollout.episode import Record, RolloutContext, run_episode
 from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Sampled, Step, StopReason, Trajectory, UserError
 from tests.support.worlds import TASKS, Env, Log, collect, rollouts
 
 
-def played(setting: Setting, record: Record | None = None) -> Trajectory:
+def played(setting: RolloutContext, record: Record | None = None) -> Trajectory:
     return asyncio.run(asyncio.wait_for(run_episode(setting, TASKS[0], 0, "session", record), 60))
 
 
@@ -61,7 +61,7 @@ class Judges(Env):
         await asyncio.Event().wait()
 
 
-def abandoned_when(there: Callable[[], bool], setting: Setting) -> Trajectory:
+def abandoned_when(there: Callable[[], bool], setting: RolloutContext) -> Trajectory:
     """An episode that is abandoned as soon as it is there."""
     record = Record()
 
@@ -156,7 +156,7 @@ def test_what_a_turn_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     setting.engine.sample = listen  # type: ignore[method-assign]
     for turn in played(setting).turns:
-        assert (turn.reward, turn.info, turn.fresh) == (0.25, {"seen": 1}, True)
+        assert (turn.reward, turn.info, turn.restarts_context) == (0.25, {"seen": 1}, True)
         assert set(turn.seconds) == {"sample", "env"} and all(0 <= spent < 60 for spent in turn.seconds.values())
     assert asked == [["END"]] * 2
 
@@ -181,7 +181,9 @@ def test_a_straggler_stops_at_the_turn_that_makes_it_one() -> None:
             await asyncio.sleep(0)
             return Step([Message("user", "on")], done=False)
 
-    what = rollouts(lambda: Endless(log) if log.made == 0 else Env(log), enough=0.9, least=4, max_turns=40)
+    what = rollouts(
+        lambda: Endless(log) if log.made == 0 else Env(log), straggler_cutoff=0.9, min_scored=4, max_turns=40
+    )
     (group,) = collect(what, k=10)
     assert group.trajectories[0].stop is StopReason.CANCELLED
     assert 0 < log.steps < 10

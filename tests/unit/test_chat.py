@@ -99,7 +99,9 @@ class Talk:
         action = self.transcript.act(Sampled(tuple(ids), (0.0,) * len(ids), "stop"))
         assert self.transcript.ids == before + list(ids)
         self.messages.append(action)
-        self.turns.append(Turn((), self.heard[0], action, tuple(ids), (0.0,) * len(ids), fresh=self.heard[1]))
+        self.turns.append(
+            Turn((), self.heard[0], action, tuple(ids), (0.0,) * len(ids), restarts_context=self.heard[1])
+        )
         return action
 
     @property
@@ -195,7 +197,7 @@ def test_fresh_exactly_where_the_template_rewrote_history(name: str, data: st.Da
         assert talk.transcript.ids == talk.whole == talk.whole_by_hugging_face
     talk.say("fox")
     stretches = Trajectory(Task("t", "train"), 0, tuple(talk.turns), 0.0, False, StopReason.FINISHED).stretches()
-    assert len(stretches) == 1 + sum(turn.fresh for turn in talk.turns)
+    assert len(stretches) == 1 + sum(turn.restarts_context for turn in talk.turns)
     trained = [id for s in stretches for id, chosen in zip(s.ids, s.mask, strict=True) if chosen]
     assert trained == [id for turn in talk.turns for id in turn.action_ids]
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from longloop.cli import run_summary
-from longloop.evaluation import summarise
+from longloop.evaluation import summarize
 from longloop.stats import paired_change
 from longloop.store.run import Run
 from longloop.types import Group, StopReason, Task
@@ -29,7 +29,7 @@ def ending(folder: Path, before: list[Group], after: list[Group]) -> str:
     with Run.create(settings(folder / "run"), {}) as run:
         for step, made in ((0, before), (3, after)):
             run.evaluations.write(step, made)
-            run.metrics.write({"step": step, "eval": summarise(made, 1, (0.0, 0.0)).to_json()})
+            run.metrics.write({"step": step, "eval": summarize(made, 1, (0.0, 0.0)).to_json()})
     printed = io.StringIO()
     run_summary.show(run, Console(file=printed, width=200))
     return printed.getvalue()

@@ -95,3 +95,10 @@ def test_options_are_checked_against_the_class():
         options_for(Loop, {"ratio": "word"}, "algo")
     with pytest.raises(UserError, match=r"env\.tries"):
         options_for(Guess, {"tries": "two"}, "env")
+
+
+def test_a_renamed_key_is_taken_and_its_new_name_told() -> None:
+    for overrides in (["rollout.enough=0.5"], ["rollout.enough=0.7", "rollout.straggler_cutoff=0.5"]):
+        with pytest.warns(FutureWarning, match=r"'rollout.enough' in a file is now called 'rollout.straggler_cutoff'"):
+            found = config.resolve({"env": {"name": "guess"}}, "a file", overrides)
+        assert found.rollout.straggler_cutoff == 0.5

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from longloop import build, config
-from longloop.envs import ENVS
 from longloop.envs.guess import Guess
 from longloop.envs.play import Script, Silent, play
 from longloop.isolation import confinement, scratch
 from longloop.isolation.pool import Pool, WorkerLost
+from longloop.registry import ENVS
 from longloop.types import Message, Outcome, UserError
 from tests.support.helpers import write_config
 from tests.support.hostile import Clumsy, Hostile, Writer

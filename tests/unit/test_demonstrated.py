@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longloop.rollout.demonstrations import demonstrate, retold, why_failed
+from longloop.rollout.demonstrations import demonstrate, retokenize, why_failed
 from longloop.types import Message, StopReason, Task, Trajectory, UserError
 from tests.support.samples import attempt
 from tests.support.worlds import CHAT, TASKS, Env, Log, rollouts
@@ -104,10 +104,12 @@ def test_what_is_retold_has_the_policys_own_tokens() -> None:
     """Whatever the stored attempt had: ids, log-probs, and where the context begins anew."""
     one = shown(Log())
     turns = tuple(
-        replace(turn, context_ids=(1,), action_ids=(2,), action_logprobs=(-3.0,), fresh=not turn.fresh)
+        replace(
+            turn, context_ids=(1,), action_ids=(2,), action_logprobs=(-3.0,), restarts_context=not turn.restarts_context
+        )
         for turn in one.turns
     )
-    again = retold(CHAT, replace(one, turns=turns, expert=False))
+    again = retokenize(CHAT, replace(one, turns=turns, expert=False))
     assert again.expert and again.turns == one.turns
 
 

@@ -60,7 +60,7 @@ def test_the_discriminator_reads_the_last_token_too() -> None:
 
 @pytest.mark.parametrize(("dtype", "lora"), [("float32", 0), ("float32", 2), ("bfloat16", 0)])
 def test_training_the_head_leaves_the_policy_alone(dtype: str, lora: int) -> None:
-    """To the bit, weight decay included, and before and after an update; its optimiser does not know of it either."""
+    """To the bit, weight decay included, and before and after an update; its optimizer does not know of it either."""
     algo = StepAgentInverse(weight_decay=0.5, lr=1e-2, kl_guard=1e9)
     model = learner(algo, dtype=dtype, lora=lora)
     groups = [
@@ -69,13 +69,13 @@ def test_training_the_head_leaves_the_policy_alone(dtype: str, lora: int) -> Non
     ]
     filled = sampled(groups, model)
     for _ in range(2):
-        before, moments = weights(model), {id(p): len(s) for p, s in model.optimiser.state.items()}
+        before, moments = weights(model), {id(p): len(s) for p, s in model.optimizer.state.items()}
         module = {name: p.clone() for name, p in model.policy.module.named_parameters()}
         minibatch = first_minibatch(algo, filled, model)
         moved = {name for name, old in before.items() if not torch.equal(old, model.parameters[name])}
         assert moved and all(name.startswith("value_head.") for name in moved)
         assert all(torch.equal(module[name], p) for name, p in model.policy.module.named_parameters())
-        assert {id(p): len(s) for p, s in model.optimiser.state.items()} == moments
+        assert {id(p): len(s) for p, s in model.optimizer.state.items()} == moments
         assert all(p.grad is None for p in model.parameters.values())
         head = {name: p.clone() for name, p in model.parameters.items() if name.startswith("value_head.")}
         assert not model.update(minibatch, algo.loss).stop

@@ -18,7 +18,7 @@ from longloop.engines.engine import NativeEngine
 from longloop.engines.kv_cache import UNKNOWN, Slots
 from longloop.engines.passes import Eager
 from longloop.learners.local import LocalLearner
-from longloop.model.attention import Packed
+from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy
 from longloop.types import Minibatch, Sample, Sampled
 from tests.support.families import (
@@ -340,7 +340,7 @@ def test_adapters_are_live_in_the_engine() -> None:
     def all_logits(policy: Policy) -> Tensor:
         with torch.no_grad():
             at = torch.arange(len(sequence))
-            return policy.logits(policy.hidden(torch.tensor(sequence), at, Packed([len(sequence)])))
+            return policy.logits(policy.hidden(torch.tensor(sequence), at, VarlenPlan([len(sequence)])))
 
     with policy.without_adapters():
         assert torch.equal(all_logits(policy), all_logits(base))

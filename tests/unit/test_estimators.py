@@ -28,8 +28,8 @@ from longloop.algos.rloo import Rloo
 from longloop.config import RolloutConfig
 from longloop.engines.engine import NativeEngine
 from longloop.envs.crossroads import Crossroads
-from longloop.model.attention import Packed
-from longloop.rollout.episode import Setting
+from longloop.model.attention import VarlenPlan
+from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
@@ -331,7 +331,7 @@ def test_the_engine_samples_the_models_own_probabilities():
     assert min(expected.values()) * walks > 50  # large enough for chi-square
 
     limits = RolloutConfig(turn_tokens=1, concurrency=64)
-    setting = Setting(Crossroads, chat, NativeEngine(policy, chat, slots=64), limits, temperature=1.0)
+    setting = RolloutContext(Crossroads, chat, NativeEngine(policy, chat, slots=64), limits, temperature=1.0)
     (group,) = asyncio.run(GroupRollouts(setting, "test", abandon=False).groups([Task("t", "train")], walks, 0))
 
     def chi_square(counts, probabilities):
@@ -355,7 +355,7 @@ def test_the_engine_samples_the_models_own_probabilities():
 def lean_right(policy, chat, right):
     """Make r about as likely as all other tokens together, so that every path is common, and those differ more."""
     ids = torch.tensor(chat.encode(chat.render([Message("user", "oak")])))
-    hidden = policy.hidden(ids, torch.arange(len(ids)), Packed([len(ids)]))[-1]
+    hidden = policy.hidden(ids, torch.arange(len(ids)), VarlenPlan([len(ids)]))[-1]
     head = policy.module.get_output_embeddings().weight
     head *= 4
     head[right] += 4 * hidden / hidden.norm() ** 2

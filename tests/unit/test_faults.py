@@ -60,7 +60,9 @@ def test_a_faulty_environment_is_a_recorded_outcome(method: str, name: str) -> N
     """Whatever it does, and wherever: the attempt ends with the turns it had, the rest goes on."""
     fault, stop, error = FAULTS[name]
     log = Log()
-    what = rollouts(one_bad_among(with_fault(method, fault), log), step_seconds=0.5, concurrency=2, enough=1.0)
+    what = rollouts(
+        one_bad_among(with_fault(method, fault), log), step_seconds=0.5, concurrency=2, straggler_cutoff=1.0
+    )
     failed = assert_only_the_second_failed(collect(what)[0], log, stop, error.format(method))
     assert len(failed.turns) == {"start": 0, "step": 1, "finish": 2}[method]
     assert log.finished == dict.fromkeys(range(4), 1)
@@ -84,7 +86,7 @@ def test_a_faulty_environment_is_a_recorded_outcome(method: str, name: str) -> N
 )
 def test_a_wrong_answer_is_a_fault(method: str, answer: Any) -> None:
     log = Log()
-    what = rollouts(one_bad_among(with_fault(method, answering(answer)), log), enough=1.0)
+    what = rollouts(one_bad_among(with_fault(method, answering(answer)), log), straggler_cutoff=1.0)
     assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, f"{method}() ")
 
 
@@ -106,7 +108,7 @@ ON = [Message("user", "on")]
 )
 def test_a_careless_answer_does_not_keep_the_others_from_being_stored(method: str, fault: Any, tmp_path: Path) -> None:
     """Taken or refused, what is left of it can be written and read again."""
-    groups = collect(rollouts(one_bad_among(with_fault(method, fault), Log()), max_turns=3, enough=1.0))
+    groups = collect(rollouts(one_bad_among(with_fault(method, fault), Log()), max_turns=3, straggler_cutoff=1.0))
     store = Trajectories(tmp_path)
     store.write(1, groups, Loop().credit(groups, None))
     assert [t.stop for t in store.read(1)[0].trajectories] == [t.stop for t in groups[0].trajectories]
@@ -120,7 +122,7 @@ def test_a_constructor_that_raises(kind: type[BaseException]) -> None:
         raise kind("no licence")
 
     log = Log()
-    what = rollouts(one_bad_among(refuse, log), enough=1.0)
+    what = rollouts(one_bad_among(refuse, log), straggler_cutoff=1.0)
     text = f"the constructor raised {kind.__name__}: no licence"
     assert_only_the_second_failed(collect(what)[0], log, StopReason.ENV_ERROR, text)
     assert sorted(log.finished) == [0, 2, 3]

@@ -19,7 +19,7 @@ from longloop.algos.sft_gt import REPLY, SftGt, _unanswered
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.guess import Guess
-from longloop.rollout.episode import Setting
+from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream, schedule
@@ -50,7 +50,7 @@ def guessing(*says: str, by_attempt: bool = False, stored: Sequence[Group] = ())
     word of its attempt's number."""
     script: Any = (lambda session, turn: says[int(session.rpartition("/")[2])]) if by_attempt else list(says)
     engine = Remembering(script)
-    setting = Setting(lambda: Guess(highest=3, tries=2), CHAT, engine, RolloutConfig(), 1.0)
+    setting = RolloutContext(lambda: Guess(highest=3, tries=2), CHAT, engine, RolloutConfig(), 1.0)
     return GroupRollouts(setting, "test", abandon=False, stored=stored), engine
 
 
@@ -207,7 +207,7 @@ def test_nat_tells_failures_with_a_note_and_leaves_the_rest():
     assert failure.turns[0].context == (Message("user", f"{opening}\n\n{algo.note}"),)
     assert success.turns[0].context_ids == plain[0].trajectories[0].turns[0].context_ids
     assert not failure.expert, "it is still the policy's own: the step's success is counted over these"
-    assert failure.said == plain[0].trajectories[1].said
+    assert failure.action_texts == plain[0].trajectories[1].action_texts
     assert failure.turns[1:] and failure.turns[1].context == plain[0].trajectories[1].turns[1].context
     conversation = [m for turn in failure.turns for m in (*turn.context, turn.action)]
     assert failure.stretches()[0].ids == CHAT.encode(CHAT.render(conversation, generate=False))
@@ -288,7 +288,7 @@ def test_sft_gt_hides_what_the_environment_said():
     shown, told = collect(SFT(), rollouts), collect(SftGt(), rollouts)
     for plain, group in zip(shown, told, strict=True):
         (before,), (after,) = plain.trajectories, group.trajectories
-        assert after.said == before.said and after.reward == before.reward and after.expert
+        assert after.action_texts == before.action_texts and after.reward == before.reward and after.expert
         assert after.turns[0] == before.turns[0], "the opening stays"
         assert [turn.context for turn in after.turns[1:]] == [(Message("user", REPLY),)] * (len(before.turns) - 1)
         words = text(after.stretches()[0].ids)
@@ -308,7 +308,7 @@ def test_several_stored_attempts_at_a_task_are_all_imitated():
     again, engine = guessing("never asked", stored=[group])
     for _ in range(2):
         (told,) = collect(SFT(least_reward=0.0), again, TASKS[:1])
-        assert [t.said for t in told.trajectories] == [t.said for t in group.trajectories]
+        assert [t.action_texts for t in told.trajectories] == [t.action_texts for t in group.trajectories]
         assert all(t.expert for t in told.trajectories) and not engine.asked
     assert [s.trajectory for s in SFT(least_reward=0.0).credit([told], None)] == [(0, 0), (0, 1)]
 
@@ -316,8 +316,8 @@ def test_several_stored_attempts_at_a_task_are_all_imitated():
 def test_the_experts_attempts_are_numbered_on():
     own = Group(TASKS[0], (saying(0, 0.0, "1"), saying(1, 0.0, "2")))
     shown = Group(TASKS[0], (saying(0, 1.0, "3", expert=True), saying(1, 1.0, "4", expert=True)))
-    joined = own.beside(shown)
-    assert [(t.attempt, *t.said) for t in joined.trajectories] == [(0, "1"), (1, "2"), (2, "3"), (3, "4")]
+    joined = own.merged_with(shown)
+    assert [(t.attempt, *t.action_texts) for t in joined.trajectories] == [(0, "1"), (1, "2"), (2, "3"), (3, "4")]
 
 
 class Tongue:
@@ -336,7 +336,9 @@ def test_nobody_learns_to_say_nothing(words: list[str], kept: list[str]) -> None
         def expert(self, task: Task) -> Any:
             return Tongue(words)
 
-    setting = Setting(lambda: Short(highest=3, tries=6), CHAT, Remembering(["never asked"]), RolloutConfig(), 1.0)
+    setting = RolloutContext(
+        lambda: Short(highest=3, tries=6), CHAT, Remembering(["never asked"]), RolloutConfig(), 1.0
+    )
     (group,) = collect(SFT(least_reward=0.0), GroupRollouts(setting, "test", abandon=False), TASKS[:1])
     (shown,) = group.trajectories
     assert [turn.action.content for turn in shown.turns] == kept
@@ -351,7 +353,7 @@ def test_the_schedule_goes_through_the_updates_of_a_step(algo: Any) -> None:
     groups = [Group(TASKS[0], (replace(attempt(1.0, (2,), number), expert=True),)) for number in range(10)]
     samples = algo.credit(groups, None)
     config: Any = SimpleNamespace(seed=0, steps=1)
-    paces = [update.pace for update in schedule(config, algo, groups, samples, 1)]
+    paces = [update.lr_scale for update in schedule(config, algo, groups, samples, 1)]
     by_hand = [0.025 / 0.03] + [(1 + math.cos(math.pi * ((n + 0.5) / 20 - 0.03) / 0.97)) / 2 for n in range(1, 20)]
     assert paces == pytest.approx(by_hand) and paces[-1] < 0.002
     assert Nat().weight_decay == 0.0

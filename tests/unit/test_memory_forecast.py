@@ -100,7 +100,7 @@ def real(learner: LocalLearner, count: int = 2, tokens: int = TOKENS) -> tuple[i
     """Bytes that are held between updates, and the peak of the second of two updates, by what was allocated."""
     batch = minibatch(count, tokens)
     assert not learner.update(batch, learner.algo.loss).stop
-    state = [x for moments in learner.optimiser.state.values() for x in moments.values() if x.ndim]
+    state = [x for moments in learner.optimizer.state.values() for x in moments.values() if x.ndim]
     tensors = [*learner.policy.module.parameters(), *learner.masters.apart.values(), *state]
     held = sum(x.nbytes for x in tensors)
     return held, held + blocks(lambda: learner.update(batch, learner.algo.loss))
@@ -141,7 +141,7 @@ def test_peak_of_an_update_in_bfloat16(name, rank):
     config = LearnerConfig(micro_tokens=64, chunk=16)
     held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config), count=2, tokens=64)
     book = foreseen(SHAPES[name], model, tokens=64, chunk=16)
-    assert book.held == held and book.masters == book.gradients == book.optimiser // 2
+    assert book.held == held and book.masters == book.gradients == book.optimizer // 2
     assert book.masters == 2 * (book.adapters if rank else book.weights)
     assert book.update == pytest.approx(peak, rel=0.05)
 

@@ -20,11 +20,11 @@ from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.guess import Guess
 from longloop.learners.batching import microbatches
-from longloop.rollout.episode import Setting
+from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
-from longloop.training import TaskStream, schedule, summarise
+from longloop.training import TaskStream, schedule, summarize
 from longloop.types import Group, StopReason, UserError
 from tests.support.helpers import Silent, load_config
 from tests.support.samples import (
@@ -123,7 +123,7 @@ def test_eto_learns_from_who_was_paid_more() -> None:
 def test_eto_is_stricter_after_its_first_iteration() -> None:
     of = [batch([0.0] * 2, [1, -1], [1.0] * 2, traj=[0, 0], step=step, reference=[-1.0] * 2) for step in (1, 2)]
     assert [loss_and_slopes(Eto(), [-1.0, -1.0], each)[1][0] for each in of] == pytest.approx([-0.05, -0.25])
-    assert [Eto().pace(step, 3) for step in (1, 2, 3)] == [1.0, 0.5, 0.5]
+    assert [Eto().lr_scale(step, 3) for step in (1, 2, 3)] == [1.0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_learning_rate_within_an_iteration(algo: Any, wanted: list[float]) -
     groups = [Group(TASK, (better, attempt(0.0, (2,), 0)))] * 20
     samples = algo.credit(groups, learner(algo))
     updates = list(schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, 1))  # type: ignore[arg-type]
-    assert [update.pace for update in updates] == pytest.approx(wanted)
+    assert [update.lr_scale for update in updates] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("algo", [Dpo(), Spin(), Eto()])
@@ -240,14 +240,14 @@ def test_the_gradient_is_that_of_the_definition() -> None:
 
 def test_the_expert_is_beside_the_own_attempts(tmp_path: Any) -> None:
     """With numbers of their own, and told apart when they are read again; and it is not counted as a success."""
-    setting = Setting(
+    setting = RolloutContext(
         lambda: Guess(3, 2), CHAT, ScriptedEngine(None, CHAT, ["1", "1"]), RolloutConfig(max_turns=2), 1.0
     )
     tasks = TaskStream(Guess.tasks("train", 3, 2), seed=0)
     groups = asyncio.run(Dpo(k=2).collect(GroupRollouts(setting, "test"), tasks, 3))
     assert [[t.attempt for t in group.trajectories] for group in groups] == [[0, 1, 2]] * 3
     assert all(group.expert is not None and group.expert.reward == 1.0 for group in groups)
-    assert sorted(t.reward for group in groups for t in group.own) == [0, 0, 0, 0, 1, 1]
+    assert sorted(t.reward for group in groups for t in group.policy_trajectories) == [0, 0, 0, 0, 1, 1]
     assert tasks.taken == 3
     stored = Trajectories(tmp_path)
     stored.write(1, groups, Dpo().credit(groups, learner(Dpo())))
@@ -259,8 +259,8 @@ def test_the_experts_success_is_not_the_policys() -> None:
     expert = replace(attempt(1.0, (3,), 9), expert=True, success=True)
     practised = replace(attempt(0.0, (2,), 0), stop=StopReason.PRACTISED)
     tried = [Group(TASK, (expert, replace(attempt(0.0, (2,), 1), success=False))), Group(TASK, (expert, spoiled))]
-    assert summarise(tried, [], [])["success"] == 0.0
-    assert summarise([Group(TASK, (expert, practised))], [], [])["success"] == 1.0
+    assert summarize(tried, [], [])["success"] == 0.0
+    assert summarize([Group(TASK, (expert, practised))], [], [])["success"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ class Choices(Env):
 
 
 def tree(make: Callable[[], Any], attempts: int, say: Callable[[str, int], str]) -> Group:
-    setting = Setting(make, CHAT, ScriptedEngine(None, CHAT, say), RolloutConfig(max_turns=4), 1.0)
+    setting = RolloutContext(make, CHAT, ScriptedEngine(None, CHAT, say), RolloutConfig(max_turns=4), 1.0)
     return asyncio.run(GroupRollouts(setting, "test").trees([TASK], attempts, 1.0, seed=0))[0]
 
 

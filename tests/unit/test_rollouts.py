@@ -12,7 +12,7 @@ from longloop.config import ModelConfig, RolloutConfig
 from longloop.engines.engine import NativeEngine
 from longloop.envs.guess import Guess
 from longloop.model.policy import load
-from longloop.rollout.episode import Setting
+from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, UserError
 from tests.support.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, with_fault
@@ -130,7 +130,7 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, 
         return second if session.endswith("/1") else "a"
 
     seconds = 0.3 if stop is StopReason.TIMEOUT else 60.0
-    groups = collect(rollouts(Slow, say=say, enough=0.5, least=1, step_seconds=seconds), TASKS[:1], k=2)
+    groups = collect(rollouts(Slow, say=say, straggler_cutoff=0.5, min_scored=1, step_seconds=seconds), TASKS[:1], k=2)
     assert [t.stop for t in groups[0].trajectories] == [StopReason.FINISHED, stop]
     assert finished == [(0, False)] and made[1].inside
     go_on.set()
@@ -168,7 +168,7 @@ def test_the_baseline_is_over_the_scored_attempts_only() -> None:
         bad = raising(ValueError)
         return [Paid, with_fault("step", bad), Paid, with_fault("finish", bad), Paid][log.made](log)
 
-    groups = collect(rollouts(make, concurrency=1, enough=1.0), k=5)
+    groups = collect(rollouts(make, concurrency=1, straggler_cutoff=1.0), k=5)
     samples = Loop().credit(groups, None)
     assert [sample.trajectory for sample in samples] == [(0, 0), (0, 2), (0, 4)]
     for sample, advantage in zip(samples, [0.9, -0.6, -0.3], strict=True):
@@ -182,7 +182,7 @@ def test_a_seed_decides_what_the_attempts_do() -> None:
 
     def attempts(seed: int, concurrency: int) -> list[Trajectory]:
         limits = RolloutConfig(concurrency=concurrency, turn_tokens=8, max_turns=3)
-        setting = Setting(Guess, CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, 1.0)
+        setting = RolloutContext(Guess, CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, 1.0)
         groups = collect(GroupRollouts(setting, "test", abandon=False), Guess.tasks("train")[:3], k=3, seed=seed)
         return [t for group in groups for t in group.trajectories]
 

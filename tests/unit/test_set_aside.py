@@ -84,7 +84,7 @@ def test_tasks_set_aside_are_not_played() -> None:
     """The first collection sets the task aside; in the second no environment is made for it."""
     log = Log()
     broken = with_fault("step", raising(ValueError, "no"))
-    what = rollouts(lambda: broken(log), faults=1.0, enough=1.0)
+    what = rollouts(lambda: broken(log), max_failure_share=1.0, straggler_cutoff=1.0)
     told: list[str] = []
     what.tell = told.append
     assert {t.stop for t in collect(what, k=IN_A_ROW)[0].trajectories} == {StopReason.ENV_ERROR}

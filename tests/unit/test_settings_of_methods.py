@@ -188,21 +188,21 @@ def test_ppo_leaves_environment_tokens_at_zero() -> None:
 
 def test_the_learning_rate_is_constant_unless_a_method_says_otherwise() -> None:
     for algo in (Loop(), Grpo(), Ppo(), Ei()):
-        assert [algo.pace(step, 10) for step in (1, 5, 10)] == [1.0] * 3
+        assert [algo.lr_scale(step, 10) for step in (1, 5, 10)] == [1.0] * 3
 
 
 @pytest.mark.parametrize("algo", [SFT(), Nat(), Eto(warmup=0.8), Spin(), Dmpo(warmup=0.8)])
 def test_without_a_word_an_update_lies_in_the_middle_of_its_step(algo: Algorithm) -> None:
-    assert algo.pace(2, 3) == algo.pace(2, 3, 0.5) != algo.pace(2, 3, 1.0)
+    assert algo.lr_scale(2, 3) == algo.lr_scale(2, 3, 0.5) != algo.lr_scale(2, 3, 1.0)
 
 
 def test_sfts_learning_rate_rises_and_falls_as_a_cosine() -> None:
     """Ten steps, a warm-up of 0.2 of the run. In the middle of step n, (n - 0.5) / 10 of it is done."""
-    paces = [SFT(warmup=0.2).pace(step, 10) for step in range(1, 11)]
+    paces = [SFT(warmup=0.2).lr_scale(step, 10) for step in range(1, 11)]
     assert paces[:2] == pytest.approx([0.05 / 0.2, 0.15 / 0.2])
     assert paces[2:] == pytest.approx([(1 + math.cos(math.pi * (n - 0.5 - 2) / 8)) / 2 for n in range(3, 11)])
-    assert SFT(warmup=0.05).pace(1, 10) == 1.0  # just when the warm-up ends
-    assert [Nat(warmup=0.2).pace(step, 10) for step in range(1, 11)] == paces
+    assert SFT(warmup=0.05).lr_scale(1, 10) == 1.0  # just when the warm-up ends
+    assert [Nat(warmup=0.2).lr_scale(step, 10) for step in range(1, 11)] == paces
 
 
 def test_sft_on_everything_scores_all_tokens_but_the_first() -> None:

@@ -12,7 +12,7 @@ from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners.batching import microbatches, pack
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast, shapes
-from longloop.model.attention import Packed, causal
+from longloop.model.attention import VarlenPlan, causal
 from longloop.types import Minibatch, Sample
 from tests.support.families import plain_logprobs, plain_module, policy_of, prompt
 from tests.support.samples import CPU, assert_close, changed, gradient
@@ -249,7 +249,7 @@ def test_parts_that_continue_others(heads, of_keys, window):
     shapes = [(heads, sum(LENGTHS), 8), *[(of_keys, sum(LENGTHS), 8)] * 2]
     ours = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     theirs = [x.detach().clone().requires_grad_() for x in ours]
-    out = Packed(LENGTHS, AFTER).attend(0, *ours, 0.3, window)
+    out = VarlenPlan(LENGTHS, AFTER).attend(0, *ours, 0.3, window)
     wanted = attended(*theirs, LENGTHS, AFTER, window, 0.3)
     torch.testing.assert_close(out, wanted, rtol=0, atol=1e-12)
     weight = torch.randn_like(wanted)
@@ -270,7 +270,7 @@ def test_parts_that_continue_others_on_a_gpu(heads, of_keys, size, window, dtype
     shapes = [(heads, sum(LENGTHS), size), *[(of_keys, sum(LENGTHS), size)] * 2]
     ours = [torch.randn(shape, device="cuda").to(dtype).requires_grad_() for shape in shapes]
     theirs = [x.detach().double().requires_grad_() for x in ours]
-    out = Packed(LENGTHS, AFTER).attend(0, *ours, size**-0.5, window)
+    out = VarlenPlan(LENGTHS, AFTER).attend(0, *ours, size**-0.5, window)
     wanted = attended(*theirs, LENGTHS, AFTER, window, size**-0.5)
     assert (out - wanted).abs().max() < 0.03
     weight = torch.randn_like(wanted)

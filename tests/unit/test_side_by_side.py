@@ -130,7 +130,7 @@ def test_tasks_take_turns_where_only_one_may_run(what: str) -> None:
 
 def test_failures_in_trees_and_demonstrations_set_tasks_aside() -> None:
     """And a tree of a task that was set aside is a single attempt that was not made."""
-    what = rollouts(lambda: Breaks(Log()), faults=1.0)
+    what = rollouts(lambda: Breaks(Log()), max_failure_share=1.0)
     what.tell = lambda text: None
     done(what.demonstrations(TASKS[:2]))
     assert what.state()["in_a_row"] == {TASKS[0].id: 1, TASKS[1].id: 1}
@@ -212,7 +212,7 @@ def test_demonstrations_end_together() -> None:
 def test_what_practice_asks_and_keeps() -> None:
     what = rollouts(lambda: Env(Log()), say=["a long answer"], stop=["END"], turn_tokens=2)
     engine = Engine(what)
-    fresh = replace(EXPERT, turns=(EXPERT.turns[0], replace(EXPERT.turns[1], fresh=True), EXPERT.turns[2]))
+    fresh = replace(EXPERT, turns=(EXPERT.turns[0], replace(EXPERT.turns[1], restarts_context=True), EXPERT.turns[2]))
     groups = done(what.practise([fresh, fresh], 2, 7))
     states = [(place, turn, number) for place in range(2) for turn in range(3) for number in range(2)]
     assert engine.asked.keys() == {f"test/7/{place}/practice/{turn}/{number}" for place, turn, number in states}
@@ -221,5 +221,9 @@ def test_what_practice_asks_and_keeps() -> None:
         for one in group.trajectories[1:]:
             assert (one.reward, one.success, one.stop) == (0.0, False, StopReason.PRACTISED)
             last, instead_of = one.turns[-1], fresh.turns[len(one.turns) - 1]
-            assert (last.fresh, last.finish, set(last.seconds)) == (instead_of.fresh, "length", {"sample"})
+            assert (last.restarts_context, last.finish, set(last.seconds)) == (
+                instead_of.restarts_context,
+                "length",
+                {"sample"},
+            )
             assert 0 <= last.seconds["sample"] < 60

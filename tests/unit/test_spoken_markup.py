@@ -11,8 +11,8 @@ from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.play import Script
 from longloop.model import tiny
 from longloop.model.from_scratch import train_tokenizer
-from longloop.rollout.demonstrations import demonstrate, retold
-from longloop.rollout.episode import Setting, run_episode
+from longloop.rollout.demonstrations import demonstrate, retokenize
+from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.tokens.chat import Chat
 from longloop.types import Message, Outcome, Step, Task, Trajectory
 from tests.support.templates import APPEND_ONLY, FAMILIES, tokenizer
@@ -66,14 +66,16 @@ def check(chat: Chat, says: list[str], special: Sequence[str], trajectory: Traje
 def by_expert(chat: Chat, says: list[str]) -> Trajectory:
     engine: Any = None
     env = Echo(says)
-    trajectory = asyncio.run(demonstrate(Setting(lambda: env, chat, engine, RolloutConfig(max_turns=2), 1.0), TASK))
+    trajectory = asyncio.run(
+        demonstrate(RolloutContext(lambda: env, chat, engine, RolloutConfig(max_turns=2), 1.0), TASK)
+    )
     assert env.heard == says
     return trajectory
 
 
 def by_script(chat: Chat, says: list[str]) -> Trajectory:
     env = Echo([])
-    setting = Setting(lambda: env, chat, ScriptedEngine(None, chat, says), RolloutConfig(max_turns=2), 1.0)
+    setting = RolloutContext(lambda: env, chat, ScriptedEngine(None, chat, says), RolloutConfig(max_turns=2), 1.0)
     trajectory = asyncio.run(run_episode(setting, TASK, 0, "session"))
     assert env.heard == says
     return trajectory
@@ -86,7 +88,7 @@ def test_special_tokens_in_what_is_said_stay_text(name: str, how: Any) -> None:
     says = hostile(special)
     trajectory = how(chat, says)
     check(chat, says, special, trajectory)
-    check(chat, says, special, retold(chat, trajectory))
+    check(chat, says, special, retokenize(chat, trajectory))
 
 
 @pytest.mark.parametrize("name", APPEND_ONLY)
@@ -94,7 +96,7 @@ def test_a_stored_attempt_is_told_in_another_models_tokens(name: str) -> None:
     """Another model's markup is text for this one, and this one's own as well."""
     special, chat = FAMILIES[name].special, CHATS[name]
     says = hostile((*special, "<|im_end|>", "</s>", "<end_of_turn>"))
-    trajectory = retold(chat, by_script(fresh(), says))
+    trajectory = retokenize(chat, by_script(fresh(), says))
     check(chat, says, special, trajectory)
     # What the model reads in the end is what the template makes of the whole conversation.
     if not FAMILIES[name].lead:

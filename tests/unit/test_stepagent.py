@@ -19,7 +19,7 @@ from longloop.envs.crossroads import Crossroads
 from longloop.envs.guess import Guess
 from longloop.model.policy import load
 from longloop.rollout import expert_states
-from longloop.rollout.episode import Setting
+from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
@@ -30,7 +30,7 @@ from tests.support.helpers import Silent, load_config, train
 from tests.support.samples import EXPERT, TASK, first_minibatch, learner, own, turn
 from tests.support.worlds import CHAT, TASKS, rollouts
 
-REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), fresh=True), EXPERT.turns[2]))
+REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), restarts_context=True), EXPERT.turns[2]))
 
 
 # --- inspection and practice ---
@@ -96,7 +96,10 @@ def test_the_states_of_a_demonstration(expert: Trajectory, expected: list[tuple[
         assert one.stop is StopReason.PRACTISED and not one.stop.scored and not one.expert
         assert one.turns[:turns] == expert.turns[:turns] and len(one.turns) == turns + 1
         last = one.turns[-1]
-        assert (last.context_ids, last.fresh) == (expert.turns[turns].context_ids, expert.turns[turns].fresh)
+        assert (last.context_ids, last.restarts_context) == (
+            expert.turns[turns].context_ids,
+            expert.turns[turns].restarts_context,
+        )
         assert (last.action.content, last.action_ids, last.finish) == ("x", x, "stop")
         sample = last_action(one, 4)
         assert sample.ids == expected[turns] + x and sample.mask == (0,) * len(expected[turns]) + (1, 1)
@@ -142,7 +145,7 @@ def test_practice_is_repeatable_and_reads_a_demonstration_once() -> None:
     def go(concurrency: int, seed: int) -> tuple[list[tuple[int, ...]], int]:
         engine = NativeEngine(policy, CHAT, slots=concurrency, context=256)
         limits = RolloutConfig(turn_tokens=3, context=256, concurrency=concurrency)
-        what = GroupRollouts(Setting(no_environment, CHAT, engine, limits, 1.0), "test")
+        what = GroupRollouts(RolloutContext(no_environment, CHAT, engine, limits, 1.0), "test")
         (group,) = practised(what, expert, times=3, seed=seed)
         return [t.turns[-1].action_ids for t in group.trajectories[1:]], engine.forwarded
 
@@ -362,7 +365,9 @@ def test_rewards_are_compared_within_a_state() -> None:
 
 def test_final_adds_what_the_environment_paid() -> None:
     """Own attempts: the mean of their actions' rewards plus `final` times their own, against the others'."""
-    one = Trajectory(TASK, 2, (turn((1,), (9,)), turn((2,), (8,), fresh=True)), 1.0, True, StopReason.FINISHED)
+    one = Trajectory(
+        TASK, 2, (turn((1,), (9,)), turn((2,), (8,), restarts_context=True)), 1.0, True, StopReason.FINISHED
+    )
     other = replace(one, attempt=3, turns=(turn((1,), (7,)),), reward=0.0)
     failed = replace(one, attempt=4, stop=StopReason.ENV_ERROR)
     group = Group(TASK, (EXPERT, own(1, 1, (9,)), own(5, 2, (9,)), one, other, failed))
@@ -383,7 +388,7 @@ def test_final_makes_own_attempts_beside_the_practice() -> None:
     tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
     groups = asyncio.run(StepAgentInverse(final=1.0, k=2, practice=2).collect(what, tasks, 3))
     for group in groups:
-        assert group.expert is not None and len(group.own) == 2
+        assert group.expert is not None and len(group.policy_trajectories) == 2
         assert [t.attempt for t in group.trajectories] == list(range(1 + 2 * len(group.expert.turns) + 2))
 
 
@@ -400,7 +405,7 @@ def test_a_single_own_action_cannot_be_compared() -> None:
     [["algo.name=stepagent_implicit", "algo.k=1"], ["algo.name=stepagent_inverse", "algo.final=0.5", "algo.k=2"]],
 )
 def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: list[str], tmp_path: Any) -> None:
-    """Weights, optimiser, head, metrics and trajectories, all but the times."""
+    """Weights, optimizer, head, metrics and trajectories, all but the times."""
     _, whole, steps = train(tmp_path, *settings, "steps=4", "name=whole")
     assert all(step["update"] for step in steps) and not any(step["guard"] for step in steps)
     _, stopped, _ = train(tmp_path, *settings, "steps=2", "name=stopped")

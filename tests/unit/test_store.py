@@ -30,7 +30,10 @@ def a_group() -> Group:
     whole = Trajectory(
         task,
         0,
-        (a_turn([1, 2], [3], reward=0.5, info={"k": 1}), a_turn([4, 5, 6], [7, 8], fresh=True, finish="length")),
+        (
+            a_turn([1, 2], [3], reward=0.5, info={"k": 1}),
+            a_turn([4, 5, 6], [7, 8], restarts_context=True, finish="length"),
+        ),
         reward=0.75,
         success=True,
         stop=StopReason.MAX_TURNS,

@@ -31,7 +31,7 @@ def test_the_cutoff_by_hand() -> None:
     """Of ten attempts at one task, nine must have ended: twice the ninth shortest, in whatever order they end."""
     lengths = [3, 1, 4, 1, 5, 9, 2, 6, 5, 30]
     for seed in range(20):
-        rule, seen = Stragglers(1, 10, enough=0.9, least=4), []
+        rule, seen = Stragglers(1, 10, straggler_cutoff=0.9, min_scored=4), []
         for length in random.Random(seed).sample(lengths, 10):
             seen.append(cutoff(rule, (0, attempt(length))))
         assert seen[:8] == [math.inf] * 8 and seen == sorted(seen, reverse=True)
@@ -41,24 +41,26 @@ def test_the_cutoff_by_hand() -> None:
 def test_each_task_must_have_enough_that_are_scored() -> None:
     """An attempt that failed for the environment's reasons does not count, unless the task has no others."""
     broken = StopReason.ENV_ERROR
-    rule = Stragglers(2, 3, enough=0.5, least=2)
+    rule = Stragglers(2, 3, straggler_cutoff=0.5, min_scored=2)
     assert cutoff(rule, (0, attempt(2)), (0, attempt(3)), (1, attempt(4))) == math.inf
     assert cutoff(rule, (1, attempt(5, broken))) == math.inf
     assert cutoff(rule, (1, attempt(7))) == 2 * 7
-    rule = Stragglers(2, 3, enough=0.5, least=2)
+    rule = Stragglers(2, 3, straggler_cutoff=0.5, min_scored=2)
     assert cutoff(rule, *((1, attempt(n, broken)) for n in (1, 2, 8)), *((0, attempt(n)) for n in (1, 2))) == 2 * 8
-    assert cutoff(Stragglers(1, 2, enough=0.5, least=4), (0, attempt(1)), (0, attempt(6))) == 2 * 6  # of two, both
+    assert (
+        cutoff(Stragglers(1, 2, straggler_cutoff=0.5, min_scored=4), (0, attempt(1)), (0, attempt(6))) == 2 * 6
+    )  # of two, both
 
 
 def test_all_are_waited_for_when_all_are_asked_for() -> None:
-    rule = Stragglers(1, 3, enough=1.0, least=1)
+    rule = Stragglers(1, 3, straggler_cutoff=1.0, min_scored=1)
     assert cutoff(rule, (0, attempt(1)), (0, attempt(2))) == math.inf
     assert cutoff(rule, (0, attempt(50))) == 2 * 50
 
 
 def test_what_is_left_of_a_straggler() -> None:
     """No verdict, and the turns that fit; also of one that ended by itself, later than the cutoff."""
-    rule = Stragglers(1, 2, enough=0.5, least=1)
+    rule = Stragglers(1, 2, straggler_cutoff=0.5, min_scored=1)
     cutoff(rule, (0, attempt(3)))
     for stop in (StopReason.FINISHED, StopReason.CANCELLED, StopReason.ENV_ERROR):
         left = rule.judge(attempt(8, stop))
@@ -95,7 +97,9 @@ def test_a_busy_machine_abandons_whom_an_idle_one_does(concurrency: int) -> None
 
     def collected(load: int) -> list[Group]:
         chance = random.Random(load)
-        what = rollouts(lambda: Patient(Log(), chance), say=talkative, enough=0.8, least=3, concurrency=concurrency)
+        what = rollouts(
+            lambda: Patient(Log(), chance), say=talkative, straggler_cutoff=0.8, min_scored=3, concurrency=concurrency
+        )
         return collect(what, TASKS, k=5)
 
     def timeless(groups: list[Group]) -> list[Any]:
@@ -128,7 +132,7 @@ def test_a_straggler_that_ends_with_the_action_that_was_too_much() -> None:
             return "end " + "on " * 10
         return "on" if turn < 2 else "end " + "on " * 40
 
-    groups = collect(rollouts(lambda: Prompt(Log()), say=say, enough=0.8, least=3), TASKS[:1], k=5)
+    groups = collect(rollouts(lambda: Prompt(Log()), say=say, straggler_cutoff=0.8, min_scored=3), TASKS[:1], k=5)
     stops = [t.stop for t in groups[0].trajectories]
     assert stops == [StopReason.FINISHED] * 3 + [StopReason.CANCELLED, StopReason.FINISHED]
 
@@ -164,7 +168,7 @@ def test_a_straggler_is_cancelled_wherever_it_is() -> None:
 
     for kind in (Stuck, Cleans):
         log = Log()
-        group = collect(rollouts(one_in_ten(kind, log), say=wordy, enough=0.9, least=4), k=10)[0]
+        group = collect(rollouts(one_in_ten(kind, log), say=wordy, straggler_cutoff=0.9, min_scored=4), k=10)[0]
         assert group.trajectories[1].stop is StopReason.CANCELLED and not group.trajectories[1].turns
         assert len(group.scored) == 9
         assert log.finished == dict.fromkeys(range(10), 1)
@@ -172,7 +176,7 @@ def test_a_straggler_is_cancelled_wherever_it_is() -> None:
 
 def test_a_short_one_that_hangs_is_no_straggler() -> None:
     """It runs into its deadline, as it would alone."""
-    what = rollouts(one_in_ten(Stuck, Log()), enough=0.5, least=1, step_seconds=0.3)
+    what = rollouts(one_in_ten(Stuck, Log()), straggler_cutoff=0.5, min_scored=1, step_seconds=0.3)
     group = collect(what, k=10)[0]
     assert [t.stop for t in group.trajectories].count(StopReason.TIMEOUT) == 1 and len(group.scored) == 9
 
@@ -187,7 +191,7 @@ def test_nobody_is_abandoned_where_every_attempt_counts() -> None:
             await super().finish()
             return Outcome(0.5, False)
 
-    what = rollouts(one_in_ten(Long, Log()), abandon=False, enough=0.1, least=1)
+    what = rollouts(one_in_ten(Long, Log()), abandon=False, straggler_cutoff=0.1, min_scored=1)
     assert {t.stop for t in collect(what, k=10)[0].trajectories} == {StopReason.FINISHED}
     assert GroupRollouts(what.setting, "in training")._abandon
 
@@ -213,7 +217,7 @@ def test_tasks_have_their_own_counts() -> None:
     def say(session: str, turn: int) -> str:
         return ("a" * 30 if "/1/" in session else "a") * (1 + int(session[-1])) ** 2
 
-    groups = collect(rollouts(lambda: Env(Log()), say=say, enough=0.5, least=3), TASKS[:2], k=5)
+    groups = collect(rollouts(lambda: Env(Log()), say=say, straggler_cutoff=0.5, min_scored=3), TASKS[:2], k=5)
     assert [len(group.scored) for group in groups] == [5, 4]
     assert [t.attempt for t in groups[1].scored] == [0, 1, 2, 3]
 

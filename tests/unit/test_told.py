@@ -81,7 +81,9 @@ def test_abandoned_attempts_are_said_in_the_steps_line_and_why_they_bias_once(tm
         progress.step(step(3, {"cancelled": 1, "finished": 63}))
     lines = said.getvalue().splitlines()
     assert "abandoned 5 of 64" in lines[1] and "abandoned 1 of 64" in lines[3]
-    assert said.getvalue().count("failures take longer than successes") == 1 and "rollout.enough=1.0" in lines[2]
+    assert (
+        said.getvalue().count("failures take longer than successes") == 1 and "rollout.straggler_cutoff=1.0" in lines[2]
+    )
     assert "docs/reliability.md" in lines[2]
 
 

@@ -13,7 +13,7 @@ import pytest
 from longloop.algos.tree_dpo import TreeDpo
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
-from longloop.rollout.episode import Setting
+from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.search import grow
 from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
@@ -87,7 +87,7 @@ class Heard:
 
 def rollouts(make: Callable[[], Any], engine: Any, **limits: Any) -> GroupRollouts:
     script = engine if hasattr(engine, "sample") else ScriptedEngine(None, CHAT, engine)
-    return GroupRollouts(Setting(make, CHAT, script, RolloutConfig(**{"max_turns": 40} | limits), 1.0), "test")
+    return GroupRollouts(RolloutContext(make, CHAT, script, RolloutConfig(**{"max_turns": 40} | limits), 1.0), "test")
 
 
 def search(make: Callable[[], Any], engine: Any, attempts: int, log: Log, explore: float = 1.0, **limits: Any) -> Group:

@@ -67,7 +67,7 @@ def clipped(grads: dict[str, torch.Tensor], limit: float) -> dict[str, torch.Ten
 @pytest.mark.parametrize("lora", [0, 4])
 def test_three_updates_are_those_of_adamw_with_each_part_clipped(lora: int) -> None:
     """The value head's gradient is clipped apart from the policy's, each to `max_grad_norm`, and not where it is
-    smaller; the learning rate is `lr` times the mini-batch's pace; weight decay is the algorithm's. Adam hides the
+    smaller; the learning rate is `lr` times the mini-batch's lr_scale; weight decay is the algorithm's. Adam hides the
     scale of a single gradient, so three of different scales follow one another."""
     limit = 0.01
     algo = Ppo(k=3, warmup=0, value_weight=0.02, clip=9.0, lr=2e-3, weight_decay=0.1, max_grad_norm=limit)
@@ -75,16 +75,16 @@ def test_three_updates_are_those_of_adamw_with_each_part_clipped(lora: int) -> N
     groups = sampled(mixed_groups(), model)
     reference = AdamW(weights(model))
     factors = []
-    for scale, pace in ((20.0, 1.0), (0.02, 0.5), (40.0, 0.25)):
+    for scale, lr_scale in ((20.0, 1.0), (0.02, 0.5), (40.0, 0.25)):
         minibatch = first_minibatch(algo, groups, model, step=2)
-        minibatch = replace(minibatch, norm=minibatch.norm / scale, pace=pace)
+        minibatch = replace(minibatch, norm=minibatch.norm / scale, lr_scale=lr_scale)
         grads, _ = gradient(model, minibatch, algo.loss)
         head = {name: g for name, g in grads.items() if name.startswith("value_head.")}
         policy = {name: g for name, g in grads.items() if name not in head}
         update = model.update(minibatch, algo.loss)
         assert not update.stop and update.metrics["grad_norm"] == pytest.approx(norm(policy), rel=1e-4)
         factors.append((norm(head) / limit, norm(policy) / limit))
-        reference.step(clipped(head, limit) | clipped(policy, limit), algo.lr * pace, algo.weight_decay)
+        reference.step(clipped(head, limit) | clipped(policy, limit), algo.lr * lr_scale, algo.weight_decay)
         for name, p in model.parameters.items():
             torch.testing.assert_close(p.double(), reference.weights[name], rtol=0, atol=4e-6, msg=name)
     (head_1, policy_1), (head_2, policy_2), (head_3, policy_3) = factors
@@ -152,21 +152,21 @@ def test_old_log_probs_of_another_policy_are_refused() -> None:
     algo = Loop(k=3)
     model = learner(algo)
     samples = tuple(first_minibatch(algo, sampled(mixed_groups(), model), model).samples)
-    assert model.with_old(samples, lambda text: None) == list(samples)
+    assert model.with_behavior_logprobs(samples, lambda text: None) == list(samples)
     assert model.agreement is not None and type(model.agreement.clipped) is float  # a checkpoint writes it as JSON
     wrong = [
         replace(s, logprobs=tuple(x - 0.5 * chosen for x, chosen in zip(s.logprobs, s.mask, strict=True)))
         for s in samples
     ]
     with pytest.raises(UserError, match="Engine and learner disagree"):
-        learner(algo).with_old(wrong, lambda text: None)
+        learner(algo).with_behavior_logprobs(wrong, lambda text: None)
 
 
 def test_a_loss_that_clips_nothing_keeps_the_samplers_log_probs() -> None:
     algo = Reinforce(k=3)
     model = learner(algo)
     minibatch = first_minibatch(algo, sampled(mixed_groups(), model), model)
-    model.with_old(minibatch.samples, lambda text: None)
+    model.with_behavior_logprobs(minibatch.samples, lambda text: None)
     assert model.agreement is not None and (model.agreement.clipped, model.agreement.old) == (0.0, "sampler")
     assert not model.update(replace(minibatch, on_policy=True), algo.loss).stop
     assert model.agreement.old == "sampler"
@@ -318,7 +318,7 @@ def test_what_is_tried_is_undone(dtype: str) -> None:
         raise KeyError("whatever happens meanwhile")
     assert all(torch.equal(p, before[name]) for name, p in model.parameters.items())
     assert all(torch.equal(p, module[name]) for name, p in model.policy.module.named_parameters())
-    assert all(p.grad is None for p in model.parameters.values()) and not model.optimiser.state
+    assert all(p.grad is None for p in model.parameters.values()) and not model.optimizer.state
     assert model._not_finite == 0 and model.policy.version == version + 2, "changed, and changed back"
 
 

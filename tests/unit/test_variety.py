@@ -9,7 +9,7 @@ import pytest
 from longloop.config import RolloutConfig
 from longloop.diagnose import sampling
 from longloop.diagnose.finding import Finding
-from longloop.rollout.episode import Setting
+from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, Sampled, Step, Task
 from tests.support.worlds import CHAT
@@ -51,7 +51,7 @@ class Speaker:
 def found(ids: list[str], of: int = 100, logprob: float = -1e-3, turns: int = 1, max_turns: int = 40) -> Finding:
     tasks = [Task(name, "train") for name in ids]
     limits = RolloutConfig(context=1000, max_turns=max_turns)
-    rollouts = GroupRollouts(Setting(lambda: Env(turns), CHAT, Speaker(logprob), limits, 1.0), "test")
+    rollouts = GroupRollouts(RolloutContext(lambda: Env(turns), CHAT, Speaker(logprob), limits, 1.0), "test")
 
     async def look() -> Finding:
         first = await sampling.collect(rollouts, tasks[:1], 4, max_turns=2)

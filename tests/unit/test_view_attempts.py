@@ -109,7 +109,7 @@ def test_an_older_format_opens(run):
                 for name in ("expert", "info", "error", "first_token"):
                     del line[name]
                 for turn in line["turns"]:
-                    for name in ("fresh", "seconds", "info", "finish"):
+                    for name in ("restarts_context", "seconds", "info", "finish"):
                         del turn[name]
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     pages = Pages(Library([run]))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from longloop.evaluation import summarise
+from longloop.evaluation import summarize
 from longloop.store.run import Run
 from longloop.types import Group, Task
 from longloop.viewer.library import Library
@@ -27,7 +27,7 @@ def evaluation(run: Run, step: int, successes: Sequence[bool]) -> dict[str, Any]
     tasks = [Task(f"dev/{number}", "dev") for number in range(len(successes))]
     tried = [Group(task, (recorded.attempt(task, 0, done),)) for task, done in zip(tasks, successes, strict=True)]
     run.evaluations.write(step, tried)
-    return {"eval": summarise(tried, 1, (0.0, 0.0)).to_json()}
+    return {"eval": summarize(tried, 1, (0.0, 0.0)).to_json()}
 
 
 def evaluated(folder: Path, before: Sequence[bool], after: Sequence[bool]) -> Pages:

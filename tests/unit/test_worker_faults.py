@@ -34,7 +34,7 @@ def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
     """Two hundred episodes; nobody is abandoned."""
     before = children().keys()
     where = pool(size=4, memory=150, options={"late": 4.0})
-    what = rollouts(made(where), say=script(faults), step_seconds=2.0, enough=1.0)
+    what = rollouts(made(where), say=script(faults), step_seconds=2.0, straggler_cutoff=1.0)
     try:
         groups = asyncio.run(asyncio.wait_for(what.groups(TASKS, K, 0), 200))
         assert len(where.pids) <= 4
@@ -51,7 +51,7 @@ def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
 
 def test_a_worker_that_ends_while_nobody_needs_it_is_buried_and_replaced() -> None:
     where = pool(size=1)
-    what = rollouts(made(where), say=script({}), enough=1.0)
+    what = rollouts(made(where), say=script({}), straggler_cutoff=1.0)
     try:
         first = collect(what, TASKS[:1], k=2)
         (pid,) = where.pids
@@ -115,7 +115,7 @@ def went_well(task: Task = TASKS[0]) -> Trajectory:
 def test_a_task_that_keeps_failing_is_set_aside_and_reported() -> None:
     """Not one that fails now and then, and no other; what stands for its attempts is not scored."""
     told: list[str] = []
-    what = rollouts(with_task_fault("train-1"), say=script({}), enough=1.0)
+    what = rollouts(with_task_fault("train-1"), say=script({}), straggler_cutoff=1.0)
     what.tell = told.append
     first = collect(what, TASKS[:3], k=IN_A_ROW)
     assert [t.stop for t in first[1].trajectories] == [StopReason.ENV_ERROR] * IN_A_ROW
@@ -186,7 +186,7 @@ def test_a_broken_environment_ends_a_collection(fault: Any, seconds: float) -> N
 
 
 def test_a_run_in_which_every_task_is_set_aside_does_not_go_on_for_ever() -> None:
-    what = rollouts(with_task_fault("train-0"), say=script({}), enough=1.0)
+    what = rollouts(with_task_fault("train-0"), say=script({}), straggler_cutoff=1.0)
     with pytest.raises(UserError, match=r"5\d of the last 5\d episodes failed"):
         for seed in range(100):
             collect(what, TASKS[:1], k=8, seed=seed)

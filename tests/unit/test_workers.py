@@ -138,7 +138,9 @@ def test_players_who_break_their_environment_do_not_keep_its_worker(workers: Any
 def test_sixteen_attempts_share_one_worker_and_waiting_is_not_counted(workers: Any) -> None:
     """Together they take far longer than an episode may."""
     where = workers(size=1, options={"late": 0.25})
-    what = rollouts(made(where), say=["late 0", "add 1"], seconds=3.0, step_seconds=3.0, enough=1.0, concurrency=16)
+    what = rollouts(
+        made(where), say=["late 0", "add 1"], seconds=3.0, step_seconds=3.0, straggler_cutoff=1.0, concurrency=16
+    )
     began = time.monotonic()
     stops = [t.stop for group in collect(what, TASKS[:2], k=8) for t in group.trajectories]
     assert stops == [StopReason.FINISHED] * 16
@@ -189,7 +191,7 @@ def test_a_straggler_is_given_up_and_its_worker_replaced(workers: Any) -> None:
     def say(session: str, turn: int) -> str:
         return f"hang {'on ' * 50}" if session.endswith("/1") else "add 1"
 
-    group = collect(rollouts(made(where), say=say, enough=0.75, least=3), TASKS[:1], k=4)[0]
+    group = collect(rollouts(made(where), say=say, straggler_cutoff=0.75, min_scored=3), TASKS[:1], k=4)[0]
     assert group.trajectories[1].stop is StopReason.CANCELLED
     assert [t.stop for t in group.scored] == [StopReason.FINISHED] * 3
     assert answers(where, "add 4") == ["4"]

@@ -1,4 +1,4 @@
-"""How much memory was really used; memory.py foresees how much will be."""
+"""How much memory was really used; memory/forecast.py foresees how much will be."""
 
 import resource
 import sys
