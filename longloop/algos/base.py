@@ -14,9 +14,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from longloop.algos.reduce import Unit, spread
+from longloop.algos.reduce import Unit, to_samples
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored, UserError
+from longloop.types import Batch, Group, Metrics, Needs, Now, Sample, Scored, Start, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +36,22 @@ class Algorithm(ABC):
     kl_guard: float = 20.0
     """Skip the rest of a step when the mean over trajectories of the summed log-ratio exceeds this."""
 
-    least: ClassVar[int] = 1
+    min_scored: ClassVar[int] = 1
     """Scored attempts at a task that it takes to learn something."""
     average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
     """What the loss is a mean over."""
-    value_head: ClassVar[bool] = False
+    heads: ClassVar[tuple[str, ...]] = ()
+    """Small networks on the policy's last hidden states that it asks its learner for."""
     nothing: ClassVar[str] = "there was nothing to learn"
     """What is said of a step that gave no samples."""
-    imitates: ClassVar[bool] = False
-    """True when someone else chose the actions: their log-probs then say nothing about the policy."""
+    on_policy: ClassVar[bool] = True
+    """Whether the policy being trained chose the actions. If not, their log-probs say nothing about it."""
 
     def __post_init__(self) -> None:
-        if self.k < self.least:
+        if self.k < self.min_scored:
             raise UserError(
                 f"algo.k = {self.k}: {type(self).__name__} compares a task's attempts with each other and needs "
-                f"algo.k >= {self.least}."
+                f"algo.k >= {self.min_scored}."
             )
 
     @property
@@ -59,25 +60,38 @@ class Algorithm(ABC):
         return self.k
 
     @property
-    def whole_trajectories(self) -> bool:
-        """Whether the loss needs all of a trajectory's tokens at once."""
+    def whole_units(self) -> bool:
+        """Whether the loss needs all tokens of a trajectory, or of a pair, at once."""
         return False
 
     @property
     def needs_reference(self) -> bool:
+        """Whether `Learner.read` is asked for `reference`."""
         return False
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
+    @property
+    def needs(self) -> Needs:
+        """What it asks of its learner."""
+        return Needs(
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            max_grad_norm=self.max_grad_norm,
+            kl_guard=self.kl_guard,
+            heads=self.heads,
+            reference=self.needs_reference,
+        )
+
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
         """The share of `lr` that an update is taken with; `within` is how much of its step's updates lie before it."""
         return 1.0
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """K attempts at each of the next n tasks, from the policy being trained."""
         first = tasks.taken
-        return await rollouts.groups(tasks.take(n), self.k, seed=first)
+        return await rollouts.play([Start(task) for task in tasks.take(n)], self.k, seed=first)
 
     @abstractmethod
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         """What is learned from, token by token."""
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
@@ -90,37 +104,37 @@ class Algorithm(ABC):
 
     @abstractmethod
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The weighted sum over a micro-batch that the learner divides and minimises."""
+        """The weighted sum over a micro-batch that the learner divides and minimizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grouped(Algorithm):
-    least: ClassVar[int] = 2
+    min_scored: ClassVar[int] = 2
     nothing: ClassVar[str] = "at every task all attempts were paid the same, so there was nothing to learn"
 
     @property
     def weights(self) -> Unit | float:
-        """What a token counts in the loss; see reduce.spread."""
+        """What a token counts in the loss; see reduce.to_samples."""
         return "token"
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        """Each scored attempt's advantage within its group, spread over its action tokens."""
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        """Each scored attempt with its advantage within its group."""
         return [
             sample
-            for place, group in enumerate(groups)
-            if len(group.scored) >= self.least
+            for index, group in enumerate(groups)
+            if len(group.scored) >= self.min_scored
             for trajectory, advantage in zip(
                 group.scored, self.advantages([t.reward for t in group.scored]), strict=True
             )
-            if self.keeps(advantage)
-            for sample in spread(trajectory, place, advantage, self.weights)
+            if self.keep(advantage)
+            for sample in to_samples(trajectory, index, advantage, self.weights)
         ]
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """All scored attempts, also those that `keeps` leaves out."""
+        """All scored attempts, also those that `keep` leaves out."""
         return sum(len(group.scored) for group in groups)
 
-    def keeps(self, advantage: float) -> bool:
+    def keep(self, advantage: float) -> bool:
         """Whether an attempt with this advantage is worth training on."""
         return True
 

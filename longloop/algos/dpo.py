@@ -1,4 +1,4 @@
-"""DPO: direct preference optimisation (arXiv 2305.18290) over whole attempts, the expert's against the policy's own.
+"""DPO: direct preference optimization (arXiv 2305.18290) over whole attempts, the expert's against the policy's own.
 
     the expert's attempt at n tasks, and K of the policy's own              collect
     pairs: the expert's, and each own one that was paid less                pairs

@@ -2,7 +2,7 @@
 
     for each step:
         attempts at n tasks, an expert's or the policy's own              collect
-        those that are worth imitating                                    worth
+        those that are worth imitating                                    select
         minimize the mean over their action tokens of -log p(x_t | ..)    loss
 
 There is no baseline and no ratio: an attempt is learned from or it is not.
@@ -16,9 +16,9 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.protocols import Learner
-from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +28,18 @@ class Imitation(Algorithm):
 
     nothing: ClassVar[str] = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
-    imitates: ClassVar[bool] = True
+    on_policy: ClassVar[bool] = False
 
-    def worth(self, group: Group) -> Sequence[Trajectory]:
+    def select(self, group: Group) -> Sequence[Trajectory]:
         """Those of a task's attempts that are learned from."""
         return [t for t in group.scored if t.reward >= self.least_reward]
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         return [
             sample
-            for place, group in enumerate(groups)
-            for trajectory in self.worth(group)
-            for sample in spread(trajectory, place, 1.0, 1.0)
+            for index, group in enumerate(groups)
+            for trajectory in self.select(group)
+            for sample in to_samples(trajectory, index, 1.0, 1.0, own=self.on_policy)
         ]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:

@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import spread, sum_by
+from longloop.algos.reduce import sum_by, to_samples
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Start, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,39 +41,43 @@ class Preference(Algorithm):
     """Share of an iteration's updates over which the learning rate rises to `lr`."""
 
     nothing: ClassVar[str] = "no two attempts at a task differ enough to be a pair, so there was nothing to learn"
-    imitates: ClassVar[bool] = True
+    on_policy: ClassVar[bool] = False
 
     @property
-    def whole_trajectories(self) -> bool:
+    def whole_units(self) -> bool:
         return True
 
     @abstractmethod
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         """The better and the worse ones among a task's attempts."""
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         """The samples of all pairs, with their sides and what the reference policy says of them."""
         pairs = [
-            (place, pair)
-            for place, group in enumerate(groups)
+            (index, pair)
+            for index, group in enumerate(groups)
             for pair in self.pairs(group)
             if actions(pair[0]) != actions(pair[1])  # nothing can be learned from a difference that is none
         ]
         samples = [
-            replace(sample, advantages=tuple(side * chosen for chosen in sample.mask), pair=number)
-            for number, (place, pair) in enumerate(pairs)
+            replace(sample, advantages=side * sample.mask, pair=number)
+            for number, (index, pair) in enumerate(pairs)
             for side, trajectory in zip((1.0, -1.0), pair, strict=True)
-            for sample in self.spread(trajectory, place)
+            for sample in self.to_samples(trajectory, index)
         ]
-        if self.needs_reference:
-            return learner.with_reference(samples)
-        return [replace(sample, reference=row) for sample, row in zip(samples, learner.logprobs(samples), strict=True)]
+        return learner.read(samples, self.anchor)
 
-    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
+    @property
+    def anchor(self) -> str:
+        """The column with the reference policy's log-probs: the policy's own at the start of the iteration, unless the
+        method compares with the policy before training."""
+        return "reference" if self.needs_reference else "logprobs"
+
+    def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
         """An attempt as samples; a method may give its tokens other weights than 1."""
-        return spread(trajectory, place, 1.0, 1.0)
+        return to_samples(trajectory, group_index, 1.0, 1.0, own=self.on_policy)
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return within / self.warmup if within < self.warmup else 1.0
 
     def strength(self, step: int) -> float:
@@ -81,12 +85,11 @@ class Preference(Algorithm):
         return self.beta
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        assert batch.reference_N is not None
-        change_N = batch.adv_N * batch.weight_N * (scored.logp_N - batch.reference_N)
+        change_N = batch.adv_N * batch.weight_N * (scored.logp_N - batch.columns[self.anchor])
         margin_P = self.strength(batch.step) * sum_by(change_N, batch, "trajectory")
         metrics: Metrics = {
-            "margin": (margin_P.detach().sum(), batch.trajectories),
-            "settled": ((margin_P.detach() > 0).sum(), batch.trajectories),
+            "margin": (margin_P.detach().sum(), batch.units),
+            "settled": ((margin_P.detach() > 0).sum(), batch.units),
         }
         return -logsigmoid(margin_P).sum(), metrics
 
@@ -99,14 +102,14 @@ class BesideTheExpert(Preference):
     def attempts_per_task(self) -> int:
         return self.k + 1
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """The expert's attempt and K of the policy's own at each of the next n tasks."""
         first = tasks.taken
         some = tasks.take(n)
         shown = await rollouts.demonstrations(some)
-        own = await rollouts.groups(some, self.k, seed=first)
+        own = await rollouts.play([Start(task) for task in some], self.k, seed=first)
         return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
 
 
 def actions(trajectory: Trajectory) -> list[tuple[int, ...]]:
-    return [turn.action_ids for turn in trajectory.turns]
+    return [turn.action_key for turn in trajectory.turns]

@@ -1,4 +1,4 @@
-"""SFT: supervised fine-tuning on expert trajectories, also called behaviour cloning.
+"""SFT: supervised fine-tuning on expert trajectories, also called behavior cloning.
 
     for each step:
         the expert's attempts at n tasks                               rollout/demonstrations.py
@@ -13,9 +13,11 @@ Differs from the paper: how often a demonstration is seen (4 times there) follow
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from longloop.algos.imitation import Imitation, warm_cosine
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Group, Sample
+from longloop.types import Group, Now, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,18 +34,18 @@ class SFT(Imitation):
     def attempts_per_task(self) -> int:
         return 1
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
-        return warm_cosine((step - 1 + within) / steps, self.warmup)
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
+        return warm_cosine((now.step - 1 + within) / now.steps, self.warmup)
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         return await rollouts.demonstrations(tasks.take(n))
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        samples = super().credit(groups, learner)
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        samples = super().credit(groups, learner, now)
         return [_all_tokens(sample) for sample in samples] if self.everything else samples
 
 
 def _all_tokens(sample: Sample) -> Sample:
     """Every token counts but the first, which follows nothing."""
-    rest = len(sample.ids) - 1
-    return replace(sample, mask=(0, *[1] * rest), weights=(0.0, *[1.0] * rest), advantages=(0.0, *[1.0] * rest))
+    every = np.arange(len(sample.ids)) > 0
+    return replace(sample, mask=every, weights=1.0 * every, advantages=1.0 * every)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from longloop.envs.play import answered, expert_of
 from longloop.isolation.guard import Watched, ready
 from longloop.protocols import Player
@@ -77,8 +79,8 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
 
 
 def _said(chat: Chat, text: str) -> Sampled:
-    ids = chat.action_ids(text)
-    return Sampled(ids, (0.0,) * len(ids), "stop")
+    ids = np.array(chat.action_ids(text))
+    return Sampled(ids, np.zeros(len(ids)), "stop")
 
 
 class _Seat:

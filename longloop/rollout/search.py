@@ -25,6 +25,8 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from longloop.isolation.guard import Guarded, ready
 from longloop.protocols import Environment
 from longloop.rollout.episode import Record, RolloutContext, run_episode
@@ -67,7 +69,7 @@ class _Node:
 
     def adopt(self, reached: "_Node") -> None:
         """Make it a child, unless there is one for this action."""
-        if all(child.played[-1][0].ids != reached.played[-1][0].ids for child in self.children):
+        if not any(np.array_equal(child.played[-1][0].ids, reached.played[-1][0].ids) for child in self.children):
             self.children.append(reached)
 
     def best(self, explore: float) -> "_Node":
@@ -109,7 +111,7 @@ async def grow(setting: RolloutContext, task: Task, session: str, attempts: int,
             reached = seat.left()
             node.tries += 1
             if one.stop.scored:
-                said = tuple(turn.action_ids for turn in one.turns)
+                said = tuple(turn.action_key for turn in one.turns)
                 if reached is not None:
                     reached.over = len(reached.played) == len(said)
                     reached.rewards = paid[said[: len(reached.played)]]
@@ -129,7 +131,7 @@ async def grow(setting: RolloutContext, task: Task, session: str, attempts: int,
 
 def _course(attempt: Trajectory) -> tuple[Any, ...]:
     """How an attempt went: what was heard and said at each turn, and what it was paid."""
-    return attempt.reward, *((turn.context_ids, turn.action_ids) for turn in attempt.turns)
+    return attempt.reward, *((turn.context_ids.tobytes(), turn.action_key) for turn in attempt.turns)
 
 
 def _same(seat: Any) -> Any:

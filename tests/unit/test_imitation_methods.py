@@ -252,7 +252,7 @@ def test_nat_does_not_mark_what_an_environment_failed():
             return await super().step(action)
 
     rollouts, _ = guessing("3", "1", by_attempt=True)
-    rollouts.setting = replace(rollouts.setting, make=lambda: Broken(highest=3, tries=2))
+    rollouts.context = replace(rollouts.context, make=lambda: Broken(highest=3, tries=2))
     (group,) = collect(Nat(k=2), rollouts, TASKS[1:2])
     broken, failed, _ = group.trajectories
     assert broken.stop is StopReason.ENV_ERROR and failed.stop is StopReason.FINISHED

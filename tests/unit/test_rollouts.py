@@ -40,7 +40,7 @@ def test_a_finished_attempt() -> None:
     """Its turns, with what was heard and said, its reward and the verifier's notes. The engine may forget it."""
     forgotten: list[str] = []
     what = rollouts(lambda: Env(Log()), say=["first", "second"])
-    what.setting.engine.forget = forgotten.append
+    what.context.engine.forget = forgotten.append
     one = collect(what, k=1)[0].trajectories[0]
     assert forgotten == ["test/0/0"]
     assert (one.stop, one.reward, one.success, one.error) == (StopReason.FINISHED, 1.0, True, "")

@@ -18,11 +18,11 @@ class Engine:
     """Notes what it is asked; may fail or hang at some sessions."""
 
     def __init__(self, what: GroupRollouts, fails: str = "", hangs: str = "") -> None:
-        self.engine, self.fails, self.hangs = what.setting.engine, fails, hangs
+        self.engine, self.fails, self.hangs = what.context.engine, fails, hangs
         self.asked: dict[str, dict[str, Any]] = {}
         self.forgotten: set[str] = set()
         self.released = 0
-        what.setting = replace(what.setting, engine=self)
+        what.context = replace(what.context, engine=self)
 
     async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
         self.asked[session] = options

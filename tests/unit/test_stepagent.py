@@ -44,13 +44,13 @@ class Listening:
     """Notes what an engine is asked, and how many ask at once."""
 
     def __init__(self, what: GroupRollouts) -> None:
-        self.engine: Any = what.setting.engine
+        self.engine: Any = what.context.engine
         self.asked: list[tuple[int, ...]] = []
         self.limits: list[int] = []
         self.forgotten: set[str] = set()
         self.sessions: set[str] = set()
         self.now = self.most = self.released = 0
-        what.setting = replace(what.setting, engine=self)
+        what.context = replace(what.context, engine=self)
 
     async def sample(self, ids: Any, *, session: str, max_tokens: int, **options: Any) -> Any:
         self.asked.append(tuple(ids))

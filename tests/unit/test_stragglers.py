@@ -193,7 +193,7 @@ def test_nobody_is_abandoned_where_every_attempt_counts() -> None:
 
     what = rollouts(one_in_ten(Long, Log()), abandon=False, straggler_cutoff=0.1, min_scored=1)
     assert {t.stop for t in collect(what, k=10)[0].trajectories} == {StopReason.FINISHED}
-    assert GroupRollouts(what.setting, "in training")._abandon
+    assert GroupRollouts(what.context, "in training")._abandon
 
 
 def test_a_collection_that_is_cancelled_finishes_its_environments() -> None:
