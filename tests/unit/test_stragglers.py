@@ -10,7 +10,7 @@ import pytest
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.stragglers import STRAGGLER, Stragglers
 from longloop.types import Group, Message, Outcome, Step, StopReason, Task, Trajectory, Turn
-from tests.support.worlds import TASKS, Env, Log, collect, rollouts
+from tests.support.worlds import TASKS, Env, Log, collect, rollouts, starts
 
 WORD = Message("assistant", "a")
 
@@ -200,7 +200,7 @@ def test_a_collection_that_is_cancelled_finishes_its_environments() -> None:
     log = Log()
 
     async def cancelled() -> None:
-        task = asyncio.create_task(rollouts(lambda: Stuck(log)).groups(TASKS, 2, 0))
+        task = asyncio.create_task(rollouts(lambda: Stuck(log)).play(starts(TASKS), 2, 0))
         while len(log.started) < 6:
             await asyncio.sleep(0.01)
         task.cancel()
