@@ -1,10 +1,9 @@
-"""What an algorithm has unless it says otherwise: the settings every method needs, plain collection; and group credit.
+"""Base classes. `Algorithm` gives the settings and the collection that most methods share; `Grouped` adds the credit of
+methods that give every attempt an advantage over the other attempts at its task.
 
-`Algorithm` is for all. `Grouped` is for those that give every attempt an advantage over the others at its task.
-
-An algorithm is a frozen dataclass; its fields are the options of the config's `[algo]` table, and their defaults are
-the paper's recipe. Where LOOP's paper compares a method, its shared settings (K = 6, learning rate 5e-5, LoRA) are
-those of that comparison.
+An algorithm is a frozen dataclass. Its fields are the options of the config's `[algo]` table; their defaults are the
+paper's recipe. Where LOOP's paper compares a method, the shared settings (K = 6, learning rate 5e-5, LoRA) are those of
+that comparison.
 """
 
 from abc import ABC, abstractmethod
@@ -37,15 +36,15 @@ class Algorithm(ABC):
     """Skip the rest of a step when the mean over trajectories of the summed log-ratio exceeds this."""
 
     min_scored: ClassVar[int] = 1
-    """Scored attempts at a task that it takes to learn something."""
+    """Scored attempts at a task below which the method learns nothing from it."""
     average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
-    """What the loss is a mean over."""
+    """Whether the loss is a mean over trajectories or over tokens."""
     heads: ClassVar[tuple[str, ...]] = ()
-    """Small networks on the policy's last hidden states that it asks its learner for."""
+    """The names of the heads it needs: small networks on the policy's last hidden states."""
     nothing: ClassVar[str] = "there was nothing to learn"
-    """What is said of a step that gave no samples."""
+    """Printed for a step that gave no samples."""
     on_policy: ClassVar[bool] = True
-    """Whether the policy being trained chose the actions. If not, their log-probs say nothing about it."""
+    """Whether it trains on actions of the current policy. If not, ratios and the KL guard do not apply."""
 
     def __post_init__(self) -> None:
         if self.k < self.min_scored:
@@ -56,7 +55,7 @@ class Algorithm(ABC):
 
     @property
     def attempts_per_task(self) -> int:
-        """Attempts at each task of a step, the expert's included: what a comparison's budget counts."""
+        """Attempts per task and step, the expert's included. `compare` counts these against its budget."""
         return self.k
 
     @property
@@ -71,7 +70,7 @@ class Algorithm(ABC):
 
     @property
     def needs(self) -> Needs:
-        """What it asks of its learner."""
+        """What the learner must provide."""
         return Needs(
             lr=self.lr,
             weight_decay=self.weight_decay,
@@ -82,7 +81,7 @@ class Algorithm(ABC):
         )
 
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
-        """The share of `lr` that an update is taken with; `within` is how much of its step's updates lie before it."""
+        """The factor on `lr` for an update; `within` is the fraction of the step's updates that lie before it."""
         return 1.0
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
@@ -92,19 +91,19 @@ class Algorithm(ABC):
 
     @abstractmethod
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
-        """What is learned from, token by token."""
+        """The samples to train on: what each token earned."""
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """The number of units that a whole step is a mean over, where `minibatch = 0` makes it one gradient step.
+        """The number of units that a step's loss is averaged over when `minibatch = 0` makes it one gradient step.
 
-        By default the units that are trained on: trajectories, or pairs. A method that leaves out units whose
-        gradient is zero must count them too, or leaving them out would change the gradient of the others.
+        By default the number of trained units (trajectories or pairs). A method that drops units with zero gradient
+        must count them too; otherwise dropping them would change the gradient of the others.
         """
         return len({sample.unit for sample in samples})
 
     @abstractmethod
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The weighted sum over a micro-batch that the learner divides and minimizes."""
+        """The weighted SUM over a micro-batch. The learner divides it by the mini-batch's norm and minimizes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +113,11 @@ class Grouped(Algorithm):
 
     @property
     def weights(self) -> Unit | float:
-        """What a token counts in the loss; see reduce.to_samples."""
+        """The weight of a token in the loss; see reduce.to_samples."""
         return "token"
 
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
-        """Each scored attempt with its advantage within its group."""
+        """Each scored attempt as samples that carry its advantage within its group."""
         return [
             sample
             for index, group in enumerate(groups)
@@ -131,13 +130,13 @@ class Grouped(Algorithm):
         ]
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """All scored attempts, also those that `keep` leaves out."""
+        """All scored attempts, including those that `keep` drops."""
         return sum(len(group.scored) for group in groups)
 
     def keep(self, advantage: float) -> bool:
-        """Whether an attempt with this advantage is worth training on."""
+        """Whether to train on an attempt with this advantage."""
         return True
 
     @abstractmethod
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        """The rewards of a group's scored attempts -> their advantages."""
+        """Map the rewards of a group's scored attempts to their advantages."""

@@ -15,12 +15,12 @@ in the paper).
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longloop.algos.preference import BesideTheExpert
+from longloop.algos.preference import AgainstExpert
 from longloop.types import Group, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dpo(BesideTheExpert):
+class Dpo(AgainstExpert):
     minibatch: int = 64
     """Pairs per gradient step."""
 

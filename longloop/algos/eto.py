@@ -17,12 +17,12 @@ in two of its environments.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from longloop.algos.preference import BesideTheExpert
+from longloop.algos.preference import AgainstExpert
 from longloop.types import Group, Now, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eto(BesideTheExpert):
+class Eto(AgainstExpert):
     epochs: int = 3
     warmup: float = 0.1
     later_beta: float = 0.5

@@ -1,11 +1,11 @@
-"""What the methods have in common that imitate: what was done well is made likelier, token by token.
+"""Base class for imitation methods: maximize the likelihood of the selected attempts, token by token.
 
     for each step:
         attempts at n tasks, an expert's or the policy's own              collect
-        those that are worth imitating                                    select
+        the attempts to imitate                                           select
         minimize the mean over their action tokens of -log p(x_t | ..)    loss
 
-There is no baseline and no ratio: an attempt is learned from or it is not.
+There is no baseline and no ratio: an attempt is imitated or it is not.
 """
 
 import math
@@ -24,14 +24,14 @@ from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajector
 @dataclass(frozen=True, kw_only=True)
 class Imitation(Algorithm):
     least_reward: float = 1.0
-    """Attempts that were paid less are not imitated."""
+    """Attempts with a smaller reward are not imitated."""
 
     nothing: ClassVar[str] = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
     on_policy: ClassVar[bool] = False
 
     def select(self, group: Group) -> Sequence[Trajectory]:
-        """Those of a task's attempts that are learned from."""
+        """The attempts of a group to imitate."""
         return [t for t in group.scored if t.reward >= self.least_reward]
 
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
@@ -47,7 +47,7 @@ class Imitation(Algorithm):
 
 
 def warm_cosine(done: float, warmup: float) -> float:
-    """The learning rate's share when so much of a run is done: it rises over `warmup`, then falls to 0 as a cosine."""
+    """The factor on the learning rate after a fraction `done` of the run: linear warm-up, then a half cosine to 0."""
     if done < warmup:
         return done / warmup
     return (1 + math.cos(math.pi * (done - warmup) / (1 - warmup))) / 2

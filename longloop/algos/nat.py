@@ -29,7 +29,7 @@ class Nat(Imitation):
     minibatch: int = 64
     weight_decay: float = 0.0
     warmup: float = 0.03
-    """Share of the run over which the learning rate rises to `lr`; then it falls, as a cosine does, to zero."""
+    """Fraction of the run over which the learning rate rises to `lr`; then it falls to zero as a half cosine."""
     note: str = "Do this in a way that is incorrect."
     """What a failed attempt's opening ends with."""
 

@@ -1,17 +1,17 @@
-"""What the methods have in common that learn from pairs: of two ways to act, the better one shall become likelier.
+"""Base class for preference methods (DPO and relatives): raise the likelihood of the better trajectory of each pair.
 
     for each iteration:
-        attempts at n tasks, the expert's beside them where the method asks for it       collect
+        attempts at n tasks, with the expert's where the method asks for it              collect
         pairs of a better and a worse one                                                pairs
         the log-probs of both under the reference policy, stored with them               credit
         for some epochs, minimize the mean over pairs of -log sigmoid(margin)            loss
             margin = beta * (sum over the better one's tokens of w_t log p/p_ref
                              - sum over the worse one's)
 
-The reference policy is the one at the start of the iteration. That is never a second model, for all that is needed of
-it are those log-probs; but every margin is then 0 at an iteration's first update, whatever beta, so that beta counts
-only where further updates follow (`epochs`, mini-batches). A method that `needs_reference` compares with the policy
-before training instead. The two sides differ only in a token's advantage, +1 or -1, and methods only in its weight w_t.
+The reference policy is the policy at the start of the iteration. This takes no second model: its log-probs are stored.
+Every margin is then 0 at an iteration's first update, whatever beta is, so beta matters only if further updates follow
+(`epochs`, mini-batches). A method that `needs_reference` compares with the policy before training instead. The sign of
+a token's side is its advantage, +1 or -1; methods differ only in its weight w_t.
 """
 
 from abc import abstractmethod
@@ -35,12 +35,12 @@ class Preference(Algorithm):
     """Pairs per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 1e-6
     beta: float = 0.1
-    """How much a change of log-prob counts; the larger, the sooner a pair is settled and the less the policy moves."""
+    """Scale of the margin: the larger, the sooner a pair is settled and the less the policy moves."""
     weight_decay: float = 0.0
     warmup: float = 0.0
-    """Share of an iteration's updates over which the learning rate rises to `lr`."""
+    """Fraction of an iteration's updates over which the learning rate rises to `lr`."""
 
-    nothing: ClassVar[str] = "no two attempts at a task differ enough to be a pair, so there was nothing to learn"
+    nothing: ClassVar[str] = "no two attempts at a task differ enough to form a pair, so there was nothing to learn"
     on_policy: ClassVar[bool] = False
 
     @property
@@ -49,15 +49,15 @@ class Preference(Algorithm):
 
     @abstractmethod
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        """The better and the worse ones among a task's attempts."""
+        """Pairs of a better and a worse trajectory of a group."""
 
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
-        """The samples of all pairs, with their sides and what the reference policy says of them."""
+        """The samples of all pairs, with their sides and the reference policy's log-probs."""
         pairs = [
             (index, pair)
             for index, group in enumerate(groups)
             for pair in self.pairs(group)
-            if actions(pair[0]) != actions(pair[1])  # nothing can be learned from a difference that is none
+            if actions(pair[0]) != actions(pair[1])  # equal actions teach nothing
         ]
         samples = [
             replace(sample, advantages=side * sample.mask, pair=number)
@@ -74,7 +74,7 @@ class Preference(Algorithm):
         return "reference" if self.needs_reference else "logprobs"
 
     def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
-        """An attempt as samples; a method may give its tokens other weights than 1."""
+        """A trajectory as samples; a method may give its tokens other weights than 1."""
         return to_samples(trajectory, group_index, 1.0, 1.0, own=self.on_policy)
 
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
@@ -95,7 +95,7 @@ class Preference(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BesideTheExpert(Preference):
+class AgainstExpert(Preference):
     """Pairs of the expert's attempt with the policy's own."""
 
     @property

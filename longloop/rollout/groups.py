@@ -16,8 +16,8 @@ from longloop.types import Group, Start, Task, Trajectory
 
 
 class GroupRollouts:
-    """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts; `stored` are
-    attempts to imitate, task by task; `faults` is given where several rollouts count failures together."""
+    """Runs groups of episodes. `name` keeps their random numbers apart from those of other rollouts; `stored` are
+    demonstrations, task by task; pass `faults` where several rollouts count failures together."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class GroupRollouts:
         self.context = context
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self.tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr)
-        """Told of tasks that are set aside."""
+        """Called with a sentence when a task is set aside."""
         self.faults = faults or Faults(context.limits.max_failure_share, lambda text: self.tell(text))
         self._name = name
         self._abandon = abandon
@@ -39,7 +39,7 @@ class GroupRollouts:
         self._shown: dict[str, tuple[Trajectory, ...]] = {}
 
     def idle(self) -> "GroupRollouts":
-        """The same tasks for an agent that does nothing: the floor of every result."""
+        """Rollouts of an agent that does nothing: the floor of every result."""
         limits = self.context.limits.model_copy(update={"max_turns": 0})
         return GroupRollouts(replace(self.context, limits=limits), f"{self._name}/idle", abandon=False)
 
@@ -107,7 +107,7 @@ class GroupRollouts:
         return groups
 
     async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
-        """Attempts that branch off one another, for all tasks side by side."""
+        """A group of attempts that branch off one another for each task (search.py), all tasks concurrently."""
         gate = asyncio.Semaphore(self.context.limits.concurrency)
 
         async def one(index: int) -> Group:
@@ -127,7 +127,7 @@ class GroupRollouts:
         return groups
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
-        """The stored attempts at each task, or the expert's. Kept: an expert does not change as the policy does."""
+        """The stored demonstrations of each task, or the expert's attempt, which is made once and kept."""
         for task in tasks:
             if task.id in self._stored:
                 stored = self._stored.pop(task.id).trajectories
