@@ -4,8 +4,8 @@
 
 The environment (tests/support/obedient.py) does what it is told, and some attempts tell it to kill its worker with
 SIGKILL, never to return, to answer after the deadline, to use up its memory, to write garbage on its pipe, or to lie
-about being done. Both collections are made in turn, several times. "waiting" is what the deadlines alone cost: every step that
-hangs or is late holds a worker until then, whatever is done about it.
+about being done. Both collections are made in turn, several times. "waiting" is what the deadlines alone cost: every
+step that hangs or is late holds a worker until then, whatever is done about it.
 """
 
 import argparse

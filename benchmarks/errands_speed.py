@@ -1,6 +1,6 @@
 """How fast Errands is, and how much memory it takes, through the whole environment interface on one core.
 
-    .venv/bin/python benchmarks/errands.py [--tasks 60] [--attempts 8] [--live 64] [--episodes 5000]
+    .venv/bin/python benchmarks/errands_speed.py [--tasks 60] [--attempts 8] [--live 64] [--episodes 5000]
 
 Steps per second are those of the expert's actions, said again over many tasks, from start() to finish(): with every
 task new (its goal must be made and judged for the first time; scenarios share worlds, so a world is made once for many
