@@ -1,5 +1,6 @@
 """An update, number by number: what the optimizer makes of gradients, how mini-batches are drawn, what is measured."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import chain
@@ -18,7 +19,7 @@ from longloop.algos.reinforce import Reinforce
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.learners.local import LocalLearner
 from longloop.training import schedule
-from longloop.types import Group, Now, Trajectory, UserError
+from longloop.types import Group, Minibatch, Now, Trajectory, UserError
 from tests.support.samples import (
     EXPERT,
     NOW,
@@ -324,6 +325,31 @@ def test_loading_changes_the_weights_once(tmp_path: Path) -> None:
     version = model.policy.version
     model.load(tmp_path)
     assert model.policy.version == version + 1
+
+
+def test_a_checkpoint_of_longloop_0_1_can_be_loaded(tmp_path: Path) -> None:
+    """It had other names for the optimizer's file, for the only head there was, and for a field of the agreement."""
+    algo = StepAgentInverse()
+    model, other = learner(algo, seed=1), learner(algo)
+    groups = sampled(mixed_groups(), model)
+    samples = [sample for t in groups[0].trajectories for sample in to_samples(t, 0, 1.0, 1.0)]
+    samples = [sample.with_columns(logged=sample.weights) for sample in samples]
+    model.with_behavior_logprobs(samples, algo.loss, False, lambda text: None)
+    assert not model.update(Minibatch(samples, 1.0, step=1, on_policy=True), algo.loss).stop
+    model.save(tmp_path)
+    (tmp_path / "optimizer.safetensors").rename(tmp_path / "optimiser.safetensors")
+    (tmp_path / "discriminator_head.safetensors").rename(tmp_path / "value_head.safetensors")
+    agreement = json.loads((tmp_path / "agreement.json").read_text())
+    agreement["most"] = agreement.pop("p99")
+    (tmp_path / "agreement.json").write_text(json.dumps(agreement))
+    other.load(tmp_path)
+    assert other.agreement == model.agreement is not None
+    assert all(torch.equal(p, other.parameters[name]) for name, p in model.parameters.items())
+    moments = [{name: one.optimizer.state.get(p, {}) for name, p in one.parameters.items()} for one in (model, other)]
+    assert any(moments[0].values())
+    for name, state in moments[0].items():
+        assert state.keys() == moments[1][name].keys()
+        assert all(torch.equal(value, moments[1][name][kind]) for kind, value in state.items())
 
 
 def test_a_head_reads_bfloat16() -> None:
