@@ -251,7 +251,10 @@ class LocalLearner:
     def load(self, folder: Path) -> None:
         checkpoint.load(folder, self.policy, self.heads, self.fp32_weights, self.parameters, self.optimizer)
         if (folder / _AGREEMENT).exists():
-            self.agreement = Agreement(**json.loads((folder / _AGREEMENT).read_text()))
+            known = json.loads((folder / _AGREEMENT).read_text())
+            if "most" in known:  # longloop 0.1
+                known["p99"] = known.pop("most")
+            self.agreement = Agreement(**known)
         self.policy.version += 1
 
     def _score(self, packed: PackedBatch) -> Scored:

@@ -9,7 +9,7 @@ import torch
 from longloop.config import ModelConfig
 from longloop.engines.engine import NativeEngine
 from longloop.model import download
-from longloop.model.attention import Packed
+from longloop.model.attention import VarlenPlan
 from longloop.model.policy import load
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
@@ -47,7 +47,7 @@ def test_it_speaks_english_and_chats(home: Path) -> None:
 
     def nll(ids: torch.Tensor) -> float:
         with torch.no_grad():
-            logits = policy.logits(policy.hidden(ids, torch.arange(len(ids)), Packed([len(ids)])))
+            logits = policy.logits(policy.hidden(ids, torch.arange(len(ids)), VarlenPlan([len(ids)])))
         return torch.nn.functional.cross_entropy(logits[:-1], ids[1:]).item()
 
     assert nll(ids) < 2.5 < 5 < nll(ids[order])
@@ -56,8 +56,8 @@ def test_it_speaks_english_and_chats(home: Path) -> None:
     opening, _ = Transcript(chat).receive([Message("user", "What is the capital of France? Answer with one word.")])
     engine = NativeEngine(policy, chat)
     how = {"session": "s", "seed": 0, "max_tokens": 12, "temperature": 0.0, "stop_ids": chat.end_ids}
-    said = asyncio.run(engine.sample(opening, **how))
-    assert "Paris" in chat.decode(said.ids)
+    said = asyncio.run(engine.sample(opening.tolist(), **how))
+    assert "Paris" in chat.decode(said.ids.tolist())
 
 
 def test_it_is_fetched_once_and_checked_at_every_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
