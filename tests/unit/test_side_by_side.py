@@ -9,7 +9,7 @@ import pytest
 
 from longloop.rollout.failure_budget import IN_A_ROW
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Message, Sampled, Step, StopReason, Task, UserError
+from longloop.types import Group, Message, Sampled, SamplingParams, Step, StopReason, Task, UserError
 from tests.support.samples import EXPERT
 from tests.support.worlds import TASKS, Env, Log, rollouts
 
@@ -19,13 +19,13 @@ class Engine:
 
     def __init__(self, what: GroupRollouts, fails: str = "", hangs: str = "") -> None:
         self.engine, self.fails, self.hangs = what.setting.engine, fails, hangs
-        self.asked: dict[str, dict[str, Any]] = {}
+        self.asked: dict[str, SamplingParams] = {}
         self.forgotten: set[str] = set()
         self.released = 0
         what.setting = replace(what.setting, engine=self)
 
-    async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
-        self.asked[session] = options
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        self.asked[session] = params
         await asyncio.sleep(0)
         if self.hangs and self.hangs in session:
             await asyncio.Event().wait()
@@ -33,7 +33,7 @@ class Engine:
             await asyncio.sleep(0)
         if self.fails and self.fails in session:
             raise RuntimeError("the engine broke down")
-        return await self.engine.sample(ids, session=session, **options)
+        return await self.engine.sample(ids, params, session=session)
 
     def forget(self, session: str) -> None:
         self.forgotten.add(session)
@@ -216,7 +216,7 @@ def test_what_practice_asks_and_keeps() -> None:
     groups = done(what.practise([fresh, fresh], 2, 7))
     states = [(place, turn, number) for place in range(2) for turn in range(3) for number in range(2)]
     assert engine.asked.keys() == {f"test/7/{place}/practice/{turn}/{number}" for place, turn, number in states}
-    assert all(options["stop"] == ["END"] for options in engine.asked.values())
+    assert all(params.stop == ("END",) for params in engine.asked.values())
     for group in groups:
         for one in group.trajectories[1:]:
             assert (one.reward, one.success, one.stop) == (0.0, False, StopReason.PRACTISED)
