@@ -61,8 +61,8 @@ def run_engine(
             sampled = await engine.sample(ids, params, session=str(number))
             if by_turn is not None:
                 by_turn.setdefault(turn, []).append(time.perf_counter() - start)
-            ids += sampled.ids
-            logprobs += sampled.logprobs
+            ids += sampled.ids.tolist()
+            logprobs += sampled.logprobs.tolist()
         engine.forget(str(number))
         return ids, logprobs
 

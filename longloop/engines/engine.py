@@ -117,8 +117,7 @@ class NativeEngine:
         """Take the tokens of a pass, and end the requests that they complete."""
         for request, token, known in self._scheduler.record(step, *drawn.wait()):
             if reason := self._finish_reason(request, token, known):
-                ids, logprobs = self._scheduler.finish(request, known)
-                request.future.set_result(Sampled(tuple(ids), tuple(logprobs), reason))
+                request.future.set_result(Sampled(*self._scheduler.finish(request, known), reason))
 
     def _finish_reason(self, request: Request, token: int, known: int) -> Finish | None:
         params = request.params

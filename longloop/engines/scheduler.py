@@ -10,7 +10,6 @@ Shapes: S slots, R spans in a row, A admitted requests.
 
 import asyncio
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -122,7 +121,7 @@ class Scheduler:
         requests = [step.requests[n] for n in live]
         return list(zip(requests, token_R[live].tolist(), (position_L + 1).tolist(), strict=True))
 
-    def finish(self, request: Request, known: int) -> tuple[Sequence[int], Sequence[float]]:
+    def finish(self, request: Request, known: int) -> tuple[np.ndarray, np.ndarray]:
         """End a request whose sequence has `known` tokens. Returns the sampled ones and their log-probs.
 
         A further token that is being drawn is dropped.
@@ -132,7 +131,7 @@ class Scheduler:
         slots.known[slot] = known
         slots.length[slot] = min(slots.length[slot], known)
         sampled = slice(len(request.ids), known)
-        return slots.ids[slot, sampled].tolist(), slots.logp[slot, sampled].tolist()
+        return slots.ids[slot, sampled].copy(), slots.logp[slot, sampled].copy()
 
     def _admit(self) -> list[tuple[int, int, int]]:
         """Give waiting requests a slot, and as much of their prompt as some slot holds. Returns what to copy for it."""

@@ -81,7 +81,7 @@ def engine_of(module: Any, **options: Any) -> NativeEngine:
 @torch.no_grad()
 def plain_logprobs(module: Any, ids: Sequence[int], count: int, temperature: float = 1.0) -> list[float]:
     """Of the last tokens, by Hugging Face's own code over the whole sequence."""
-    logp = (module(torch.tensor([ids])).logits[0].float() / temperature).log_softmax(-1)
+    logp = (module(torch.tensor([list(ids)])).logits[0].float() / temperature).log_softmax(-1)
     return [logp[at - 1, ids[at]].item() for at in range(len(ids) - count, len(ids))]
 
 
@@ -104,10 +104,10 @@ async def talk(engine: NativeEngine, session: str, seed: int, lengths: Sequence[
     for turn, length in enumerate(lengths):
         ids += prompt(100 * seed + turn, length)
         said.append(await ask(engine, ids, session, seed=seed, **options))
-        ids += said[-1].ids
+        ids += said[-1].ids.tolist()
     return said
 
 
 def assert_same(one: Sampled, other: Sampled, tolerance: float = 1e-5) -> None:
-    assert one.ids == other.ids and one.finish == other.finish
+    assert one.ids.tolist() == other.ids.tolist() and one.finish == other.finish
     assert one.logprobs == pytest.approx(other.logprobs, abs=tolerance)

@@ -131,13 +131,17 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("family", "options"), [("llama", {"slots": 4}), ("gemma3", {"slots": 2, "step_tokens": 9})])
 def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[str, int], small: None) -> None:
-    """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces."""
+    """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces, sampled
+    from all tokens or from a nucleus."""
     module = plain_module(family)
     lengths = {"a": (9, 7), "b": (3, 12), "c": (11,)}
 
     async def talks(engine: Any) -> list[list[Sampled]]:
         return await asyncio.gather(
-            *(talk(engine, s, n, lengths[s], max_tokens=2 + n, temperature=0.8) for n, s in enumerate(lengths))
+            *(
+                talk(engine, s, n, lengths[s], max_tokens=2 + n, temperature=0.8, top_p=1 - 0.3 * n)
+                for n, s in enumerate(lengths)
+            )
         )
 
     wanted = asyncio.run(talks(engine_of(module)))
