@@ -359,9 +359,9 @@ def forecast(config: Config) -> "Ledger":
 def free_memory(config: Config) -> int:
     """Bytes that are free on the device that a config would train on."""
     from longloop.memory import forecast
-    from longloop.model.policy import placed
+    from longloop.model.policy import device_and_dtype
 
-    return forecast.available(placed(config.model)[0])
+    return forecast.available(device_and_dtype(config.model)[0])
 
 
 async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:

@@ -97,8 +97,8 @@ def forecast(
         forward, peak = _followed(learner, longest)
     except (NotImplementedError, RuntimeError) as error:
         raise UserError(
-            f"The memory of a model of type {shape.model_type!r} cannot be forecast, because it does not run on tensors
-            " f"without content: {str(error).strip().splitlines()[0]} Set learner.memory_check=false to train it "
+            f"The memory of a model of type {shape.model_type!r} cannot be forecast: it does not run on tensors "
+            f"without content ({str(error).strip().splitlines()[0]}). Set learner.memory_check=false to train it "
             "without a forecast."
         ) from error
     policy, copy, heads = learner.policy, learner.second_copy, learner.heads.values()

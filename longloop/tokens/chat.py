@@ -168,12 +168,14 @@ def _pattern(tokens: Sequence[AddedToken]) -> re.Pattern[str]:
 
 
 def _plain_tokenizer(tokenizer: Tokenizer, framing: set[str]) -> Tokenizer:
-    """A copy that cannot produce a framing token, and gives everything else the same id.""" spec =
-    json.loads(tokenizer.to_str()) vocabulary = spec["model"]["vocab"] known = set(vocabulary) if isinstance(vocabulary,
-    dict) else {piece for piece, _ in vocabulary} # Tokens outside the model's vocabulary are numbered by their position
-    here, so those keep it under a spelling that no # text contains; the others can simply be left out.
-    spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in framing & known] for number, token in
-    enumerate(spec["added_tokens"]):
+    """A copy that cannot produce a framing token, and gives everything else the same id."""
+    spec = json.loads(tokenizer.to_str())
+    vocabulary = spec["model"]["vocab"]
+    known = set(vocabulary) if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
+    # Tokens outside the model's vocabulary are numbered by their position here, so those keep it under a spelling that
+    # no text contains; the others can simply be left out.
+    spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in framing & known]
+    for number, token in enumerate(spec["added_tokens"]):
         if token["content"] in framing:
             token["content"] = f"\ufdd2{number}\ufdd2"
     spec["post_processor"] = None
