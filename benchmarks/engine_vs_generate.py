@@ -30,6 +30,7 @@ from longloop.engines import passes
 from longloop.engines.engine import NativeEngine
 from longloop.engines.kv_cache import Reading
 from longloop.tokens.chat import Chat
+from longloop.types import SamplingParams
 
 Episode = tuple[list[int], list[float]]
 """All ids of a conversation, and the log-probs of the sampled ones."""
@@ -56,14 +57,8 @@ def run_engine(
         for turn, more in enumerate(seen[number]):
             ids += more
             start = time.perf_counter()
-            sampled = await engine.sample(
-                ids,
-                session=str(number),
-                seed=1000 * number + turn,
-                max_tokens=new,
-                temperature=1.0,
-                stop_ids=frozenset(),
-            )
+            params = SamplingParams(max_tokens=new, seed=1000 * number + turn)
+            sampled = await engine.sample(ids, params, session=str(number))
             if by_turn is not None:
                 by_turn.setdefault(turn, []).append(time.perf_counter() - start)
             ids += sampled.ids.tolist()

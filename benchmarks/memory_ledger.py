@@ -85,17 +85,16 @@ def kv_bytes(learner: Any, sessions: int, tokens: int) -> int:
     """What the engine holds when so many sessions have so many tokens."""
     from longloop.engines.engine import NativeEngine
     from longloop.tokens.chat import Chat
+    from longloop.types import SamplingParams
 
     engine = NativeEngine(learner.policy, Chat(learner.policy.tokenizer), slots=sessions)
 
     async def fill() -> None:
-        limits: dict[str, Any] = {"max_tokens": 1, "temperature": 1.0, "stop_ids": frozenset()}
-        await asyncio.gather(
-            *(engine.sample([n] * (tokens - 1), session=str(n), seed=n, **limits) for n in range(sessions))
-        )
+        params = SamplingParams(max_tokens=1)
+        await asyncio.gather(*(engine.sample([n] * (tokens - 1), params, session=str(n)) for n in range(sessions)))
 
     asyncio.run(fill())
-    return engine.slots.bytes
+    return engine.cache.bytes
 
 
 def measure(options: argparse.Namespace) -> dict[str, int]:

@@ -32,7 +32,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import common
@@ -124,13 +124,13 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     from longloop.rollout.groups import GroupRollouts
     from longloop.tokens.chat import Chat
     from longloop.training import TaskStream, schedule
-    from longloop.types import Now, Sampled
+    from longloop.types import Now, Sampled, SamplingParams
 
     class Exactly(NativeEngine):
         """Never stops before its limit, so that every turn has as many tokens."""
 
-        async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
-            return await super().sample(ids, **options | {"stop_ids": frozenset()})
+        async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+            return await super().sample(ids, replace(params, stop_ids=frozenset()), session=session)
 
     policy = common.policy(load.module(), load.tokenizer())
     algo = Loop(k=load.attempts, epochs=epochs, minibatch=load.trajectories, drop_below=0.0)
@@ -144,7 +144,7 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     )
     engine = Exactly(policy, chat, slots=load.trajectories, graphs=gpu, compile=gpu)
     config, world = Config(env={"name": "fixed"}), load.world(load.workers)
-    rollouts = GroupRollouts(RolloutContext(world.make, chat, engine, limits, 1.0), "benchmark")
+    rollouts = GroupRollouts(RolloutContext(world.make, chat, engine, limits, SamplingParams()), "benchmark")
     tasks = TaskStream(world.tasks("train")[: load.tasks], seed=0)
 
     async def train(report: Report) -> None:

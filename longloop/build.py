@@ -22,7 +22,7 @@ from longloop.options import find_user_modules
 from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.store.attempts import best_attempts, scored_attempts
 from longloop.store.run import checkpoint_in, stored_config
-from longloop.types import Fault, Group, Task, UserError
+from longloop.types import Fault, Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.diagnose.finding import Finding
@@ -106,7 +106,7 @@ def algorithm(config: Config) -> Any:
     return algo(**options_for(algo, config.algo, "algo"))
 
 
-def setting(config: Config, world: Environments, policy: "Policy", temperature: float) -> "RolloutContext":
+def setting(config: Config, world: Environments, policy: "Policy", sampling: SamplingParams) -> "RolloutContext":
     """What episodes need: environment, chat, engine and limits."""
     from longloop.rollout.episode import RolloutContext
     from longloop.tokens.chat import Chat
@@ -117,7 +117,7 @@ def setting(config: Config, world: Environments, policy: "Policy", temperature: 
     if config.engine.get("name") == "native":
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
-    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
+    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, sampling)
 
 
 def written_out(config: Config) -> Config:
@@ -260,8 +260,8 @@ def training(config: Config) -> Training:
 
     policy = policy_of(config)
     learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
-    one = setting(config, place, policy, config.rollout.temperature)
-    other = replace(one, temperature=config.eval.temperature)
+    one = setting(config, place, policy, config.rollout.sampling)
+    other = replace(one, sampling=config.eval.sampling)
     rollouts = GroupRollouts(one, f"{config.seed}/train", stored=stored)
     return Training(
         config,
@@ -291,7 +291,7 @@ def demonstrator(
     if most is not None and most < len(tasks):
         tasks = random.Random(config.seed).sample(tasks, most)
     with_expert(place.guarded(config.rollout.step_seconds), tasks[0])
-    rollouts = GroupRollouts(setting(config, place, policy_of(config), 1.0), "demos")
+    rollouts = GroupRollouts(setting(config, place, policy_of(config), SamplingParams()), "demos")
 
     async def write(run: "Run", progress: Callable[[int, int], None]) -> dict[str, str]:
         ends: dict[str, str] = {}
@@ -315,9 +315,7 @@ async def evaluation(
     from longloop.rollout.groups import GroupRollouts
 
     policy = policy_of(config) if folder is None else policy_at(config, folder)
-    rollouts = GroupRollouts(
-        setting(config, place, policy, config.eval.temperature), f"{config.seed}/eval", abandon=False
-    )
+    rollouts = GroupRollouts(setting(config, place, policy, config.eval.sampling), f"{config.seed}/eval", abandon=False)
     return {
         split: await evaluate(rollouts, some, config.eval.attempts, await floor(rollouts.idle(), some))
         for split, some in tasks.items()
@@ -335,7 +333,7 @@ def models_to_get() -> dict[str, tuple[str, bool]]:
     """The models that the package index has: what each is, and whether it is on this machine."""
     from longloop.model import download
 
-    return {name: (wheel.about, download.place(name).is_dir()) for name, wheel in download.KNOWN.items()}
+    return {name: (wheel.about, download.model_folder(name).is_dir()) for name, wheel in download.KNOWN.items()}
 
 
 def get_model(name: str, tell: Callable[[str], None]) -> Path:
@@ -361,9 +359,9 @@ def forecast(config: Config) -> "Ledger":
 def free_memory(config: Config) -> int:
     """Bytes that are free on the device that a config would train on."""
     from longloop.memory import forecast
-    from longloop.model.policy import placed
+    from longloop.model.policy import device_and_dtype
 
-    return forecast.available(placed(config.model)[0])
+    return forecast.available(device_and_dtype(config.model)[0])
 
 
 async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from longloop.cli.progress import scored
+from longloop.config import MEASURED
 from longloop.diagnose.hopeless import HOPELESS
 from longloop.stats import paired_change
 from longloop.store.metrics import cells
@@ -129,8 +130,7 @@ def draw(lines: Sequence[dict[str, Any]], picture: Path) -> None:
 
 def _measured_alike_since(run: Run) -> int:
     """The first step whose evaluation compares with the last: what is measured may change when a run is resumed."""
-    keys = {"eval.split", "eval.tasks", "eval.attempts", "eval.temperature"}
-    return max((line["step"] for line in read_changes(run.folder) if keys & line["changed"].keys()), default=0)
+    return max((line["step"] for line in read_changes(run.folder) if MEASURED & line["changed"].keys()), default=0)
 
 
 def _by_task(groups: Sequence[Group]) -> dict[str, Group]:

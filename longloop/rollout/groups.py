@@ -61,7 +61,8 @@ class GroupRollouts:
         Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
         With `single_action` an attempt is one action at its start: no environment takes part and no reward is paid.
         """
-        contexts = [replace(self.context, temperature=t) for t in temperatures] or [self.context]
+        sampling = [replace(self.context.sampling, temperature=t) for t in temperatures] or [self.context.sampling]
+        contexts = [replace(self.context, sampling=one) for one in sampling]
         if single_action:
             return await act_once(contexts, starts, k, f"{self._name}/{seed}", self.progress)
         limits = self.context.limits

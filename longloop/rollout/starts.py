@@ -10,13 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from longloop.protocols import Engine
 from longloop.rollout.episode import Record, RolloutContext, ended, run_episode, seed_of
-from longloop.types import Fault, Group, Ids, Message, Sampled, Start, StopReason, Trajectory, Turn
+from longloop.types import Fault, Group, Ids, Message, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
 
 
 async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
@@ -50,12 +49,12 @@ class _ReplayThenLive:
         self._turn = 0
         self._live = False
 
-    async def sample(self, ids: Sequence[int], *arguments: Any, **options: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         if self._turn < len(self._start.turns) or not self._live:
             self._check(ids)
         if self._turn == len(self._start.turns):
             self._live = True
-            return await self._engine.sample(ids, *arguments, **options)
+            return await self._engine.sample(ids, params, session=session)
         turn = self._start.turns[self._turn]
         self._turn += 1
         return Sampled(turn.action_ids, turn.action_logprobs, turn.finish)
@@ -123,18 +122,10 @@ async def act_once(
 
 async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str) -> Turn:
     """The policy's own action in place of a recorded one."""
-    limits = context.limits
     asked = time.perf_counter()
     try:
-        sampled = await context.engine.sample(
-            ids.tolist(),
-            session=session,
-            seed=seed_of(session),
-            max_tokens=min(limits.turn_tokens, limits.context - len(ids)),
-            temperature=context.temperature,
-            stop_ids=context.chat.end_ids,
-            stop=limits.stop,
-        )
+        params = context.params(ids, seed_of(session))
+        sampled = await context.engine.sample(ids.tolist(), params, session=session)
     finally:
         context.engine.forget(session)
     return Turn(

@@ -76,10 +76,12 @@ def _results(config: Config, lines: list[dict[str, Any]], step: int) -> str:
     headings = ["before training" if line["step"] == 0 else f"after step {line['step']}" for line in ends]
     rows = [["", *headings], ["---"] * (len(ends) + 1)]
     rows += [[name, *(cells[name] for cells in columns)] for name in columns[0]]
+    how = config.eval.model_dump(exclude={"every", "split", "tasks", "attempts"}).items()
+    sampling = ", ".join(f"{name} {value:g}" for name, value in how)
     late = "" if ends[-1]["step"] == step else f"The model itself, after step {step}, was not evaluated. "
     return (
         "\n".join(f"| {' | '.join(row)} |" for row in rows)
-        + f"\n\n{late}Tasks of the split `{config.eval.split}`, temperature {config.eval.temperature:g}. Brackets are "
+        + f"\n\n{late}Tasks of the split `{config.eval.split}`, {sampling}. Brackets are "
         "intervals over tasks (success: Wilson; reward: bootstrap); they say nothing about other seeds.\n"
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from longloop.analysis.outcomes import Share, wilson
 from longloop.analysis.report import difference
+from longloop.config import MEASURED
 from longloop.stats import SUCCESS, Change, change
 from longloop.viewer.attempts import Entry
 from longloop.viewer.charts import number
@@ -50,8 +51,7 @@ def outcome(record: Record) -> Outcome | None:
 
 
 def _outcome(record: Record) -> Outcome | None:
-    changed = {"eval.split", "eval.tasks", "eval.attempts", "eval.temperature"}
-    since = max((line["step"] for line in record.changes if changed & line["changed"].keys()), default=0)
+    since = max((line["step"] for line in record.changes if MEASURED & line["changed"].keys()), default=0)
     found = [
         line for line in record.metrics if line["step"] >= since and (line.get("eval") or {}).get("success") is not None
     ]

@@ -10,7 +10,7 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast, shapes
-from longloop.model.fused_projections import Projection, join
+from longloop.model.fused_projections import Projection, fuse
 from longloop.model.policy import Policy
 
 pytestmark = [
@@ -57,7 +57,7 @@ def test_weights_that_are_laid_together_take_no_more(rank):
     gc.collect()
     before = _asked()
     torch.cuda.reset_peak_memory_stats()
-    join(policy.module)
+    fuse(policy.module)
     assert sum(isinstance(part, Projection) for part in policy.module.modules()) == 30 * (7 if rank else 5)
     largest = max(part.all_weights.nbytes for part in policy.module.modules() if isinstance(part, Projection))
     assert _asked() == before

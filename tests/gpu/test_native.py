@@ -137,7 +137,7 @@ def test_release_gives_all_memory_back() -> None:
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     asyncio.run(talks(engine))
-    assert torch.cuda.memory_allocated() > before + engine.slots.bytes // 2
+    assert torch.cuda.memory_allocated() > before + engine.cache.bytes // 2
     engine.release()
     assert torch.cuda.memory_allocated() <= before + 2**20
 

@@ -119,8 +119,8 @@ class OneSeed(NativeEngine):
     def __init__(self, policy, chat) -> None:
         super().__init__(policy, chat, slots=16, context=256)
 
-    async def sample(self, ids, *, session, seed, **rest):
-        return await super().sample(ids, session=session, seed=0, **rest)
+    async def sample(self, ids, params, *, session):
+        return await super().sample(ids, replace(params, seed=0), session=session)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from longloop.engines.engine import NativeEngine
 from longloop.model import tiny
 from longloop.model.policy import Policy
 from longloop.tokens.chat import Chat
-from longloop.types import Sampled
+from longloop.types import Sampled, SamplingParams
 
 TOKENIZER = tiny.tokenizer()
 CHAT = Chat(TOKENIZER)
@@ -90,8 +90,7 @@ def prompt(seed: int, length: int) -> list[int]:
 
 
 def ask(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Coroutine[Any, Any, Sampled]:
-    defaults: dict[str, Any] = {"seed": 0, "max_tokens": 10, "temperature": 1.0, "stop_ids": frozenset()}
-    return engine.sample(ids, session=session, **(defaults | options))
+    return engine.sample(ids, SamplingParams(**{"max_tokens": 10} | options), session=session)
 
 
 def sample(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Sampled:

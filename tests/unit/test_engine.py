@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from torch._subclasses import FakeTensor
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.engine import NativeEngine
-from longloop.engines.kv_cache import UNKNOWN, Slots
+from longloop.engines.kv_cache import KVCache
 from longloop.engines.passes import Eager
+from longloop.engines.slots import UNKNOWN, Row
 from longloop.learners.local import LocalLearner
 from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy
@@ -241,9 +243,9 @@ def test_an_exception_in_the_model_reaches_every_request() -> None:
 def test_release_gives_all_memory_back() -> None:
     engine = engine_of(plain_module("llama"))
     before = sample(engine, prompt(0, 20))
-    assert engine.slots.bytes >= 2 * 3 * 29 * 32 // 2 * 4  # both sides, layers, tokens, key heads' width, float32
+    assert engine.cache.bytes >= 2 * 3 * 29 * 32 // 2 * 4  # both sides, layers, tokens, key heads' width, float32
     engine.release()
-    assert engine.slots.bytes == 0
+    assert engine.cache.bytes == 0
     assert_same(sample(engine, prompt(0, 20)), before)
 
 
@@ -259,12 +261,12 @@ def test_no_memory_is_taken_beyond_the_context() -> None:
 class Card:
     """Has room for a number of takings one after the other: True, or False for none."""
 
-    def __init__(self, slots: Slots, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
+    def __init__(self, cache: KVCache, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
         self.room, self.beside, self.waited = room, list[bool](), list[float]()
         zeros = Tensor.new_zeros
 
         def new_zeros(like: Tensor, *shape: int) -> Tensor:
-            self.beside.append(slots._kv is not None)
+            self.beside.append(cache._kv is not None)
             if not self.room.pop(0):
                 raise torch.OutOfMemoryError("no room")
             return zeros(like, *shape)
@@ -273,30 +275,30 @@ class Card:
         monkeypatch.setattr(time, "sleep", self.waited.append)
 
 
-def read(most: int) -> tuple[Slots, Tensor]:
-    slots = Slots(2, layers=1, most=most)
-    slots.reserve(8)
-    slots.memory(torch.empty(3, 0, 4)).normal_()
-    return slots, slots.memory().clone()
+def filled() -> tuple[KVCache, Tensor]:
+    cache = KVCache(2, layers=1)
+    cache.reserve(8)
+    cache.tensor(torch.empty(3, 0, 4)).normal_()
+    return cache, cache.tensor().clone()
 
 
 @pytest.mark.parametrize("room", [[True], [False, True], [False, False, False, True]])
 def test_what_was_read_stays_when_memory_grows(room: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside what there was; where there is no room for both, by way of the machine's memory; where there is none
     even so, as another process has the card, when that gives some back."""
-    slots, before = read(most=8)
-    card = Card(slots, monkeypatch, [*room])
-    slots.reserve(16)
+    cache, before = filled()
+    card = Card(cache, monkeypatch, [*room])
+    cache.reserve(16)
     assert card.beside == [True, False, False, False][: len(room)] and card.waited == [1.0] * (len(room) - 2)
-    assert torch.equal(slots.memory()[..., :8, :], before)
-    assert slots.memory().shape[-2] == 16 and not slots.memory()[..., 8:, :].any()
+    assert torch.equal(cache.tensor()[..., :8, :], before)
+    assert cache.tensor().shape[-2] == 16 and not cache.tensor()[..., 8:, :].any()
 
 
 def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    slots, _ = read(most=8)
-    card = Card(slots, monkeypatch, [False] * 100)
+    cache, _ = filled()
+    card = Card(cache, monkeypatch, [False] * 100)
     with pytest.warns(UserWarning, match="card is full"), pytest.raises(torch.OutOfMemoryError):
-        slots.reserve(16)
+        cache.reserve(16)
     assert card.waited == [1.0] * 60
 
 
@@ -361,18 +363,13 @@ class Ahead(Eager):
 
     ahead = 1
 
-    def __init__(self, model: Any, slots: Any) -> None:
-        super().__init__(model, slots)
-        self._last = np.zeros(slots.count, dtype=int)
+    def __init__(self, model: Any, cache: KVCache) -> None:
+        super().__init__(model, cache)
+        self._last = np.zeros(cache.slots, dtype=int)
 
-    def __call__(self, row: Any, *numbers: Any) -> Any:
-        ids = self._slots.ids
-        unknown = np.argwhere(ids == UNKNOWN)
-        for slot, at in unknown:
-            ids[slot, at] = self._last[slot]
-        drawn = super().__call__(row, *numbers)
-        for slot, at in unknown:
-            ids[slot, at] = UNKNOWN
+    def __call__(self, row: Row, numbers_PR: np.ndarray) -> Any:
+        known_T = np.where(row.ids_T == UNKNOWN, self._last[row.slot_T], row.ids_T)
+        drawn = super().__call__(replace(row, ids_T=known_T), numbers_PR)
         self._last[row.slot_R] = drawn.token_R.numpy()
         return drawn
 
@@ -395,7 +392,7 @@ def test_turns_that_stop_early_sample_what_plain_ones_do(slots: int) -> None:
 
     plain, engine = engine_of(module, slots=8), engine_of(module, slots=slots)
     wanted = asyncio.run(talks(plain))
-    engine._pass = Ahead(engine.model, engine.slots)
+    engine._pass = Ahead(engine.model, engine.cache)
     found = asyncio.run(talks(engine))
     lengths = [len(turn.ids) for turns in wanted for turn in turns]
     assert min(lengths) < 3 and max(lengths) > 5, "some stop at once and some go on"

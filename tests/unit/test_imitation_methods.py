@@ -23,7 +23,7 @@ from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream, schedule
-from longloop.types import Group, Message, Now, Sampled, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import Group, Message, Now, Sampled, SamplingParams, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import CPU, NOW, assert_close, attempt, first_minibatch, gradient, learner, sampled
 from tests.support.worlds import CHAT, starts
 
@@ -40,9 +40,9 @@ class Remembering(ScriptedEngine):
         super().__init__(None, CHAT, actions)
         self.asked: list[tuple[str, float, tuple[int, ...]]] = []
 
-    async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
-        self.asked.append((options["session"], options["temperature"], tuple(ids)))
-        return await super().sample(ids, **options)
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        self.asked.append((session, params.temperature, tuple(ids)))
+        return await super().sample(ids, params, session=session)
 
 
 def guessing(*says: str, by_attempt: bool = False, stored: Sequence[Group] = ()) -> tuple[GroupRollouts, Remembering]:
@@ -50,7 +50,7 @@ def guessing(*says: str, by_attempt: bool = False, stored: Sequence[Group] = ())
     word of its attempt's number."""
     script: Any = (lambda session, turn: says[int(session.rpartition("/")[2])]) if by_attempt else list(says)
     engine = Remembering(script)
-    context = RolloutContext(lambda: Guess(highest=3, tries=2), CHAT, engine, RolloutConfig(), 1.0)
+    context = RolloutContext(lambda: Guess(highest=3, tries=2), CHAT, engine, RolloutConfig(), SamplingParams())
     return GroupRollouts(context, "test", abandon=False, stored=stored), engine
 
 
@@ -341,7 +341,7 @@ def test_nobody_learns_to_say_nothing(words: list[str], kept: list[str]) -> None
             return Tongue(words)
 
     context = RolloutContext(
-        lambda: Short(highest=3, tries=6), CHAT, Remembering(["never asked"]), RolloutConfig(), 1.0
+        lambda: Short(highest=3, tries=6), CHAT, Remembering(["never asked"]), RolloutConfig(), SamplingParams()
     )
     (group,) = collect(SFT(least_reward=0.0), GroupRollouts(context, "test", abandon=False), TASKS[:1])
     (shown,) = group.trajectories

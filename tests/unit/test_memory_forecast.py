@@ -207,7 +207,7 @@ def test_kv_cache_is_what_the_engine_holds(family):
     engine = engine_of(plain_module(family), slots=4)
     sample(engine, [1, 2, 3])
     book = foreseen(plain_module(family).config, ModelConfig(device="cpu"), tokens=100)
-    assert book.kv / 100 == engine.slots.bytes / engine.slots.capacity
+    assert book.kv / 100 == engine.cache.bytes / engine.slots.capacity
     assert book.collect == book.held + book.kv
 
 

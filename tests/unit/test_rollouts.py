@@ -14,7 +14,7 @@ from longloop.envs.guess import Guess
 from longloop.model.policy import load
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import NOW
 from tests.support.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, starts, with_fault
 
@@ -183,7 +183,7 @@ def test_a_seed_decides_what_the_attempts_do() -> None:
 
     def attempts(seed: int, concurrency: int) -> list[Trajectory]:
         limits = RolloutConfig(concurrency=concurrency, turn_tokens=8, max_turns=3)
-        context = RolloutContext(Guess, CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, 1.0)
+        context = RolloutContext(Guess, CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, SamplingParams())
         groups = collect(GroupRollouts(context, "test", abandon=False), Guess.tasks("train")[:3], k=3, seed=seed)
         return [t for group in groups for t in group.trajectories]
 

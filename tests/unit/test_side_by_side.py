@@ -9,7 +9,7 @@ import pytest
 
 from longloop.rollout.failure_budget import IN_A_ROW
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Message, Sampled, Start, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import Group, Message, Sampled, SamplingParams, Start, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import EXPERT
 from tests.support.worlds import TASKS, Env, Log, rollouts, starts
 
@@ -19,13 +19,13 @@ class Engine:
 
     def __init__(self, what: GroupRollouts, fails: str = "", hangs: str = "") -> None:
         self.engine, self.fails, self.hangs = what.context.engine, fails, hangs
-        self.asked: dict[str, dict[str, Any]] = {}
+        self.asked: dict[str, SamplingParams] = {}
         self.forgotten: set[str] = set()
         self.released = 0
         what.context = replace(what.context, engine=self)
 
-    async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
-        self.asked[session] = options
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        self.asked[session] = params
         await asyncio.sleep(0)
         if self.hangs and self.hangs in session:
             await asyncio.Event().wait()
@@ -33,7 +33,7 @@ class Engine:
             await asyncio.sleep(0)
         if self.fails and self.fails in session:
             raise RuntimeError("the engine broke down")
-        return await self.engine.sample(ids, session=session, **options)
+        return await self.engine.sample(ids, params, session=session)
 
     def forget(self, session: str) -> None:
         self.forgotten.add(session)
@@ -220,7 +220,7 @@ def test_what_single_actions_ask_and_keep() -> None:
     states = at_states(parted, parted)
     groups = done(what.play(states, 2, 7, single_action=True))
     assert engine.asked.keys() == {f"test/7/{index}/{number}" for index in range(6) for number in range(2)}
-    assert all(options["stop"] == ["END"] for options in engine.asked.values())
+    assert all(params.stop == ("END",) for params in engine.asked.values())
     assert engine.forgotten == engine.asked.keys() and engine.released == 1
     for start, group in zip(states, groups, strict=True):
         assert [one.attempt for one in group.trajectories] == [0, 1]

@@ -14,7 +14,7 @@ from longloop.model.from_scratch import train_tokenizer
 from longloop.rollout.demonstrations import demonstrate, retokenize
 from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.tokens.chat import Chat
-from longloop.types import Message, Outcome, Step, Task, Trajectory
+from longloop.types import Message, Outcome, SamplingParams, Step, Task, Trajectory
 from tests.support.templates import APPEND_ONLY, FAMILIES, tokenizer
 
 TASK = Task("task", "train")
@@ -67,7 +67,7 @@ def by_expert(chat: Chat, says: list[str]) -> Trajectory:
     engine: Any = None
     env = Echo(says)
     trajectory = asyncio.run(
-        demonstrate(RolloutContext(lambda: env, chat, engine, RolloutConfig(max_turns=2), 1.0), TASK)
+        demonstrate(RolloutContext(lambda: env, chat, engine, RolloutConfig(max_turns=2), SamplingParams()), TASK)
     )
     assert env.heard == says
     return trajectory
@@ -75,7 +75,9 @@ def by_expert(chat: Chat, says: list[str]) -> Trajectory:
 
 def by_script(chat: Chat, says: list[str]) -> Trajectory:
     env = Echo([])
-    context = RolloutContext(lambda: env, chat, ScriptedEngine(None, chat, says), RolloutConfig(max_turns=2), 1.0)
+    context = RolloutContext(
+        lambda: env, chat, ScriptedEngine(None, chat, says), RolloutConfig(max_turns=2), SamplingParams()
+    )
     trajectory = asyncio.run(run_episode(context, TASK, 0, "session"))
     assert env.heard == says
     return trajectory

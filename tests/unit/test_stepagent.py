@@ -25,7 +25,7 @@ from longloop.rollout.starts import ids_at
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream
-from longloop.types import Group, Sample, Start, StopReason, Trajectory, UserError
+from longloop.types import Group, Sample, SamplingParams, Start, StopReason, Trajectory, UserError
 from tests.support.helpers import Silent, load_config, train
 from tests.support.runs import contents
 from tests.support.samples import EXPERT, NOW, TASK, first_minibatch, learner, own, turn, with_known
@@ -53,15 +53,15 @@ class Listening:
         self.now = self.most = self.released = 0
         what.context = replace(what.context, engine=self)
 
-    async def sample(self, ids: Any, *, session: str, max_tokens: int, **options: Any) -> Any:
+    async def sample(self, ids: Any, params: SamplingParams, *, session: str) -> Any:
         self.asked.append(tuple(ids))
-        self.limits.append(max_tokens)
+        self.limits.append(params.max_tokens)
         self.sessions.add(session)
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0)
         self.now -= 1
-        return await self.engine.sample(ids, session=session, max_tokens=max_tokens, **options)
+        return await self.engine.sample(ids, params, session=session)
 
     def forget(self, session: str) -> None:
         self.forgotten.add(session)
@@ -156,7 +156,7 @@ def test_practice_is_repeatable_and_reads_a_demonstration_once() -> None:
     def go(concurrency: int, seed: int) -> tuple[list[tuple[int, ...]], int]:
         engine = NativeEngine(policy, CHAT, slots=concurrency, context=256)
         limits = RolloutConfig(turn_tokens=3, context=256, concurrency=concurrency)
-        what = GroupRollouts(RolloutContext(no_environment, CHAT, engine, limits, 1.0), "test")
+        what = GroupRollouts(RolloutContext(no_environment, CHAT, engine, limits, SamplingParams()), "test")
         (group,) = practised(what, expert, times=3, seed=seed)
         return [t.turns[-1].action_key for t in group.trajectories[1:]], engine.forwarded
 
