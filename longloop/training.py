@@ -77,7 +77,6 @@ async def train(
             groups = await algo.collect(rollouts, tasks, config.tasks_per_step)
         with clock("credit"):
             samples = algo.credit(groups, learner)
-            run.trajectories.write(step, groups, samples)
             if not samples:
                 report.note(f"Step {step}: {algo.nothing}.")
             if not algo.imitates:
@@ -88,7 +87,7 @@ async def train(
                 updates.append(learner.update(minibatch, algo.loss))
                 if updates[-1].stop:
                     break
-        run.trajectories.add_learner(step, [scored for update in updates for scored in update.learned])
+        run.trajectories.write(step, groups, samples, [scored for update in updates for scored in update.learned])
         metrics = {"step": step} | summarize(groups, samples, updates)
         if step == config.steps or (config.eval.every and step % config.eval.every == 0):
             with clock("evaluate"):

@@ -101,7 +101,7 @@ def test_the_analysis_leads_to_the_attempts_that_failed(browser, tmp_path):
         browser.until("document.querySelectorAll('.counted').length > 3 && !document.querySelector('.lead .tag')")
         assert "Held-out success: " in browser.text(".lead") and own(browser, port)
         headings = browser.run("[...document.querySelectorAll('h2')].map((heading) => heading.innerText)")
-        assert headings == ["Success", "Behaviours", "Stop reasons", "Failures", "Reward without success"]
+        assert headings == ["Success", "Behaviors", "Stop reasons", "Failures", "Reward without success"]
         assert browser.run("document.querySelectorAll('svg.chart').length") > 8
         rows = "[...document.querySelectorAll('.counted tbody tr')]"
         assert browser.run(f"{rows}.some((row) => row.innerText.startsWith('the answer is #'))")
@@ -296,7 +296,7 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
         places += [
             f"/run/{name}/find?text=%3Cscript%3E&task=%3Cscript",
             f"/run/{name}/analysis",
-            f"/run/{name}/behaviours",
+            f"/run/{name}/behaviors",
             f"/curves?run={name}",
         ]
         places += [
@@ -322,15 +322,15 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
         assert "{{7*7}}" in browser.text() and "window.hacked=1>" in browser.text("h1")
 
 
-def test_the_letter_opens_without_a_server(browser, tmp_path):
+def test_the_html_export_opens_without_a_server(browser, tmp_path):
     from longloop.viewer.html_export import write
     from longloop.viewer.library import Library
 
     recorded.small(tmp_path / "runs/quickstart")
     hostile(tmp_path / "runs/hostile")
-    pages, _ = write(Library([tmp_path / "runs"]), tmp_path / "letter.html")
+    pages, _ = write(Library([tmp_path / "runs"]), tmp_path / "runs.html")
     assert pages > 60
-    browser.open((tmp_path / "letter.html").as_uri())
+    browser.open((tmp_path / "runs.html").as_uri())
     shown = "[...document.querySelectorAll('.page')].filter((page) => page.offsetParent).map((page) => page.id)"
     assert browser.run(shown) == ["/"]
     browser.run("document.querySelector('td a[href=\"#/run/quickstart\"]').click()")
