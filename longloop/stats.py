@@ -114,8 +114,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return float(low), float(high)
 
 
-def seed_interval(values: Sequence[float]) -> tuple[float, Interval | None]:
-    """The mean of shares, one for each seed, and its interval by Student's t, cut at 0 and 1.
+def seed_interval(values: Sequence[float], bounds: Interval = (0.0, 1.0)) -> tuple[float, Interval | None]:
+    """The mean of one value for each seed, and its interval by Student's t, cut at the bounds that values have.
 
     None where an interval would say nothing: fewer than MIN_SEEDS, or all seeds alike.
     """
@@ -125,7 +125,7 @@ def seed_interval(values: Sequence[float]) -> tuple[float, Interval | None]:
     from scipy.stats import t
 
     reach = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
-    return mean, (max(0.0, mean - reach), min(1.0, mean + reach))
+    return mean, (max(bounds[0], mean - reach), min(bounds[1], mean + reach))
 
 
 def total(tasks: Tasks) -> Counter[str]:

@@ -65,11 +65,7 @@ class RunReader:
     @property
     def facts(self) -> dict[str, Any]:
         """run.json: when, where and with what it was made. Empty where it cannot be read."""
-        try:
-            facts = json.loads((self.folder / "run.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return facts if isinstance(facts, dict) else {}
+        return _facts(self.folder) or {}
 
     @property
     def config(self) -> Config:
@@ -220,7 +216,7 @@ class RunReader:
 def load_run(path: str | Path) -> RunReader:
     """Open a run folder to read it. Raises UserError where there is none, or a later longloop wrote it."""
     run = RunReader(Path(path))
-    if not run.facts:
+    if _facts(run.folder) is None:
         raise UserError(f"{path} is not a run folder. Name one that `longloop train` wrote, such as runs/quickstart.")
     if run.too_new:
         raise UserError(
@@ -269,6 +265,14 @@ def checkpoint_in(path: Path) -> Path | None:
     if not found:
         raise UserError(f"{path} is a run folder without a checkpoint, so there is no model in it.")
     return found[-1]
+
+
+def _facts(folder: Path) -> dict[str, Any] | None:
+    try:
+        facts = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None
 
 
 def _with_changes(tree: dict[str, Any], changes: Sequence[SettingsChange]) -> dict[str, Any]:

@@ -39,17 +39,8 @@ class StoredTurn:
 
     @classmethod
     def of(cls, turn: Turn) -> "StoredTurn":
-        return cls(
-            context=turn.context,
-            action=turn.action.content,
-            context_tokens=len(turn.context_ids),
-            action_tokens=len(turn.action_ids),
-            restarts_context=turn.restarts_context,
-            reward=turn.reward,
-            finish=turn.finish,
-            seconds=turn.seconds,
-            info=turn.info,
-        )
+        counts = {"context_tokens": len(turn.context_ids), "action_tokens": len(turn.action_ids)}
+        return cls(**_shared(turn, cls) | counts | {"action": turn.action.content})
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StoredTurn":
@@ -81,20 +72,9 @@ class StoredTrajectory:
 
     @classmethod
     def of(cls, trajectory: Trajectory, group: int, first_token: int) -> "StoredTrajectory":
-        return cls(
-            group=group,
-            task=trajectory.task,
-            attempt=trajectory.attempt,
-            reward=trajectory.reward,
-            success=trajectory.success,
-            stop=str(trajectory.stop),
-            error=trajectory.error,
-            info=trajectory.info,
-            expert=trajectory.expert,
-            unread=trajectory.unread,
-            first_token=first_token,
-            turns=tuple(StoredTurn.of(turn) for turn in trajectory.turns),
-        )
+        turns = tuple(StoredTurn.of(turn) for turn in trajectory.turns)
+        where = {"group": group, "first_token": first_token, "stop": str(trajectory.stop)}
+        return cls(**_shared(trajectory, cls) | where | {"turns": turns})
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StoredTrajectory":
@@ -263,6 +243,8 @@ class Trajectories:
         columns = load_file(self._columns_path(step))
         groups: dict[int, list[Trajectory]] = {}
         for line in read_lines(self.path(step)):
+            if missing := {"task", "attempt", "turns", "first_token"} - line.keys():
+                raise ValueError(f"a trajectory has no {', '.join(sorted(missing))}")
             stored = StoredTrajectory.from_json(line)
             if stored.tokens.stop > len(columns["ids"]):
                 raise ValueError("its tokens are not all there")
@@ -440,33 +422,21 @@ def _columns(turns: Sequence[Turn]) -> dict[str, np.ndarray]:
 
 
 def _trajectory(stored: StoredTrajectory, columns: Mapping[str, np.ndarray]) -> Trajectory:
-    turns = tuple(
-        Turn(
-            context=turn.context,
-            context_ids=tuple(columns["ids"][context].tolist()),
-            action=Message("assistant", turn.action),
-            action_ids=tuple(columns["ids"][action].tolist()),
-            action_logprobs=tuple(columns["logprobs"][action].tolist()),
-            restarts_context=turn.restarts_context,
-            reward=turn.reward,
-            finish="length" if turn.finish == "length" else "stop",
-            seconds=turn.seconds,
-            info=turn.info,
-        )
-        for turn, context, action in stored.spans()
-    )
-    return Trajectory(
-        task=stored.task,
-        attempt=stored.attempt,
-        turns=turns,
-        reward=stored.reward,
-        success=stored.success,
-        stop=StopReason(stored.stop),
-        error=stored.error,
-        info=stored.info,
-        expert=stored.expert,
-        unread=stored.unread,
-    )
+    turns = []
+    for turn, context, action in stored.spans():
+        tokens = {
+            "context_ids": tuple(columns["ids"][context].tolist()),
+            "action_ids": tuple(columns["ids"][action].tolist()),
+            "action_logprobs": tuple(columns["logprobs"][action].tolist()),
+        }
+        turns.append(Turn(**_shared(turn, Turn) | tokens | {"action": Message("assistant", turn.action)}))
+    verdict = {"stop": StopReason(stored.stop), "turns": tuple(turns)}
+    return Trajectory(**_shared(stored, Trajectory) | verdict)
+
+
+def _shared(source: object, kind: type[Any]) -> dict[str, Any]:
+    """The fields of a dataclass that another one has too, under the same names."""
+    return {name: value for name, value in vars(source).items() if name in _FIELDS[kind]}
 
 
 def _line(stored: StoredTrajectory) -> bytes:
@@ -477,7 +447,7 @@ def _line(stored: StoredTrajectory) -> bytes:
 
 
 def _to_json(value: object) -> dict[str, Any]:
-    if type(value) not in _FIELDS:
+    if type(value) not in (Message, Task, StoredTurn, StoredTrajectory):
         raise TypeError(f"{value!r} is not JSON")
     return vars(value)
 
@@ -492,5 +462,5 @@ def _messages(stored: Any) -> tuple[Message, ...]:
 
 
 _FIELDS: dict[type[Any], list[str]] = {
-    kind: [one.name for one in fields(kind)] for kind in (Message, Task, StoredTurn, StoredTrajectory)
+    kind: [one.name for one in fields(kind)] for kind in (Message, Task, Turn, Trajectory, StoredTurn, StoredTrajectory)
 }

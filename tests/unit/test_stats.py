@@ -65,6 +65,8 @@ def test_seeds_by_hand():
     mean, interval = seed_interval([0.3, 0.4, 0.5])
     assert mean == pytest.approx(0.4) and interval == pytest.approx((0.15159, 0.64841), abs=1e-5)
     assert seed_interval([0.0, 0.5, 1.0]) == (0.5, (0.0, 1.0))
+    gains = seed_interval([-0.1, 0.0, 0.1], bounds=(-1.0, 1.0))[1]
+    assert gains == pytest.approx((-0.24841, 0.24841), abs=1e-5)
     assert seed_interval([0.25, 0.75]) == (0.5, None) and seed_interval([0.5]) == (0.5, None)
     assert seed_interval([0.25, 0.25, 0.25]) == (0.25, None)
     mean, interval = seed_interval([0.4, 0.6] * 6)

@@ -18,7 +18,7 @@ def run(tmp_path):
     return recorded.small(tmp_path / "run")
 
 
-def test_an_attempt_is_read_by_its_place(run):
+def test_an_attempt_is_read_by_its_entry(run):
     attempts = Trajectories(run / "trajectories")
     lines = (run / "trajectories/000002.jsonl").read_text().splitlines()
     stored = [StoredTrajectory.from_json(json.loads(line)) for line in lines]
@@ -33,8 +33,8 @@ def test_an_attempt_is_read_by_its_place(run):
 def test_the_mean_advantage_is_found_without_a_line(run):
     attempts = Trajectories(run / "trajectories")
     found = attempts.advantages(2)
-    for place in range(3):
-        group = [entry for entry in attempts.entries(2) if entry.group == place]
+    for number in range(3):
+        group = [entry for entry in attempts.entries(2) if entry.group == number]
         scored = [entry.reward for entry in group if entry.scored]
         for entry in group:
             mean = sum(scored) / len(scored)
@@ -81,8 +81,8 @@ def test_a_run_cut_in_the_middle_of_its_lines_opens(run):
         (run / name).write_bytes(data[:-40])
     pages = Pages(Library([run]))
     assert "Step 3" in pages.html("/run/run/step/3")
-    for place in ("/", "/run/run", "/run/run/step/3/0/0", "/run/run/find", "/run/run/behaviors", "/run/run/analysis"):
-        assert pages.html(place)
+    for path in ("/", "/run/run", "/run/run/step/3/0/0", "/run/run/find", "/run/run/behaviors", "/run/run/analysis"):
+        assert pages.html(path)
     last = Trajectories(run / "trajectories").entries(3)[-1]
     assert last.key == (2, 2)  # the line that was cut is the one that is missing
 
@@ -115,7 +115,7 @@ def test_an_older_format_opens(run):
                         del turn[name]
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     pages = Pages(Library([run]))
-    for place in (
+    for path in (
         "/",
         "/run/run",
         "/run/run/step/1",
@@ -124,7 +124,7 @@ def test_an_older_format_opens(run):
         "/run/run/behaviors",
         "/run/run/analysis",
     ):
-        assert pages.html(place)
+        assert pages.html(path)
     assert "list_orders" in pages.html("/run/run/step/1/2/0", {"tokens": ["advantage"]})
     assert "train/cost-of-last-order/2" in pages.html("/run/run/find", {"task": ["order/2"]})
 
@@ -178,7 +178,7 @@ def test_tokens_of_a_trained_run_are_colored_by_the_gap(tmp_path):
     trained = (columns["mask"] == 1) & (columns["advantages"] != 0)
     assert trained.any()
     assert abs(columns["learner"] - columns["logprobs"])[trained].max() < 1e-4
-    group, attempt = next(place for place, advantage in attempts.advantages(step).items() if advantage)
+    group, attempt = next(key for key, advantage in attempts.advantages(step).items() if advantage)
     html = Pages(Library([run])).html(f"/run/test/step/{step}/{group}/{attempt}", {"tokens": ["gap"]})
     assert "by the gap between sampler and learner" in html and '<pre class="tokens">' in html
 

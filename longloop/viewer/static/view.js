@@ -89,8 +89,8 @@ addEventListener("submit", (event) => {
 });
 
 // Tags of a run.
-async function tag(place, name, on) {
-  const tags = place.closest("[data-tags]");
+async function tag(element, name, on) {
+  const tags = element.closest("[data-tags]");
   const headers = { "Content-Type": "application/json" };
   const answer = await fetch(tags.dataset.tags, { method: "POST", headers, body: JSON.stringify({ tag: name, on }) });
   if (answer.ok) await refresh();
