@@ -20,8 +20,8 @@ from longloop.isolation.environments import Environments
 from longloop.isolation.pool import Pool
 from longloop.options import find_user_modules
 from longloop.registry import ALGOS, ENGINES, ENVS
-from longloop.store.attempts import best_attempts, scored_attempts
-from longloop.store.run import checkpoint_in, stored_config
+from longloop.store.demonstrations import best_trajectories, scored_trajectories
+from longloop.store.run_reader import checkpoint_in, stored_config
 from longloop.types import Fault, Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def training(config: Config) -> Training:
     tasks = place.tasks(config.split)
     place.tasks(config.eval.split)
     algo = algorithm(config)
-    stored = best_attempts(Path(config.demos)) if config.demos else []
+    stored = best_trajectories(Path(config.demos)) if config.demos else []
     from longloop.learners.local import LocalLearner
     from longloop.rollout.groups import GroupRollouts
 
@@ -372,7 +372,7 @@ async def fresh_model(folder: Path, source: Config | Path, words: bool, shape: M
 
     texts: list[str] = []
     if isinstance(source, Path):
-        turns = (turn for trajectory in scored_attempts(source, f"--from {source}") for turn in trajectory.turns)
+        turns = (turn for trajectory in scored_trajectories(source, f"--from {source}") for turn in trajectory.turns)
         texts += [message.content for turn in turns for message in (*turn.context, turn.action)]
     else:
         place = world(source)

@@ -16,8 +16,9 @@ from longloop.analysis.rules import rules
 from longloop.cli import run_summary
 from longloop.config import Config
 from longloop.registry import ENVS
-from longloop.store.attempts import good_attempts
-from longloop.store.run import Run, changes_between, checkpoints, machine_facts, read_facts, stored_config
+from longloop.store.demonstrations import good_trajectories
+from longloop.store.run import Run, changes_between, machine_facts
+from longloop.store.run_reader import checkpoints, read_facts, stored_config
 from longloop.types import UserError
 
 console = Console(highlight=False)
@@ -106,7 +107,7 @@ def evaluate(
         console.print(
             f"{folder or config.model.path} on {config.env['name']}, {config.eval.attempts} attempts at each task"
         )
-        console.print(run_summary.table(list(results.values()), list(results)))
+        console.print(run_summary.table([result for result, _ in measured.values()], list(results)))
     if out is None:
         return
     config = written_out(config)
@@ -163,7 +164,7 @@ def _collected(config: Config, source: Path, min_reward: float) -> None:
     from longloop.build import world
 
     world(config)  # an environment that does not exist is refused here, not when its attempts are imitated
-    groups = good_attempts(source, min_reward)
+    groups = good_trajectories(source, min_reward)
     with Run.create(config, machine_facts()) as run:
         run.trajectories.write(0, groups)
     count = sum(len(group.trajectories) for group in groups)
