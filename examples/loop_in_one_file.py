@@ -24,29 +24,29 @@ import time
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 HIGHEST, GUESSES = 7, 3  # the game
 K, REPEATS, STEPS = 16, 2, 150  # attempts per task, times each task is tried in a step, steps
 EPOCHS, MINIBATCH, CLIP, DROP_BELOW = 2, 56, 0.1, 0.01  # LOOP
 LR, WEIGHT_DECAY, MAX_GRAD_NORM = 1.5e-3, 0.01, 1.0  # AdamW
-TURN_TOKENS, CONTEXT = 2, 64  # tokens of an action at most, of a whole conversation at most
+TURN_TOKENS, CONTEXT = 2, 32  # tokens of an action at most, of a whole conversation at most
 
 
-# --- Tokens: one per character, and three that frame the turns of a conversation.
+# --- Tokens: one for each word, and three that frame the turns of a conversation.
 
-CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz -?"
-USER, AGENT, END = (len(CHARACTERS) + n for n in range(3))
-VOCABULARY = len(CHARACTERS) + 3
+WORDS = ["guess", "higher", "lower", "number?", *(str(n) for n in range(1, HIGHEST + 1))]
+USER, AGENT, END = (len(WORDS) + n for n in range(3))
+VOCABULARY = len(WORDS) + 3
 
 
 def encode(text: str) -> list[int]:
-    return [CHARACTERS.index(character) for character in text]
+    return [WORDS.index(word) for word in text.split()]
 
 
 def decode(ids: list[int]) -> str:
-    return "".join(CHARACTERS[i] for i in ids if i < len(CHARACTERS))
+    return " ".join(WORDS[i] for i in ids if i < len(WORDS))
 
 
 def user_turn(text: str) -> list[int]:
@@ -64,7 +64,7 @@ class Game:
     found: bool = False
 
     def start(self) -> str:
-        return f"guess 1-{HIGHEST}"
+        return f"guess 1 {HIGHEST}"
 
     def step(self, action: str) -> tuple[str, bool]:
         """The answer to an action, and whether the game is over. Any text is an action."""
@@ -91,20 +91,20 @@ class Block(nn.Module):
         B, T, D = x_BTD.shape
         heads = (B, T, self.heads, D // self.heads)
         q, k, v = (part.view(heads).transpose(1, 2) for part in self.qkv(self.norm_1(x_BTD)).chunk(3, dim=-1))
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = scaled_dot_product_attention(q, k, v, is_causal=True)
         x_BTD = x_BTD + self.out(seen.transpose(1, 2).reshape(B, T, D))
         return x_BTD + self.mlp(self.norm_2(x_BTD))
 
 
 class Policy(nn.Module):
-    def __init__(self, width: int = 64, heads: int = 4, layers: int = 2) -> None:
+    def __init__(self, width: int = 32, heads: int = 2, layers: int = 2) -> None:
         super().__init__()
         self.token, self.position = nn.Embedding(VOCABULARY, width), nn.Embedding(CONTEXT, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, rows: list[list[int]]) -> Tensor:
-        """Log-probs of every next token, [B, T, V]. Rows are padded on the right, where causal attention never looks."""
+        """Log-probs of every next token, [B, T, V]. Rows are padded on the right, which causal attention never sees."""
         longest = max(map(len, rows))
         ids_BT = torch.tensor([row + [END] * (longest - len(row)) for row in rows])
         x_BTD = self.token(ids_BT) + self.position.weight[:longest]
@@ -183,7 +183,7 @@ def credit(groups: list[list[Attempt]]) -> list[Attempt]:
 
 
 def loss(policy: Policy, attempts: list[Attempt]) -> Tensor:
-    """Minus the sum over attempts of the mean over action tokens of min(r A, g(A)), divided by the mini-batch's size."""
+    """Minus the sum over attempts of the mean over action tokens of min(r A, g(A)), divided by the mini-batch size."""
     longest = max(len(attempt.ids) for attempt in attempts)
 
     def column(values: list[list[float]]) -> Tensor:
