@@ -187,7 +187,7 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     environment = parts.world.environment
     declared = getattr(environment, "analysis", {})
     rules(declared, source=f"{environment.__name__}.analysis")
-    book = complete(preflight(config, parts.world, parts.rollouts, parts.learner, parts.tasks, tell))
+    book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
     with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
         tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
         for key, (before, after) in changed.items():
@@ -308,7 +308,7 @@ def checkup(parts: Training) -> "AsyncGenerator[Finding]":
 
     attempts = len(parts.eval_tasks) * parts.config.eval.attempts
     name = parts.world.environment.__name__
-    return checkup.full(name, parts.config, parts.rollouts, parts.learner, parts.tasks, attempts)
+    return checkup.full(name, parts.config, parts.rollouts, parts.algo, parts.learner, parts.tasks, attempts)
 
 
 def forecast(config: Config) -> "Ledger":
@@ -317,7 +317,7 @@ def forecast(config: Config) -> "Ledger":
 
     shape = shapes.shape_of(lineage(config)[0].model)
     rollout, algo = config.rollout, build.algorithm(config)
-    return forecast.forecast(shape, config.model, config.learner, algo, rollout.context, rollout.concurrency)
+    return forecast.forecast(shape, config.model, config.learner, algo.needs, rollout.context, rollout.concurrency)
 
 
 def free_memory(config: Config) -> int:

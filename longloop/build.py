@@ -151,7 +151,7 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
     from longloop.rollout.groups import GroupRollouts
 
     policy = policy_of(lineage)
-    learner = LocalLearner(policy, algo, config.learner, config.rollout.temperature, config.seed)
+    learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
     context = rollout_context(config, environments, policy, config.rollout.temperature)
     rollouts = GroupRollouts(context, f"{config.seed}/train", stored=demos)
     measured = replace(context, temperature=config.eval.temperature)

@@ -58,7 +58,9 @@ def test_engine_gives_memory_back_before_the_update(tmp_path):
 def test_memory_check_runs_the_longest_trajectory(tmp_path):
     def checked(*settings):
         parts = api.prepared(load_config(tmp_path, *settings))
-        return asyncio.run(preflight(parts.config, parts.world, parts.rollouts, parts.learner, parts.tasks, print))
+        return asyncio.run(
+            preflight(parts.config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, print)
+        )
 
     assert checked() is not None
     with pytest.raises(UserError, match="will not fit"):

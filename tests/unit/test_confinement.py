@@ -321,7 +321,9 @@ def test_a_run_says_what_its_kernel_leaves_open(tmp_path: Path, monkeypatch: pyt
         parts = api.prepared(
             config.load(write_config(tmp_path), [f"env.isolation={isolation}", "env.workers=1", "doctor=false"])
         )
-        asyncio.run(preflight(parts.config, parts.world, parts.rollouts, parts.learner, parts.tasks, told.append))
+        asyncio.run(
+            preflight(parts.config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, told.append)
+        )
         if parts.world.pool:
             parts.world.pool.close()
     assert told == ["warning (workers): This kernel leaves it open."]
