@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from longloop import build, config
+from longloop import api, config
 from longloop.algos.reduce import last_action
 from longloop.algos.stepagent import states
 from longloop.learners import local
@@ -36,7 +36,7 @@ def wide(policy: local.Policy, seed: int) -> torch.nn.Module:
 def measure(seed: int, folder: str) -> None:
     overrides = [f"seed={seed}", "algo.name=stepagent_inverse", f"tasks_per_step={TASKS}", f"folder={folder}"]
     settings = config.load(Path(__file__).parents[1] / "configs" / "compare.toml", overrides)
-    parts = build.training(settings)
+    parts = api.prepared(settings)
     algo, learner = parts.algo, parts.learner
     groups = asyncio.run(algo.collect(parts.rollouts, TaskStream(parts.tasks, seed), TASKS, Now(1, 1)))
     at = [(index, expert, own) for index, group in enumerate(groups) for expert, own in states(group)]

@@ -24,7 +24,7 @@ from longloop.learners.batching import minibatches
 from longloop.learners.local import LocalLearner
 from longloop.model.policy import Policy, load
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Now, Sample, Start, Trajectory
+from longloop.types import Group, Now, Sample, SamplingParams, Start, Trajectory
 
 METHODS: list[dict[str, Any]] = [
     {"name": "loop", "ratio": "token"},
@@ -72,7 +72,7 @@ def measured(model: str, lora: int, options: Any) -> Iterator[str]:
         "this benchmark",
     )
     world = build.world(config)
-    rollouts = GroupRollouts(build.setting(config, world, policy_of(config), 1.0), "ratios")
+    rollouts = GroupRollouts(build.rollout_context(config, world, policy_of(config), SamplingParams()), "ratios")
     starts = [Start(task) for task in world.tasks("train")[: options.tasks]]
     groups = paid(asyncio.run(rollouts.play(starts, options.attempts, seed=0)))
     learner_config = LearnerConfig(compile=options.compile)

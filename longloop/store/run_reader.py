@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from longloop import config as configs
-from longloop.config import FORMAT, MEASURED, Config
+from longloop.config import FORMAT, MEASURED, Config, Overrides
 from longloop.store.files import read_lines, stamp
 from longloop.store.metrics import Evaluation, Metrics
 from longloop.store.tags import read_tags
@@ -229,7 +229,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return load_run(folder).facts
 
 
-def stored_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
+def stored_config(folder: Path, overrides: Overrides = ()) -> Config:
     """The config that a run was last trained with, its changes included, with overrides."""
     tree = _with_changes(configs.read(folder / "config.toml"), read_changes(folder))
     return configs.resolve(tree, str(folder / "config.toml"), overrides)
