@@ -114,7 +114,7 @@ async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str
     """The policy's own action in place of a recorded one."""
     asked = time.perf_counter()
     try:
-        params = context.params(ids, seed_of(session))
+        params = context.params(len(ids), seed_of(session))
         sampled = await context.engine.sample(ids.tolist(), params, session=session)
     finally:
         context.engine.forget(session)
