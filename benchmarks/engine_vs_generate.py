@@ -228,9 +228,9 @@ def main() -> None:
 
     print(f"\n{'':16}{'tokens a second':>26}{'engine faster by':>24}{'by CPU time':>22}")
     for name in runs:
-        rate = common.spread([tokens / each.wall for each in took[name]])
+        rate = common.median_range([tokens / each.wall for each in took[name]])
         wall, cpu = common.ratios(took[name], took["engine"])
-        print(f"{name:16}{rate:>26}{common.spread(wall):>24}{common.spread(cpu):>22}", flush=True)
+        print(f"{name:16}{rate:>26}{common.median_range(wall):>24}{common.median_range(cpu):>22}", flush=True)
     engine = runs["engine"].args[0]
     by_turn: dict[int, list[float]] = {}
     vocab = common.SHAPES[options.model]["vocab_size"]

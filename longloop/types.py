@@ -510,4 +510,4 @@ class Update:
     stop: str = ""
     """Not empty when a guard fired: no step was taken, and the rest of this iteration must be skipped."""
     learned: Learned = ()
-    """Of the first mini-batch: what the learner said of each sample's ids while it was the policy that sampled."""
+    """Of the first mini-batch: what the learner said of its own samples' ids while it was the policy that sampled."""

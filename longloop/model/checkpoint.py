@@ -82,7 +82,8 @@ def load(
 ) -> None:
     load_weights(folder, policy)
     for name, head in heads.items():
-        head.load_state_dict(load_file(folder / f"{name}_head.safetensors"))
+        stored, only = folder / f"{name}_head.safetensors", folder / "value_head.safetensors"  # longloop 0.1 had one
+        head.load_state_dict(load_file(stored if stored.is_file() else only))
     older = folder / "optimiser.safetensors"  # longloop 0.1
     state = load_file(older if older.is_file() else folder / "optimizer.safetensors")
     for name, weight in fp32_weights.apart.items():

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,9 +33,9 @@ class RolloutContext:
     limits: RolloutConfig
     sampling: SamplingParams
 
-    def params(self, tokens: int, seed: int) -> SamplingParams:
-        """How to sample an action after so many tokens."""
-        room = min(self.limits.turn_tokens, self.limits.context - tokens)
+    def params(self, ids: Sized, seed: int) -> SamplingParams:
+        """How to sample the action that follows these ids."""
+        room = min(self.limits.turn_tokens, self.limits.context - len(ids))
         stop_ids, stop = self.chat.end_ids, tuple(self.limits.stop)
         return replace(self.sampling, max_tokens=room, seed=seed, stop_ids=stop_ids, stop=stop)
 
@@ -155,7 +155,7 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
         if room < 1:
             return StopReason.CONTEXT_FULL
         asked = time.perf_counter()
-        params = context.params(len(transcript.ids), seed_of(session, number))
+        params = context.params(transcript.ids, seed_of(session, number))
         sampled = await context.engine.sample(transcript.ids, params, session=session)
         acted = time.perf_counter()
         turn = Turn(

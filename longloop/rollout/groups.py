@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from longloop.rollout.demonstrations import demonstrate, retokenize
-from longloop.rollout.episode import Record, RolloutContext, ended, run_episode
+from longloop.rollout.episode import Record, RolloutContext, ended
 from longloop.rollout.failure_budget import Faults
 from longloop.rollout.search import grow
-from longloop.rollout.starts import act_once, from_start
+from longloop.rollout.starts import act_once, run_from
 from longloop.rollout.stragglers import Stragglers
 from longloop.types import Group, Start, Task, Trajectory
 
@@ -78,8 +78,8 @@ class GroupRollouts:
                 if aside := self.faults.instead(start.task, number):
                     return self.faults.seen(aside)
                 session = f"{self._name}/{seed + index}/{number}"
-                context = from_start(contexts[number % len(contexts)], start)
-                one = await run_episode(context, start.task, number, session, records[index, number])
+                context = contexts[number % len(contexts)]
+                one = await run_from(context, start, number, session, records[index, number])
                 return self.faults.seen(one)
 
         running = {key: asyncio.create_task(attempt(*key)) for key in keys}

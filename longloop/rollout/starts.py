@@ -14,13 +14,20 @@ from dataclasses import replace
 import numpy as np
 
 from longloop.protocols import Engine
-from longloop.rollout.episode import RolloutContext, ended, seed_of
+from longloop.rollout.episode import Record, RolloutContext, ended, run_episode, seed_of
 from longloop.types import Fault, Group, Ids, Message, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
 
 
-def from_start(context: RolloutContext, start: Start) -> RolloutContext:
-    """The context for an attempt from a start."""
-    return replace(context, engine=_ReplayThenLive(context.engine, start)) if start.turns else context
+async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
+    """An attempt from a start; see `run_episode`."""
+    if start.recorded is None or not start.turns:
+        return await run_episode(context, start.task, attempt, session, record)
+    replaying = replace(context, engine=_ReplayThenLive(context.engine, start))
+    one = await run_episode(replaying, start.task, attempt, session, record)
+    if one.stop is StopReason.FINISHED and len(one.turns) < min(start.turn + 1, len(start.recorded.turns)):
+        error = _otherwise(len(one.turns), start.recorded)
+        return replace(one, stop=StopReason.ENV_ERROR, error=error, reward=0.0, success=False, info={})
+    return one
 
 
 def ids_at(start: Start) -> Ids:
@@ -56,17 +63,20 @@ class _ReplayThenLive:
         recorded = self._start.recorded
         assert recorded is not None
         if self._turn < len(recorded.turns) and not np.array_equal(ids, ids_at(replace(self._start, turn=self._turn))):
-            raise Fault(
-                StopReason.ENV_ERROR,
-                f"at turn {self._turn} the environment does not answer as it did in attempt {recorded.attempt}, so an "
-                "attempt cannot go on from there; it must answer equal actions equally",
-            )
+            raise Fault(StopReason.ENV_ERROR, _otherwise(self._turn, recorded))
 
     def forget(self, session: str) -> None:
         self._engine.forget(session)
 
     def release(self) -> None:
         self._engine.release()
+
+
+def _otherwise(turn: int, recorded: Trajectory) -> str:
+    return (
+        f"at turn {turn} the environment does not answer as it did in attempt {recorded.attempt}, so an attempt cannot "
+        "go on from there; it must answer equal actions equally"
+    )
 
 
 async def act_once(
@@ -114,7 +124,7 @@ async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str
     """The policy's own action in place of a recorded one."""
     asked = time.perf_counter()
     try:
-        params = context.params(len(ids), seed_of(session))
+        params = context.params(ids, seed_of(session))
         sampled = await context.engine.sample(ids.tolist(), params, session=session)
     finally:
         context.engine.forget(session)

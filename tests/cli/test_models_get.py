@@ -56,8 +56,8 @@ def test_it_speaks_english_and_chats(home: Path) -> None:
     opening, _ = Transcript(chat).receive([Message("user", "What is the capital of France? Answer with one word.")])
     engine = NativeEngine(policy, chat)
     params = SamplingParams(temperature=0.0, max_tokens=12, stop_ids=chat.end_ids)
-    said = asyncio.run(engine.sample(opening, params, session="s"))
-    assert "Paris" in chat.decode(said.ids)
+    said = asyncio.run(engine.sample(opening.tolist(), params, session="s"))
+    assert "Paris" in chat.decode(said.ids.tolist())
 
 
 def test_it_is_fetched_once_and_checked_at_every_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def talks(policy: Any, chat: Chat, seed: int, names: str, **options: Any) -> dic
 
 def assert_equal_however_sampled(policy: Any, chat: Chat) -> None:
     alone = {name: talks(policy, chat, 0, name, slots=8)[name] for name in TURNS}
-    assert len({tuple(turns[0].ids) for turns in alone.values()}) > 1
+    assert len({tuple(turns[0].ids.tolist()) for turns in alone.values()}) > 1
     for seed, (names, step_tokens) in enumerate([("abcde", 4096), ("edcba", 50), ("bd", 33)]):
         for name, turns in talks(policy, chat, seed, names, slots=8, step_tokens=step_tokens).items():
             assert turns == alone[name], f"{name} among {names}, {step_tokens} tokens a pass"

@@ -81,7 +81,7 @@ def engine_of(module: Any, **options: Any) -> NativeEngine:
 @torch.no_grad()
 def plain_logprobs(module: Any, ids: Sequence[int], count: int, temperature: float = 1.0) -> list[float]:
     """Of the last tokens, by Hugging Face's own code over the whole sequence."""
-    logp = (module(torch.tensor([list(ids)])).logits[0].float() / temperature).log_softmax(-1)
+    logp = (module(torch.tensor(np.asarray(ids)[None])).logits[0].float() / temperature).log_softmax(-1)
     return [logp[at - 1, ids[at]].item() for at in range(len(ids) - count, len(ids))]
 
 
@@ -110,4 +110,4 @@ async def talk(engine: NativeEngine, session: str, seed: int, lengths: Sequence[
 
 def assert_same(one: Sampled, other: Sampled, tolerance: float = 1e-5) -> None:
     assert one.ids.tolist() == other.ids.tolist() and one.finish == other.finish
-    assert one.logprobs == pytest.approx(other.logprobs, abs=tolerance)
+    assert one.logprobs.tolist() == pytest.approx(other.logprobs.tolist(), abs=tolerance)

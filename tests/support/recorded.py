@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from longloop import config
 from longloop.store.run import Run
-from longloop.types import Group, Message, Sample, StopReason, Task, Trajectory, Turn
+from longloop.types import Group, Message, Sample, SampleSource, StopReason, Task, Trajectory, Turn
 
 SYSTEM = "You do errands for your owner by writing Python. " + "Read the documentation before you call anything. " * 12
 _GOOD = "Thought: The newest order comes first.\n```python\nprint(apis.shop.list_orders(page_size=1))\n```"
@@ -61,7 +63,7 @@ def groups(count: int, k: int, share: float, seed: object) -> list[Group]:
 
 def samples(tried: list[Group]) -> Iterator[Sample]:
     """Each scored attempt against the mean of its group."""
-    for place, group in enumerate(tried):
+    for index, group in enumerate(tried):
         mean = sum(t.reward for t in group.scored) / max(1, len(group.scored))
         for trajectory in group.scored:
             for stretch in trajectory.stretches():
@@ -70,9 +72,9 @@ def samples(tried: list[Group]) -> Iterator[Sample]:
                     mask=stretch.mask,
                     logprobs=stretch.logprobs,
                     turns=stretch.turns,
-                    advantages=tuple(chosen * (trajectory.reward - mean) for chosen in stretch.mask),
-                    weights=(1.0,) * len(stretch.ids),
-                    source=(place, trajectory.attempt),
+                    advantages=stretch.mask * (trajectory.reward - mean),
+                    weights=np.ones(len(stretch.ids)),
+                    source=SampleSource(index, trajectory.attempt),
                 )
 
 

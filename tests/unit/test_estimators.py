@@ -340,7 +340,7 @@ def test_the_engine_samples_the_models_own_probabilities():
         return sum((counts[key] - walks * p) ** 2 / (walks * p) for key, p in probabilities.items())
 
     def path(trajectory):
-        return "".join("r" if turn.action_ids == (right,) else "l" for turn in trajectory.turns)
+        return "".join("r" if turn.action_key == (right,) else "l" for turn in trajectory.turns)
 
     paths = Counter(map(path, group.trajectories))
     assert chi_square(paths, expected) < 18.47  # 99.9% point with 4 degrees of freedom

@@ -75,10 +75,10 @@ def by_expert(chat: Chat, says: list[str]) -> Trajectory:
 
 def by_script(chat: Chat, says: list[str]) -> Trajectory:
     env = Echo([])
-    setting = RolloutContext(
+    context = RolloutContext(
         lambda: env, chat, ScriptedEngine(None, chat, says), RolloutConfig(max_turns=2), SamplingParams()
     )
-    trajectory = asyncio.run(run_episode(setting, TASK, 0, "session"))
+    trajectory = asyncio.run(run_episode(context, TASK, 0, "session"))
     assert env.heard == says
     return trajectory
 
@@ -105,7 +105,7 @@ def test_a_stored_attempt_is_told_in_another_models_tokens(name: str) -> None:
         (stretch,) = trajectory.stretches()
         conversation = [Message("user", "go"), Message("assistant", says[0]), Message("user", "on")]
         whole = chat.encode(chat.render([*conversation, Message("assistant", says[1])], generate=False))
-        assert stretch.ids == whole[: len(stretch.ids)]
+        assert stretch.ids.tolist() == list(whole[: len(stretch.ids)])
 
 
 def test_a_thought_is_still_a_token() -> None:

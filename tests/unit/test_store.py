@@ -85,7 +85,7 @@ def test_what_the_learner_said_stands_beside_the_tokens(tmp_path):
     before = load_file(tmp_path / "000001.safetensors")
     rows = []
     for sample in to_samples(group.trajectories[0], 1, 0.5, "token"):
-        rows.append((sample, [-0.5 * sample.ids[at] * chosen for at, chosen in enumerate(sample.mask)]))
+        rows.append((sample, -0.5 * sample.ids * sample.mask))
     store.add_learner(1, rows)
     columns = load_file(tmp_path / "000001.safetensors")
     learner = columns.pop("learner").tolist()
