@@ -2,10 +2,10 @@
 
     .venv/bin/python benchmarks/faults.py
 
-The environment (tests/obedient.py) does what it is told, and some attempts tell it to kill its worker with SIGKILL,
-never to return, to answer after the deadline, to use up its memory, to write garbage on its pipe, or to lie about being
-done. Both collections are made in turn, several times. "waiting" is what the deadlines alone cost: every step that
-hangs or is late holds a worker until then, whatever is done about it.
+The environment (tests/support/obedient.py) does what it is told, and some attempts tell it to kill its worker with
+SIGKILL, never to return, to answer after the deadline, to use up its memory, to write garbage on its pipe, or to lie
+about being done. Both collections are made in turn, several times. "waiting" is what the deadlines alone cost: every
+step that hangs or is late holds a worker until then, whatever is done about it.
 """
 
 import argparse
@@ -87,7 +87,7 @@ async def trip(steps: int = 500) -> tuple[float, float]:
     env = made(where)()
     await env.ready()
     begin = time.perf_counter() - began
-    isolated, inline = await timed(env), await timed(Obedient())
+    isolated, inline = await timed(env), await timed(Obedient(Obedient.Options()))
     where.close()
     return begin, (isolated - inline) / steps
 

@@ -12,8 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longloop.config import TABLES, Config, WorkerConfig, defaults_of, isolation, nearest, options_for
-from longloop.envs.contract import has_methods, has_range
+from longloop.config import (
+    TABLES,
+    Config,
+    WorkerConfig,
+    defaults_of,
+    isolation,
+    make_options,
+    nearest,
+    options_for,
+)
+from longloop.envs.base import Environment
+from longloop.envs.contract import check_class
 from longloop.envs.user_code import raised_at
 from longloop.isolation import confinement, virtualenv
 from longloop.isolation.environments import Environments
@@ -64,14 +74,18 @@ def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
     return getattr(found, attribute)
 
 
+def environment_class(table: Mapping[str, Any]) -> type[Environment]:
+    """Return the environment's class that an `[env]` table names."""
+    return check_class(str(table.get("name")), named(table, ENVS, "env"))
+
+
 def world(config: Config) -> Environments:
-    environment = named(config.env, ENVS, "env")
-    has_methods(environment)
-    has_range(environment)
+    """Return what makes the config's environments, in this process or in workers."""
+    environment = environment_class(config.env)
     how, table = isolation(config.env)
-    options = options_for(environment, table, "env")
-    virtualenv.needs(config.env["name"], environment)
-    kind = how.isolation or getattr(environment, "isolation", "inline")
+    options = make_options(environment.Options, table)
+    virtualenv.check_programs(config.env["name"], environment)
+    kind = how.isolation or environment.isolation
     if kind == "inline":
         return Environments(environment, options)
     own = kind == "venv"
@@ -91,7 +105,7 @@ def world(config: Config) -> Environments:
 
 def install_env(name: str, tell: Callable[[str], None]) -> Path:
     """Build the virtualenv of an environment."""
-    return virtualenv.install(name, named({"name": name}, ENVS, "env"), tell)
+    return virtualenv.install(name, environment_class({"name": name}), tell)
 
 
 def algorithm(config: Config) -> Any:
@@ -123,10 +137,11 @@ def setting(config: Config, world: Environments, policy: "Policy", temperature: 
 def written_out(config: Config) -> Config:
     """The config with every default written out that its [env], [algo] and [engine] tables leave to their classes."""
     classes = {section: named(getattr(config, section), known, section) for section, known in TABLES.items()}
+    classes["env"] = check_class(str(config.env["name"]), classes["env"]).Options
     for section, found in classes.items():  # a misspelt option is refused here
         options_for(found, isolation(config.env)[1] if section == "env" else getattr(config, section), section)
     defaults = {section: defaults_of(found, section) for section, found in classes.items()}
-    defaults["env"] = _taken_by_tasks(classes["env"], defaults["env"]) | WorkerConfig().model_dump()
+    defaults["env"] |= WorkerConfig().model_dump()
     if config.engine["name"] == "native":
         for name in ("slots", "context"):  # they follow [rollout]
             del defaults["engine"][name]
@@ -147,13 +162,6 @@ def pinned(config: Config) -> Config:
 
 def _with_model(config: Config, path: Path) -> Config:
     return config.model_copy(update={"model": config.model.model_copy(update={"path": str(path)})})
-
-
-def _taken_by_tasks(environment: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that can be set: those that `tasks` takes as the constructor does."""
-    known = inspect.signature(getattr(environment, "tasks", lambda: None)).parameters
-    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    return {key: value for key, value in options.items() if every or key in known}
 
 
 def policy_of(config: Config) -> "Policy":

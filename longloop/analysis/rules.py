@@ -90,7 +90,7 @@ def declared(folder: Path) -> Mapping[str, Any]:
     try:
         name = tomllib.loads((folder / "config.toml").read_text())["env"]["name"]
         module, _, attribute = ENVS[name].partition(":")
-        return getattr(getattr(importlib.import_module(module), attribute), "analysis", {})
+        return getattr(importlib.import_module(module), attribute).analysis
     except (OSError, ValueError, KeyError, TypeError, ImportError):
         return {}
 

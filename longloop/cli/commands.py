@@ -48,7 +48,7 @@ def trained(config: Config, resume: Path | None, **facts: Any) -> Run:
     changed = changes_between(resume, written_out(stored_config(resume)), config) if resume is not None else {}
     parts = training(config)
     environment = parts.world.environment
-    declared = getattr(environment, "analysis", {})
+    declared = environment.analysis
     rules(declared, source=f"{environment.__name__}.analysis")
     book = asyncio.run(parts.preflight(lambda text: console.print(text, soft_wrap=True, markup=False)))
     with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
@@ -110,7 +110,7 @@ def evaluate(
     if out is None:
         return
     config = written_out(config)
-    declared = getattr(world(config).environment, "analysis", {})
+    declared = world(config).environment.analysis
     at = int(folder.name) if folder is not None else 0
     for split, (_, groups) in measured.items():
         with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:

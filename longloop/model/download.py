@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import importlib.util
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from longloop.cache import cache_dir
 from longloop.model import SHIPPED, shipped
 from longloop.types import UserError
 
@@ -44,8 +44,7 @@ _SUMS = "SHA256SUMS"
 
 def place(name: str) -> Path:
     """Where a model of this name is kept, whether or not it is there yet."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "longloop" / "models" / name
+    return cache_dir() / "models" / name
 
 
 def source(path: str) -> Path | str:

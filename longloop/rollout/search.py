@@ -25,8 +25,8 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from longloop.isolation.guard import Guarded, ready
-from longloop.protocols import Environment
+from longloop.envs.base import Environment
+from longloop.isolation.guard import Guarded
 from longloop.rollout.episode import Record, RolloutContext, run_episode
 from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
 
@@ -83,7 +83,7 @@ class _Node:
 async def grow(setting: RolloutContext, task: Task, session: str, attempts: int, explore: float) -> Group:
     """So many different attempts at a task, or fewer when nothing new can be tried or the policy repeats itself."""
     environment = setting.make()
-    if not hasattr(environment, "fork"):
+    if not environment.can_fork:
         raise UserError(
             f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
             "docs/new-environment.md shows it."
@@ -151,7 +151,7 @@ class _Seat:
     async def ready(self) -> None:
         if self._node.env is None:
             self._env = self._node.fresh.pop() if self._node.fresh else self._setting.make()
-            await ready(self._env)
+            await self._env.ready()
 
     def start(self, task: Task) -> Any:
         if self._node.env is not None:
@@ -176,7 +176,7 @@ class _Seat:
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        return getattr(self._env, "reward_range", None)
+        return self._env.reward_range if self._env is not None else None
 
     async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
         if self._turn < len(self._node.played):
