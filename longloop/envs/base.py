@@ -79,7 +79,7 @@ class Environment:
         cls.can_fork, cls.has_expert = cls.defines("fork"), cls.defines("expert")
 
     def __init__(self, options: Any) -> None:
-        """Keep it quick: the constructor has no deadline. `start` is the place for slow work."""
+        """Keep it quick: the constructor has no deadline. Do slow work in `start`."""
         self.options = options
 
     @classmethod
@@ -106,9 +106,10 @@ class Environment:
         """Return an independent copy at this turn. Tree search needs it."""
         raise NotImplementedError
 
-    def expert(self, task: Task) -> Player:
-        """Return a player who can do the task. Imitation needs one, and `longloop check` expects it to succeed."""
-        raise NotImplementedError
+    def expert(self, task: Task) -> Player | None:
+        """Return a player who can do the task, or None if there is none. Imitation needs one, and `longloop check`
+        expects it to succeed."""
+        return None
 
     def baselines(self, task: Task) -> Mapping[str, Player] | Awaitable[Mapping[str, Player]]:
         """Return players, by name, who must not succeed. Doing nothing is always tried as well."""

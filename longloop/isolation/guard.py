@@ -130,8 +130,9 @@ class Watched(Environment):
         """Clean up after a fault."""
         await self._guarded.leave(self._seconds)
 
-    def expert(self, task: Task) -> "WatchedPlayer":
-        return WatchedPlayer(self._player("expert", self.env.expert, task), self._seconds)
+    def expert(self, task: Task) -> "WatchedPlayer | None":
+        player = self._player("expert", self.env.expert, task)
+        return None if player is None else WatchedPlayer(player, self._seconds)
 
     async def baselines(self, task: Task) -> "Mapping[str, WatchedPlayer]":
         players = await answered(self._player("baselines", self.env.baselines, task))
@@ -141,14 +142,11 @@ class Watched(Environment):
         """Ask for those who play a task. This has no deadline; a line on stderr says when it takes long."""
         try:
             with Span(f"{name}()", self.env, self._seconds, interrupt=False):
-                found = method(task)
+                return method(task)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
             raise Fault(StopReason.ENV_ERROR, failure(name, error, self.env)) from error
-        if found is None:
-            raise Fault(StopReason.ENV_ERROR, f"{name}() returned None: is a `return` missing?")
-        return found
 
 
 class WatchedPlayer:

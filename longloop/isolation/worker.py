@@ -82,7 +82,10 @@ class Host:
         return self._kept(self._envs, self._answer(self._envs[env].fork()))
 
     def expert(self, env: int, task: dict[str, Any]) -> int:
-        return self._kept(self._players, self._answer(self._envs[env].expert(Task(**task))))
+        player = self._envs[env].expert(Task(**task))
+        if player is None:
+            raise UserError(f"there is no expert for {task['id']!r}; name the splits that have one in expert_splits")
+        return self._kept(self._players, player)
 
     def baselines(self, env: int, task: dict[str, Any]) -> dict[str, int]:
         players = self._answer(self._envs[env].baselines(Task(**task)))

@@ -176,7 +176,7 @@ def test_missing_data_and_packages_are_said_in_a_sentence(tmp_path: Path, monkey
         games()
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     assert games() == tmp_path / "json_2.1.1"
-    with pytest.raises(UserError, match="env.expert = 'planner': Input should be 'walkthrough' or 'handcoded'"):
+    with pytest.raises(UserError, match=r"env\.expert = 'planner': Input should be 'walkthrough' or 'handcoded'"):
         make_options(Alfworld.Options, {"expert": "planner"})
     old = tmp_path / "json_2.1.1" / "train" / "look_at-Pen-None-Lamp-2" / "trial_1" / "game.tw-pddl"
     monkeypatch.setitem(sys.modules, "fast_downward", None)

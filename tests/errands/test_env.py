@@ -17,6 +17,7 @@ from longloop.envs.guess import Guess
 from longloop.envs.play import Played, Script, Silent, play
 from longloop.envs.react import code_of, react
 from longloop.types import Message, Outcome, Step, Task
+from tests.support.worlds import default
 
 TASKS = Errands.tasks("train", Errands.Options(per_scenario=1))
 
@@ -233,7 +234,7 @@ def iter_turns() -> Any:
 
 
 def test_everyone_who_can_play_without_a_model_is_scored() -> None:
-    found = asyncio.run(trial.scores(Errands, TASKS[:2]))
+    found = asyncio.run(trial.scores(default(Errands), TASKS[:2]))
     assert next(iter(found)) == "expert" and found["expert"].success == 1.0 and found["expert"].reward == 1.0
     assert {"nothing", "complete at once", "answer at random", "delete everything"} < set(found)
     for name, score in found.items():
@@ -241,7 +242,7 @@ def test_everyone_who_can_play_without_a_model_is_scored() -> None:
         if name != "expert":
             assert score.success == 0.0 and score.failures == [task.id for task in TASKS[:2]]
     assert found["nothing"].steps == 0 and found["complete at once"].steps == 2
-    assert "expert" not in asyncio.run(trial.scores(Errands, TASKS[:1], expert=False))
+    assert "expert" not in asyncio.run(trial.scores(default(Errands), TASKS[:1], expert=False))
 
 
 def test_an_environment_without_baselines_has_at_least_the_silent_one() -> None:
@@ -252,7 +253,7 @@ def test_an_environment_without_baselines_has_at_least_the_silent_one() -> None:
 
 
 def test_an_attempt_repeats_itself() -> None:
-    assert not asyncio.run(trial.difference(Errands, TASKS[0]))
+    assert not asyncio.run(trial.difference(default(Errands), TASKS[0]))
 
     class Moody(Errands):
         count = 0
@@ -261,7 +262,7 @@ def test_an_attempt_repeats_itself() -> None:
             Moody.count += 1
             return Step([Message("user", str(Moody.count))])
 
-    assert asyncio.run(trial.difference(Moody, TASKS[0]))
+    assert asyncio.run(trial.difference(default(Moody), TASKS[0]))
 
 
 def test_play_stops_at_the_limit_and_scores_what_was_reached() -> None:

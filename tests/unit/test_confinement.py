@@ -285,19 +285,19 @@ def test_experts_trees_and_players_without_a_model_are_held_to_the_range_too() -
             return Outcome(555.0, True)
 
     tasks = Guess.tasks("train", Guess.Options())[:1]
-    what = rollouts(Generous, say=["1"])
+    what = rollouts(default(Generous), say=["1"])
     for found in (what.demonstrations(tasks), what.trees(tasks, 2, 1.0, 0)):
         for trajectory in asyncio.run(found)[0].trajectories:
             assert (str(trajectory.stop), trajectory.reward) == ("env_error", 0.0) and "555" in trajectory.error
     with pytest.raises(TypeError, match="returned the reward 555, but reward_range says 0 to 1"):
-        asyncio.run(play(Generous(), tasks[0], Silent()))
+        asyncio.run(play(Generous(Guess.Options()), tasks[0], Silent()))
 
 
 def test_without_a_declared_range_any_finite_reward_is_taken() -> None:
     class Free(Hostile):
         reward_range = None  # type: ignore[assignment]
 
-    assert paid(Free, "555")[:2] == ("max_turns", 555.0)
+    assert paid(default(Free), "555")[:2] == ("max_turns", 555.0)
 
 
 @pytest.mark.parametrize("declared", [(1.0, 0.0), (0.0,), 1.0, ("low", "high"), (0.0, float("nan"))])

@@ -258,13 +258,14 @@ def test_a_worker_that_is_just_being_started_is_not_killed_for_the_trainers_memo
     where._watching = threading.current_thread()  # nobody else looks
     born: list[Any] = []
 
-    def starting() -> dict[int, Use]:
+    def starting(groups: set[int]) -> dict[int, Use]:
         """One is started meanwhile, and what was seen of it is of no use."""
+        nothing = dict.fromkeys(groups, Use())
         if threading.current_thread() is not where._watching:
-            return {}  # another test's pool looks
+            return nothing  # another test's pool looks
         if not born:
             born.append(where._spawned())
-        return {born[0].pid: Use(bytes=1 << 40)}
+        return nothing | {born[0].pid: Use(bytes=1 << 40)}
 
     monkeypatch.setattr("longloop.isolation.pool.use_by_group", starting)
     asyncio.run(_ready(where))
