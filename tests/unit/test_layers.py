@@ -83,6 +83,17 @@ def test_folders_are_two_levels_deep():
         assert len(parts) <= (4 if parts[0] == "envs" else 2), path
 
 
+def test_workers_need_no_other_package():
+    """They are started in virtualenvs that have an environment's packages and nothing of longloop's."""
+    code = (
+        "import sys\n"
+        "for name in ('numpy', 'pydantic', 'torch', 'rich', 'psutil', 'scipy'): sys.modules[name] = None\n"
+        "import longloop.isolation.worker, longloop.envs.scienceworld, longloop.envs.textworld_express, "
+        "longloop.envs.appworld, longloop.envs.alfworld.env"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_light_parts_do_not_load_torch():
     """envs, store and the listing commands answer at once because they never load torch or transformers."""
     code = (
