@@ -38,7 +38,7 @@ def expert_of(task: Task, carelessness: float = 0.0, thorough: bool = False) -> 
 
 
 def test_it_keeps_the_contract() -> None:
-    contract.has_methods(Errands)
+    contract.check_class("errands", Errands)
     for split in Errands.splits:
         assert contract.tasks_of(Errands, split, Errands.Options(per_scenario=1))
     env = Errands(Errands.Options())
