@@ -13,7 +13,7 @@ from longloop.model.policy import load
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.starts import ids_at
-from longloop.types import Group, Message, Outcome, Sampled, Start, Step, StopReason, Task, Trajectory
+from longloop.types import Group, Message, Outcome, Sampled, SamplingParams, Start, Step, StopReason, Task, Trajectory
 from tests.support.worlds import CHAT, TASKS, Env, Log, collect, rollouts
 
 TURNS = 4
@@ -50,18 +50,18 @@ def worth(text: str) -> int:
 
 
 class Asked:
-    """An engine that notes each request: its session, what was read, and the options."""
+    """An engine that notes each request: its session, what was read, and how to sample."""
 
     def __init__(self, what: GroupRollouts) -> None:
         self.engine = what.context.engine
-        self.requests: list[tuple[str, list[int], dict[str, Any]]] = []
+        self.requests: list[tuple[str, list[int], SamplingParams]] = []
         self.forgotten: list[str] = []
         self.released = 0
         what.context = replace(what.context, engine=self)
 
-    async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
-        self.requests.append((session, list(ids), options))
-        return await self.engine.sample(ids, session=session, **options)
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        self.requests.append((session, list(ids), params))
+        return await self.engine.sample(ids, params, session=session)
 
     def forget(self, session: str) -> None:
         self.forgotten.append(session)
@@ -133,7 +133,9 @@ def test_attempts_from_one_state_differ_by_their_seeds() -> None:
 
     def attempts(seed: int) -> tuple[Trajectory, ...]:
         limits = RolloutConfig(turn_tokens=8)
-        context = RolloutContext(lambda: Sum(Log()), CHAT, NativeEngine(policy, CHAT, slots=4), limits, 1.0)
+        context = RolloutContext(
+            lambda: Sum(Log()), CHAT, NativeEngine(policy, CHAT, slots=4), limits, SamplingParams()
+        )
         (group,) = play(GroupRollouts(context, "test", abandon=False), [Start(TASKS[0], before, 2)], 4, seed)
         return group.trajectories
 
@@ -159,7 +161,7 @@ def test_each_start_has_its_own_group() -> None:
         [["z"] * 4] * 2,
         [["d", "z", "z", "z"]] * 2,
     ]
-    sampled = {(session, options["temperature"]) for session, _, options in engine.requests}
+    sampled = {(session, params.temperature) for session, _, params in engine.requests}
     assert sampled == {(f"test/{5 + index}/{n}", (0.5, 0.75)[n]) for index in range(4) for n in range(2)}
     assert len(engine.requests) == 2 * (3 + 1 + 4 + 3)
 
@@ -264,10 +266,10 @@ def test_a_single_action_needs_no_environment(turn: int) -> None:
         assert one.turns[turn].context == before.turns[turn].context
         assert one.turns[turn].context_ids.tolist() == before.turns[turn].context_ids.tolist()
     state = ids_at(start).tolist()
-    for session, ids, options in engine.requests:
-        assert ids == state and (options["max_tokens"], options["stop"]) == (9, ["END"])
+    for session, ids, params in engine.requests:
+        assert ids == state and (params.max_tokens, params.stop) == (9, ("END",))
         assert session in {f"test/7/0/{n}" for n in range(3)}
-    assert len({options["seed"] for _, _, options in engine.requests}) == 3
+    assert len({params.seed for _, _, params in engine.requests}) == 3
     assert sorted(engine.forgotten) == sorted(session for session, _, _ in engine.requests) and engine.released == 1
 
 
@@ -277,7 +279,9 @@ def test_single_actions_differ_by_their_seeds() -> None:
 
     def actions(seed: int) -> list[tuple[int, ...]]:
         limits = RolloutConfig(turn_tokens=8)
-        context = RolloutContext(lambda: Sum(Log()), CHAT, NativeEngine(policy, CHAT, slots=4), limits, 1.0)
+        context = RolloutContext(
+            lambda: Sum(Log()), CHAT, NativeEngine(policy, CHAT, slots=4), limits, SamplingParams()
+        )
         groups = play(GroupRollouts(context, "test"), states, 3, seed, single_action=True)
         return [one.turns[-1].action_key for group in groups for one in group.trajectories]
 
