@@ -15,8 +15,12 @@ from longloop.types import UserError
 
 console = Console(highlight=False)
 
+_ONE_ENVIRONMENT = "Name one environment: `longloop envs NAME` shows it, `longloop envs install NAME` builds it."
 
-def envs(name: str | None) -> None:
+
+def envs(name: str | None, more: str | None = None) -> None:
+    if more is not None:
+        raise UserError(_ONE_ENVIRONMENT)
     if name is None:
         _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/new-environment.md.")
         return
@@ -43,7 +47,9 @@ def envs(name: str | None) -> None:
         console.print(str(error), markup=False, soft_wrap=True)  # it needs a setting
 
 
-def install_env(name: str) -> None:
+def install_env(name: str | None) -> None:
+    if name is None:
+        raise UserError(_ONE_ENVIRONMENT)
     from longloop.build import named
     from longloop.isolation import virtualenv
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from longloop import __version__
-from longloop.types import UserError
 
 app = typer.Typer(
     help="Train an LLM agent by reinforcement learning inside the environment it will work in.\n\n"
@@ -209,12 +208,10 @@ def envs(
     """
     from longloop.cli import listing
 
-    if name != "install" and which is None:
-        listing.envs(name)
-    elif name == "install" and which is not None:
+    if name == "install":
         listing.install_env(which)
     else:
-        raise UserError("Name one environment: `longloop envs NAME` shows it, `longloop envs install NAME` builds it.")
+        listing.envs(name, which)
 
 
 @app.command()
@@ -356,14 +353,18 @@ def new_model(
 
 
 def main() -> None:
-    """Run a command; show a mistake the user can mend as a sentence, without a traceback."""
+    """Run a command. A mistake that the user can mend is shown as a sentence, without a traceback."""
     try:
         app()
-    except UserError as error:
-        print(f"longloop: {error}", file=sys.stderr)
-        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        from longloop.types import UserError  # which `--help` does without
+
+        if not isinstance(error, UserError):
+            raise
+        print(f"longloop: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
