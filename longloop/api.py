@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -240,6 +240,8 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(asyncio.run, main())
         try:
+            while not done.done():
+                wait([done], timeout=1.0)  # for an interrupt that does not wake a waiting thread
             return done.result()
         except KeyboardInterrupt:
             loop, task = started.result()

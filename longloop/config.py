@@ -25,10 +25,10 @@ from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.types import SamplingParams, UserError
 
 FORMAT = 1
-"""Of the config and of the run folder. Raised when an older longloop could no longer read them."""
+"""Version of the config and of the run folder. Raised when an older longloop could not read them."""
 
 SHIPPED = {path.stem: path for path in sorted((Path(__file__).parent / "configs").glob("*.toml"))}
-"""The configs that come with the package, by the name to call them by: `longloop train quickstart`."""
+"""The configs that come with the package, by name: `longloop train quickstart`."""
 
 TABLES: dict[str, Mapping[str, str]] = {"env": ENVS, "algo": ALGOS, "engine": ENGINES}
 """The tables whose options are those of the class that their `name` stands for."""
@@ -42,7 +42,7 @@ RENAMED = {
     "rollout.faults": "rollout.max_failure_share",
     "algo.normalise": "algo.normalize",
 }
-"""Keys by their names in longloop 0.1, which are still taken, with a warning."""
+"""Old name -> new name of keys that were renamed since longloop 0.1. Old names are accepted, with a warning."""
 
 REFUSED = {
     "rollout.top_p": "training samples from the whole distribution, because the learner cannot compute the log-probs "
@@ -70,13 +70,13 @@ class ModelConfig(Section):
     lora_rank: CountOrNone = 0
     """Rank of the LoRA adapters on all attention and MLP projections; 0 trains every weight."""
     lora_alpha: Count = 32
-    """What the adapters add is multiplied by lora_alpha / lora_rank."""
+    """Scale of the adapters: their output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the model: `auto` is float32 on CPU and bfloat16 on a GPU. What the optimizer changes is float32."""
+    """Precision of the model: `auto` is float32 on CPU and bfloat16 on a GPU. The optimizer updates float32 weights."""
     device: str = ""
-    """`cpu`, `cuda`, ...; empty takes a GPU when there is one."""
+    """`cpu`, `cuda`, ...; empty for a GPU if there is one."""
     threads: CountOrNone = 0
-    """CPU threads; 0 leaves the choice to torch. Results are the same to the bit only with the same number."""
+    """CPU threads; 0 for torch's choice. Runs are equal bit for bit only with the same number."""
     chat_template: str = ""
     """A file with a chat template to use instead of the tokenizer's own."""
     hidden: Count = 64
@@ -87,21 +87,21 @@ class ModelConfig(Section):
 
 class RolloutConfig(Section):
     temperature: Positive = 1.0
-    """Of sampling in training. Log-probs are taken at it, too."""
+    """Sampling temperature in training, also that of the log-probs."""
     max_turns: Count = 40
-    """The most actions of an episode; the state reached is then scored."""
+    """Maximum number of actions in an episode; after the last one, the state reached is scored."""
     turn_tokens: Count = 1500
-    """The most tokens an action may have; a longer one is cut and the episode goes on."""
+    """Maximum number of tokens in an action. A longer action is cut, and the episode goes on."""
     context: Annotated[int, Field(gt=1)] = 32000
-    """The most tokens a conversation may have, actions included."""
+    """Maximum number of tokens in a conversation, actions included."""
     step_seconds: Positive = 60.0
-    """Deadline of each call to the environment."""
+    """Deadline of each call to the environment, in seconds."""
     seconds: Positive = 1800.0
-    """Deadline of a whole episode."""
+    """Deadline of an episode, in seconds."""
     concurrency: Count = 64
-    """Episodes under way at once."""
+    """Number of episodes that run at once."""
     max_failure_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Stop the run when more than this share of a hundred episodes failed for reasons that are not the agent's."""
+    """Stop the run when more than this fraction of 100 episodes failed for reasons that are not the agent's."""
     straggler_cutoff: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Abandon stragglers: attempts that sampled more than twice as many tokens as this fraction of all attempts needed
     at most. Use 1.0 to wait for all; if failures take much longer than successes, too few are seen otherwise."""
@@ -117,47 +117,47 @@ class RolloutConfig(Section):
 
 
 class WorkerConfig(Section):
-    """How an environment is run. These settings stand in `[env]`, beside its own."""
+    """How an environment is run. These settings are part of `[env]`, beside the environment's own options."""
 
     isolation: Literal["", "inline", "process", "venv"] = ""
-    """In this process, in worker processes, or in workers with the environment's own virtualenv; empty: as its class
-    says, inline if it says nothing."""
+    """Run the environment in this process, in worker processes, or in workers with its own virtualenv; empty for what
+    its class says."""
     workers: CountOrNone = 0
-    """Worker processes, and so attempts that are in the environment at once; 0 takes one for each core."""
+    """Number of worker processes, each of which runs one attempt at a time; 0 for one per core."""
     worker_memory: Count = 4000
-    """MB that a worker and its processes may use. One that ends an attempt with half of it is replaced."""
+    """Memory limit of a worker and its processes, in MB. A worker that uses half of it after an attempt is replaced."""
     worker_disk: Count = 2000
-    """MB that the files in its temporary folder may take, and the size of the largest file that it may write."""
+    """Limit in MB for the files in a worker's temporary folder, and for any single file that it writes."""
     worker_cpu: Positive = 1800.0
-    """Seconds of CPU that they may use for one attempt."""
+    """CPU time that a worker and its processes may use for one attempt, in seconds."""
     worker_episodes: Count = 100
-    """Attempts after which a worker is replaced."""
+    """Replace a worker after this many attempts."""
 
 
 class LearnerConfig(Section):
     micro_tokens: Count = 8192
-    """Tokens in one forward and backward pass. Changes memory and speed, never the gradient."""
+    """Tokens in a micro-batch (one forward and backward pass). Affects memory and speed, never the gradient."""
     checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more work."""
     compile: bool = False
-    """Let torch.compile fuse what lies between an update's matrix products, which takes a while when a run starts."""
+    """Compile updates with torch.compile. Faster, but a run takes longer to start."""
     chunk: Count = 1024
-    """Action tokens whose logits are held at once."""
+    """Number of action tokens whose logits are in memory at once."""
     memory_check: bool = True
-    """Before the first step, see whether the longest allowed trajectory fits."""
+    """Check before the first step that the longest allowed trajectory fits into memory."""
 
 
 class EvalConfig(Section):
     every: CountOrNone = 5
-    """Steps between evaluations; 0 for none but the last."""
+    """Steps between evaluations; 0 to evaluate only after the last step."""
     split: str = "dev"
     """The tasks to measure on."""
     tasks: CountOrNone = 0
-    """How many tasks of the split, from the first; 0 for all."""
+    """Use only the first tasks of the split, this many; 0 for all."""
     attempts: Count = 1
-    """Attempts at each task; pass@k needs k of them."""
+    """Attempts per task; pass@k needs at least k."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
-    """Of sampling in evaluations; 0 always takes the likeliest token."""
+    """Sampling temperature in evaluations; 0 for greedy decoding."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample from the fewest likeliest tokens whose probabilities add up to this (nucleus sampling); 1 for all."""
 
@@ -173,28 +173,28 @@ MEASURED = {f"eval.{name}" for name in EvalConfig.model_fields if name != "every
 
 class SaveConfig(Section):
     every: Count = 1
-    """Steps between checkpoints: what a crash can cost."""
+    """Steps between checkpoints. A crash costs at most this many steps."""
     keep: Count = 2
-    """Checkpoints kept, the newest; older ones are deleted."""
+    """Number of checkpoints to keep; older ones are deleted."""
 
 
 class Config(Section):
     format: int = FORMAT
-    """Of the config itself; longloop writes it."""
+    """Version of the config format. longloop writes it."""
     name: str = "run"
     """Name of the run's folder."""
     folder: str = "runs"
-    """Where run folders are made."""
+    """The folder in which run folders are made."""
     seed: int = 0
-    """Every random number of the run follows from it."""
+    """Seed of every random number of the run."""
     steps: Count = 200
-    """Steps to train for; each collects attempts, credits them and updates the weights."""
+    """Steps to train for. Each collects attempts, credits them and updates the weights."""
     tasks_per_step: Count = 40
-    """Tasks tried in a step, each algo.k times."""
+    """Tasks per step, each attempted algo.k times."""
     split: str = "train"
-    """The tasks to train on: those of a split, or of several with commas between them."""
+    """The split to train on, or several, separated by commas."""
     doctor: bool = True
-    """Look for what would spoil the run before its first step, and refuse to start when there is something."""
+    """Check environment, tokens and sampler before the first step, and refuse to start if one is broken."""
     demos: str = ""
     """A run folder whose best attempts at each task are imitated; empty asks the environment's own expert."""
     env: dict[str, Any]
@@ -202,7 +202,7 @@ class Config(Section):
     algo: dict[str, Any] = {"name": "loop"}
     """The algorithm: `name` is one of `longloop algos` or `module:Class`, the rest are its options."""
     engine: dict[str, Any] = {"name": "native"}
-    """What samples; the rest are its options."""
+    """The engine that samples: `name`, the rest are its options."""
     model: ModelConfig = ModelConfig()
     rollout: RolloutConfig = RolloutConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -224,7 +224,7 @@ def load(path: Path, overrides: Overrides = ()) -> Config:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A config as it is: a file, or the shipped one of that name. A file of the user's goes first."""
+    """The tables of a config file, or of the shipped config with that name. A file takes precedence."""
     shipped = SHIPPED.get(str(path))
     try:
         tree = tomllib.loads((shipped if shipped and not path.is_file() else path).read_text())
@@ -258,7 +258,7 @@ def resolve(tree: dict[str, Any], source: str, overrides: Overrides = ()) -> Con
 
 
 def _rename_keys(tree: dict[str, Any], source: str) -> None:
-    """Give keys that have their names of an earlier release today's. Where both are there, today's counts."""
+    """Rename keys of an earlier release. Where a key has both names, the new one counts."""
     for old, new in RENAMED.items():
         table, _, key = old.rpartition(".")
         found = tree.get(table)
@@ -331,7 +331,7 @@ def _hints(target: Any) -> dict[str, Any]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?` or the empty string. A key without its table, such as `lr`, is found in all tables."""
+    """` Did you mean ...?`, or an empty string. Finds a key without its table, such as `lr`, in all tables."""
     known = list(known)
     close = [key for key in known if "." in key and key.rpartition(".")[2] == word.rpartition(".")[2]]
     close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
@@ -385,7 +385,7 @@ def _unknown(key: str, known: Sequence[str], source: str) -> str:
 
 @dataclass(frozen=True)
 class ConfigKey:
-    """A key that a config may have."""
+    """A key of a config."""
 
     key: str
     type: str

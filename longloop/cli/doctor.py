@@ -1,4 +1,4 @@
-"""What `longloop doctor` says: all findings, or with `--memory` where memory will go."""
+"""`longloop doctor`: all findings, or with `--memory` a forecast of the memory that a run needs."""
 
 import json
 import sys
@@ -34,18 +34,19 @@ _PARTS = {
 _UPDATE_ALONE = ("gradients", "activations", "working")
 _PEAKS = {"update": "peak of an update", "collect": "peak while sampling", "peak": "peak"}
 _RANK = 16
-"""Of the adapters that are looked at, or advised, when the config has none."""
+"""Rank of the adapters that are forecast or advised when the config has none."""
 _TIGHT = 0.9
-"""A forecast above this share of the free memory may fail on what it does not see; advice stays below it."""
+"""Fraction of the free memory above which a forecast is tight: it does not see all that is allocated. Advice stays
+below it."""
 _SHORT = 2000
-"""Tokens to which conversations are cut at the most."""
+"""Advice does not lower `rollout.context` below this."""
 
 
 def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float | None, as_json: bool) -> None:
     config = configs.load(config_path, overrides)
     if not memory:
         if gpu_gib is not None:
-            raise UserError("--gpu-gib asks about a card that need not be here, which only --memory can answer.")
+            raise UserError("--gpu-gib asks about a GPU that need not be here, which only --memory can answer.")
         sys.exit(findings.show(config, as_json, console))
     if gpu_gib is not None:
         config = changed(config, {"model.device": "cuda"})
@@ -68,7 +69,7 @@ def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float
 
 
 def variants(config: Config) -> dict[str, Config]:
-    """All weights or adapters, activations kept or recomputed: the config itself, and what it could be."""
+    """The config and its alternatives by name: all weights or adapters, activations kept or recomputed."""
     all_of_them = (
         changed(config, {"model.lora_rank": rank, "learner.checkpointing": checkpointing})
         for rank in (0, config.model.lora_rank or _RANK)
@@ -78,7 +79,9 @@ def variants(config: Config) -> dict[str, Config]:
 
 
 def remedy(config: Config, room: int, foresee: "Callable[[Config], Ledger]") -> "tuple[dict[str, Any], Ledger]":
-    """Settings to change when a run does not fit, one after another, as long as one is left; and what it needs then."""
+    """Settings that make a run fit, and the forecast with them; no settings if it fits as it is.
+
+    They are lowered one after another, until the run fits or none is left."""
     settings: dict[str, Any] = {}
     book = foresee(config)
     if book.peak <= room:
@@ -91,7 +94,7 @@ def remedy(config: Config, room: int, foresee: "Callable[[Config], Ledger]") -> 
 
 
 def _lower(config: Config, book: "Ledger", room: int) -> dict[str, Any]:
-    """The next setting to change: first for the update, then for sampling, and what costs the least before the rest."""
+    """The next setting to change: first for the update, then for sampling; the cheapest change first."""
     rollout = config.rollout
     if book.update > room:
         if not config.learner.checkpointing:
@@ -128,7 +131,7 @@ def verdict(book: "Ledger", room: int, settings: dict[str, Any], then: "Ledger")
 
 
 def table(books: "dict[str, Ledger]", configured: str) -> Table:
-    """A column for each way to train, a row for each thing that memory is for."""
+    """A column for each way to train, a row for each use of memory."""
     grid = Table(box=None, pad_edge=False)
     large = any(book.peak >= 2**31 for book in books.values())
     grid.add_column("GiB" if large else "MiB")
@@ -147,7 +150,7 @@ def table(books: "dict[str, Ledger]", configured: str) -> Table:
 def to_json(
     config: Config, books: "dict[str, Ledger]", room: int, settings: dict[str, Any], then: "Ledger"
 ) -> dict[str, Any]:
-    """In bytes. `advice` is there when the run would not fit."""
+    """The forecast in bytes, with `advice` if the run would not fit."""
     book = books[_name(config)]
     return {
         "model": config.model.path,
@@ -160,7 +163,7 @@ def to_json(
 
 
 def _remembering() -> "Callable[[Config], Ledger]":
-    """Forecasts take seconds; each is made once."""
+    """A forecast that remembers its results, because each takes seconds."""
     made: dict[str, Ledger] = {}
 
     def foresee(config: Config) -> "Ledger":
@@ -173,7 +176,7 @@ def _remembering() -> "Callable[[Config], Ledger]":
 
 
 def changed(config: Config, settings: dict[str, Any]) -> Config:
-    """A config with some `section.key` changed."""
+    """The config with some `section.key` changed."""
     for dotted, value in settings.items():
         section, _, key = dotted.partition(".")
         part = getattr(config, section).model_copy(update={key: value})

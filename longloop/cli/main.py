@@ -1,4 +1,5 @@
-"""`longloop`: the commands, and how mistakes are shown. What they do is in commands.py and listing.py."""
+"""The `longloop` command line: commands with their options, and how errors are shown. The other modules here do the
+work."""
 
 import sys
 from pathlib import Path
@@ -7,7 +8,6 @@ from typing import Annotated
 import typer
 
 from longloop import __version__
-from longloop.types import UserError
 
 app = typer.Typer(
     help="Train an LLM agent by reinforcement learning inside the environment it will work in.\n\n"
@@ -18,7 +18,8 @@ app = typer.Typer(
 )
 
 Overrides = Annotated[
-    list[str] | None, typer.Argument(help="Settings that replace the file's, as `key=value`: `algo.clip=0.2 steps=50`.")
+    list[str] | None,
+    typer.Argument(help="Settings that replace the config's: `algo.clip=0.2 steps=50`."),
 ]
 
 
@@ -31,7 +32,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which this is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None: ...
 
@@ -39,7 +40,8 @@ def common(
 @app.command()
 def train(
     config: Annotated[
-        str | None, typer.Argument(help="A TOML file, or `quickstart`, `guess` or `compare`, which are shipped.")
+        str | None,
+        typer.Argument(help="A TOML file, or a shipped config: `quickstart`, `guess`, `compare`."),
     ] = None,
     overrides: Overrides = None,
     resume: Annotated[
@@ -51,8 +53,8 @@ def train(
 ) -> None:
     """Train an agent and write a run folder.
 
-    One step is: K attempts at each of some tasks, credit for what was better than the others, an update. The folder
-    holds every trajectory, every number and the checkpoints; a run that was stopped or killed goes on with `--resume`.
+    Each step samples K attempts at some tasks, credits each attempt against the others, and updates the weights. The
+    folder holds all trajectories, metrics and checkpoints. `--resume` continues a run that was stopped or killed.
 
     `longloop train quickstart`
 
@@ -65,16 +67,17 @@ def train(
 
 @app.command("eval")
 def evaluate(
-    target: Annotated[Path, typer.Argument(help="A run folder, or a config for the model before any training.")],
+    target: Annotated[Path, typer.Argument(help="A run folder; or a config, to measure the model before training.")],
     overrides: Overrides = None,
-    split: Annotated[list[str] | None, typer.Option(help="A split to measure on; may be given several times.")] = None,
-    step: Annotated[int | None, typer.Option(help="Which checkpoint of the run; the newest by default.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, by split if any is given.")] = False,
+    split: Annotated[list[str] | None, typer.Option(help="A split to measure on. Repeat it for several.")] = None,
+    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, by split if --split is given.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Keep the attempts: a folder for `view`, `show` and `analyze` by split.")
+        Path | None,
+        typer.Option(help="Also write the attempts, as one run folder per split, for `view` and others."),
     ] = None,
 ) -> None:
-    """Measure an agent: success, reward, pass@k, each with its interval and beside what doing nothing scores.
+    """Measure an agent: success, reward and pass@k with intervals, next to the score of doing nothing.
 
     `longloop eval runs/quickstart --split dev --split test_normal eval.attempts=4`
     """
@@ -85,19 +88,20 @@ def evaluate(
 
 @app.command()
 def compare(
-    config: Annotated[Path, typer.Argument(help="A run's config; [methods.NAME] holds what one method needs besides.")],
+    config: Annotated[Path, typer.Argument(help="A config; [methods.NAME] holds settings for single methods.")],
     overrides: Overrides = None,
     methods: Annotated[
-        str, typer.Option(help="From `longloop algos`, or module:Class, with commas; `base` is untrained.")
+        str,
+        typer.Option(help="Comma-separated: from `longloop algos`, or module:Class; `base` is untrained."),
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each method.")] = 3,
-    split: Annotated[list[str] | None, typer.Option(help="A split to measure on; may be given several times.")] = None,
-    start: Annotated[str, typer.Option(help="The method that others start from; sft, if it is compared.")] = "",
+    split: Annotated[list[str] | None, typer.Option(help="A split to measure on. Repeat it for several.")] = None,
+    start: Annotated[str, typer.Option(help="The method the others start from; sft, if it is among them.")] = "",
 ) -> None:
-    """Run several methods on one environment under one budget, and write a table with intervals.
+    """Compare methods on one environment under one budget, and write a table with intervals.
 
-    What [algo] says holds for every method that shares the option; the settings that differ are said at the start. What
-    is done already is not done again, so that it can be stopped and run once more.
+    [algo] holds for every method that has the option; settings that differ are printed first. To continue a comparison
+    that was stopped, run the same command again: finished parts are not repeated.
 
     `longloop compare compare --methods base,sft,dpo,loop --seeds 3 --split test_normal`
     """
@@ -109,12 +113,12 @@ def compare(
 @app.command()
 def analyze(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    patterns: Annotated[Path | None, typer.Option(help="A TOML file with what to look for; docs/analyze.md.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON, and write nothing.")] = False,
+    patterns: Annotated[Path | None, typer.Option(help="A TOML file with patterns (docs/analyze.md).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON and write no files.")] = False,
 ) -> None:
-    """Say what became of a run: success, how the agent behaves, how it fails, and whether it was paid for failing.
+    """Analyze runs: success, how the agent behaves, how it fails, and whether failures were rewarded.
 
-    Prints a summary, and writes all of it into the run folder as `analysis.md`, with pictures.
+    Prints a summary and writes the whole report, with pictures, to `analysis.md` in the run folder.
 
     `longloop analyze runs/quickstart`
     """
@@ -128,12 +132,12 @@ def view(
     runs: Annotated[
         list[Path] | None, typer.Argument(help="Run folders, or folders of them; `runs` by default.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8123,
-    html: Annotated[Path | None, typer.Option(help="Write one file to send to somebody instead of serving.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8123,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML file instead of serving.")] = None,
 ) -> None:
-    """Look at runs in the browser: curves, steps, groups, every attempt. A run that is training is followed live.
+    """Show runs in the browser: curves, steps, groups, every attempt. A run in training updates live.
 
-    Serves to this machine only. `longloop view runs/quickstart`, `longloop view runs/quickstart --html quickstart.html`
+    Serves this machine only. `longloop view runs/quickstart`, `longloop view runs/quickstart --html quickstart.html`
     """
     from longloop.cli import viewing
 
@@ -145,7 +149,7 @@ def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     place: Annotated[str, typer.Argument(metavar="ID", help="STEP/GROUP/ATTEMPT, or eval/STEP/GROUP/ATTEMPT.")],
 ) -> None:
-    """Print one attempt: what the agent heard and said, and how it was judged.
+    """Print one attempt: the messages, the agent's actions, and the outcome.
 
     `longloop show runs/quickstart 12/0/3`
     """
@@ -156,11 +160,11 @@ def show(
 
 @app.command("config")
 def show_config(
-    config: Annotated[str | None, typer.Argument(help="A config or a run folder; without one, the defaults.")] = None,
+    config: Annotated[str | None, typer.Argument(help="A config or a run folder; without it, the defaults.")] = None,
     overrides: Overrides = None,
-    toml: Annotated[bool, typer.Option("--toml", help="Print it as a config file with every default.")] = False,
+    toml: Annotated[bool, typer.Option("--toml", help="Print a config file with every default written out.")] = False,
 ) -> None:
-    """Explain every setting: type, default, meaning, and the value that a config or a run has.
+    """Explain every setting: type, default, meaning, and its value in a config or a run.
 
     `longloop config`
 
@@ -176,16 +180,17 @@ def show_config(
 @app.command()
 def demos(
     config: Annotated[
-        str, typer.Argument(help="A config (environment, split, model and name are used), or an environment's name.")
+        str,
+        typer.Argument(help="A config (its environment, split, model and name count), or an environment."),
     ],
     overrides: Overrides = None,
     tasks: Annotated[
-        int | None, typer.Option(min=1, help="The expert does so many tasks, drawn with the config's seed.")
+        int | None, typer.Option(min=1, help="Demonstrate only this many tasks, sampled with the config's seed.")
     ] = None,
-    source: Annotated[Path | None, typer.Option("--from", help="A run folder: its attempts, not the expert's.")] = None,
-    min_reward: Annotated[float, typer.Option(help="With --from, the least that an attempt was paid.")] = 1.0,
+    source: Annotated[Path | None, typer.Option("--from", help="Take this run's attempts, not the expert's.")] = None,
+    min_reward: Annotated[float, typer.Option(help="With --from: the lowest reward of an attempt to take.")] = 1.0,
 ) -> None:
-    """Write attempts as a run folder, to be imitated: those of an environment's expert, or the good ones of a run.
+    """Write demonstrations as a run folder: attempts of an environment's expert, or successful ones of a run.
 
     `longloop demos quickstart name=demos`
 
@@ -199,29 +204,28 @@ def demos(
 @app.command()
 def envs(
     name: Annotated[
-        str | None, typer.Argument(help="Show one in full: a name, or `module:Class`. Or `install`, and a name.")
+        str | None,
+        typer.Argument(help="The environment to show (a name or `module:Class`), or `install`."),
     ] = None,
     which: Annotated[str | None, typer.Argument(help="The environment to install.", metavar="[NAME]")] = None,
 ) -> None:
-    """List the environments, or show one: what it is, its options and splits.
+    """List the environments, or show one with its options and splits.
 
-    `longloop envs install NAME` builds the virtualenv of an environment that has one of its own.
+    `longloop envs install NAME` builds the virtualenv of an environment that needs its own.
     """
     from longloop.cli import listing
 
-    if name != "install" and which is None:
-        listing.envs(name)
-    elif name == "install" and which is not None:
+    if name == "install":
         listing.install_env(which)
     else:
-        raise UserError("Name one environment: `longloop envs NAME` shows it, `longloop envs install NAME` builds it.")
+        listing.envs(name, which)
 
 
 @app.command()
 def algos(
-    name: Annotated[str | None, typer.Argument(help="Show one in full: a name, or `module:Class`.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The algorithm to show: a name, or `module:Class`.")] = None,
 ) -> None:
-    """List the algorithms, or show one: its paper, its pseudo-code, its settings."""
+    """List the algorithms, or show one with its paper, pseudo-code and options."""
     from longloop.cli import listing
 
     listing.algos(name)
@@ -229,15 +233,18 @@ def algos(
 
 @app.command()
 def doctor(
-    config: Annotated[Path, typer.Argument(help="A config; `model.path=shape:NAME` asks for a model not fetched yet.")],
+    config: Annotated[
+        Path,
+        typer.Argument(help="A config. With --memory, `model.path=shape:NAME` needs no weights."),
+    ],
     overrides: Overrides = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Only foresee where memory will go.")] = False,
-    gpu_gib: Annotated[float | None, typer.Option(min=0.1, help="Ask for a GPU with so much free memory.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the findings, or with --memory bytes, as JSON.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Only forecast the memory that a run needs.")] = False,
+    gpu_gib: Annotated[float | None, typer.Option(min=0.1, help="Free memory of the GPU to forecast for.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the findings (or bytes) as JSON.")] = False,
 ) -> None:
-    """Look for what would spoil a run before it is started: in the environment, the tokens, the weights, the memory.
+    """Check environment, tokens, weights and memory for what would spoil a run.
 
-    Takes about a minute, changes nothing, and ends with 1 when something is wrong. `train` begins with a quick form.
+    Takes about a minute, changes nothing, and exits with 1 when something is wrong. `train` begins with a quick form.
 
     `longloop doctor quickstart`
 
@@ -252,16 +259,17 @@ def doctor(
 def check(
     env: Annotated[str, typer.Argument(help="An environment's name, or `module:Class`.")],
     options: Annotated[list[str] | None, typer.Argument(help="Its options, as `key=value`.")] = None,
-    seeds: Annotated[int, typer.Option(help="Further worlds per scenario, where an environment can make them.")] = 20,
-    tasks: Annotated[int, typer.Option(min=0, help="Tasks of each split, spread evenly over it; 0 for all.")] = 0,
-    seconds: Annotated[float, typer.Option(min=0, help="Begin no further task after so long a time of playing.")] = 60,
+    seeds: Annotated[int, typer.Option(help="Extra worlds per scenario, if the environment can make them.")] = 20,
+    tasks: Annotated[int, typer.Option(min=0, help="Tasks per split, evenly spaced; 0 for all.")] = 0,
+    seconds: Annotated[float, typer.Option(min=0, help="Start no new task after this many seconds.")] = 60,
     step_seconds: Annotated[
-        float, typer.Option(min=0.01, help="Deadline of each call, as `rollout.step_seconds` is in training.")
+        float,
+        typer.Option(min=0.01, help="Deadline of each call, like `rollout.step_seconds` in training."),
     ] = 60,
 ) -> None:
-    """Find out whether an environment is sound: do its experts succeed, and do idlers and vandals never?
+    """Check an environment: its expert must succeed, doing nothing and other baselines must not.
 
-    Plays the tasks of every split without a model, and shows what each player scores, how fast, in how much memory.
+    Plays tasks of every split without a model, and shows scores, speed and memory.
 
     `longloop check errands`
 
@@ -277,10 +285,10 @@ def check(
 def play(
     env: Annotated[str, typer.Argument(help="An environment's name, or `module:Class`.")],
     options: Annotated[list[str] | None, typer.Argument(help="Its options, as `key=value`.")] = None,
-    split: Annotated[str, typer.Option(help="Which tasks.")] = "train",
-    task: Annotated[str | None, typer.Option(help="A task's id; the first by default.")] = None,
+    split: Annotated[str, typer.Option(help="The split of the task.")] = "train",
+    task: Annotated[str | None, typer.Option(help="The task's id; the first task by default.")] = None,
 ) -> None:
-    """Do a task yourself, seeing what an agent would see. `/expert` shows how it is done, `/quit` ends it."""
+    """Play a task yourself, seeing what an agent sees. `/expert` shows the expert's next action, `/quit` ends it."""
 
     from longloop.cli import environments
 
@@ -290,23 +298,23 @@ def play(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    out: Annotated[Path, typer.Option(help="Where to write the model; must not exist yet.")],
-    step: Annotated[int | None, typer.Option(help="Which checkpoint of the run; the newest by default.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write, which must not exist yet.")],
+    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
 ) -> None:
-    """Write a run's model as a plain Hugging Face folder with a model card, adapters merged, for use anywhere."""
+    """Export a run's model as a Hugging Face folder with a model card, adapters merged."""
     from longloop.cli import commands
 
     commands.export(run, out, step, dtype)
 
 
-models = typer.Typer(help="List the models that can be used, get or show one, or make a small one.")
+models = typer.Typer(help="List models, fetch or show one, or make a small one.")
 app.add_typer(models, name="models", invoke_without_command=True)
 
 
 @models.callback(invoke_without_command=True)
 def list_models(context: typer.Context) -> None:
-    """Say which models can be used."""
+    """List the models that can be used."""
     from longloop.cli import listing
 
     if context.invoked_subcommand is None:
@@ -335,24 +343,22 @@ def show_model(folder: Annotated[str, typer.Argument(help="A model's folder.")])
 
 @models.command("new")
 def new_model(
-    folder: Annotated[Path, typer.Argument(help="Where to write it; must not exist yet.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write, which must not exist yet.")],
     env: Annotated[
-        str, typer.Option(help="The environment whose expert's transcripts the tokenizer is made from.")
+        str, typer.Option(help="Train the tokenizer on what the expert of this environment says and hears.")
     ] = "",
     options: Annotated[list[str] | None, typer.Argument(help="The environment's options, as `key=value`.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="A run folder whose attempts it is made from instead.")
+        Path | None, typer.Option("--from", help="Train the tokenizer on the attempts of this run instead.")
     ] = None,
-    words: Annotated[
-        bool, typer.Option("--words", help="No token spans words, so that names are single tokens.")
-    ] = False,
-    vocabulary: Annotated[int, typer.Option(help="Tokens.")] = 2048,
+    words: Annotated[bool, typer.Option("--words", help="Let no token span several words.")] = False,
+    vocabulary: Annotated[int, typer.Option(help="Size of the vocabulary.")] = 2048,
     hidden: Annotated[int, typer.Option(help="Hidden size.")] = 192,
     layers: Annotated[int, typer.Option()] = 4,
     heads: Annotated[int, typer.Option()] = 6,
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
-    """Make a small model with random weights and a tokenizer of its own, for one environment."""
+    """Make a small model with random weights and its own tokenizer for an environment."""
     from longloop.cli import commands
 
     shape = {"vocabulary": vocabulary, "hidden": hidden, "layers": layers, "heads": heads, "seed": seed}
@@ -360,14 +366,18 @@ def new_model(
 
 
 def main() -> None:
-    """Run a command; show a mistake the user can mend as a sentence, without a traceback."""
+    """Run a command. A mistake that the user can mend is shown as a sentence, without a traceback."""
     try:
         app()
-    except UserError as error:
-        print(f"longloop: {error}", file=sys.stderr)
-        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        from longloop.types import UserError  # which `--help` does without
+
+        if not isinstance(error, UserError):
+            raise
+        print(f"longloop: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

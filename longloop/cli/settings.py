@@ -1,4 +1,4 @@
-"""`longloop config`: every key that a config may have, what it means, and the value that it has."""
+"""`longloop config`: every key of a config with its meaning and its value."""
 
 from pathlib import Path
 from typing import Any

@@ -1,1 +1,1 @@
-"""The pre-flight: what would spoil a run, looked for before it starts. checkup.py has the list."""
+"""Checks for what would spoil a run: `longloop check`, `longloop doctor`, and the check before every run."""

@@ -1,7 +1,7 @@
-"""The list of what is looked at, in order: the environment, what is sampled, the memory, an update, the time.
+"""All checks in order: environment, sampled tokens, memory, an update, time.
 
-`quick` is what every run begins with: no update is tried, attempts are cut short. Neither changes what a run does
-afterwards: weights are put back, and whoever draws from a common random generator finds it as it was.
+`quick` runs before every training run: it tries no update and cuts attempts short. Neither form changes the run after
+it: weights and the state of global random generators are restored.
 """
 
 import random
@@ -22,35 +22,35 @@ from longloop.rollout.groups import GroupRollouts
 from longloop.types import Task, Trajectory, UserError
 
 _TASKS, _SECONDS = 12, 10.0
-"""Tasks that are played without a model, if they take no longer than this."""
+"""Play up to this many tasks without a model, and start none after this many seconds."""
 _QUICK_TASKS, _QUICK_SECONDS = 8, 1.0
 _TURNS = 4
-"""Turns of the attempts that are looked at token by token."""
+"""Turns of the attempts whose tokens are checked."""
 _QUICK = {"max_turns": 2, "turn_tokens": 64}
-_MOST = 8
-"""Attempts at a task that are looked at."""
+_MAX_ATTEMPTS = 8
+"""Attempts per task that are checked."""
 _TIMED = 15.0
-"""Seconds for the collection whose time is taken."""
+"""Seconds that the timed collection may take."""
 
 
 async def quick(
     rollouts: GroupRollouts, algo: Algorithm, learner: LocalLearner, tasks: Sequence[Task]
 ) -> AsyncGenerator[Finding]:
-    """What can be seen in a moment."""
-    setting = rollouts.context
+    """The checks that take a moment."""
+    context = rollouts.context
     with undisturbed():
         some = _some(tasks, _QUICK_TASKS)
-        async for finding in _environment(environment.watched(setting), some, _QUICK_SECONDS, everyone=False):
+        async for finding in _environment(environment.watched(context), some, _QUICK_SECONDS, everyone=False):
             yield finding
         if not algo.on_policy:
             return  # someone else chooses the actions
         short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
-        yield sampling.tokens(short, algo, learner, setting.chat)
-        yield sampling.observations(short, setting.limits.context)
+        yield sampling.tokens(short, algo, learner, context.chat)
+        yield sampling.observations(short, context.limits.context)
         yield sampling.template(short)
         yield sampling.agreement(short.samples(), learner)[0]
         yield await sampling.variety(short, rollouts, some, len(tasks), algo.k, **_QUICK)
-        yield await environment.replay(environment.watched(setting), short.groups)
+        yield await environment.replay(environment.watched(context), short.groups)
 
 
 async def full(
@@ -62,22 +62,22 @@ async def full(
     tasks: Sequence[Task],
     evaluated: int,
 ) -> AsyncGenerator[Finding]:
-    """All of it. `name` is the environment's, `evaluated` the number of attempts in an evaluation."""
-    setting = rollouts.context
-    make = environment.watched(setting)
+    """All checks. `name` is the environment's name, `evaluated` the number of attempts in an evaluation."""
+    context = rollouts.context
+    make = environment.watched(context)
     with undisturbed():
         some = _some(tasks, _TASKS)
-        sound = await environment.contract(name, setting, some[0])
+        sound = await environment.contract(name, context, some[0])
         yield sound
         if sound.verdict == "fail":
             return
         async for finding in _environment(make, some, _SECONDS, everyone=True):
             yield finding
-        short = await sampling.collect(rollouts, some[:2], _attempts(algo.k, _MOST), max_turns=_TURNS)
-        yield sampling.tokens(short, algo, learner, setting.chat)
+        short = await sampling.collect(rollouts, some[:2], _attempts(algo.k, _MAX_ATTEMPTS), max_turns=_TURNS)
+        yield sampling.tokens(short, algo, learner, context.chat)
         if not short.own:
             return
-        yield sampling.observations(short, setting.limits.context)
+        yield sampling.observations(short, context.limits.context)
         yield sampling.template(short, await _shown(rollouts, some[:2]))
         agreed, gap = sampling.agreement(short.samples(), learner)
         yield agreed
@@ -95,7 +95,7 @@ async def full(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Common random generators are left as they were found."""
+    """Restore the global random generators of Python, numpy and torch afterwards."""
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         try:
@@ -108,7 +108,7 @@ def undisturbed() -> Iterator[None]:
 async def _environment(
     make: environment.Make, tasks: Sequence[Task], seconds: float, everyone: bool
 ) -> AsyncGenerator[Finding]:
-    """The findings that need no model."""
+    """The checks that need no model."""
     try:
         yield await environment.determinism(make, tasks[:3])
         yield await environment.separation(make, tasks[:2])
@@ -127,7 +127,7 @@ async def _environment(
 
 
 async def _shown(rollouts: GroupRollouts, tasks: Sequence[Task]) -> list[Trajectory]:
-    """The expert's attempts in the policy's tokens, where there is an expert."""
+    """The expert's attempts in the policy's tokens; empty without an expert."""
     shown = []
     for task in tasks:
         with suppress(UserError):  # there is none for the task
@@ -135,10 +135,10 @@ async def _shown(rollouts: GroupRollouts, tasks: Sequence[Task]) -> list[Traject
     return shown
 
 
-def _attempts(k: int, most: int) -> int:
-    return min(max(k, 2), most)
+def _attempts(k: int, maximum: int) -> int:
+    return min(max(k, 2), maximum)
 
 
 def _some(tasks: Sequence[Task], n: int) -> list[Task]:
-    """So many tasks, from all over the list: the same ones every time."""
+    """A sample of `n` tasks, the same every time."""
     return random.Random(0).sample(tasks, min(n, len(tasks)))

@@ -1,4 +1,4 @@
-"""What a run will cost: memory foreseen, time measured on a small collection and extrapolated."""
+"""What a run will cost: memory by forecast, time measured on a small collection and extrapolated."""
 
 import math
 import time
@@ -20,11 +20,11 @@ from longloop.training import TaskStream
 from longloop.types import Group, Now, StopReason, Task, UserError
 
 _TIGHT = 0.9
-"""A forecast above this share of the free memory may fail on what it does not see."""
+"""Fraction of the free memory above which a forecast is tight: it does not see all that is allocated."""
 
 
 def memory(config: Config, learner: LocalLearner) -> tuple[Finding, Ledger | None]:
-    """Does the longest allowed trajectory fit?"""
+    """Does the longest allowed trajectory fit into memory?"""
     longest = config.rollout.context
     room = books.available(learner.policy.device)
     try:
@@ -49,16 +49,16 @@ def memory(config: Config, learner: LocalLearner) -> tuple[Finding, Ledger | Non
 
 @dataclass(frozen=True)
 class Collected:
-    """Attempts at so many tasks: how long they took, and how long they are."""
+    """A timed collection: how long it took, and how long its attempts are."""
 
     tasks: int
     attempts: int
     seconds: float
     tokens: float
-    """Of all attempts together."""
+    """In all attempts together."""
     how: str
     groups: Sequence[Group] = ()
-    """All attempts that were made as in training, `TELLING` if there was time; none where shorter ones had to do."""
+    """Attempts made as in training, at least `TELLING` if time allowed; empty where time allowed only shorter ones."""
 
 
 def duration(
@@ -70,7 +70,7 @@ def duration(
     evaluated: int,
     rescored: bool,
 ) -> Finding:
-    """How long will a step take, and the run? `evaluated` attempts make an evaluation."""
+    """How long will a step and the run take? `evaluated` is the number of attempts in an evaluation."""
     times = config.tasks_per_step / some.tasks
     collect = some.seconds * times
     again = rescored + algo.needs_reference + len(algo.heads)
@@ -106,7 +106,7 @@ async def collected(
     short: Collection,
     budget: float,
 ) -> Collected:
-    """The algorithm's own collection at as many tasks as there is time for; where there is none, the short one's."""
+    """Time the algorithm's own collection on as many tasks as fit into `budget` seconds; if none, extrapolate `short`."""
     limits = rollouts.context.limits
     tried = [t for group in short.groups for t in group.trajectories]
     turns = max((len(t.turns) for t in tried), default=1)
@@ -139,7 +139,7 @@ async def collected(
 
 
 def _read(groups: Sequence[Group]) -> float:
-    """Tokens of the attempts, had those without a score been as long as the others."""
+    """Tokens of all attempts, where those without a score count as long as the average scored one."""
     lengths = [sum(len(s.ids) for s in t.stretches()) for group in groups for t in group.scored]
     return fmean(lengths or [0]) * sum(len(group.trajectories) for group in groups)
 

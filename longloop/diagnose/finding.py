@@ -1,4 +1,4 @@
-"""What a check found: a verdict, what it means, what to do about it."""
+"""The result of a check: a verdict, what it means, and what to do about it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,10 +14,10 @@ class Finding:
     seen: str
     """What was seen and what it means, in a sentence or two."""
     advice: str = ""
-    """What to do; nothing when all is well."""
+    """What to do; empty when all is well."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     text: tuple[tuple[bool, str], ...] = ()
-    """A conversation in pieces, and whether each is trained on."""
+    """A conversation as (trained on?, text) pieces."""
 
     def __str__(self) -> str:
         return f"{self.seen} {self.advice}".strip()

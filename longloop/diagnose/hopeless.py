@@ -1,4 +1,4 @@
-"""What is said of a policy that fails at everything: by the doctor, during training and at its end."""
+"""What doctor, training and its summary say of a policy that never succeeds."""
 
 HOPELESS = (
     "this model never succeeds here, and where all attempts fare alike there is nothing to learn from. Let it imitate "
@@ -6,4 +6,4 @@ HOPELESS = (
     "the first message, or take another model."
 )
 TELLING = 64
-"""Attempts from which that can be told: a policy that succeeds once in 20 has most likely done so among them."""
+"""Attempts needed to say so: among this many, a policy that succeeds once in 20 attempts has most likely done so."""

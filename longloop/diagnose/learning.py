@@ -1,4 +1,4 @@
-"""An update, tried out and undone: it must change what the sampler says. On the way, how long one takes."""
+"""Try an update and undo it: the sampler must see the new weights. Also measures how fast updates are."""
 
 import math
 import time
@@ -15,14 +15,14 @@ from longloop.rollout.groups import GroupRollouts
 from longloop.types import Batch, Metrics, Minibatch, Sample, Scored
 
 _FIRST, _TIMES = 3e-4, 12
-"""The learning rate of the first try; each of so many is twice the last."""
+"""Learning rate of the first update, and the number of updates; each doubles the rate."""
 _MOVED, _MOVED_BF16 = 0.05, 0.5
-"""The mean change of a token's probability that is no rounding: a sampler that did not follow it is found out."""
+"""Mean change of a token's probability that exceeds rounding, so a sampler with old weights is detected."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens a second, those that are only read included."""
+    """Tokens per second, context tokens included."""
 
     update: float
     score: float
@@ -31,7 +31,7 @@ class Speed:
 async def update(
     rollouts: GroupRollouts, learner: LocalLearner, before: Collection, turns: int
 ) -> tuple[Finding, Speed]:
-    """Change much what the policy would say, and see whether the engine says it."""
+    """Change the policy a lot, and check that the engine samples from the changed policy."""
     enough = _MOVED_BF16 if learner.policy.bf16 else _MOVED
     with learner.on_trial():
         moved, speed = _change(learner, before.samples(), enough)
@@ -67,7 +67,7 @@ async def update(
 
 
 def _change(learner: LocalLearner, samples: Sequence[Sample], enough: float) -> tuple[float, Speed]:
-    """Updates until the samples' probabilities have changed; by how much, and how fast that was."""
+    """Update until the samples' probabilities have changed by `enough`; return the mean change and the speed."""
     read = sum(len(sample.ids) for sample in samples)
     first = learner.logprobs(samples)
     start = [replace(sample, logprobs=row) for sample, row in zip(samples, first, strict=True)]
@@ -81,13 +81,13 @@ def _change(learner: LocalLearner, samples: Sequence[Sample], enough: float) -> 
         rows = learner.logprobs(samples)
         speed = Speed(read / (updated - began), read / (time.perf_counter() - updated))
         moved = compare(start, rows).mean
-        if moved > enough and number:  # the first is slow for reasons of its own
+        if moved > enough and number:  # the first includes one-time costs
             break
         now = [replace(sample, logprobs=row) for sample, row in zip(samples, rows, strict=True)]
     return moved, speed
 
 
 def _surprise(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
-    """What was likely becomes unlikely, and the other way round: a change that is large for every model."""
+    """Make likely tokens unlikely and unlikely ones likely: a large change for any model."""
     likely_N = batch.old_N > math.log(0.5)
     return torch.where(likely_N, scored.logp_N, -scored.logp_N).sum(), {}

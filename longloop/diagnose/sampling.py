@@ -1,7 +1,7 @@
-"""What the policy samples and what would be trained on: the same ids, the same log-probs, and K attempts that differ.
+"""Check that what is trained on is what was sampled, id by id, and that the K attempts at a task differ.
 
-A real collection is made through an engine that writes down what it was asked and what it answered. That record, and
-nothing that was computed from it, is what trajectories and samples are held against.
+A recording engine makes a real collection. Trajectories and samples are compared with its record of requests and
+answers, not with anything derived from it.
 """
 
 import time
@@ -39,13 +39,13 @@ from longloop.types import (
 )
 
 _NAME = "doctor"
-"""Sets the doctor's random numbers apart from the run's."""
+"""Keeps the doctor's random numbers apart from the run's."""
 _CHANCE = log(1e-4)
-"""K attempts that are all alike are no accident when that was less likely than this."""
+"""Log-probability below which K equal attempts are no accident."""
 _RARE = 0.05
-"""Below this chance, what was seen at some tasks is believed of most."""
+"""Significance level at which an observation on some tasks is extended to most."""
 _COLD = 0.1
-"""A temperature below which attempts can hardly differ."""
+"""Temperature below which attempts hardly differ."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Asked:
 
 
 class Recorder:
-    """An engine that writes down what it was asked and what it answered, session by session."""
+    """An engine that records its requests and answers by session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -78,29 +78,29 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Collection:
-    """K attempts at each of some tasks, and what the engine was asked for them."""
+    """K attempts at each of some tasks, with the engine's record of them."""
 
     groups: list[Group]
     record: dict[str, list[Asked]]
     seconds: float
 
-    def asked(self, place: int, trajectory: Trajectory) -> list[Asked]:
-        return self.record[f"{_NAME}/{place}/{trajectory.attempt}"]
+    def asked(self, index: int, trajectory: Trajectory) -> list[Asked]:
+        return self.record[f"{_NAME}/{index}/{trajectory.attempt}"]
 
     @property
     def own(self) -> list[tuple[int, Trajectory]]:
-        """The scored attempts in which the policy spoke, with their group's place."""
+        """(index of the group, attempt) of the scored attempts in which the policy acted."""
         return [
-            (place, t) for place, group in enumerate(self.groups) for t in group.policy_trajectories if t.action_tokens
+            (index, t) for index, group in enumerate(self.groups) for t in group.policy_trajectories if t.action_tokens
         ]
 
     def samples(self) -> list[Sample]:
-        """All that the policy said, as samples."""
-        return [sample for place, t in self.own for sample in to_samples(t, place, 1.0, "token")]
+        """All of the policy's actions, as samples."""
+        return [sample for index, t in self.own for sample in to_samples(t, index, 1.0, "token")]
 
 
 async def collect(rollouts: GroupRollouts, tasks: Sequence[Task], k: int, **limits: Any) -> Collection:
-    """Attempts as training makes them, with some limits lower."""
+    """Make attempts as training does, with some limits lowered."""
     setting = rollouts.context
     recorder = Recorder(setting.engine)
     lower = setting.limits.model_copy(
@@ -117,13 +117,13 @@ def tokens(collected: Collection, algo: Algorithm, learner: Learner, chat: Any) 
     samples = collected.samples()
     if algo.on_policy:
         samples += algo.credit([_paid_differently(group) for group in collected.groups], learner, Now(1, 1))
-    attempts = {(place, t.attempt): t for place, t in collected.own}
-    for (place, number), trajectory in attempts.items():
-        record = collected.asked(place, trajectory)
+    attempts = {(index, t.attempt): t for index, t in collected.own}
+    for (index, number), trajectory in attempts.items():
+        record = collected.asked(index, trajectory)
         fault = _where_ids_differ(trajectory, record)
         true = trajectory.stretches()
         for sample in samples:
-            if sample.source == (place, number) and not fault:
+            if sample.source == (index, number) and not fault:
                 fault = _where_sample_differs(sample, true[sample.stretch])
         if fault:
             return Finding(
@@ -150,7 +150,7 @@ def tokens(collected: Collection, algo: Algorithm, learner: Learner, chat: Any) 
 
 
 def observations(collected: Collection, context: int) -> Finding:
-    """Does what the environment says fit into the context, and is it what it seems?"""
+    """Do the environment's messages fit into the context, and are they free of chat markup?"""
     everyone = [t for group in collected.groups for t in group.trajectories]
     full = [t for t in everyone if t.stop is StopReason.CONTEXT_FULL]
     if full:
@@ -173,7 +173,7 @@ def observations(collected: Collection, context: int) -> Finding:
 
 
 def success(groups: Sequence[Group]) -> Finding:
-    """Does the policy ever succeed, and are some of its attempts at a task better than others?"""
+    """Does the policy ever succeed, and do rewards differ within a group?"""
     own = [group.policy_trajectories for group in groups if group.policy_trajectories]
     attempts = [t for some in own for t in some]
     if not attempts:
@@ -198,7 +198,7 @@ def success(groups: Sequence[Group]) -> Finding:
 
 
 def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding:
-    """Does the chat template leave alone what was said before? `shown` are demonstrations."""
+    """Does the chat template leave earlier turns unchanged? `shown` are demonstrations."""
     trajectories = [*(t for _, t in collected.own), *shown]
     later = [turn for t in trajectories for turn in t.turns[1:]]
     fresh = sum(turn.restarts_context for turn in later)
@@ -220,7 +220,7 @@ def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding
 
 
 def agreement(samples: Sequence[Sample], learner: Any) -> tuple[Finding, Agreement]:
-    """Do sampler and learner give the sampled tokens the same probability?"""
+    """Do sampler and learner agree on the probabilities of the sampled tokens?"""
     found = compare(samples, learner.logprobs(samples))
     numbers = {name: getattr(found, name) for name in ("tokens", "mean", "unsure", "p99", "worst")}
     seen = (
@@ -248,16 +248,16 @@ async def variety(
 ) -> Finding:
     """Do the K attempts at a task differ?
 
-    Where those that were collected do not, further `tasks` (drawn from `of`) are tried once each, with the same limits:
-    a task or two at which a model is sure of itself say little about the others.
+    If those collected are equal, each of `tasks` (sampled from `of` tasks) is attempted once with the same limits: a
+    task or two on which the model is certain say little about the others.
     """
     temperature = rollouts.context.sampling.temperature
     groups = [group for group in collected.groups if len(group.policy_trajectories) > 1]
     numbers = {"k": k, "temperature": temperature}
     if k < 2 or not groups:
         return Finding("variety", "pass", "There are no two attempts at a task to compare.", numbers=numbers)
-    for place, group in enumerate(collected.groups):
-        firsts = [record[0].seed for t in group.policy_trajectories if (record := collected.asked(place, t))]
+    for index, group in enumerate(collected.groups):
+        firsts = [record[0].seed for t in group.policy_trajectories if (record := collected.asked(index, t))]
         if len(set(firsts)) < len(firsts):
             return Finding(
                 "variety",
@@ -313,7 +313,7 @@ async def variety(
 
 
 def coloured(stretch: Stretch, chat: Any) -> tuple[tuple[bool, str], ...]:
-    """A stretch as text, in pieces that are trained on and pieces that are not."""
+    """A stretch as (trained on?, text) pieces."""
     runs = groupby(zip(stretch.mask.tolist(), stretch.ids.tolist(), strict=True), key=lambda pair: pair[0])
     return tuple(
         (trained, chat.tokenizer.decode([id for _, id in run], skip_special_tokens=False)) for trained, run in runs
@@ -321,7 +321,7 @@ def coloured(stretch: Stretch, chat: Any) -> tuple[tuple[bool, str], ...]:
 
 
 def _where_ids_differ(trajectory: Trajectory, record: Sequence[Asked]) -> str:
-    """What is wrong with a trajectory's ids, mask or log-probs, seen from what the engine was asked and answered."""
+    """How a trajectory's ids, mask or log-probs differ from the engine's record; empty if they do not."""
     if len(record) != len(trajectory.turns):
         return f"the engine was asked {len(record)} times for {len(trajectory.turns)} turns"
     ids: list[int] = []
@@ -346,13 +346,13 @@ def _where_ids_differ(trajectory: Trajectory, record: Sequence[Asked]) -> str:
         columns: Any = zip(("id", "mask", "log-prob"), ours, theirs, strict=True)
         for name, a, b in columns:
             if a != b:
-                place = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), len(b))
-                return f"the {name} of token {place} is not the sampled one"
+                position = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), len(b))
+                return f"the {name} of token {position} is not the sampled one"
     return ""
 
 
 def _where_sample_differs(sample: Sample, stretch: Stretch) -> str:
-    """What is wrong with what an algorithm made of a stretch. It may leave out actions, but add nothing."""
+    """How an algorithm's sample differs from its stretch; empty if it does not. It may drop actions, not add any."""
     if not np.array_equal(sample.ids, stretch.ids):
         return "the algorithm's sample has other ids than were sampled"
     for position in np.flatnonzero(sample.mask & ~stretch.mask):
@@ -375,7 +375,7 @@ def _actions(sample: Sample, stretch: Stretch) -> list[Mask]:
 
 
 def _paid_differently(group: Group) -> Group:
-    """Rewards from 0 to 1, so that every attempt has something to teach."""
+    """The group with rewards from 0 to 1, so that every attempt has an advantage."""
     last = max(len(group.trajectories) - 1, 1)
     return Group(group.task, tuple(replace(t, reward=n / last) for n, t in enumerate(group.trajectories)))
 
@@ -389,7 +389,7 @@ def _logprob(trajectory: Trajectory) -> float:
 
 
 def _whole_logprob(trajectory: Trajectory, limits: RolloutConfig) -> float:
-    """The log-prob of an attempt. What was cut short is taken to go on in the same way to the run's own limit."""
+    """The log-prob of an attempt. One that was cut short is extrapolated to the run's own limits."""
     turns = len(trajectory.turns)
     long = any(turn.finish == "length" and len(turn.action_ids) < limits.turn_tokens for turn in trajectory.turns)
     cut = long or (trajectory.stop is StopReason.MAX_TURNS and turns < limits.max_turns)
@@ -397,7 +397,7 @@ def _whole_logprob(trajectory: Trajectory, limits: RolloutConfig) -> float:
 
 
 def _by_luck(sure: int, tasks: int) -> float:
-    """The chance to see so many, or more, sure ones if the model were sure at half of all tasks (a sign test)."""
+    """Sign test: the probability of at least `sure` certain tasks if the model were certain on half of all tasks."""
     return sum(comb(tasks, n) for n in range(sure, tasks + 1)) / 2**tasks
 
 

@@ -1,0 +1,99 @@
+"""longloop from Python: the same runs as from the command line, in a script and where an event loop runs already."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import longloop
+from longloop.config import Config
+from longloop.envs.guess import Guess
+from tests.support.helpers import GUESS, write_config
+
+
+@pytest.fixture
+def config(tmp_path) -> dict:
+    return tomllib.loads(GUESS) | {"folder": str(tmp_path / "runs")}
+
+
+def test_train_measure_read_and_go_on(command, config, tmp_path, capsys):
+    run = longloop.train(config, {"steps": 2, "env.name": Guess, "eval.attempts": 4}, progress=False)
+    assert capsys.readouterr().out == "" and run.status == "finished"
+    assert longloop.load_run(run.folder).metrics == run.metrics
+    assert tomllib.loads((run.folder / "config.toml").read_text())["env"]["name"] == "longloop.envs.guess:Guess"
+    measured = longloop.evaluate(run)
+    assert json.loads(json.dumps(measured.to_json())) == run.metrics[-1]["eval"]
+    assert longloop.evaluate(str(run.folder), "test", {"eval.attempts": 2}, step=1).attempts == 2
+    assert longloop.evaluate(config).tasks == 3, "the model before training"
+
+    longloop.train(resume=run.folder, overrides={"steps": 3})
+    assert [line["step"] for line in run.metrics] == [1, 2, 3] and "step 3/3" in capsys.readouterr().out
+    code, _, error = command("train", write_config(tmp_path), f"folder={tmp_path / 'typed'}", "steps=3")
+    assert code == 0, error
+    called, typed = (
+        (folder / "checkpoints" / "000003" / "model" / "model.safetensors").read_bytes()
+        for folder in (run.folder, tmp_path / "typed" / "test")
+    )
+    assert called == typed
+
+
+def test_mistakes_say_where_they_are(config, tmp_path):
+    class Hidden(Guess):
+        """Nobody can import it."""
+
+    for mistake, words in (
+        (lambda: longloop.train(config, {"stepz": 3}), "'stepz' in the overrides. Did you mean 'steps'?"),
+        (lambda: longloop.train({"steps": 1}), "the config lacks the key 'env'"),
+        (lambda: longloop.train({"env": {"name": Hidden}}), "at the top of a module"),
+        (lambda: longloop.train(), "Name a config"),
+        (lambda: longloop.evaluate(Config.model_validate(config), step=1), "not one"),
+        (lambda: longloop.load_run(tmp_path), "not a run folder"),
+    ):
+        with pytest.raises(longloop.UserError) as error:
+            mistake()
+        assert words in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+INTERRUPTED = """
+import _thread, asyncio, sys, tomllib
+import longloop
+from longloop.envs.guess import Guess
+
+class Stopping(Guess):
+    made = 0
+
+    async def start(self, task):
+        Stopping.made += 1
+        if Stopping.made == 40:
+            _thread.interrupt_main()
+        return await super().start(task)
+
+async def cell():
+    config = tomllib.loads(open("config.toml").read())
+    try:
+        longloop.train(config, {"env.name": Stopping, "steps": 1000, "doctor": False}, progress=False)
+    except KeyboardInterrupt:
+        run = longloop.load_run("runs/test")
+        print(run.status, len(run.metrics) < 1000)
+
+asyncio.new_event_loop().run_until_complete(cell())  # asyncio.run would handle the interrupt
+"""
+
+
+def test_an_interrupt_in_a_notebook_ends_the_run_as_ctrl_c_does(tmp_path):
+    write_config(tmp_path)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(root), "PATH": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.stdout.split() == ["interrupted", "True"], done.stderr
+    assert "Continue with `longloop train --resume runs/test`" in done.stderr and "Traceback" not in done.stderr
