@@ -23,7 +23,7 @@ _HEARD = "[{'id': 114, 'at': '2026-04-28 11:55', 'status': 'placed', 'total': 40
 
 def settings(folder: Path, **changes: Any) -> config.Config:
     tree = {"name": folder.name, "folder": str(folder.parent), "steps": 200, "env": {"name": "errands"}}
-    return config.resolve(tree | {"model": {"path": "novice"}} | changes, "tests/recorded.py")
+    return config.resolve(tree | {"model": {"path": "novice"}} | changes, "tests/support/recorded.py")
 
 
 def attempt(

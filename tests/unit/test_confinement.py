@@ -153,7 +153,7 @@ def test_a_class_names_where_else_it_writes(tmp_path: Path, monkeypatch: pytest.
 def test_whoever_writes_in_the_wrong_place_is_told_where_to(tmp_path: Path) -> None:
     with opened(Clumsy) as where, pytest.raises(Exception, match="Permission denied") as refusal:
         asyncio.run(play(made(where, Clumsy)(), TASK, Script([f"{tmp_path}/notes"])))
-    assert "notes' (tests/hostile.py:" in str(refusal.value)
+    assert "notes' (tests/support/hostile.py:" in str(refusal.value)
     assert str(refusal.value).endswith(
         "in step). In a worker, files can be written only in the temporary folder and in those that the class names in "
         "`writes`"

@@ -129,7 +129,7 @@ def test_players_who_break_their_environment_do_not_keep_its_worker(workers: Any
     played = asyncio.run(asyncio.wait_for(trial.scores(made(where, Rowdy), TASKS[:2], patience=2.0), 60))
     assert all(list(score.errors.values()) in ([], [["train-0", "train-1"]]) for score in played.values())
     errors = {name: next(iter(score.errors)) for name, score in played.items() if score.errors}
-    assert errors["raises"].startswith("ValueError: no (tests/obedient.py:")
+    assert errors["raises"].startswith("ValueError: no (tests/support/obedient.py:")
     assert errors["hangs"] == "it came to no end in 2 s"
     assert errors.keys() == {"raises", "hangs", "dies"} and "killed by signal 9" in errors["dies"]
     assert played["one"].rewards == [3 / 29, 4 / 29] and played["expert"].rewards == [27 / 29, 28 / 29]
