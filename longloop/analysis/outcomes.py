@@ -19,7 +19,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Line:
-    """Tasks that have something in common, at both ends."""
+    """Success before and after in tasks that share a property."""
 
     value: str
     first: Share | None
@@ -27,7 +27,7 @@ class Line:
 
 
 def share(tally: Tally | None, members: set[str] | None = None) -> Share | None:
-    """Of some tasks, or of all. None when they were not tried."""
+    """Success in some tasks, or in all. None when they were not tried."""
     every = tally.tasks if tally else {}
     tasks = {name: sums for name, sums in every.items() if members is None or name in members}
     sums = total(tasks)
@@ -36,7 +36,7 @@ def share(tally: Tally | None, members: set[str] | None = None) -> Share | None:
 
 
 def members(tally: Tally) -> dict[str, dict[str, set[str]]]:
-    """Property -> value -> tasks. Only properties that tell tasks apart and are shared by some."""
+    """Property -> value -> tasks, for properties that have several values and are shared by some tasks."""
     found: dict[str, dict[str, set[str]]] = {}
     for task, properties in tally.properties.items():
         for name, values in properties.items():

@@ -51,9 +51,9 @@ class Section:
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
     name: str = ""
-    """Of its pictures' file."""
+    """The name of its pictures' file."""
     brief: int = 0
-    """Rows of its tables that a terminal shows; with 0 none of it."""
+    """Rows of its tables that a terminal shows; 0 leaves out the section."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def report(found: Analysis) -> Report:
 
 
 def headline(found: Analysis) -> str:
-    """What came of it, in a sentence or two."""
+    """The outcome in a sentence or two."""
     what = "held-out success" if found.evaluated else "success in training"
     ends = ", ".join(f"{shown(part.success)} {heading(part, found.evaluated)}" for part in found.parts)
     changed = difference(SUCCESS, found.changes["success"])

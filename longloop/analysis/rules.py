@@ -38,7 +38,7 @@ PATTERNS: dict[str, Any] = {
     "placeholders": {"said": "(?i)dummy", "title": "placeholders / attempt"},
     "failure": {"heard": FAILURE, "per": "turn", "title": "turns that failed"},
 }
-"""Those of every run: look-ups as in Errands and AppWorld, and what a turn that failed looks like."""
+"""The patterns of every run: look-ups as in Errands and AppWorld, and what a failed turn looks like."""
 TAKEN = ("attempts", "turns", "tokens", "success", "reward", "coded", "crowded", "given_up", "failed", "repeated")
 """Names of what is counted without a pattern."""
 _WHERE = ("said", "heard", "called")
@@ -51,7 +51,7 @@ class Pattern:
     """said, heard or called."""
     regex: re.Pattern[str]
     turns: bool
-    """Whether the turns that have it are counted, of all turns; otherwise every match is, per attempt."""
+    """Whether it counts turns that match; otherwise it counts matches per attempt."""
     title: str
 
 

@@ -15,10 +15,10 @@ from longloop.store.run_reader import load_run
 from longloop.types import UserError
 
 FEW = 5
-"""Training steps that are taken together at either end when there are no two evaluations."""
+"""Training steps that make up either end when there are no two evaluations."""
 
 Steps = Mapping[int, Tally]
-"""Those that have scored attempts, in order."""
+"""The steps that have scored attempts, in order."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Analysis:
 
     @property
     def behaviors(self) -> tuple[Rate, ...]:
-        """Those that can be seen here."""
+        """Those that this agent can show: some are about code."""
         return tuple(rate for rate in behaviors(self.rules) if self.coded or not rate.code)
 
 

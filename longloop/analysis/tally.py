@@ -21,7 +21,7 @@ class Tally:
     properties: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     """Task id -> property -> its values: a task may need several apps."""
     stops: Counter[str] = field(default_factory=Counter)
-    """Of all attempts, scored or not."""
+    """Stop reasons of all attempts, scored or not."""
     tests: Kinds = field(default_factory=dict)
     """Failures by the tests that failed."""
     errors: Kinds = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Where reward rises without success: a sign that the agent found something that is paid and is not the task.
+"""Reward that rises without success: a sign that the agent found something that is paid and is not the task.
 
 A comparison of some attempts with earlier ones is reported when all three hold:
 
@@ -122,12 +122,12 @@ def _of(training: Mapping[int, Tally], steps: Sequence[int]) -> Tasks:
 
 
 def _partial(one: _Comparison) -> bool:
-    """Whether anybody was paid for failing; where reward is success, it cannot rise without it."""
+    """Whether any failed attempt was paid; otherwise reward is success and cannot rise without it."""
     return any(abs(sums["reward"] - sums["success"]) > 1e-9 for side in (one.first, one.last) for sums in side.values())
 
 
 def _chances(one: _Comparison) -> tuple[float, float, float]:
-    """Of the rise in reward, in success, and in what reward is above success."""
+    """p of the rise in reward, in success, and in reward minus success."""
     first, last = (
         np.array([[s["reward"], s["success"], s["reward"] - s["success"]] for s in side.values()])
         / np.array([[s["attempts"]] for s in side.values()])
@@ -138,7 +138,7 @@ def _chances(one: _Comparison) -> tuple[float, float, float]:
 
 
 def _tests(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> list[Test]:
-    """The judge's tests, each in the tasks that have it."""
+    """The judge's tests that are passed more often in failed attempts; each is compared in the tasks that have it."""
     compared: list[tuple[Rate, _Comparison]] = []
     for kind, one, other in _ends(training, evaluations):
         keys = {key for side in (one, other) for sums in side.tasks.values() for key in sums}

@@ -66,7 +66,7 @@ def write(folder: Path, shown: Report) -> Path:
 
 
 def draw(pictures: Sequence[Picture], path: Path) -> None:
-    """Each over the steps, in training and in evaluation with its interval."""
+    """Draw each over the steps, in training and in evaluation with its interval."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -144,7 +144,7 @@ def _facts(folder: Path) -> str:
 
 
 def to_json(found: Analysis) -> dict[str, Any]:
-    """All that was counted and found."""
+    """All counts and findings, for `--json`."""
     rates = (SUCCESS, REWARD, *behaviors(found.rules))
 
     def part(part: Part | None) -> dict[str, Any] | None:

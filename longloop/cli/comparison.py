@@ -1,4 +1,4 @@
-"""`longloop compare`: say what is compared, run what is not there yet, then write the table and the picture."""
+"""`longloop compare`: print what is compared, run what is missing, then write the table and the picture."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Results = dict[str, list[dict[str, Any]]]
 """method -> what each seed's run scored, by split."""
 
 _FREE = ("save.", "learner.", "doctor", "env.isolation", "env.worker", "model.threads", "eval.every")
-"""Settings that a comparison may be continued with other values of: files, memory and speed."""
+"""Settings that may change when a comparison is continued: files, memory and speed."""
 _OF_TRAINING = ("algo.", "steps", "tasks_per_step")
 """Settings that mean nothing to the model before training."""
 
@@ -74,7 +74,7 @@ def _file(plan: Plan, entry: Entry) -> Path:
 
 
 def _same_settings(plan: Plan, entry: Entry) -> None:
-    """Refuse to put a number into the table that was measured with other settings than are asked for."""
+    """Raise UserError where a stored result was measured with other settings than the plan's."""
     file, run = _file(plan, entry), plan.folder / entry.name
     stored: list[tuple[Path, dict[str, Any]]] = []
     if file.exists():
@@ -92,7 +92,7 @@ def _same_settings(plan: Plan, entry: Entry) -> None:
 
 
 def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
-    """What an entry scored, by split; what was done before is not done again."""
+    """An entry's scores by split. Only what has no stored result is trained and measured."""
     file = _file(plan, entry)
     done: dict[str, Any] = json.loads(file.read_text())["splits"] if file.exists() else {}
     left = [split for split in splits if split not in done]
@@ -123,7 +123,7 @@ def _scored(measured: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]
 
 
 def _trained(plan: Plan, entry: Entry) -> Path:
-    """The last checkpoint of an entry's run; if it is the others' start, also as a model."""
+    """The last checkpoint of an entry's run, which is trained if need be. The start of the others is exported too."""
     run = plan.folder / entry.name
     if max(RunReader(run).checkpoints, default=0) < entry.config.steps:
         part = {"name": plan.folder.name, "method": entry.method, "seed": entry.seed, "start": plan.start}
@@ -140,7 +140,7 @@ def _write(plan: Plan, found: Results, splits: Sequence[str], rows: Sequence[Seq
 
 
 def table(found: Results, splits: Sequence[str], start: str) -> str:
-    """Success in percent, mean over seeds; beside it, how much better than the start on the same tasks."""
+    """A Markdown table: success in percent, mean over seeds, and the gain over the start on the same tasks."""
     lines = [
         "| method | seeds |" + "".join(f" {split} | over {start} |" for split in splits),
         "|---|---|" + "---|---|" * len(splits),

@@ -20,7 +20,7 @@ from longloop.store.run_reader import load_run
 from longloop.types import Group, Message, Trajectory
 
 _LINES = 14
-"""Of a message, before it is cut."""
+"""Lines of a message, beyond which it is cut."""
 
 
 def show(run: Run, console: Console) -> None:

@@ -62,7 +62,7 @@ class Run:
 
     @classmethod
     def create(cls, config: Config, facts: dict[str, Any]) -> "Run":
-        """A new folder for a new run. An existing one is never touched."""
+        """Create the folder of a new run. Raises UserError if it exists."""
         folder = Path(config.folder) / config.name
         try:
             folder.mkdir(parents=True)
@@ -80,7 +80,7 @@ class Run:
 
     @classmethod
     def reopen(cls, folder: Path, changed: Mapping[str, Sequence[Any]] | None = None) -> "Run":
-        """An existing run, to be continued; `changed` has the old and new value of settings that differ from now on."""
+        """Open an existing run to continue it; `changed` has the old and the new value of each setting that differs."""
         read_facts(folder)
         run = cls(folder)
         if changed:
@@ -94,7 +94,7 @@ class Run:
         return max(checkpoints(self.folder), default=0) + 1
 
     def save(self, step: int, keep: int, write: Callable[[Path], None], state: dict[str, Any]) -> None:
-        """A checkpoint, whole or not at all; then all but the newest `keep` are deleted."""
+        """Write a checkpoint, whole or not at all, and delete all but the newest `keep`."""
         final = self.folder / "checkpoints" / f"{step:06d}"
         partial = final.with_name(final.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -116,8 +116,8 @@ class Run:
         self._clear(keep)
 
     def restore(self, keep: int, read: Callable[[Path], None]) -> dict[str, Any] | None:
-        """Load the newest checkpoint and return its state; None when there is none yet. What a save that was killed
-        left behind is deleted."""
+        """Load the newest checkpoint and return its state; None when there is none yet. Deletes what a killed save left
+        behind."""
         self._clear(keep)
         steps = checkpoints(self.folder)
         if not steps:
@@ -131,7 +131,7 @@ class Run:
         self.note(status=status)
 
     def note(self, **facts: Any) -> None:
-        """Add to run.json, or change what it says."""
+        """Add entries to run.json, or replace them."""
         self._write_facts(read_facts(self.folder) | facts)
 
     def __enter__(self) -> "Run":
@@ -148,7 +148,7 @@ class Run:
             self._lock.close()
 
     def _clear(self, keep: int) -> None:
-        """Only the newest `keep` checkpoints stay. One that is half gone has no whole one's name."""
+        """Delete all but the newest `keep` checkpoints. Each is renamed first: half of one must not pass for whole."""
         for old in sorted(checkpoints(self.folder))[:-keep]:
             whole = self.folder / "checkpoints" / f"{old:06d}"
             whole.replace(whole.with_name(whole.name + ".partial"))
@@ -160,7 +160,7 @@ class Run:
 
 
 def changes_between(folder: Path, before: Config, after: Config) -> dict[str, list[Any]]:
-    """What differs in the config that a run is to go on with: key -> [old, new]. Refused where nothing may differ."""
+    """Key -> [old, new] of the settings that a run is resumed with. Raises UserError for one that must not change."""
     changed = differences(settings_of(before), settings_of(after))
     for key, (was, becomes) in changed.items():
         if not any(key == allowed or key.startswith(f"{allowed}.") for allowed in CHANGEABLE):
@@ -173,7 +173,7 @@ def changes_between(folder: Path, before: Config, after: Config) -> dict[str, li
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """Dotted key -> value, without what only says where the run is."""
+    """Dotted key -> value, without the name and folder of the run."""
     return {key: value for key, value in _flat(config.model_dump()) if key not in ("format", "name", "folder")}
 
 

@@ -41,7 +41,7 @@ class CountedSteps:
         return done, len(wanted)
 
     def report(self) -> Report | None:
-        """Of what was counted so far; None when that is nothing."""
+        """The report on the steps counted so far; None when there are none."""
         stamps = {key: counted for key, (counted, _) in self._tallies.items()}
         if self._made[0] != stamps:
             steps = {kind: {s: t for (k, s), (_, t) in self._tallies.items() if k == kind} for kind in FOLDERS}

@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 20
 _MOST = 400
 """Points of a line; a longer one is averaged piece by piece."""
 _NOISY = 30
-"""Points from which on a line is drawn faintly, with its running mean over it, unless smoothing was chosen."""
+"""A line with more points is drawn faintly, with its running mean over it, unless smoothing was chosen."""
 SMOOTHINGS = {"": "automatic", "0": "off", **{str(steps): f"{steps} steps" for steps in (5, 10, 20, 50, 100, 200)}}
 """How addresses name the running means that can be chosen."""
 
@@ -44,7 +44,7 @@ class Chart:
     """Between 0 and 1, shown as per cent."""
     note: str = ""
     smooth: int | None = None
-    """Steps of the running mean; 0 is none, None is as many as suit a line that is long enough."""
+    """Steps of the running mean: 0 for none, None to choose by the length of the line."""
     log: bool = False
 
     @property

@@ -19,7 +19,7 @@ class _Curve:
     share: bool = False
     note: str = ""
     sampled: bool = False
-    """Whether it is measured of training's attempts, and says nothing of an agent that only imitates."""
+    """Whether it describes the attempts of training; a run that only imitates has none of its own."""
 
 
 def _of(*keys: str) -> Callable[[Metrics], Any]:
@@ -117,7 +117,7 @@ def of_runs(runs: Sequence[RunReader]) -> list[Chart]:
 
 
 def alike(runs: Sequence[RunReader]) -> dict[str, list[RunReader]]:
-    """The runs by what they are runs of: same config but for seed and name."""
+    """Group runs whose configs differ in seed and name alone."""
     groups: dict[str, list[RunReader]] = {}
     for run in runs:
         settings = {key: value for key, value in run.settings.items() if key not in ("seed", "name", "folder")}
@@ -132,13 +132,13 @@ def alike(runs: Sequence[RunReader]) -> dict[str, list[RunReader]]:
 
 
 def _further(metrics: Sequence[Metrics]) -> list[_Curve]:
-    """What an algorithm measures of its own, under the name that its loss gave it."""
+    """Curves of the metrics that only this algorithm has."""
     names = {name for line in metrics for name in line.get("update") or {}} - _UPDATED.keys()
     return [_Curve(name.replace("_", " ").capitalize(), _of("update", name)) for name in sorted(names)]
 
 
 def success(run: RunReader) -> list[Point]:
-    """Of the training steps."""
+    """Success of the training steps."""
     return _points(run.metrics, _of("success"))
 
 

@@ -19,7 +19,7 @@ from longloop.viewer.text import unread_note
 
 _HITS = 100
 _OTHERS = 200
-"""Attempts at a task beyond which not all are listed for comparison."""
+"""With more attempts at a task, one of each group is offered for comparison."""
 _SORTS = ("group", "spread", "advantage", "reward", "turns", "stop", "task")
 
 
@@ -273,7 +273,7 @@ def _gone(entry: IndexEntry) -> StoredTrajectory:
 
 
 def _course(entry: IndexEntry, trajectory: StoredTrajectory) -> str:
-    """What was said, heard and paid, in one text: equal for attempts that went the same way."""
+    """Actions, messages and verdict in one text: equal for attempts that went the same way."""
     turns = [(turn.action, [(m.role, m.content) for m in turn.context]) for turn in trajectory.turns]
     paid = [entry.reward, entry.success, entry.stop, trajectory.expert, trajectory.error, trajectory.tests]
     return json.dumps([turns, paid])

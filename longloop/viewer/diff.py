@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 LINES, CHARACTERS = 5_000, 300_000
-"""Of each attempt, that are shown."""
+"""How much of each attempt is shown."""
 _WORK = 1_000_000
 """Comparisons of two words or lines: about half a second."""
 
@@ -86,7 +86,7 @@ class Comparison:
             x, y = i + length, j + length
 
     def _shared(self, ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int, int]]:
-        """Stretches that both have: where in ours, where in theirs, and how long. Beginning and end come for free."""
+        """Runs that both have: position in ours, in theirs, and length. Equal beginnings and ends cost no search."""
         shorter = min(len(ours), len(theirs))
         head = next((n for n in range(shorter) if ours[n] != theirs[n]), shorter)
         tail = next((n for n in range(shorter - head) if ours[-1 - n] != theirs[-1 - n]), shorter - head)
@@ -131,7 +131,7 @@ class Comparison:
 
     @staticmethod
     def _entered(reach: dict[int, int], k: int, differences: int) -> int:
-        """Where a diagonal is entered from the better of its neighbours: by one of theirs, or by one of ours."""
+        """Where a diagonal is entered from the better of its neighbors: by one of theirs, or by one of ours."""
         down = k == -differences or (k != differences and reach[k - 1] < reach[k + 1])
         return reach[k + 1] if down else reach[k - 1] + 1
 

@@ -24,7 +24,7 @@ class Library:
 
     @property
     def runs(self) -> dict[str, RunReader]:
-        """By name: the folder's, with as many of its parents' as tell it from the others."""
+        """Runs by name: the folder's, with as many parents as tell it from the others."""
         for root in self._roots:
             for folder in _run_folders(root, _DEPTH):
                 if folder not in self._runs:

@@ -67,7 +67,7 @@ def _outcome(run: RunReader) -> Outcome | None:
 
 
 def sentence(run: RunReader) -> str:
-    """What came of it, in words."""
+    """The outcome in a sentence."""
     found = outcome(run)
     if found is None:
         return _in_training(run)
@@ -133,7 +133,7 @@ def _worries(run: RunReader) -> Iterator[str]:
 
 
 def _collapsed(run: RunReader) -> Iterator[str]:
-    """Success at half of its best or less, and not by chance."""
+    """Success that fell to half of its best or less, and not by chance."""
     advice = "Look at KL, entropy and gradient norm from there on; a lower `algo.lr` often helps."
     measured = run.evaluations
     if measured:
@@ -195,7 +195,7 @@ def _without_updates(steps: Sequence[Line]) -> Iterator[str]:
 
 
 def _unchanged(run: RunReader) -> Iterator[str]:
-    """Many steps, and success that is what it was, as far as one can tell."""
+    """Many steps without a clear change in success."""
     trained = _trained(run)
     if len(trained) < _MANY:
         return

@@ -1,4 +1,4 @@
-"""What the pages about whole runs show: all of them, one, several over one another, what became of one."""
+"""What the pages about whole runs show: the list, one run, curves of several, the analysis of one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Summary], Any], bool]] = {
 
 
 def runs(every: Sequence[RunReader], text: str = "", sort: str = "", order: str = "") -> Page:
-    """Those that have all the words (`#word`: that tag), sorted. Runs without a value come last either way."""
+    """The list of runs that match all the words (`#word`: a tag), sorted. Runs without a value come last either way."""
     sort = sort if sort in _COLUMNS else "started"
     _, value, greatest = _COLUMNS[sort]
     descending = greatest if order not in ("up", "down") else order == "down"
@@ -190,7 +190,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _config(run: RunReader) -> list[tuple[str, str]]:
-    """The settings of a run as they are now, with what those were that changed when it was resumed."""
+    """The settings of a run as they are now; those that changed when it was resumed with their old values."""
     changed = {
         key: f" (from step {change.step}, was {old})"
         for change in run.changes

@@ -20,9 +20,9 @@ class Page:
     values: dict[str, Any]
     run: RunReader | None = None
     watch: tuple[RunReader, ...] | None = None
-    """The runs whose growth changes the page: none of them, these, or (empty) all that there are."""
+    """The runs whose growth changes the page: None for none, an empty tuple for all."""
     unfinished: bool = False
-    """Whether asking again at once would show more."""
+    """Whether a reload would show more."""
     links: dict[str, str] = field(default_factory=dict)
     """`prev`, `next` and `up`: where the arrow keys lead."""
 

@@ -10,9 +10,9 @@ from longloop.types import StopReason
 
 _FENCE = re.compile(r"(```[^\n]*\n)(.*?)(```|\Z)", re.DOTALL)
 _LONGEST = 40_000
-"""Characters of code beyond which it is not highlighted: a lexer may take its time."""
+"""Longer code is not highlighted: a lexer can be slow."""
 _LONG = (1000, 14)
-"""Characters and lines from which on a message is folded."""
+"""Characters and lines; longer messages are folded."""
 
 
 def action(text: str) -> Markup:
@@ -27,7 +27,7 @@ def action(text: str) -> Markup:
 
 
 def code(text: str, language: str = "") -> Markup:
-    """Highlighted by classes, without styles of its own."""
+    """Code with classes for highlighting; the style sheet has the colors."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name

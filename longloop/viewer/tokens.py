@@ -60,7 +60,7 @@ def _shade(value: float) -> int:
 
 
 def _texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Each token as it reads after the one before it."""
+    """The text of each token as it reads after the one before it."""
     if tokenizer is None:
         return [f"⟨{number}⟩" for number in ids]
     texts = []
@@ -79,7 +79,7 @@ def _texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
 
 
 def _tokenizer(run: RunReader) -> Any:
-    """The one of the newest checkpoint, or of the model's folder; None where there is neither."""
+    """The tokenizer of the newest checkpoint, or of the model's folder; None where there is neither."""
     path = str((run.settings.get("model") or {}).get("path") or "")
     folders = [checkpoint / "model" for checkpoint in reversed(run.checkpoints.values())]
     folders += [shipped(path)] if path in SHIPPED else [Path(path), Path(path) / "model"] if path else []
