@@ -101,7 +101,7 @@ def algorithm(config: Config) -> Any:
     if not (inspect.isclass(algo) and issubclass(algo, Algorithm)):
         raise UserError(
             f"algo.name = {config.algo['name']!r} is not an algorithm: a class that builds on "
-            "longloop.algos.base.Algorithm is (docs/new-algorithm.md)."
+            "longloop.algos.base.Algorithm is (docs/guides/algorithm.md)."
         )
     return algo(**options_for(algo, config.algo, "algo"))
 

@@ -50,7 +50,7 @@ class Environment(Protocol):
     # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
     # do it, in all splits or in those of `expert_splits`; `baselines(task)`, Players by name who must not succeed;
     # `splits`, the names of its splits; `ready()`, awaited before its deadlines begin. How it is to be isolated, and
-    # what to look for in its attempts (`analysis`), class attributes say (docs/new-environment.md, docs/analyze.md).
+    # what to look for in its attempts (`analysis`), class attributes say (docs/guides/environment.md, docs/analyze.md).
 
 
 class Player(Protocol):
@@ -60,7 +60,7 @@ class Player(Protocol):
         """What to say next; an empty text when there is nothing more to do.
 
         `messages` is only what has just arrived: what `start` returned, then what each `step` returned. A player that
-        needs what came before, or its own words, keeps them (docs/new-environment.md has an example).
+        needs what came before, or its own words, keeps them (docs/guides/environment.md has an example).
         """
         ...
 

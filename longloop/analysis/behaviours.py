@@ -12,7 +12,7 @@ From LOOP's analysis (arXiv 2502.01600, 5.5 and A.1), for agents that write a th
 
 A turn fails when what came back matches the pattern `failure` (rules.py). What came back from the last turn is not
 stored: that turn worked if it ended the episode, and counts as neither otherwise. A call counts once where it is
-written, however often it ran. Knows the lines of a run folder (docs/run-format.md), no tokens and no model.
+written, however often it ran. Knows the lines of a run folder (docs/reference/run-format.md), no tokens and no model.
 """
 
 import ast

@@ -18,7 +18,7 @@ console = Console(highlight=False)
 
 def envs(name: str | None) -> None:
     if name is None:
-        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/new-environment.md.")
+        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/guides/environment.md.")
         return
     where = _where(ENVS, name, "environment")
     console.print(document(where), markup=False, soft_wrap=True)
@@ -51,23 +51,12 @@ def install_env(name: str) -> None:
 
 def algos(name: str | None) -> None:
     if name is None:
-        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/new-algorithm.md.")
+        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/guides/algorithm.md.")
         return
     where = _where(ALGOS, name, "algorithm")
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
     _options(name, "algo", options_of(where))
-
-
-def differences() -> str:
-    """How each algorithm differs from its paper, as a list for docs/algorithms.md; `make docs` puts it there."""
-    return "\n".join(f"- **`{name}`**: {_differs(where)}" for name, where in ALGOS.items())
-
-
-def _differs(where: str) -> str:
-    """The paragraph of an algorithm's page that begins with these words; empty if it has none."""
-    _, _, after = document(where).partition("\n\nDiffers from the paper: ")
-    return " ".join(after.partition("\n\n")[0].split())
 
 
 def get_model(name: str) -> None:

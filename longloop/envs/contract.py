@@ -50,7 +50,7 @@ def has_methods(environment: type) -> None:
     for method in ("start", "step", "finish"):
         if not callable(getattr(environment, method, None)):
             raise UserError(
-                f"{environment.__name__} has no method {method}(); docs/new-environment.md shows the three it needs."
+                f"{environment.__name__} has no method {method}(); docs/guides/environment.md shows the three it needs."
             )
 
 

@@ -86,7 +86,7 @@ async def grow(setting: RolloutContext, task: Task, session: str, attempts: int,
     if not hasattr(environment, "fork"):
         raise UserError(
             f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
-            "docs/new-environment.md shows it."
+            "docs/guides/environment.md shows it."
         )
     paid: dict[_Actions, list[float]] = defaultdict(list)
     root = _Node(fresh=[environment], rewards=paid[()])

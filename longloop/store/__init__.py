@@ -1,1 +1,1 @@
-"""The run folder: documented in docs/run-format.md, written append-only, read by everything else."""
+"""The run folder: documented in docs/reference/run-format.md, written append-only, read by everything else."""
