@@ -1,7 +1,7 @@
 """Measures the learning curve of every algorithm's page: `.venv/bin/python docs/curves.py [NAME ...]`.
 
-Each command below is run with seeds 0, 1 and 2, and the evaluations of its runs are written to docs/algorithms/curves.json.
-`make docs` draws the pictures from that file. All twenty take some ten minutes of one idle core.
+Each command is run with seeds 0, 1 and 2; the evaluations of its runs are written to docs/algorithms/curves.json, from
+which `make docs` draws the pictures. NAMEs are algorithms; without one, all are measured.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ SETTINGS = {
     "rft": "algo.lr=1e-3 algo.epochs=20 algo.k=20 steps=5 eval.every=1 model.path=runs/start",
     "nat": "algo.lr=3e-3 algo.k=2 steps=50 model.path=runs/start",
     "dpo": "algo.lr=1.5e-3 algo.minibatch=8 tasks_per_step=3 steps=30 eval.every=3 model.path=runs/start",
-    "dmpo": "algo.lr=1e-3 algo.k=6 algo.epochs=1 algo.minibatch=64 algo.weight_decay=0.01 steps=80 model.path=runs/start",
+    "dmpo": "algo.lr=1e-3 algo.k=6 algo.epochs=1 algo.minibatch=64 algo.weight_decay=0.01 steps=80 "
+    "model.path=runs/start",
     "eto": "algo.lr=2e-3 algo.minibatch=8 tasks_per_step=3 steps=12 eval.every=2 model.path=runs/start",
     "spin": "algo.lr=2e-3 algo.minibatch=8 tasks_per_step=3 steps=12 eval.every=2 model.path=runs/start",
     "tree_dpo": "algo.lr=5e-4 algo.k=12 algo.minibatch=8 steps=15 eval.every=3 model.path=runs/start",
@@ -47,14 +48,15 @@ SETTINGS = {
 def commands(name: str) -> list[str]:
     """The commands that a reader types to see the curve of a method for themselves."""
     start = [f"longloop train {CONFIG} {START}"] if "runs/start" in SETTINGS[name] else []
-    return [*start, f"longloop train {CONFIG} algo.name={name} {SETTINGS[name]} seed=N"]
+    return [*start, f"longloop train {CONFIG} name={name}-N seed=N algo.name={name} {SETTINGS[name]}"]
 
 
 def measure(name: str, folder: Path) -> dict[str, list]:
     """The steps at which a method was evaluated, and its success there, one list for each seed."""
     curves = []
     for seed in SEEDS:
-        run(f"name={name}-{seed} algo.name={name} seed={seed} {SETTINGS[name].replace('runs/start', f'{folder}/start')}", folder)
+        settings = SETTINGS[name].replace("runs/start", f"{folder}/start")
+        run(f"name={name}-{seed} seed={seed} algo.name={name} {settings}", folder)
         lines = [json.loads(line) for line in (folder / f"{name}-{seed}" / "metrics.jsonl").read_text().splitlines()]
         curves.append({line["step"]: line["eval"]["success"] for line in lines if "eval" in line})
     return {"steps": list(curves[0]), "success": [[round(value, 4) for value in curve.values()] for curve in curves]}

@@ -62,7 +62,9 @@ def generated(page: Path) -> str:
         try:
             return f']({found[1]}#L{line_of(source, found[2])} "{found[2]}")'
         except KeyError:
-            raise SystemExit(f"{page.relative_to(ROOT)}: {source.resolve().relative_to(ROOT)} defines no {found[2]}.") from None
+            raise SystemExit(
+                f"{page.relative_to(ROOT)}: {source.resolve().relative_to(ROOT)} defines no {found[2]}."
+            ) from None
 
     return LINK.sub(link, BLOCK.sub(block, page.read_text()))
 
@@ -91,7 +93,9 @@ def _defines(node: ast.stmt) -> list[str]:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
+    )
 
 
 def code(words: str) -> str:
@@ -103,7 +107,7 @@ def algorithm(name: str) -> str:
     paragraphs = document(ALGOS[name]).split("\n\n")
     link = _source(ALGOS[name])
     shown = [_fenced(p) if p.startswith("    ") else p for p in paragraphs if not p.startswith(DIFFERS)]
-    return "\n\n".join([*shown, f"`algo.name = \"{name}\"`; the code is [{link}](../../{link})."])
+    return "\n\n".join([*shown, f'`algo.name = "{name}"`; the code is [{link}](../../{link}).'])
 
 
 def settings(name: str) -> str:
@@ -118,9 +122,9 @@ def settings(name: str) -> str:
             f"## Settings\n\n{_options('algo', options_of(ALGOS[name]))}\n",
             "## Learning curve\n",
             f"![success over steps](curves/{name}.svg)\n",
-            f"Success at the guessing game with three numbers and two tries, {len(measured['success'])} seeds (the line is "
-            f"their mean, the band reaches from the lowest to the highest): {first} before training, {last} after. Each "
-            "point is 120 attempts at temperature 1. An agent that does nothing scores 0%.\n",
+            f"Success at the guessing game with three numbers and two tries, seeds N = 0, 1 and 2: {first} before training, "
+            f"{last} after. The line is their mean, the band reaches from the lowest to the highest. Each point is 120 "
+            "attempts at temperature 1; an agent that does nothing scores 0%.\n",
             "```console",
             *(f"$ {command}" for command in curves.commands(name)),
             "```",
@@ -179,53 +183,64 @@ def config_keys() -> str:
 
 
 NOTES = {
-    "env": "The environment's own options stand in the same table; the pages of the [environments](../environments/index.md) list them.",
-    "algo": "These are shared by all algorithms, with the defaults of `loop`; an algorithm's [page](../algorithms/index.md) has the rest, and its own defaults.",
+    "env": "The environment's own options stand in the same table; [its page](../environments/index.md) lists them.",
+    "algo": "Shared by all algorithms, here with the defaults of `loop`. [An algorithm's page](../algorithms/index.md) has "
+    "the rest, and its own defaults.",
     "engine": "The options of `native`.",
 }
 
 
+MEANINGS = """
+step: The step, from 1; 0 is the evaluation before training.
+success: Share of the step's scored trajectories that succeeded. Where the policy sampled none of its own (SFT), the
+    expert's.
+reward: Mean reward of the same trajectories.
+groups: Groups collected: tasks tried.
+equal_groups: Groups whose scored trajectories all have the same reward: nothing to learn from by comparison.
+attempts: Trajectories of the step, scored or not.
+stops: How many trajectories ended for which reason.
+turns: Mean number of turns of a scored trajectory.
+action_tokens: Tokens that the policy sampled.
+cut_turns: Turns cut at `rollout.turn_tokens`.
+trained_tokens: Action tokens in the samples that the algorithm kept.
+trained_trajectories: Trajectories that those samples come from.
+updates: Optimizer steps taken.
+guard: Why the remaining updates of the step were skipped; empty if none were.
+update: Means over the step's updates, by name: the rows `update.*`. What else an algorithm's `loss` reports appears
+    here under its own name, and the viewer draws it.
+update.loss: The loss that was minimized.
+update.grad_norm: Norm of the gradient before clipping.
+update.kl: Mean over trajectories of the summed behavior minus new log-prob. Absent where the policy did not sample
+    the actions.
+update.entropy: Mean entropy per action token, in nats.
+update.ratio_gap: Largest abs(ratio - 1) at the first update of the step: how well engine and learner agree, or the
+    learner with itself where its own log-probs are the behavior log-probs (bfloat16; the log says which).
+update.clipped: Share of ratios outside the clip range whose gradient is therefore zero.
+update.reference_kl: GRPO: estimated KL to the reference policy, per token.
+update.value_error: PPO: squared error of the value head.
+update.margin: Preference methods: mean margin by which the better trajectory gained on the worse one.
+update.settled: Preference methods: share of pairs whose margin is above 0.
+update.paid: StepAgent-Inverse: mean reward of a token; below 0 as long as the policy's actions can be told from the
+    expert's.
+eval: An evaluation, at the steps that have one: the rows `eval.*`. Intervals are 95%.
+eval.tasks: Tasks evaluated.
+eval.attempts: Attempts at each task.
+eval.unscored: Attempts that the environment spoiled; they count for nothing.
+eval.success: Mean over tasks of the share of attempts that succeeded (task goal completion with one attempt).
+eval.success_interval: Wilson's interval with the number of tasks as trials, since attempts at one task are not
+    independent.
+eval.reward: Mean over tasks of the mean reward.
+eval.reward_interval: Percentile bootstrap over tasks.
+eval.pass_at: For k = 1, 2, 4, ...: the chance that at least one of k attempts succeeds (unbiased estimate).
+eval.scenarios: Share of scenarios whose every task succeeded in every attempt; null when tasks have no scenarios.
+eval.floor_reward: Mean reward of an agent that does nothing.
+eval.floor_success: Success of an agent that does nothing.
+time: Seconds per phase: collect, credit, update, evaluate. Differs between equal runs.
+memory: Bytes in use at most: `process`, resident memory since the process began, and on a GPU `card`, what PyTorch
+    allocated in this step. Differs between equal runs.
+"""
 METRICS = {
-    "step": "The step, from 1; 0 is the evaluation before training.",
-    "success": "Share of the step's scored trajectories that succeeded. Where the policy sampled none of its own (SFT), the expert's.",
-    "reward": "Mean reward of the same trajectories.",
-    "groups": "Groups collected: tasks tried.",
-    "equal_groups": "Groups whose scored trajectories all have the same reward: nothing to learn from by comparison.",
-    "attempts": "Trajectories of the step, scored or not.",
-    "stops": "How many trajectories ended for which reason.",
-    "turns": "Mean number of turns of a scored trajectory.",
-    "action_tokens": "Tokens that the policy sampled.",
-    "cut_turns": "Turns cut at `rollout.turn_tokens`.",
-    "trained_tokens": "Action tokens in the samples that the algorithm kept.",
-    "trained_trajectories": "Trajectories that those samples come from.",
-    "updates": "Optimizer steps taken.",
-    "guard": "Why the remaining updates of the step were skipped; empty if none were.",
-    "update": "Means over the step's updates, by name: the rows `update.*`. What else an algorithm's `loss` reports appears here under its own name, and the viewer draws it.",
-    "update.loss": "The loss that was minimized.",
-    "update.grad_norm": "Norm of the gradient before clipping.",
-    "update.kl": "Mean over trajectories of the summed behavior minus new log-prob. Absent where the policy did not sample the actions.",
-    "update.entropy": "Mean entropy per action token, in nats.",
-    "update.ratio_gap": "Largest abs(ratio - 1) at the first update of the step: how well engine and learner agree, or the learner with itself where its own log-probs are the behavior log-probs (bfloat16; the log says which).",
-    "update.clipped": "Share of ratios outside the clip range whose gradient is therefore zero.",
-    "update.reference_kl": "GRPO: estimated KL to the reference policy, per token.",
-    "update.value_error": "PPO: squared error of the value head.",
-    "update.margin": "Preference methods: mean margin by which the better trajectory gained on the worse one.",
-    "update.settled": "Preference methods: share of pairs whose margin is above 0.",
-    "update.paid": "StepAgent-Inverse: mean reward of a token; below 0 as long as the policy's actions can be told from the expert's.",
-    "eval": "An evaluation, at the steps that have one: the rows `eval.*`. Intervals are 95%.",
-    "eval.tasks": "Tasks evaluated.",
-    "eval.attempts": "Attempts at each task.",
-    "eval.unscored": "Attempts that the environment spoiled; they count for nothing.",
-    "eval.success": "Mean over tasks of the share of attempts that succeeded (task goal completion with one attempt).",
-    "eval.success_interval": "Wilson's interval with the number of tasks as trials, since attempts at one task are not independent.",
-    "eval.reward": "Mean over tasks of the mean reward.",
-    "eval.reward_interval": "Percentile bootstrap over tasks.",
-    "eval.pass_at": "For k = 1, 2, 4, ...: the chance that at least one of k attempts succeeds (unbiased estimate).",
-    "eval.scenarios": "Share of scenarios whose every task succeeded in every attempt; null when tasks have no scenarios.",
-    "eval.floor_reward": "Mean reward of an agent that does nothing.",
-    "eval.floor_success": "Success of an agent that does nothing.",
-    "time": "Seconds per phase: collect, credit, update, evaluate. Differs between equal runs.",
-    "memory": "Bytes in use at most: `process`, resident memory since the process began, and on a GPU `card`, what PyTorch allocated in this step. Differs between equal runs.",
+    key: " ".join(words.split()) for key, words in re.findall(r"^([\w.]+): (.*?)(?=^\S|\Z)", MEANINGS, re.M | re.S)
 }
 """What each key of a line in metrics.jsonl means. `metric_names` says which there are."""
 
@@ -233,7 +248,9 @@ METRICS = {
 def metrics() -> str:
     named = set(metric_names())
     if named != set(METRICS):
-        raise SystemExit(f"docs/generate.py explains other metrics than the code writes: {sorted(named ^ set(METRICS))}")
+        raise SystemExit(
+            f"docs/generate.py explains other metrics than the code writes: {sorted(named ^ set(METRICS))}"
+        )
     return table(["key", "meaning"], [(code(key), meaning) for key, meaning in METRICS.items()])
 
 
@@ -248,7 +265,9 @@ def metric_names() -> Iterator[str]:
                     isinstance(value, ast.Tuple) and len(value.elts) == 2 for value in values
                 ):
                     yield from (f"update.{ast.literal_eval(key)}" for key in keys if key is not None)
-                case ast.Assign(targets=[ast.Subscript(value=ast.Name("metrics" | "values"), slice=ast.Constant(value=key))]):
+                case ast.Assign(
+                    targets=[ast.Subscript(value=ast.Name("metrics" | "values"), slice=ast.Constant(value=key))]
+                ):
                     yield f"update.{key}"
 
 
@@ -299,7 +318,9 @@ def api() -> str:
 
 def _members(thing: type) -> Iterator[tuple[str, Any]]:
     for key, member in vars(thing).items():
-        if not key.startswith("_") and (inspect.isroutine(member) or isinstance(member, property | classmethod | staticmethod)):
+        if not key.startswith("_") and (
+            inspect.isroutine(member) or isinstance(member, property | classmethod | staticmethod)
+        ):
             yield key, getattr(thing, key)
 
 

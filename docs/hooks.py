@@ -1,4 +1,4 @@
-"""For mkdocs: files that the pages link to outside docs/ (source, configs, recipes) become pages of the site, line by line."""
+"""For mkdocs: files outside docs/ that pages link to (source, configs, recipes) become pages of the site."""
 
 import re
 from pathlib import Path

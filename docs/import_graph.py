@@ -1,7 +1,8 @@
 """Draws who imports whom in the tree of a commit: `.venv/bin/python docs/import_graph.py [COMMIT] > picture.svg`.
 
-A box is a folder or a top-level module with its lines; it stands above all that it imports. Arrows that follow from others are left
-out. Files that import each other in a circle are counted in their box, which is then red. Without a commit, the working tree is read.
+A box is a folder or a top-level module with its lines; it stands above all that it imports. Arrows that follow from
+others are left out. Files that import each other in a circle are counted in their box, which is then red. Without a
+commit, the working tree is read.
 """
 
 import ast
@@ -57,7 +58,9 @@ def imported(text: str, modules: Mapping[str, str]) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {name if (name := f"{node.module}.{alias.name}") in modules else node.module for alias in node.names}
+            found |= {
+                name if (name := f"{node.module}.{alias.name}") in modules else node.module for alias in node.names
+            }
     return found & modules.keys()
 
 
@@ -119,7 +122,10 @@ def draw(commit: str) -> str:
     upward = {(a, b) for loop in between for a in loop for b in parts[a] & loop}
     arrows = [
         svg.line(
-            [(at[a], top[a] + (height if top[a] < top[b] else 0)), (at[b], top[b] + (0 if top[a] < top[b] else height))],
+            [
+                (at[a], top[a] + (height if top[a] < top[b] else 0)),
+                (at[b], top[b] + (0 if top[a] < top[b] else height)),
+            ],
             color=svg.RED if (a, b) in upward else svg.PALE,
             width=1.2,
             arrow=True,
@@ -139,8 +145,17 @@ def draw(commit: str) -> str:
         )
         for part in parts
     ]
-    counted = f"{commit or 'today'}: {sum(lines.values()):,} lines, {len(loops)} circles of files, {len(between)} of folders"
-    return svg.picture(round(wide), round(34 + len(rows) * (height + gap)), counted, svg.text(14, 20, counted, anchor="start"), *arrows, *boxes)
+    counted = (
+        f"{commit or 'today'}: {sum(lines.values()):,} lines, {len(loops)} circles of files, {len(between)} of folders"
+    )
+    return svg.picture(
+        round(wide),
+        round(34 + len(rows) * (height + gap)),
+        counted,
+        svg.text(14, 20, counted, anchor="start"),
+        *arrows,
+        *boxes,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small pictures as SVG text: lines, boxes and arrows. They look the same on a forge, in the site and in a terminal's viewer.
+"""Small pictures as SVG text: lines, boxes and arrows. They look the same on a forge and in the site.
 
 Pictures have a white ground, so that they can be read on dark pages too.
 """
@@ -24,9 +24,12 @@ def picture(width: int, height: int, title: str, *parts: str) -> str:
     )
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "middle", size: int = 13, color: str = INK, bold: bool = False) -> str:
+def text(
+    x: float, y: float, words: str, *, anchor: str = "middle", size: int = 13, color: str = INK, bold: bool = False
+) -> str:
     weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="{color}"{weight}>{escape(words)}</text>'
+    style = f'text-anchor="{anchor}" font-size="{size}" fill="{color}"{weight}'
+    return f'<text x="{x:g}" y="{y:g}" {style}>{escape(words)}</text>'
 
 
 def box(x: float, y: float, width: float, height: float, *lines: str, fill: str = "#eef3fa", size: int = 13) -> str:
@@ -39,7 +42,9 @@ def box(x: float, y: float, width: float, height: float, *lines: str, fill: str 
     )
 
 
-def line(points: Sequence[Point], *, color: str = INK, width: float = 1.5, arrow: bool = False, dashed: bool = False) -> str:
+def line(
+    points: Sequence[Point], *, color: str = INK, width: float = 1.5, arrow: bool = False, dashed: bool = False
+) -> str:
     """A line through the points, with an arrow at its end where it has one."""
     path = " ".join(f"{x:g},{y:g}" for x, y in points)
     extra = (f' marker-end="url(#{color[1:]})"' if arrow else "") + (' stroke-dasharray="4 3"' if dashed else "")

@@ -1,4 +1,4 @@
-"""The docs are true: what is generated is up to date, links resolve, commands parse, and the code in the guides runs."""
+"""The docs are true: what is generated is up to date, links resolve, commands parse, the guides' code runs."""
 
 import asyncio
 import importlib
@@ -87,9 +87,12 @@ def test_a_link_to_a_definition_gets_its_line(tmp_path, monkeypatch):
     (tmp_path / "code.py").write_text("X = 1\n\n\nclass A:\n    b: int = 0\n\n    def c(self): ...\n")
     page = tmp_path / "page.md"
     page.write_text('[b](code.py "A.b"), [c](code.py#L99 "A.c"), [X](code.py#L9 "X"), [plain](code.py)')
-    assert generate.generated(page) == '[b](code.py#L5 "A.b"), [c](code.py#L7 "A.c"), [X](code.py#L1 "X"), [plain](code.py)'
+    assert (
+        generate.generated(page)
+        == '[b](code.py#L5 "A.b"), [c](code.py#L7 "A.c"), [X](code.py#L1 "X"), [plain](code.py)'
+    )
     page.write_text('[gone](code.py#L3 "A.gone")')
-    with pytest.raises(SystemExit, match="code.py defines no A.gone"):
+    with pytest.raises(SystemExit, match=r"code\.py defines no A\.gone"):
         generate.generated(page)
 
 
@@ -206,7 +209,9 @@ def follow(guide: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *shorter: 
     that train or evaluate."""
     monkeypatch.chdir(folder)
     write_files(DOCS / "guides" / guide, folder)
-    done = [[*words, *(shorter if words[1] in ("train", "eval") else ())] for words in commands(DOCS / "guides" / guide)]
+    done = [
+        [*words, *(shorter if words[1] in ("train", "eval") else ())] for words in commands(DOCS / "guides" / guide)
+    ]
     for words in done:
         run(words, monkeypatch)
     return len(done)
