@@ -96,7 +96,7 @@ def collected(faults: dict[tuple[int, int], str], options: Any) -> tuple[list[Gr
     """The groups, the seconds, and the zombies a second later."""
     where = pool(size=options.workers, memory=options.memory, options={"late": 2 * options.deadline})
     what = rollouts(made(where), say=script(faults), step_seconds=options.deadline, straggler_cutoff=1.0)
-    engine: Any = what.setting.engine
+    engine: Any = what.context.engine
     sample = engine.sample
 
     async def slowly(ids: Any, **how: Any) -> Any:

@@ -207,14 +207,14 @@ class Training:
         from longloop.memory import forecast
 
         rollout = self.config.rollout
-        await environment.try_out(self.world.environment.__name__, self.rollouts.setting, self.tasks[0])
+        await environment.try_out(self.world.environment.__name__, self.rollouts.context, self.tasks[0])
         if self.world.pool is not None and (open_ := confinement.unprotected()):
             tell(f"warning (workers): {open_}")
         checked = self.config.learner.memory_check
         book = forecast.check(self.learner, rollout.context, rollout.concurrency) if checked else None
         if not self.config.doctor:
             return book
-        async with aclosing(checkup.quick(self.rollouts, self.learner, self.tasks)) as findings:
+        async with aclosing(checkup.quick(self.rollouts, self.algo, self.learner, self.tasks)) as findings:
             async for finding in findings:
                 if finding.verdict == "fail":
                     raise UserError(f"{finding} `longloop doctor` says more; doctor=false trains anyway.")
@@ -228,7 +228,7 @@ class Training:
 
         evaluated = len(_evaluated(self.world, self.config, self.config.eval.split)) * self.config.eval.attempts
         name = self.world.environment.__name__
-        return checkup.full(name, self.config, self.rollouts, self.learner, self.tasks, evaluated)
+        return checkup.full(name, self.config, self.rollouts, self.algo, self.learner, self.tasks, evaluated)
 
     async def run(self, run: "Run", report: "Report") -> None:
         from longloop.training import TaskStream, train
@@ -259,7 +259,7 @@ def training(config: Config) -> Training:
     from longloop.rollout.groups import GroupRollouts
 
     policy = policy_of(config)
-    learner = LocalLearner(policy, algo, config.learner, config.rollout.temperature, config.seed)
+    learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
     one = setting(config, place, policy, config.rollout.temperature)
     other = replace(one, temperature=config.eval.temperature)
     rollouts = GroupRollouts(one, f"{config.seed}/train", stored=stored)
@@ -354,7 +354,7 @@ def forecast(config: Config) -> "Ledger":
         model = then.model if _has_adapters(checkpoint) else _with_model(then, checkpoint / "model").model
     rollout, shape = config.rollout, shapes.shape_of(model)
     return forecast.forecast(
-        shape, config.model, config.learner, algorithm(config), rollout.context, rollout.concurrency
+        shape, config.model, config.learner, algorithm(config).needs, rollout.context, rollout.concurrency
     )
 
 

@@ -40,6 +40,7 @@ RENAMED = {
     "rollout.enough": "rollout.straggler_cutoff",
     "rollout.least": "rollout.min_scored",
     "rollout.faults": "rollout.max_failure_share",
+    "algo.normalise": "algo.normalize",
 }
 """Keys by their names in longloop 0.1, which are still taken, with a warning."""
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from longloop.protocols import Rollouts
-from longloop.types import Group, Task
+from longloop.types import Group, Start, Task
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ async def evaluate(
     rollouts: Rollouts, tasks: Sequence[Task], attempts: int, floors: tuple[float, float]
 ) -> tuple[Evaluation, list[Group]]:
     """Every task, `attempts` times."""
-    groups = await rollouts.groups(tasks, attempts, seed=0)
+    groups = await rollouts.play([Start(task) for task in tasks], attempts, seed=0)
     return summarize(groups, attempts, floors), groups
 
 
 async def floor(idle: Rollouts, tasks: Sequence[Task]) -> tuple[float, float]:
     """(reward, success) of an agent that never acts: `idle` starts every task and has it scored at once."""
-    scored = [t for group in await idle.groups(tasks, 1, seed=0) for t in group.scored]
+    scored = [t for group in await idle.play([Start(task) for task in tasks], 1, seed=0) for t in group.scored]
     return (fmean(t.reward for t in scored), fmean(t.success for t in scored)) if scored else (0.0, 0.0)
 
 

@@ -15,10 +15,12 @@ from longloop.types import (
     Message,
     Metrics,
     Minibatch,
+    Now,
     Outcome,
     Sample,
     Sampled,
     Scored,
+    Start,
     Step,
     Task,
     Trajectory,
@@ -98,8 +100,20 @@ class Engine(Protocol):
 class Rollouts(Protocol):
     """How an algorithm gets attempts at tasks from the policy being trained."""
 
-    async def groups(self, tasks: Sequence[Task], k: int, seed: int, temperatures: Sequence[float] = ()) -> list[Group]:
-        """K attempts at each task; the i-th at the i-th of the temperatures, where any are given."""
+    async def play(
+        self,
+        starts: Sequence[Start],
+        k: int,
+        seed: int,
+        *,
+        temperatures: Sequence[float] = (),
+        single_action: bool = False,
+    ) -> list[Group]:
+        """A group of K attempts from each start. `seed` must differ from call to call: `Tasks.taken` does.
+
+        Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
+        With `single_action` an attempt is one action at its start: no environment takes part and no reward is paid.
+        """
         ...
 
     async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
@@ -108,10 +122,6 @@ class Rollouts(Protocol):
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
         """The attempt of the environment's expert at each task, or the stored ones."""
-        ...
-
-    async def practise(self, experts: Sequence[Trajectory], times: int, seed: int) -> list[Group]:
-        """Each demonstration with so many own actions at every one of its states (rollout/expert_states.py)."""
         ...
 
     def retokenize(self, trajectory: Trajectory) -> Trajectory:
@@ -142,9 +152,9 @@ Loss = Callable[[Scored, Batch], tuple["Tensor", Metrics]]
 class Algorithm(Protocol):
     """How to get groups, what to make of their rewards, and what to minimize. algos/base.py gives the defaults."""
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]: ...
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]: ...
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]: ...
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]: ...
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]: ...
 
@@ -152,32 +162,37 @@ class Algorithm(Protocol):
 class Learner(Protocol):
     """The only object that knows devices: scores samples, updates the weights, saves and loads."""
 
-    def with_behavior_logprobs(self, samples: Sequence[Sample], tell: Callable[[str], None]) -> list[Sample]:
+    def read(self, samples: Sequence[Sample], *columns: str) -> list[Sample]:
+        """The samples with these columns filled in, 0 where the mask is off.
+
+        `logprobs` and `entropy` of the policy as it is now; `reference`, the log-probs of the policy before training;
+        any other name is a head's, and what it says there. One forward pass fills all but `reference`, which takes one
+        of its own.
+        """
+        ...
+
+    def with_behavior_logprobs(
+        self, samples: Sequence[Sample], loss: Loss, whole_units: bool, tell: Callable[[str], None]
+    ) -> list[Sample]:
         """The samples with the log-probs that ratios are taken against: the sampler's, or the learner's own."""
         ...
 
-    def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with the reference policy's log-probs filled in."""
-        ...
-
-    def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
-        """What the policy says now, aligned with each sample's ids (0 where the mask is 0)."""
-        ...
-
-    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
-        """The value head's estimates, aligned with each sample's ids (0 where the mask is 0)."""
-        ...
-
-    def fit_head(
-        self, samples: Sequence[Sample], targets: Sequence[float], weights: Sequence[float], lr: float, steps: int
+    def fit(
+        self,
+        head: str,
+        samples: Sequence[Sample],
+        targets: Sequence[float],
+        weights: Sequence[float],
+        lr: float,
+        steps: int,
     ) -> None:
-        """Train the value head from its beginning to say how likely each sample's one action is what it looks for.
+        """Train a head from its beginning to say how likely each sample's one action is what it looks for.
 
         The targets are those likelihoods. The policy is read, and stays as it is to the bit.
         """
         ...
 
-    def judge(self, samples: Sequence[Sample]) -> list[list[float]]:
+    def judge(self, head: str, samples: Sequence[Sample]) -> list[list[float]]:
         """What a head that was fitted says of each of a sample's actions, as logits."""
         ...
 

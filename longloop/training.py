@@ -19,7 +19,7 @@ from longloop.evaluation import Evaluation
 from longloop.learners.batching import minibatches
 from longloop.protocols import Learner, Rollouts
 from longloop.store.run import Run
-from longloop.types import Group, Minibatch, Sample, StopReason, Task, Update
+from longloop.types import Group, Minibatch, Now, Sample, StopReason, Task, Update
 
 
 class Report(Protocol):
@@ -44,11 +44,11 @@ class TaskStream:
         return [self._next() for _ in range(n)]
 
     def _next(self) -> Task:
-        epoch, place = divmod(self.taken, len(self._tasks))
+        epoch, index = divmod(self.taken, len(self._tasks))
         self.taken += 1
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, random.Random(f"{self._seed}/{epoch}").sample(self._tasks, len(self._tasks))
-        return self._order[1][place]
+        return self._order[1][index]
 
 
 async def train(
@@ -62,9 +62,11 @@ async def train(
     report: Report,
 ) -> None:
     state = run.restore(config.save.keep, learner.load)
+    memory: dict[str, Any] = {}
     if state is not None:
         tasks.taken = state["taken"]
         rollouts.restore(state["rollouts"])
+        memory = state.get("memory", {})  # longloop 0.1 had none
     elif config.eval.every:
         report.phase(0, "evaluate")
         first: dict[str, Any] = {"step": 0, "eval": (await evaluate(0)).to_json()}
@@ -73,18 +75,18 @@ async def train(
 
     for step in range(run.next_step, config.steps + 1):
         clock = Clock(step, report)
+        now = Now(step, config.steps, memory, run.trajectories.read)
         with clock("collect"):
-            groups = await algo.collect(rollouts, tasks, config.tasks_per_step)
+            groups = await algo.collect(rollouts, tasks, config.tasks_per_step, now)
         with clock("credit"):
-            samples = algo.credit(groups, learner)
+            samples = algo.credit(groups, learner, now)
             run.trajectories.write(step, groups, samples)
             if not samples:
                 report.note(f"Step {step}: {algo.nothing}.")
-            if not algo.imitates:
-                samples = learner.with_behavior_logprobs(samples, report.note)
+            samples = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, report.note)
         updates: list[Update] = []
         with clock("update"):
-            for minibatch in schedule(config, algo, groups, samples, step):
+            for minibatch in schedule(config, algo, groups, samples, now):
                 updates.append(learner.update(minibatch, algo.loss))
                 if updates[-1].stop:
                     break
@@ -96,13 +98,13 @@ async def train(
         run.metrics.write(metrics | {"time": clock.seconds, "memory": learner.peak_memory()})
         if step % config.save.every == 0 or step == config.steps:
             report.phase(step, "save")
-            state = {"step": step, "taken": tasks.taken, "rollouts": rollouts.state()}
+            state = {"step": step, "taken": tasks.taken, "rollouts": rollouts.state(), "memory": memory}
             run.save(step, config.save.keep, learner.save, state)
         report.step(metrics | {"time": clock.seconds})
 
 
 def schedule(
-    config: Config, algo: Algorithm, groups: Sequence[Group], samples: Sequence[Sample], step: int
+    config: Config, algo: Algorithm, groups: Sequence[Group], samples: Sequence[Sample], now: Now
 ) -> Iterator[Minibatch]:
     """The step's gradient steps: epochs of shuffled mini-batches. None when nothing was learned from."""
     if not samples:
@@ -114,16 +116,15 @@ def schedule(
             samples,
             algo.minibatch,
             average=algo.average,
-            whole_trajectories=algo.whole_trajectories,
-            step=step,
+            whole_units=algo.whole_units,
+            step=now.step,
             epoch=epoch,
             seed=config.seed,
             denominator=algo.denominator(groups, samples),
         )
     ]
     for number, minibatch in enumerate(updates):
-        lr_scale = algo.lr_scale(step, config.steps, (number + 0.5) / len(updates))
-        yield replace(minibatch, lr_scale=lr_scale, on_policy=minibatch.on_policy and not algo.imitates)
+        yield replace(minibatch, lr_scale=algo.lr_scale(now, (number + 0.5) / len(updates)))
 
 
 def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Seque
         "action_tokens": sum(t.action_tokens for t in everyone),
         "cut_turns": sum(turn.finish == "length" for t in everyone for turn in t.turns),
         "trained_tokens": sum(sample.action_tokens for sample in samples),
-        "trained_trajectories": len({sample.trajectory for sample in samples}),
+        "trained_trajectories": len({sample.source for sample in samples}),
         "updates": sum(not update.stop for update in updates),
         "guard": next((update.stop for update in updates if update.stop), ""),
         "update": {

@@ -1,7 +1,8 @@
 """The data: what an attempt at a task is, and what of it is trained on.
 
 Plain frozen dataclasses; no tokenizer, no I/O, and tensors only in `Batch` and `Scored`. Token ids are kept as they
-were sent to and sampled from the model, so every view below (`Trajectory.stretches`) is pure slicing.
+were sent to and sampled from the model, so every view below (`Trajectory.stretches`) is pure slicing. What there is for
+each token is a *column*: a read-only array, from the engine to the batch. Constructors take any sequence for one.
 
 A worked example. Two turns; `P0` is the opening prompt, `A0` the first action, `E1` what the environment answered
 (with the chat framing around it), `A1` the second action:
@@ -14,17 +15,57 @@ A worked example. Two turns; `P0` is the opening prompt, `A0` the first action, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Ids = NDArray[np.integer[Any]]
+Mask = NDArray[np.bool_]
+Floats = NDArray[np.floating[Any]]
+"""Kept as float64, as Python computes; tensors are float32."""
+
 
 class UserError(Exception):
     """Something the user can mend. Shown as it is, without a traceback: what was wrong, where, what to do."""
+
+
+def column(values: Any, dtype: DTypeLike) -> NDArray[Any]:
+    """The values as a read-only array."""
+    array = np.asarray(values, dtype)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+class HasColumns:
+    """Base of the dataclasses that have columns: makes them arrays, and compares them as values."""
+
+    columns_of: Mapping[str, DTypeLike] = {}
+
+    def __post_init__(self) -> None:
+        for name, dtype in self.columns_of.items():
+            object.__setattr__(self, name, column(getattr(self, name), dtype))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))  # type: ignore[arg-type]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    return bool(one == other)
 
 
 @dataclass(frozen=True)
@@ -119,31 +160,35 @@ Finish = Literal["stop", "length"]
 """How a turn's sampling ended: an end token or stop string, or the limit on tokens."""
 
 
-@dataclass(frozen=True)
-class Sampled:
+@dataclass(frozen=True, eq=False)
+class Sampled(HasColumns):
     """What an engine returns for one request."""
 
-    ids: tuple[int, ...]
+    columns_of = {"ids": np.int64, "logprobs": np.float64}
+
+    ids: Ids
     """The sampled token ids, the end token included when there was one."""
-    logprobs: tuple[float, ...]
+    logprobs: Floats
     """Of each id, at the sampling temperature."""
     finish: Finish
     """How the sampling ended."""
 
 
-@dataclass(frozen=True)
-class Turn:
+@dataclass(frozen=True, eq=False)
+class Turn(HasColumns):
     """What arrived since the last action, and the action."""
+
+    columns_of = {"context_ids": np.int64, "action_ids": np.int64, "action_logprobs": np.float64}
 
     context: tuple[Message, ...]
     """The messages that arrived."""
-    context_ids: tuple[int, ...]
+    context_ids: Ids
     """The ids sent for them, chat framing included. Appended to the ids so far, unless `restarts_context`."""
     action: Message
     """What the model said, as text. For people and environments; never encoded again."""
-    action_ids: tuple[int, ...]
+    action_ids: Ids
     """Exactly as sampled."""
-    action_logprobs: tuple[float, ...]
+    action_logprobs: Floats
     """Exactly as sampled, at the sampling temperature."""
     restarts_context: bool = False
     """True when the template rewrote history: `context_ids` is then the whole conversation anew."""
@@ -156,15 +201,22 @@ class Turn:
     info: dict[str, Any] = field(default_factory=dict)
     """What the environment said about the step."""
 
+    @property
+    def action_key(self) -> tuple[int, ...]:
+        """The action's ids as something that can be looked up: equal for equal actions."""
+        return tuple(self.action_ids.tolist())
 
-@dataclass(frozen=True)
-class Stretch:
+
+@dataclass(frozen=True, eq=False)
+class Stretch(HasColumns):
     """A run of token ids that the model saw as one sequence. Usually a whole trajectory."""
 
-    ids: tuple[int, ...]
-    mask: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    turns: tuple[int, ...]
+    columns_of = {"ids": np.int64, "mask": np.bool_, "logprobs": np.float64, "turns": np.int64}
+
+    ids: Ids
+    mask: Mask
+    logprobs: Floats
+    turns: Ids
 
 
 @dataclass(frozen=True)
@@ -200,25 +252,25 @@ class Trajectory:
     def stretches(self) -> list[Stretch]:
         """The token sequences that were sampled from: one, plus one for every turn that rewrote history."""
         stretches: list[Stretch] = []
-        ids: list[int] = []
-        mask: list[int] = []
-        logprobs: list[float] = []
-        turns: list[int] = []
+        parts: list[tuple[Ids, Mask, Floats, Ids]] = []
 
         def close() -> None:
-            if any(mask):
-                stretches.append(Stretch(tuple(ids), tuple(mask), tuple(logprobs), tuple(turns)))
-            for column in (ids, mask, logprobs, turns):
-                column.clear()
+            if any(mask.any() for _, mask, _, _ in parts):
+                stretches.append(Stretch(*map(np.concatenate, zip(*parts, strict=True))))
+            parts.clear()
 
         for number, turn in enumerate(self.turns):
             if turn.restarts_context:
                 close()
             context, action = len(turn.context_ids), len(turn.action_ids)
-            ids += turn.context_ids + turn.action_ids
-            mask += [0] * context + [1] * action
-            logprobs += (0.0,) * context + turn.action_logprobs
-            turns += [number] * (context + action)
+            parts.append(
+                (
+                    np.concatenate([turn.context_ids, turn.action_ids]),
+                    np.arange(context + action) >= context,
+                    np.concatenate([np.zeros(context), turn.action_logprobs]),
+                    np.full(context + action, number),
+                )
+            )
         close()
         return stretches
 
@@ -252,48 +304,119 @@ class Group:
         return next((t for t in self.scored if t.expert), None)
 
 
-@dataclass(frozen=True)
-class Sample:
+class SampleSource(NamedTuple):
+    """The trajectory that a sample was made from."""
+
+    group: int
+    """The index of its group in the step."""
+    attempt: int
+    """Its index in the group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(HasColumns):
     """One stretch of a trajectory, ready to train on. All columns have one length."""
 
-    ids: tuple[int, ...]
-    mask: tuple[int, ...]
-    """1 where the model chose the token; only these are ever scored."""
-    logprobs: tuple[float, ...]
+    columns_of = {
+        "ids": np.int64,
+        "mask": np.bool_,
+        "logprobs": np.float64,
+        "turns": np.int64,
+        "advantages": np.float64,
+        "weights": np.float64,
+    }
+
+    ids: Ids
+    mask: Mask
+    """True for the tokens that are trained on; only these are ever scored. Usually those that the model chose."""
+    logprobs: Floats
     """Of the policy that sampled."""
-    turns: tuple[int, ...]
+    turns: Ids
     """The turn a token belongs to."""
-    advantages: tuple[float, ...]
+    advantages: Floats
     """What the algorithm made of the reward."""
-    weights: tuple[float, ...]
+    weights: Floats
     """How much a token counts; the loss is a weighted sum, divided once by the batch's norm."""
-    trajectory: tuple[int, int] = (0, 0)
-    """Where it came from: the group's place in its step, and the attempt."""
+    source: SampleSource = SampleSource(0, 0)  # noqa: RUF009
     stretch: int = 0
     """Which stretch of the trajectory."""
     pair: int = -1
     """Which of the step's pairs it belongs to, where the loss compares two; -1 elsewhere."""
-    reference: tuple[float, ...] = ()
-    """Log-probs of the reference policy, for algorithms that ask for one."""
-    returns: tuple[float, ...] = ()
-    """What a value head should have predicted, for algorithms that have one."""
+    own: bool = True
+    """Whether the policy being trained drew its tokens, and `logprobs` are that policy's. Only such samples are checked
+    to have ratios of 1 before an update, and guarded against moving too far."""
+    columns: Mapping[str, Floats] = field(default_factory=dict)
+    """Further columns, by the names that the algorithm or `Learner.read` gave them; a loss finds them in its batch."""
 
     def __post_init__(self) -> None:
-        for name in ("mask", "logprobs", "turns", "advantages", "weights", "reference", "returns"):
-            length = len(getattr(self, name))
-            if length != len(self.ids) and not (length == 0 and name in ("reference", "returns")):
-                raise ValueError(f"Sample.{name} has {length} entries for {len(self.ids)} ids.")
-        if self.mask[:1] == (1,):
+        super().__post_init__()
+        object.__setattr__(self, "source", SampleSource(*self.source))
+        object.__setattr__(self, "columns", {name: column(x, np.float64) for name, x in self.columns.items()})
+        every = {name: getattr(self, name) for name in self.columns_of} | dict(self.columns)
+        for name, values in every.items():
+            if len(values) != len(self.ids):
+                raise ValueError(f"Sample.{name} has {len(values)} entries for {len(self.ids)} ids.")
+        if self.mask[:1].any():
             raise ValueError("A sample's first token has nothing before it and cannot be an action.")
+
+    def with_columns(self, **columns: Floats) -> Sample:
+        """The sample with these columns added."""
+        return replace(self, columns={**self.columns, **columns})
 
     @property
     def action_tokens(self) -> int:
-        return sum(self.mask)
+        return int(self.mask.sum())
 
     @property
     def unit(self) -> tuple[int, ...]:
         """What is trained on together and counts as one: its pair, or its trajectory."""
-        return self.trajectory if self.pair < 0 else (self.pair,)
+        return self.source if self.pair < 0 else (self.pair,)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an attempt begins: at the beginning of a task, or at a turn of a recorded attempt at it."""
+
+    task: Task
+    recorded: Trajectory | None = None
+    turn: int = 0
+    """The first turn that is played anew; those before it are taken over as they were recorded."""
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns that are taken over."""
+        return () if self.recorded is None else self.recorded.turns[: self.turn]
+
+
+@dataclass(frozen=True)
+class Now:
+    """Where a run is, and what an algorithm remembers of it."""
+
+    step: int
+    """The training step, from 1."""
+    steps: int
+    """Steps of the whole run."""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """The algorithm's own, for it to change. JSON values only: they are saved with every checkpoint."""
+    past: Callable[[int], list[Group]] = lambda step: []
+    """The groups of an earlier step, as they were stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What an algorithm asks of its learner."""
+
+    lr: float
+    """Learning rate of AdamW."""
+    weight_decay: float
+    max_grad_norm: float
+    """Gradients with a larger norm are scaled down to it."""
+    kl_guard: float
+    """Refuse an update when the policy's own trajectories have a mean summed log-ratio beyond this."""
+    heads: tuple[str, ...] = ()
+    """Small networks on the policy's last hidden states, by name."""
+    reference: bool = False
+    """Whether the policy before training must stay readable."""
 
 
 @dataclass(frozen=True)
@@ -305,44 +428,46 @@ class Minibatch:
     """The one denominator of the step, whatever the number of micro-batches or devices."""
     step: int
     on_policy: bool
-    """True for the first of a step: the policy is still the one that sampled, so every ratio must be 1."""
+    """True for the first of a step: the policy is still the one that sampled, so ratios of its own samples are 1."""
     lr_scale: float = 1.0
     """The share of the learning rate to take the step with."""
-    whole_trajectories: bool = False
+    whole_units: bool = False
     """True when the loss needs all of a trajectory, or of a pair, in one micro-batch."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss may look at. Everything is flat over the N action tokens of a micro-batch; environment tokens are
+    """What a loss may look at. Everything is flat over the N trained tokens of a micro-batch; environment tokens are
     not here, so they cannot leak into a loss."""
 
     old_N: Tensor
     """Log-prob under the policy that sampled."""
     adv_N: Tensor
     weight_N: Tensor
+    own_N: Tensor
+    """1 where the policy being trained drew the token, else 0."""
     turn_N: Tensor
     """Which turn of the micro-batch a token belongs to, 0..turns-1."""
-    traj_N: Tensor
-    """Which trajectory of the micro-batch, or which pair, 0..trajectories-1."""
+    unit_N: Tensor
+    """Which trajectory of the micro-batch, or which pair, 0..units-1."""
     turns: int
-    trajectories: int
+    units: int
     step: int
     """The training step, from 1, for schedules."""
-    reference_N: Tensor | None = None
-    returns_N: Tensor | None = None
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    """`Sample.columns`: those that all samples of the micro-batch have."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What the model says now about the N action tokens of a micro-batch."""
+    """What the model says now about the N trained tokens of a micro-batch."""
 
     logp_N: Tensor
     """At the sampling temperature, with gradient."""
     entropy_N: Tensor
     """Of the distribution each token was drawn from; no gradient."""
-    value_N: Tensor | None = None
-    """From the value head, where there is one, with gradient into the head alone."""
+    heads: Mapping[str, Tensor] = field(default_factory=dict)
+    """What each head says at the state a token is drawn from, with gradient into the head alone."""
 
 
 Metrics = dict[str, tuple["Tensor | float", int]]
@@ -351,7 +476,7 @@ Metrics = dict[str, tuple["Tensor | float", int]]
 A sum may stay a tensor: asking for its value would make the GPU wait for us at every micro-batch.
 """
 
-Learned = tuple[tuple[Sample, tuple[float, ...]], ...]
+Learned = tuple[tuple[Sample, Floats], ...]
 """Samples, each with the learner's log-probs of its ids."""
 
 

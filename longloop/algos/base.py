@@ -1,10 +1,9 @@
-"""What an algorithm has unless it says otherwise: the settings every method needs, plain collection; and group credit.
+"""Base classes. `Algorithm` gives the settings and the collection that most methods share; `Grouped` adds the credit of
+methods that give every attempt an advantage over the other attempts at its task.
 
-`Algorithm` is for all. `Grouped` is for those that give every attempt an advantage over the others at its task.
-
-An algorithm is a frozen dataclass; its fields are the options of the config's `[algo]` table, and their defaults are
-the paper's recipe. Where LOOP's paper compares a method, its shared settings (K = 6, learning rate 5e-5, LoRA) are
-those of that comparison.
+An algorithm is a frozen dataclass. Its fields are the options of the config's `[algo]` table; their defaults are the
+paper's recipe. Where LOOP's paper compares a method, the shared settings (K = 6, learning rate 5e-5, LoRA) are those of
+that comparison.
 """
 
 from abc import ABC, abstractmethod
@@ -14,9 +13,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from longloop.algos.reduce import Unit, spread
+from longloop.algos.reduce import Unit, to_samples
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored, UserError
+from longloop.types import Batch, Group, Metrics, Needs, Now, Sample, Scored, Start, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,94 +35,108 @@ class Algorithm(ABC):
     kl_guard: float = 20.0
     """Skip the rest of a step when the mean over trajectories of the summed log-ratio exceeds this."""
 
-    least: ClassVar[int] = 1
-    """Scored attempts at a task that it takes to learn something."""
+    min_scored: ClassVar[int] = 1
+    """Scored attempts at a task below which the method learns nothing from it."""
     average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
-    """What the loss is a mean over."""
-    value_head: ClassVar[bool] = False
+    """Whether the loss is a mean over trajectories or over tokens."""
+    heads: ClassVar[tuple[str, ...]] = ()
+    """The names of the heads it needs: small networks on the policy's last hidden states."""
     nothing: ClassVar[str] = "there was nothing to learn"
-    """What is said of a step that gave no samples."""
-    imitates: ClassVar[bool] = False
-    """True when someone else chose the actions: their log-probs then say nothing about the policy."""
+    """Printed for a step that gave no samples."""
+    on_policy: ClassVar[bool] = True
+    """Whether it trains on actions of the current policy. If not, ratios and the KL guard do not apply."""
 
     def __post_init__(self) -> None:
-        if self.k < self.least:
+        if self.k < self.min_scored:
             raise UserError(
                 f"algo.k = {self.k}: {type(self).__name__} compares a task's attempts with each other and needs "
-                f"algo.k >= {self.least}."
+                f"algo.k >= {self.min_scored}."
             )
 
     @property
     def attempts_per_task(self) -> int:
-        """Attempts at each task of a step, the expert's included: what a comparison's budget counts."""
+        """Attempts per task and step, the expert's included. `compare` counts these against its budget."""
         return self.k
 
     @property
-    def whole_trajectories(self) -> bool:
-        """Whether the loss needs all of a trajectory's tokens at once."""
+    def whole_units(self) -> bool:
+        """Whether the loss needs all tokens of a trajectory, or of a pair, at once."""
         return False
 
     @property
     def needs_reference(self) -> bool:
+        """Whether `Learner.read` is asked for `reference`."""
         return False
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
-        """The share of `lr` that an update is taken with; `within` is how much of its step's updates lie before it."""
+    @property
+    def needs(self) -> Needs:
+        """What the learner must provide."""
+        return Needs(
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            max_grad_norm=self.max_grad_norm,
+            kl_guard=self.kl_guard,
+            heads=self.heads,
+            reference=self.needs_reference,
+        )
+
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
+        """The factor on `lr` for an update; `within` is the fraction of the step's updates that lie before it."""
         return 1.0
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """K attempts at each of the next n tasks, from the policy being trained."""
         first = tasks.taken
-        return await rollouts.groups(tasks.take(n), self.k, seed=first)
+        return await rollouts.play([Start(task) for task in tasks.take(n)], self.k, seed=first)
 
     @abstractmethod
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        """What is learned from, token by token."""
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        """The samples to train on: what each token earned."""
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """The number of units that a whole step is a mean over, where `minibatch = 0` makes it one gradient step.
+        """The number of units that a step's loss is averaged over when `minibatch = 0` makes it one gradient step.
 
-        By default the units that are trained on: trajectories, or pairs. A method that leaves out units whose
-        gradient is zero must count them too, or leaving them out would change the gradient of the others.
+        By default the number of trained units (trajectories or pairs). A method that drops units with zero gradient
+        must count them too; otherwise dropping them would change the gradient of the others.
         """
         return len({sample.unit for sample in samples})
 
     @abstractmethod
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The weighted sum over a micro-batch that the learner divides and minimises."""
+        """The weighted SUM over a micro-batch. The learner divides it by the mini-batch's norm and minimizes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grouped(Algorithm):
-    least: ClassVar[int] = 2
+    min_scored: ClassVar[int] = 2
     nothing: ClassVar[str] = "at every task all attempts were paid the same, so there was nothing to learn"
 
     @property
     def weights(self) -> Unit | float:
-        """What a token counts in the loss; see reduce.spread."""
+        """The weight of a token in the loss; see reduce.to_samples."""
         return "token"
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        """Each scored attempt's advantage within its group, spread over its action tokens."""
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        """Each scored attempt as samples that carry its advantage within its group."""
         return [
             sample
-            for place, group in enumerate(groups)
-            if len(group.scored) >= self.least
+            for index, group in enumerate(groups)
+            if len(group.scored) >= self.min_scored
             for trajectory, advantage in zip(
                 group.scored, self.advantages([t.reward for t in group.scored]), strict=True
             )
-            if self.keeps(advantage)
-            for sample in spread(trajectory, place, advantage, self.weights)
+            if self.keep(advantage)
+            for sample in to_samples(trajectory, index, advantage, self.weights)
         ]
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """All scored attempts, also those that `keeps` leaves out."""
+        """All scored attempts, including those that `keep` drops."""
         return sum(len(group.scored) for group in groups)
 
-    def keeps(self, advantage: float) -> bool:
-        """Whether an attempt with this advantage is worth training on."""
+    def keep(self, advantage: float) -> bool:
+        """Whether to train on an attempt with this advantage."""
         return True
 
     @abstractmethod
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        """The rewards of a group's scored attempts -> their advantages."""
+        """Map the rewards of a group's scored attempts to their advantages."""

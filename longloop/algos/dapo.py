@@ -2,7 +2,7 @@
 
     collect until n groups have rewards that differ (at most `tries` rounds)       collect
     A_k = (R_k - mean) / (std + 1e-6)
-    maximise the mean over all action tokens of the mini-batch of
+    maximize the mean over all action tokens of the mini-batch of
         min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
 
 Groups whose rewards are all equal have nothing to say and take no part in the mean. No KL term. The paper's penalty
@@ -24,7 +24,7 @@ from torch import Tensor
 from longloop.algos.base import Grouped
 from longloop.algos.reduce import Unit, clip_metrics, probability_ratio, standardize
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +41,19 @@ class Dapo(Grouped):
     def weights(self) -> Unit | float:
         return 1.0
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """Groups until n of them have rewards that differ. Those that do not are kept, for the record."""
         groups: list[Group] = []
         for _ in range(self.tries):
             missing = n - sum(map(_informative, groups))
             if not missing:
                 break
-            groups += await super().collect(rollouts, tasks, missing)
+            groups += await super().collect(rollouts, tasks, missing, now)
         return groups
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        samples = super().credit(groups, learner)
-        return [sample for sample in samples if _informative(groups[sample.trajectory[0]])]
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        samples = super().credit(groups, learner, now)
+        return [sample for sample in samples if _informative(groups[sample.source.group])]
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         return standardize(rewards)

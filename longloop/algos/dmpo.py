@@ -1,4 +1,4 @@
-"""DMPO: direct multi-turn preference optimisation (arXiv 2406.14868), as LOOP's paper compares it.
+"""DMPO: direct multi-turn preference optimization (arXiv 2406.14868), as LOOP's paper compares it.
 
     two attempts at each of n tasks                                          collect
     a pair wherever their rewards differ by more than `gap`                  pairs
@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
+import numpy as np
+
 from longloop.algos.preference import Preference
 from longloop.types import Group, Sample, Trajectory
 
@@ -31,7 +33,7 @@ class Dmpo(Preference):
     gap: float = 0.0
     """Pairs whose rewards differ by no more are left out."""
 
-    least: ClassVar[int] = 2
+    min_scored: ClassVar[int] = 2
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         for pair in combinations(group.policy_trajectories, 2):
@@ -39,17 +41,12 @@ class Dmpo(Preference):
             if better.reward - worse.reward > self.gap:
                 yield better, worse
 
-    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
+    def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
         turns = len(trajectory.turns)
+        phi_T = np.array([phi(turn, turns, self.gamma) for turn in range(turns)])
         return [
-            replace(
-                sample,
-                weights=tuple(
-                    weight * phi(turn, turns, self.gamma)
-                    for weight, turn in zip(sample.weights, sample.turns, strict=True)
-                ),
-            )
-            for sample in super().spread(trajectory, place)
+            replace(sample, weights=sample.weights * phi_T[sample.turns])
+            for sample in super().to_samples(trajectory, group_index)
         ]
 
 

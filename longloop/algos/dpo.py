@@ -1,4 +1,4 @@
-"""DPO: direct preference optimisation (arXiv 2305.18290) over whole attempts, the expert's against the policy's own.
+"""DPO: direct preference optimization (arXiv 2305.18290) over whole attempts, the expert's against the policy's own.
 
     the expert's attempt at n tasks, and K of the policy's own              collect
     pairs: the expert's, and each own one that was paid less                pairs
@@ -15,12 +15,12 @@ in the paper).
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longloop.algos.preference import BesideTheExpert
+from longloop.algos.preference import AgainstExpert
 from longloop.types import Group, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dpo(BesideTheExpert):
+class Dpo(AgainstExpert):
     minibatch: int = 64
     """Pairs per gradient step."""
 

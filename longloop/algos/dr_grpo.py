@@ -1,7 +1,7 @@
 """Dr.GRPO (arXiv 2503.20783): GRPO without its two biases.
 
     A_k = R_k - mean                                        (no division by the standard deviation)
-    maximise mean over attempts of (1 / divisor) * sum over action tokens of min(r_t A, clip(r_t, 1 -+ eps) A)
+    maximize mean over attempts of (1 / divisor) * sum over action tokens of min(r_t A, clip(r_t, 1 -+ eps) A)
 
 GRPO's 1/|a| favours short successes and long failures; here every token counts the same, whatever its attempt's
 length. `divisor` is a constant, for scale only: set it near the longest attempt and leave it. No KL term.

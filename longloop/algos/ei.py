@@ -2,7 +2,7 @@
 
     for each iteration:
         for each of n tasks: K attempts from the policy                   rollout/groups.py
-        keep those with R = 1                                             worth
+        keep those with R = 1                                             select
         for 2 epochs, for mini-batches of 32 attempts:                    train.py
             minimize the mean over action tokens of -log p(x_t | ..)      algos/imitation.py
 
@@ -24,4 +24,4 @@ class Ei(Imitation):
     epochs: int = 2
     minibatch: int = 32
 
-    imitates: ClassVar[bool] = False
+    on_policy: ClassVar[bool] = True

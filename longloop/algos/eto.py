@@ -1,4 +1,4 @@
-"""ETO: exploration-based trajectory optimisation (arXiv 2403.02502). Fail, compare with the expert, learn, try again.
+"""ETO: exploration-based trajectory optimization (arXiv 2403.02502). Fail, compare with the expert, learn, try again.
 
     for each of some 3 iterations:
         the expert's attempt at n tasks, and the policy's own                          collect
@@ -17,12 +17,12 @@ in two of its environments.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from longloop.algos.preference import BesideTheExpert
-from longloop.types import Group, Trajectory
+from longloop.algos.preference import AgainstExpert
+from longloop.types import Group, Now, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eto(BesideTheExpert):
+class Eto(AgainstExpert):
     epochs: int = 3
     warmup: float = 0.1
     later_beta: float = 0.5
@@ -30,8 +30,8 @@ class Eto(BesideTheExpert):
     longer: int = 10
     """Messages by which an own attempt that is the worse one may be longer than the expert's; the rest is left out."""
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
-        return super().lr_scale(step, steps, within) * (1.0 if step == 1 else 0.5)
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
+        return super().lr_scale(now, within) * (1.0 if now.step == 1 else 0.5)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         expert = group.expert

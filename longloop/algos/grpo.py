@@ -1,7 +1,7 @@
-"""GRPO (arXiv 2402.03300): advantages standardised within the group, token ratios, a KL penalty to the reference.
+"""GRPO (arXiv 2402.03300): advantages standardized within the group, token ratios, a KL penalty to the reference.
 
     A_k = (R_k - mean) / (std + 1e-6)
-    maximise mean over attempts of the mean over action tokens of
+    maximize mean over attempts of the mean over action tokens of
         min(r_t A, clip(r_t, 1 - eps, 1 + eps) A) - kl * (exp(d_t) - d_t - 1),   d_t = log p_ref - log p
 
 Strictly on-policy by default (one step per iteration), as in both the original and LOOP's comparison. `kl = 0` is the
@@ -21,7 +21,7 @@ from torch import Tensor
 from longloop.algos.base import Grouped
 from longloop.algos.reduce import clip_metrics, probability_ratio, standardize
 from longloop.protocols import Learner
-from longloop.types import Batch, Group, Metrics, Sample, Scored
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class Grpo(Grouped):
     def needs_reference(self) -> bool:
         return self.kl != 0
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        samples = super().credit(groups, learner)
-        return learner.with_reference(samples) if self.kl else samples
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        samples = super().credit(groups, learner, now)
+        return learner.read(samples, "reference") if self.kl else samples
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         return standardize(rewards)
@@ -46,8 +46,7 @@ class Grpo(Grouped):
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
         metrics = clip_metrics(ratio_N, batch.adv_N, low, high)
         if self.kl:
-            assert batch.reference_N is not None, "credit fills the reference in"
-            difference_N = (batch.reference_N - scored.logp_N).clamp(-10, 10)
+            difference_N = (batch.columns["reference"] - scored.logp_N).clamp(-10, 10)
             penalty_N = torch.exp(difference_N) - difference_N - 1
             objective_N = objective_N - self.kl * penalty_N
             metrics["reference_kl"] = (penalty_N.detach().sum(), penalty_N.numel())

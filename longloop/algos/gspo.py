@@ -2,7 +2,7 @@
 
     A_k = (R_k - mean) / (std + 1e-6)
     s_k = exp(mean over action tokens of log r_t)
-    maximise mean over attempts of min(s_k A, clip(s_k, 1 - clip_low, 1 + clip_high) A)
+    maximize mean over attempts of min(s_k A, clip(s_k, 1 - clip_low, 1 + clip_high) A)
 
 The clip range is tiny because a mean over many tokens moves little. For an agent, the tokens are its action tokens
 over all turns; LOOP's trajectory ratio is s_k to the power of their number. One pass over a step's attempts in four
@@ -29,7 +29,7 @@ class Gspo(Grouped):
     clip_high: float = 4e-4
 
     @property
-    def whole_trajectories(self) -> bool:
+    def whole_units(self) -> bool:
         return True
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:

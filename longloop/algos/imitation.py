@@ -1,11 +1,11 @@
-"""What the methods have in common that imitate: what was done well is made likelier, token by token.
+"""Base class for imitation methods: maximize the likelihood of the selected attempts, token by token.
 
     for each step:
         attempts at n tasks, an expert's or the policy's own              collect
-        those that are worth imitating                                    worth
+        the attempts to imitate                                           select
         minimize the mean over their action tokens of -log p(x_t | ..)    loss
 
-There is no baseline and no ratio: an attempt is learned from or it is not.
+There is no baseline and no ratio: an attempt is imitated or it is not.
 """
 
 import math
@@ -16,30 +16,30 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.protocols import Learner
-from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imitation(Algorithm):
     least_reward: float = 1.0
-    """Attempts that were paid less are not imitated."""
+    """Attempts with a smaller reward are not imitated."""
 
     nothing: ClassVar[str] = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
-    imitates: ClassVar[bool] = True
+    on_policy: ClassVar[bool] = False
 
-    def worth(self, group: Group) -> Sequence[Trajectory]:
-        """Those of a task's attempts that are learned from."""
+    def select(self, group: Group) -> Sequence[Trajectory]:
+        """The attempts of a group to imitate."""
         return [t for t in group.scored if t.reward >= self.least_reward]
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         return [
             sample
-            for place, group in enumerate(groups)
-            for trajectory in self.worth(group)
-            for sample in spread(trajectory, place, 1.0, 1.0)
+            for index, group in enumerate(groups)
+            for trajectory in self.select(group)
+            for sample in to_samples(trajectory, index, 1.0, 1.0, own=self.on_policy)
         ]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -47,7 +47,7 @@ class Imitation(Algorithm):
 
 
 def warm_cosine(done: float, warmup: float) -> float:
-    """The learning rate's share when so much of a run is done: it rises over `warmup`, then falls to 0 as a cosine."""
+    """The factor on the learning rate after a fraction `done` of the run: linear warm-up, then a half cosine to 0."""
     if done < warmup:
         return done / warmup
     return (1 + math.cos(math.pi * (done - warmup) / (1 - warmup))) / 2

@@ -1,12 +1,12 @@
-"""LOOP: leave-one-out proximal policy optimisation (arXiv 2502.01600), the method this project is built around.
+"""LOOP: leave-one-out proximal policy optimization (arXiv 2502.01600), the method this project is built around.
 
     for each iteration:
         for each of n tasks: K attempts from the policy psi          rollout/groups.py
         A_k = R_k - mean of the other attempts' rewards              advantages
-        drop attempts with |A| < 0.01                                keeps
+        drop attempts with |A| < 0.01                                keep
         for 2 epochs, for mini-batches of 32 attempts:               train.py
             r_t = p_theta(x_t | ..) / p_psi(x_t | ..)
-            maximise the mean over attempts of
+            maximize the mean over attempts of
                 1/|a(x)| sum over action tokens of min(r_t A, g(A))   loss          (eq. 10)
 
 No value network, no reference model, no KL term, no normalisation. g(A) is the value at which the objective stops
@@ -14,7 +14,7 @@ rewarding a larger change: (1 + clip) A for A > 0; for A < 0 the authors' code d
 range of r is symmetric in log space; the paper's text has (1 - clip) A, which differs by 1% at clip = 0.1.
 
 `ratio` is the granularity of r: `token` (the paper's best), `turn` (one ratio per turn, the mean over turns), or
-`trajectory` (the "bandit" of eq. 9). `normalise` divides A by the group's standard deviation, that of a population, as
+`trajectory` (the "bandit" of eq. 9). `normalize` divides A by the group's standard deviation, that of a population, as
 in the authors' code (LOOP RwNorm).
 
 Differs from the paper: the lower clip bound is that of the authors' code, the norm that gradients are clipped at (1,
@@ -42,14 +42,14 @@ class Loop(Grouped):
     """Leave out attempts whose |advantage| is smaller: they only cost time."""
     clip: float = 0.1
     ratio: Unit = "token"
-    normalise: bool = False
+    normalize: bool = False
 
     @property
     def weights(self) -> Unit | float:
         return self.ratio
 
     @property
-    def whole_trajectories(self) -> bool:
+    def whole_units(self) -> bool:
         return self.ratio == "trajectory"
 
     def __post_init__(self) -> None:
@@ -57,11 +57,11 @@ class Loop(Grouped):
         if self.clip <= 0:
             raise UserError(f"algo.clip = {self.clip}: it must be greater than 0, or nothing could be learned.")
 
-    def keeps(self, advantage: float) -> bool:
+    def keep(self, advantage: float) -> bool:
         return abs(advantage) >= self.drop_below
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
-        scale = pstdev(rewards) + 1e-6 if self.normalise else 1.0
+        scale = pstdev(rewards) + 1e-6 if self.normalize else 1.0
         return [advantage / scale for advantage in leave_one_out(rewards)]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:

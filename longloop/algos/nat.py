@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from longloop.algos.imitation import Imitation, warm_cosine
 from longloop.protocols import Rollouts, Tasks
-from longloop.types import Group, Trajectory
+from longloop.types import Group, Now, Start, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Nat(Imitation):
     minibatch: int = 64
     weight_decay: float = 0.0
     warmup: float = 0.03
-    """Share of the run over which the learning rate rises to `lr`; then it falls, as a cosine does, to zero."""
+    """Fraction of the run over which the learning rate rises to `lr`; then it falls to zero as a half cosine."""
     note: str = "Do this in a way that is incorrect."
     """What a failed attempt's opening ends with."""
 
@@ -37,17 +37,17 @@ class Nat(Imitation):
     def attempts_per_task(self) -> int:
         return self.k + 1
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
-        return warm_cosine((step - 1 + within) / steps, self.warmup)
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
+        return warm_cosine((now.step - 1 + within) / now.steps, self.warmup)
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
         some = tasks.take(n)
         shown = await rollouts.demonstrations(some)
-        own = await rollouts.groups(some, self.k, seed=first)
+        own = await rollouts.play([Start(task) for task in some], self.k, seed=first)
         return [self._marked(one, rollouts).merged_with(other) for one, other in zip(own, shown, strict=True)]
 
-    def worth(self, group: Group) -> Sequence[Trajectory]:
+    def select(self, group: Group) -> Sequence[Trajectory]:
         return [t for t in group.scored if not t.expert or t.reward >= self.least_reward]
 
     def _marked(self, group: Group, rollouts: Rollouts) -> Group:

@@ -2,7 +2,7 @@
 
     V = a small MLP on the policy's last hidden state; its loss does not reach the policy; used clipped to [0, 1]
     delta_t = r_t + gamma V_{t+1} - V_t,   A_t = sum_l (gamma lam)^l delta_{t+l}      over action tokens only
-    maximise mean over attempts of the mean over action tokens of
+    maximize mean over attempts of the mean over action tokens of
         min(r_t A_t, clip(r_t, 1/(1 + clip), 1 + clip) A_t) - value_weight * (V_t - return_t)^2 / 2
 
 gamma = lam = 1 makes A_t = R - V_t, the only setting the paper found stable. The first `warmup` steps train the head
@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
 from longloop.algos.reduce import clip_metrics, probability_ratio
 from longloop.protocols import Learner
-from longloop.types import Batch, Group, Metrics, Sample, Scored
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,34 +40,30 @@ class Ppo(Grouped):
     value_weight_end: float = 0.001
     value_steps: int = 200
 
-    least: ClassVar[int] = 1
-    value_head: ClassVar[bool] = True
+    min_scored: ClassVar[int] = 1
+    heads: ClassVar[tuple[str, ...]] = ("value",)
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        samples = super().credit(groups, learner)
-        values = dict(zip(map(id, samples), learner.values(samples), strict=True))
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        samples = learner.read(super().credit(groups, learner, now), "value")
         credited: list[Sample] = []
-        for _, same in groupby(samples, key=lambda sample: sample.trajectory):
+        for _, same in groupby(samples, key=lambda sample: sample.source):
             stretches = list(same)
-            at = [(s, i) for s, sample in enumerate(stretches) for i, chosen in enumerate(sample.mask) if chosen]
-            value = [min(max(values[id(stretches[s])][i], 0.0), 1.0) for s, i in at]
+            value = np.concatenate([s.columns["value"][s.mask] for s in stretches]).clip(0.0, 1.0)
             # `advantages` put the bare reward on every token
-            advantage = gae(stretches[0].advantages[at[0][1]], value, self.gamma, self.lam)
-            columns = [([0.0] * len(s.ids), [0.0] * len(s.ids)) for s in stretches]
-            for (s, i), a, v in zip(at, advantage, value, strict=True):
-                columns[s][0][i], columns[s][1][i] = a, a + v
-            credited += [
-                replace(sample, advantages=tuple(a), returns=tuple(r))
-                for sample, (a, r) in zip(stretches, columns, strict=True)
-            ]
+            reward = stretches[0].advantages[stretches[0].mask][0]
+            advantage = np.array(gae(reward, value.tolist(), self.gamma, self.lam))
+            cuts = np.cumsum([s.action_tokens for s in stretches])[:-1]
+            for sample, a, v in zip(stretches, np.split(advantage, cuts), np.split(value, cuts), strict=True):
+                advantages, returns = np.zeros((2, len(sample.ids)))
+                advantages[sample.mask], returns[sample.mask] = a, a + v
+                credited.append(replace(sample, advantages=advantages, columns={"return": returns}))
         return credited
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         return list(rewards)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        assert scored.value_N is not None and batch.returns_N is not None
-        error_N = (scored.value_N - batch.returns_N) ** 2
+        error_N = (scored.heads["value"] - batch.columns["return"]) ** 2
         metrics: Metrics = {"value_error": (error_N.detach().sum(), error_N.numel())}
         done = min(1.0, (batch.step - 1) / self.value_steps)
         value_weight = self.value_weight + done * (self.value_weight_end - self.value_weight)

@@ -1,17 +1,17 @@
-"""What the methods have in common that learn from pairs: of two ways to act, the better one shall become likelier.
+"""Base class for preference methods (DPO and relatives): raise the likelihood of the better trajectory of each pair.
 
     for each iteration:
-        attempts at n tasks, the expert's beside them where the method asks for it       collect
+        attempts at n tasks, with the expert's where the method asks for it              collect
         pairs of a better and a worse one                                                pairs
         the log-probs of both under the reference policy, stored with them               credit
         for some epochs, minimize the mean over pairs of -log sigmoid(margin)            loss
             margin = beta * (sum over the better one's tokens of w_t log p/p_ref
                              - sum over the worse one's)
 
-The reference policy is the one at the start of the iteration. That is never a second model, for all that is needed of
-it are those log-probs; but every margin is then 0 at an iteration's first update, whatever beta, so that beta counts
-only where further updates follow (`epochs`, mini-batches). A method that `needs_reference` compares with the policy
-before training instead. The two sides differ only in a token's advantage, +1 or -1, and methods only in its weight w_t.
+The reference policy is the policy at the start of the iteration. This takes no second model: its log-probs are stored.
+Every margin is then 0 at an iteration's first update, whatever beta is, so beta matters only if further updates follow
+(`epochs`, mini-batches). A method that `needs_reference` compares with the policy before training instead. The sign of
+a token's side is its advantage, +1 or -1; methods differ only in its weight w_t.
 """
 
 from abc import abstractmethod
@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import spread, sum_by
+from longloop.algos.reduce import sum_by, to_samples
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Start, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,45 +35,49 @@ class Preference(Algorithm):
     """Pairs per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 1e-6
     beta: float = 0.1
-    """How much a change of log-prob counts; the larger, the sooner a pair is settled and the less the policy moves."""
+    """Scale of the margin: the larger, the sooner a pair is settled and the less the policy moves."""
     weight_decay: float = 0.0
     warmup: float = 0.0
-    """Share of an iteration's updates over which the learning rate rises to `lr`."""
+    """Fraction of an iteration's updates over which the learning rate rises to `lr`."""
 
-    nothing: ClassVar[str] = "no two attempts at a task differ enough to be a pair, so there was nothing to learn"
-    imitates: ClassVar[bool] = True
+    nothing: ClassVar[str] = "no two attempts at a task differ enough to form a pair, so there was nothing to learn"
+    on_policy: ClassVar[bool] = False
 
     @property
-    def whole_trajectories(self) -> bool:
+    def whole_units(self) -> bool:
         return True
 
     @abstractmethod
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        """The better and the worse ones among a task's attempts."""
+        """Pairs of a better and a worse trajectory of a group."""
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        """The samples of all pairs, with their sides and what the reference policy says of them."""
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        """The samples of all pairs, with their sides and the reference policy's log-probs."""
         pairs = [
-            (place, pair)
-            for place, group in enumerate(groups)
+            (index, pair)
+            for index, group in enumerate(groups)
             for pair in self.pairs(group)
-            if actions(pair[0]) != actions(pair[1])  # nothing can be learned from a difference that is none
+            if actions(pair[0]) != actions(pair[1])  # equal actions teach nothing
         ]
         samples = [
-            replace(sample, advantages=tuple(side * chosen for chosen in sample.mask), pair=number)
-            for number, (place, pair) in enumerate(pairs)
+            replace(sample, advantages=side * sample.mask, pair=number)
+            for number, (index, pair) in enumerate(pairs)
             for side, trajectory in zip((1.0, -1.0), pair, strict=True)
-            for sample in self.spread(trajectory, place)
+            for sample in self.to_samples(trajectory, index)
         ]
-        if self.needs_reference:
-            return learner.with_reference(samples)
-        return [replace(sample, reference=row) for sample, row in zip(samples, learner.logprobs(samples), strict=True)]
+        return learner.read(samples, self.anchor)
 
-    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
-        """An attempt as samples; a method may give its tokens other weights than 1."""
-        return spread(trajectory, place, 1.0, 1.0)
+    @property
+    def anchor(self) -> str:
+        """The column with the reference policy's log-probs: the policy's own at the start of the iteration, unless the
+        method compares with the policy before training."""
+        return "reference" if self.needs_reference else "logprobs"
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
+    def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
+        """A trajectory as samples; a method may give its tokens other weights than 1."""
+        return to_samples(trajectory, group_index, 1.0, 1.0, own=self.on_policy)
+
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return within / self.warmup if within < self.warmup else 1.0
 
     def strength(self, step: int) -> float:
@@ -81,32 +85,31 @@ class Preference(Algorithm):
         return self.beta
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        assert batch.reference_N is not None
-        change_N = batch.adv_N * batch.weight_N * (scored.logp_N - batch.reference_N)
+        change_N = batch.adv_N * batch.weight_N * (scored.logp_N - batch.columns[self.anchor])
         margin_P = self.strength(batch.step) * sum_by(change_N, batch, "trajectory")
         metrics: Metrics = {
-            "margin": (margin_P.detach().sum(), batch.trajectories),
-            "settled": ((margin_P.detach() > 0).sum(), batch.trajectories),
+            "margin": (margin_P.detach().sum(), batch.units),
+            "settled": ((margin_P.detach() > 0).sum(), batch.units),
         }
         return -logsigmoid(margin_P).sum(), metrics
 
 
 @dataclass(frozen=True, kw_only=True)
-class BesideTheExpert(Preference):
+class AgainstExpert(Preference):
     """Pairs of the expert's attempt with the policy's own."""
 
     @property
     def attempts_per_task(self) -> int:
         return self.k + 1
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """The expert's attempt and K of the policy's own at each of the next n tasks."""
         first = tasks.taken
         some = tasks.take(n)
         shown = await rollouts.demonstrations(some)
-        own = await rollouts.groups(some, self.k, seed=first)
+        own = await rollouts.play([Start(task) for task in some], self.k, seed=first)
         return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
 
 
 def actions(trajectory: Trajectory) -> list[tuple[int, ...]]:
-    return [turn.action_ids for turn in trajectory.turns]
+    return [turn.action_key for turn in trajectory.turns]

@@ -1,17 +1,18 @@
-"""The only maths that algorithms share: group baselines, spreading a number over a trajectory's tokens, masked sums.
+"""The only maths that algorithms share: group baselines, trajectories as samples, masked sums.
 
-Shapes: N action tokens of a micro-batch, U units (tokens, turns or trajectories) that have one ratio each.
+Shapes: N trained tokens of a micro-batch, U units (tokens, turns or trajectories) that have one ratio each; T turns of
+a trajectory.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from longloop.types import Batch, Metrics, Sample, Trajectory
+from longloop.types import Batch, Metrics, Sample, SampleSource, Trajectory
 
 Unit = Literal["token", "turn", "trajectory"]
 
@@ -28,55 +29,53 @@ def leave_one_out(rewards: Sequence[float]) -> list[float]:
 
 def standardize(rewards: Sequence[float], epsilon: float = 1e-6) -> list[float]:
     """A_k = (R_k - mean) / (std + epsilon), std unbiased. All zero when the rewards are equal."""
-    mean, spread = fmean(rewards), stdev(rewards)
-    return [(reward - mean) / (spread + epsilon) for reward in rewards]
+    mean, deviation = fmean(rewards), stdev(rewards)
+    return [(reward - mean) / (deviation + epsilon) for reward in rewards]
 
 
-def spread(trajectory: Trajectory, place: int, advantage: float, weights: Unit | float) -> list[Sample]:
+def to_samples(
+    trajectory: Trajectory, group_index: int, advantage: float, weights: Unit | float, own: bool = True
+) -> list[Sample]:
     """A trajectory as samples, every action token with the same advantage.
 
     `weights` says what a token counts: `token` and `trajectory` 1/|a|, `turn` 1/(turns * |a_turn|), so that the units
     of a trajectory have weights that add up to 1; a number is taken as it is.
     """
-    sizes = Counter({number: len(turn.action_ids) for number, turn in enumerate(trajectory.turns)})
-    turns, tokens = sum(size > 0 for size in sizes.values()), trajectory.action_tokens
-
-    def weight(turn: int) -> float:
-        if not isinstance(weights, str):
-            return weights
-        return 1 / (turns * sizes[turn]) if weights == "turn" else 1 / tokens
-
+    sizes = np.array([len(turn.action_ids) for turn in trajectory.turns])
+    if weights == "turn":
+        weight_T = 1 / (np.maximum(sizes, 1) * np.count_nonzero(sizes))
+    else:
+        weight_T = np.full(len(sizes), 1 / max(1, sizes.sum()) if isinstance(weights, str) else weights)
     return [
         Sample(
             ids=stretch.ids,
             mask=stretch.mask,
             logprobs=stretch.logprobs,
             turns=stretch.turns,
-            advantages=tuple(advantage * chosen for chosen in stretch.mask),
-            weights=tuple(
-                weight(turn) if chosen else 0.0 for turn, chosen in zip(stretch.turns, stretch.mask, strict=True)
-            ),
-            trajectory=(place, trajectory.attempt),
+            advantages=advantage * stretch.mask,
+            weights=weight_T[stretch.turns] * stretch.mask,
+            source=SampleSource(group_index, trajectory.attempt),
             stretch=number,
+            own=own,
         )
         for number, stretch in enumerate(trajectory.stretches())
     ]
 
 
-def last_action(trajectory: Trajectory, place: int, weight: float = 1.0) -> Sample:
+def last_action(trajectory: Trajectory, group_index: int, weight: float = 1.0, own: bool = True) -> Sample:
     """An attempt's last action as a sample, without advantage yet: the actions before it are read and nothing more."""
     *before, stretch = trajectory.stretches()
-    last = len(trajectory.turns) - 1
-    mask = tuple(int(bool(chosen) and turn == last) for chosen, turn in zip(stretch.mask, stretch.turns, strict=True))
+    mask = stretch.mask & (stretch.turns == len(trajectory.turns) - 1)
     return Sample(
         ids=stretch.ids,
         mask=mask,
         logprobs=stretch.logprobs,
         turns=stretch.turns,
-        advantages=(0.0,) * len(mask),
-        weights=tuple(weight * chosen for chosen in mask),
-        trajectory=(place, trajectory.attempt),
+        advantages=np.zeros(len(mask)),
+        weights=weight * mask,
+        source=SampleSource(group_index, trajectory.attempt),
         stretch=len(before),
+        own=own,
     )
 
 
@@ -84,7 +83,7 @@ def sum_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:
     """Sums of x over each unit of the micro-batch, [U]. For tokens, x itself."""
     if unit == "token":
         return x_N
-    index_N, units = (batch.turn_N, batch.turns) if unit == "turn" else (batch.traj_N, batch.trajectories)
+    index_N, units = (batch.turn_N, batch.turns) if unit == "turn" else (batch.unit_N, batch.units)
     return torch.zeros(units, dtype=x_N.dtype, device=x_N.device).index_add(0, index_N, x_N)
 
 

@@ -1,7 +1,7 @@
 """REINFORCE (Williams 1992): one on-policy gradient step of the score function.
 
     A_i = R_i - mean reward of all the other attempts of the step
-    maximise mean over attempts of A_i * sum over action tokens of log p(x_t | ..)
+    maximize mean over attempts of A_i * sum over action tokens of log p(x_t | ..)
 
 The baseline leaves its own attempt out, so the gradient is unbiased. It is taken over the whole step, not over the
 task: K = 1 works, and a hard task's attempts all count as bad. RLOO is this with the baseline per task.
@@ -16,28 +16,28 @@ from typing import ClassVar
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, leave_one_out, spread
+from longloop.algos.reduce import Unit, leave_one_out, to_samples
 from longloop.protocols import Learner
-from longloop.types import Batch, Group, Metrics, Sample, Scored
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reinforce(Grouped):
-    least: ClassVar[int] = 1
+    min_scored: ClassVar[int] = 1
 
     @property
     def weights(self) -> Unit | float:
         return 1.0
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        attempts = [(place, t) for place, group in enumerate(groups) for t in group.scored]
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        attempts = [(index, t) for index, group in enumerate(groups) for t in group.scored]
         if len(attempts) < 2:
             return []
         advantages = self.advantages([trajectory.reward for _, trajectory in attempts])
         return [
             sample
-            for (place, trajectory), advantage in zip(attempts, advantages, strict=True)
-            for sample in spread(trajectory, place, advantage, self.weights)
+            for (index, trajectory), advantage in zip(attempts, advantages, strict=True)
+            for sample in to_samples(trajectory, index, advantage, self.weights)
         ]
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:

@@ -3,7 +3,7 @@
     for each round:
         for each of n tasks: K attempts, each at a temperature of its own    rollout/groups.py
         the expert's attempts beside them, if asked for                      rollout/demonstrations.py
-        keep those with R = 1, one of those that say the same                worth
+        keep those with R = 1, one of those that say the same                select
         for many epochs:                                                     train.py
             minimize the mean over action tokens of -log p(x_t | ..)         algos/imitation.py
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from longloop.algos.imitation import Imitation
 from longloop.protocols import Rollouts, Tasks
-from longloop.types import Group, Trajectory, UserError
+from longloop.types import Group, Now, Start, Trajectory, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +52,15 @@ class Rft(Imitation):
         step = (self.hottest - self.coldest) / max(1, self.k - 1)
         return [self.coldest + step * number for number in range(self.k)]
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
         some = tasks.take(n)
-        own = await rollouts.groups(some, self.k, seed=first, temperatures=self.temperatures)
+        own = await rollouts.play([Start(task) for task in some], self.k, seed=first, temperatures=self.temperatures)
         shown = await rollouts.demonstrations(some) if self.with_expert else [Group(task, ()) for task in some]
         return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
 
-    def worth(self, group: Group) -> Sequence[Trajectory]:
+    def select(self, group: Group) -> Sequence[Trajectory]:
         distinct: dict[tuple[str, ...], Trajectory] = {}
-        for trajectory in super().worth(group):
+        for trajectory in super().select(group):
             distinct.setdefault(trajectory.action_texts, trajectory)
         return list(distinct.values())

@@ -1,7 +1,7 @@
 """RLOO (arXiv 2402.14740): REINFORCE with each attempt's baseline taken from the other attempts at the same task.
 
     A_k = R_k - mean of the other attempts' rewards
-    maximise mean over attempts of A_k * sum over action tokens of log p(x_t | ..)
+    maximize mean over attempts of A_k * sum over action tokens of log p(x_t | ..)
 
 One on-policy step per iteration: LOOP with one epoch, one mini-batch and a ratio per trajectory. The gradient is
 unbiased. (LOOP's released code takes the mean over tokens here; the sum is RLOO's own, and the unbiased one.)
@@ -29,7 +29,7 @@ class Rloo(Grouped):
     def weights(self) -> Unit | float:
         return 1.0
 
-    def keeps(self, advantage: float) -> bool:
+    def keep(self, advantage: float) -> bool:
         return abs(advantage) >= self.drop_below
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:

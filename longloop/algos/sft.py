@@ -1,21 +1,23 @@
-"""SFT: supervised fine-tuning on expert trajectories, also called behaviour cloning.
+"""SFT: supervised fine-tuning on expert trajectories, also called behavior cloning.
 
     for each step:
         the expert's attempts at n tasks                               rollout/demonstrations.py
         minimize the mean over action tokens of -log p(x_t | ..)       algos/imitation.py
 
-Only what the expert said is learned, not what it was told (unless `everything` asks for that). Learning rate, batch
-and schedule (a warm-up over 3% of the run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
+Only the expert's actions are trained on, not the observations (unless `everything` is set). Learning rate, batch size
+and schedule (warm-up over 3% of the run, then a half cosine to zero) are StepAgent's (arXiv 2411.03817).
 
-Differs from the paper: how often a demonstration is seen (4 times there) follows from `steps` and `tasks_per_step`.
+Differs from the paper: the number of epochs (4 there) follows from `steps` and `tasks_per_step`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from longloop.algos.imitation import Imitation, warm_cosine
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Group, Sample
+from longloop.types import Group, Now, Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,26 +26,26 @@ class SFT(Imitation):
     lr: float = 1e-5
     minibatch: int = 64
     warmup: float = 0.03
-    """Share of the run over which the learning rate rises to `lr`; then it falls, as a cosine does, to zero."""
+    """Fraction of the run over which the learning rate rises to `lr`; then it falls to zero as a half cosine."""
     everything: bool = False
-    """Learn what the environment says as well: pre-training, for a model that does not know its language yet."""
+    """Train on observations as well: pre-training, for a model that does not know the environment's language yet."""
 
     @property
     def attempts_per_task(self) -> int:
         return 1
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
-        return warm_cosine((step - 1 + within) / steps, self.warmup)
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
+        return warm_cosine((now.step - 1 + within) / now.steps, self.warmup)
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         return await rollouts.demonstrations(tasks.take(n))
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
-        samples = super().credit(groups, learner)
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        samples = super().credit(groups, learner, now)
         return [_all_tokens(sample) for sample in samples] if self.everything else samples
 
 
 def _all_tokens(sample: Sample) -> Sample:
-    """Every token counts but the first, which follows nothing."""
-    rest = len(sample.ids) - 1
-    return replace(sample, mask=(0, *[1] * rest), weights=(0.0, *[1.0] * rest), advantages=(0.0, *[1.0] * rest))
+    """The sample with every token trained on but the first, which nothing precedes."""
+    every = np.arange(len(sample.ids)) > 0
+    return replace(sample, mask=every, weights=1.0 * every, advantages=1.0 * every)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 from longloop.algos.sft import SFT
 from longloop.protocols import Rollouts, Tasks
-from longloop.types import Group, Trajectory
+from longloop.types import Group, Now, Trajectory
 
 REPLY = "Execution successful."
 
 
 @dataclass(frozen=True, kw_only=True)
 class SftGt(SFT):
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         shown = await rollouts.demonstrations(tasks.take(n))
         return [
             replace(group, trajectories=tuple(rollouts.retokenize(_unanswered(t)) for t in group.trajectories))

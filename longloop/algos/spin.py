@@ -17,12 +17,12 @@ at one learning rate and beta in all iterations (theirs end with 1e-7 and 5), wi
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longloop.algos.preference import BesideTheExpert
-from longloop.types import Group, Trajectory
+from longloop.algos.preference import AgainstExpert
+from longloop.types import Group, Now, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spin(BesideTheExpert):
+class Spin(AgainstExpert):
     epochs: int = 3
     minibatch: int = 64
     """Pairs per gradient step."""
@@ -30,7 +30,7 @@ class Spin(BesideTheExpert):
     warmup: float = 0.1
     """Share of an iteration's updates over which the learning rate rises to `lr`; then it falls to zero."""
 
-    def lr_scale(self, step: int, steps: int, within: float = 0.5) -> float:
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return within / self.warmup if within < self.warmup else (1 - within) / (1 - self.warmup)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:

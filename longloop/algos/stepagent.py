@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from longloop.protocols import Rollouts
-from longloop.types import Group, StopReason, Task, Trajectory
+from longloop.types import Group, Start, StopReason, Task, Trajectory
 
 
 async def inspected(
@@ -19,7 +19,15 @@ async def inspected(
     """For each demonstration that is worth it, itself and the policy's own actions at its states."""
     shown = await rollouts.demonstrations(tasks)
     experts = [t for group in shown for t in group.scored if t.reward >= least_reward]
-    return await rollouts.practise(experts, practice, seed)
+    starts = [Start(t.task, t, turn) for t in experts for turn in range(len(t.turns))]
+    acted = iter(await rollouts.play(starts, practice, seed, single_action=True))
+    return [_beside(expert, [next(acted) for _ in expert.turns]) for expert in experts]
+
+
+def _beside(expert: Trajectory, at_states: Sequence[Group]) -> Group:
+    """A demonstration as number 0, then the own actions at each of its states."""
+    own = (t for group in at_states for t in group.trajectories)
+    return Group(expert.task, (replace(expert, attempt=0), *(replace(t, attempt=n) for n, t in enumerate(own, 1))))
 
 
 def states(group: Group) -> Iterator[tuple[Trajectory, list[Trajectory]]]:

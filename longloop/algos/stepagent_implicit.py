@@ -19,7 +19,7 @@ from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
 from longloop.algos.stepagent import inspected, states
 from longloop.protocols import Rollouts, Tasks
-from longloop.types import Group, Sample, Trajectory
+from longloop.types import Group, Now, Sample, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class StepAgentImplicit(Preference):
     def attempts_per_task(self) -> int:
         return 1
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
         return await inspected(rollouts, tasks.take(n), self.practice, self.least_reward, seed=first)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         for expert, own in states(group):
-            different = {t.turns[-1].action_ids: t for t in own}
+            different = {t.turns[-1].action_key: t for t in own}
             yield from ((expert, one) for one in different.values())
 
-    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
-        return [last_action(trajectory, place)]
+    def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
+        return [last_action(trajectory, group_index, own=self.on_policy)]

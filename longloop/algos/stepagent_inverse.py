@@ -8,7 +8,7 @@
                 D(state, action) = P(it was the expert's)                         tell_apart
             r = log D - log (1 - D), within -+ most: 0 where it cannot tell       rewards
         A = r - mean of the others' at the same state                             credit
-        maximise the mean over actions of the mean over tokens of                 loss
+        maximize the mean over actions of the mean over tokens of                 loss
             min(r_t A, clip(r_t) A),   r_t = p(x_t) / p_old(x_t)
 
 D is a small head on the mean of the policy's own hidden states over the action's tokens: there is no second model, and
@@ -20,7 +20,7 @@ With `final` > 0, K own attempts at the tasks are made as well. Such an attempt 
 reward of each action, plus `final` times what the environment paid; its baseline is that of its group.
 
 Differs from the paper: its signs contradict each other (its D is high for the agent's actions, and the agent is to
-maximise log D), it pays log D instead of the logit, and judges the actions that D was fitted on. Own actions are
+maximize log D), it pays log D instead of the logit, and judges the actions that D was fitted on. Own actions are
 sampled, not decoded greedily. docs/decisions/0008-stepagent.md says how these and what it leaves open were resolved.
 """
 
@@ -30,15 +30,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
 from longloop.algos.preference import actions
-from longloop.algos.reduce import clip_metrics, last_action, leave_one_out, probability_ratio, spread
+from longloop.algos.reduce import clip_metrics, last_action, leave_one_out, probability_ratio, to_samples
 from longloop.algos.stepagent import inspected, states
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Sample, Scored, Trajectory, UserError
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Start, Trajectory, UserError
 
 Ids = tuple[int, ...]
 Rivals = list[tuple[float, list[Sample]]]
@@ -71,7 +72,7 @@ class StepAgentInverse(Algorithm):
     nothing: ClassVar[str] = (
         "at every state all own actions were the same, or there was but one state, so there was nothing to learn"
     )
-    value_head: ClassVar[bool] = True
+    heads: ClassVar[tuple[str, ...]] = ("discriminator",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,15 +90,15 @@ class StepAgentInverse(Algorithm):
     def attempts_per_task(self) -> int:
         return 1 + (self.k if self.final > 0 else 0)
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
         groups = await inspected(rollouts, tasks.take(n), self.practice, self.least_reward, seed=first)
         if self.final <= 0:
             return groups
-        own = await rollouts.groups([group.task for group in groups], self.k, seed=first)
+        own = await rollouts.play([Start(group.task) for group in groups], self.k, seed=first)
         return [group.merged_with(other) for group, other in zip(groups, own, strict=True)]
 
-    def credit(self, groups: Sequence[Group], learner: Learner) -> list[Sample]:
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         """Own actions compared with the others at their state, own attempts with the others in their group."""
         rivals = [*self.at_states(groups), *self.attempts(groups)]
         samples = [sample for one in rivals for _, parts in one for sample in parts]
@@ -116,17 +117,17 @@ class StepAgentInverse(Algorithm):
     def at_states(self, groups: Sequence[Group]) -> list[Rivals]:
         """The own actions at each state; where all are the same, there is nothing to compare."""
         return [
-            [(0.0, [last_action(t, place, 1 / len(t.turns[-1].action_ids))]) for t in own]
-            for place, group in enumerate(groups)
+            [(0.0, [last_action(t, index, 1 / len(t.turns[-1].action_ids))]) for t in own]
+            for index, group in enumerate(groups)
             for _, own in states(group)
-            if len({t.turns[-1].action_ids for t in own}) > 1
+            if len({t.turns[-1].action_key for t in own}) > 1
         ]
 
     def attempts(self, groups: Sequence[Group]) -> list[Rivals]:
         """The own attempts at each task, with `final` times what the environment paid."""
         return [
-            [(self.final * t.reward, spread(t, place, 0.0, "token")) for t in group.policy_trajectories]
-            for place, group in enumerate(groups)
+            [(self.final * t.reward, to_samples(t, index, 0.0, "token")) for t in group.policy_trajectories]
+            for index, group in enumerate(groups)
             if self.final > 0 and len(group.policy_trajectories) > 1
         ]
 
@@ -136,18 +137,18 @@ class StepAgentInverse(Algorithm):
         Empty when there is a single state, for then no other half exists.
         """
         half = halves(groups)
-        at = [(place, expert, own) for place, group in enumerate(groups) for expert, own in states(group)]
-        sides = [half(place, _state(expert)) for place, expert, _ in at]
+        at = [(index, expert, own) for index, group in enumerate(groups) for expert, own in states(group)]
+        sides = [half(index, _state(expert)) for index, expert, _ in at]
         if set(sides) != {0, 1}:
             return []
-        wanted = [[half(sample.trajectory[0], state) for state in _states(sample)] for sample in samples]
+        wanted = [[half(sample.source.group, state) for state in _states(sample)] for sample in samples]
         paid = [[0.0] * len(actions) for actions in wanted]
         for side in (0, 1):
             chosen = [n for n, actions in enumerate(wanted) if side in actions]
             if not chosen:
                 continue
             self.tell_apart([state for state, other in zip(at, sides, strict=True) if other != side], learner)
-            for n, logits in zip(chosen, learner.judge([samples[n] for n in chosen]), strict=True):
+            for n, logits in zip(chosen, learner.judge("discriminator", [samples[n] for n in chosen]), strict=True):
                 for action, logit in enumerate(logits):
                     if wanted[n][action] == side:
                         paid[n][action] = min(max(logit, -self.most), self.most)
@@ -157,34 +158,33 @@ class StepAgentInverse(Algorithm):
         """Fit the discriminator at these states. At each, the expert's action weighs as much as all own ones do."""
         high, low = 1 - self.smoothing / 2, self.smoothing / 2
         shown = [
-            (last_action(trajectory, place), target, weight)
-            for place, expert, own in at
+            (last_action(trajectory, index), target, weight)
+            for index, expert, own in at
             for trajectory, target, weight in ((expert, high, 1.0), *((t, low, 1 / len(own)) for t in own))
         ]
         samples, targets, weights = zip(*shown, strict=True)
-        learner.fit_head(samples, targets, weights, self.head_lr, self.head_steps)
+        learner.fit("discriminator", samples, targets, weights, self.head_lr, self.head_steps)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        assert batch.returns_N is not None
         low, high = 1 - self.clip, 1 + self.clip
         ratio_N = probability_ratio(scored.logp_N - batch.old_N)
         objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
-        metrics: Metrics = {"paid": (batch.returns_N.sum(), batch.returns_N.numel())}
+        metrics: Metrics = {"paid": (batch.columns["logged"].sum(), batch.columns["logged"].numel())}
         return -(batch.weight_N * objective_N).sum(), metrics | clip_metrics(ratio_N, batch.adv_N, low, high)
 
 
 def halves(groups: Sequence[Group]) -> Callable[[int, Ids], int]:
-    """Return what tells the half, 0 or 1, of an action from its group's place in the step and the state it is taken at.
+    """Return what tells the half, 0 or 1, of an action from its group's index in the step and the state it is taken at.
 
     A demonstration's states begin with one another, so all of them lie in one half. The halves are of equal size and
     follow from what was said alone, not from the order of the groups. If a single demonstration is all there is, its
     states are divided instead; a state that it never met lies in half 0.
     """
-    shown = [place for place, group in enumerate(groups) if any(states(group))]
+    shown = [index for index, group in enumerate(groups) if any(states(group))]
     if len(shown) > 1:
-        shown.sort(key=lambda place: (_digest(groups[place].task.id), [actions(t) for t in groups[place].trajectories]))
-        by_place = {place: rank % 2 for rank, place in enumerate(shown)}
-        return lambda place, _: by_place.get(place, 0)
+        shown.sort(key=lambda index: (_digest(groups[index].task.id), [actions(t) for t in groups[index].trajectories]))
+        by_index = {index: rank % 2 for rank, index in enumerate(shown)}
+        return lambda index, _: by_index.get(index, 0)
     met = {_state(expert) for group in groups for expert, _ in states(group)}
     by_state = {state: rank % 2 for rank, state in enumerate(sorted(met, key=_digest))}
     return lambda _, state: by_state.get(state, 0)
@@ -202,14 +202,11 @@ def _state(trajectory: Trajectory) -> Ids:
 
 def _states(sample: Sample) -> list[Ids]:
     """What was read before each of a sample's actions."""
-    first: dict[int, int] = {}
-    for place, (turn, chosen) in enumerate(zip(sample.turns, sample.mask, strict=True)):
-        if chosen:
-            first.setdefault(turn, place)
-    return [sample.ids[:place] for place in first.values()]
+    at = np.flatnonzero(sample.mask)
+    _, first = np.unique(sample.turns[at], return_index=True)
+    return [tuple(sample.ids[: at[n]].tolist()) for n in first]
 
 
 def _credited(sample: Sample, advantage: float, reward: float) -> Sample:
     """With its advantage, and what it was paid for the record."""
-    advantages, returns = (tuple(value * chosen for chosen in sample.mask) for value in (advantage, reward))
-    return replace(sample, advantages=advantages, returns=returns)
+    return replace(sample, advantages=advantage * sample.mask, columns={"logged": reward * sample.mask})

@@ -24,7 +24,7 @@ from statistics import fmean
 from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
 from longloop.protocols import Rollouts, Tasks
-from longloop.types import Group, Sample, Trajectory
+from longloop.types import Group, Now, Sample, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class TreeDpo(Preference):
     explore: float = 1.0
     """How much a child that was tried little is preferred."""
 
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int) -> list[Group]:
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
         return await rollouts.trees(tasks.take(n), self.k, self.explore, seed=first)
 
@@ -47,16 +47,16 @@ class TreeDpo(Preference):
         for trajectory in group.policy_trajectories:
             said: tuple[tuple[int, ...], ...] = ()
             for turn in trajectory.turns:
-                taken[said].setdefault(turn.action_ids, []).append(trajectory)
-                said += (turn.action_ids,)
+                taken[said].setdefault(turn.action_key, []).append(trajectory)
+                said += (turn.action_key,)
         for said, actions in taken.items():
             for one, other in combinations(actions.values(), 2):
                 worse, better = sorted((one, other), key=_q)
                 if _q(better) - _q(worse) > self.gap:
                     yield _cut(better[0], len(said)), _cut(worse[0], len(said))
 
-    def spread(self, trajectory: Trajectory, place: int) -> list[Sample]:
-        return [last_action(trajectory, place)]
+    def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
+        return [last_action(trajectory, group_index, own=self.on_policy)]
 
 
 def _q(attempts: Sequence[Trajectory]) -> float:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import torch
 
+from longloop.algos.base import Algorithm
 from longloop.config import Config
 from longloop.diagnose import cost, environment, learning, sampling
 from longloop.diagnose.finding import Finding
@@ -32,14 +33,16 @@ _TIMED = 15.0
 """Seconds for the collection whose time is taken."""
 
 
-async def quick(rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[Task]) -> AsyncGenerator[Finding]:
+async def quick(
+    rollouts: GroupRollouts, algo: Algorithm, learner: LocalLearner, tasks: Sequence[Task]
+) -> AsyncGenerator[Finding]:
     """What can be seen in a moment."""
-    setting, algo = rollouts.setting, learner.algo
+    setting = rollouts.context
     with undisturbed():
         some = _some(tasks, _QUICK_TASKS)
         async for finding in _environment(environment.watched(setting), some, _QUICK_SECONDS, everyone=False):
             yield finding
-        if algo.imitates:
+        if not algo.on_policy:
             return  # someone else chooses the actions
         short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
         yield sampling.tokens(short, algo, learner, setting.chat)
@@ -51,10 +54,16 @@ async def quick(rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[
 
 
 async def full(
-    name: str, config: Config, rollouts: GroupRollouts, learner: LocalLearner, tasks: Sequence[Task], evaluated: int
+    name: str,
+    config: Config,
+    rollouts: GroupRollouts,
+    algo: Algorithm,
+    learner: LocalLearner,
+    tasks: Sequence[Task],
+    evaluated: int,
 ) -> AsyncGenerator[Finding]:
     """All of it. `name` is the environment's, `evaluated` the number of attempts in an evaluation."""
-    setting, algo = rollouts.setting, learner.algo
+    setting = rollouts.context
     make = environment.watched(setting)
     with undisturbed():
         some = _some(tasks, _TASKS)
@@ -78,10 +87,10 @@ async def full(
         yield fits
         moved, speed = await learning.update(rollouts, learner, short, _TURNS)
         yield moved
-        rescored = gap.old == "learner" and not algo.imitates
-        whole = await cost.collected(config, rollouts, learner, tasks, short, budget=_TIMED)
+        rescored = gap.old == "learner" and algo.on_policy
+        whole = await cost.collected(config, rollouts, algo, tasks, short, budget=_TIMED)
         yield sampling.success(whole.groups)
-        yield cost.duration(config, learner, whole, speed, book, evaluated, rescored=rescored)
+        yield cost.duration(config, algo, whole, speed, book, evaluated, rescored=rescored)
 
 
 @contextmanager
@@ -122,7 +131,7 @@ async def _shown(rollouts: GroupRollouts, tasks: Sequence[Task]) -> list[Traject
     shown = []
     for task in tasks:
         with suppress(UserError):  # there is none for the task
-            shown.append(await demonstrate(rollouts.setting, task))
+            shown.append(await demonstrate(rollouts.context, task))
     return shown
 
 

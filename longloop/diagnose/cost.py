@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from longloop.algos.base import Algorithm
 from longloop.config import Config
 from longloop.diagnose.finding import Finding
 from longloop.diagnose.hopeless import TELLING
@@ -16,7 +17,7 @@ from longloop.memory import forecast as books
 from longloop.memory.forecast import Ledger
 from longloop.rollout.groups import GroupRollouts
 from longloop.training import TaskStream
-from longloop.types import Group, StopReason, Task, UserError
+from longloop.types import Group, Now, StopReason, Task, UserError
 
 _TIGHT = 0.9
 """A forecast above this share of the free memory may fail on what it does not see."""
@@ -62,7 +63,7 @@ class Collected:
 
 def duration(
     config: Config,
-    learner: LocalLearner,
+    algo: Algorithm,
     some: Collected,
     speed: Speed,
     book: Ledger | None,
@@ -70,10 +71,9 @@ def duration(
     rescored: bool,
 ) -> Finding:
     """How long will a step take, and the run? `evaluated` attempts make an evaluation."""
-    algo = learner.algo
     times = config.tasks_per_step / some.tasks
     collect = some.seconds * times
-    again = rescored + algo.needs_reference + algo.value_head
+    again = rescored + algo.needs_reference + len(algo.heads)
     update = some.tokens * times * (algo.epochs / speed.update + again / speed.score)
     step = collect + update
     evaluations = (config.steps // config.eval.every + 1) if config.eval.every else 1
@@ -101,13 +101,13 @@ def duration(
 async def collected(
     config: Config,
     rollouts: GroupRollouts,
-    learner: LocalLearner,
+    algo: Algorithm,
     tasks: Sequence[Task],
     short: Collection,
     budget: float,
 ) -> Collected:
     """The algorithm's own collection at as many tasks as there is time for; where there is none, the short one's."""
-    limits = rollouts.setting.limits
+    limits = rollouts.context.limits
     tried = [t for group in short.groups for t in group.trajectories]
     turns = max((len(t.turns) for t in tried), default=1)
     cut = turns < limits.max_turns and any(t.stop is StopReason.MAX_TURNS for t in tried)
@@ -120,7 +120,8 @@ async def collected(
 
     async def measured(n: int) -> Collected:
         began = time.perf_counter()
-        groups = await learner.algo.collect(rollouts.apart(f"doctor/{n}", rollouts.setting), stream, n)
+        probe = rollouts.fork_for_probe(f"doctor/{n}", rollouts.context)
+        groups = await algo.collect(probe, stream, n, Now(1, config.steps))
         took = time.perf_counter() - began
         how = f"{n} of a step's {config.tasks_per_step} tasks collected in {_span(took)}"
         return Collected(n, sum(len(group.trajectories) for group in groups), took, _read(groups), how, groups)

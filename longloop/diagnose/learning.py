@@ -47,7 +47,7 @@ async def update(
         tasks = [group.task for group in before.groups]
         after = await collect(rollouts, tasks, max(len(g.trajectories) for g in before.groups), max_turns=turns)
         found, gap = agreement(after.samples(), learner)
-    numbers = {"moved": moved, "mean": gap.mean, "most": gap.most}
+    numbers = {"moved": moved, "mean": gap.mean, "p99": gap.p99}
     if found.verdict == "fail":
         return Finding(
             "update",
@@ -73,7 +73,7 @@ def _change(learner: LocalLearner, samples: Sequence[Sample], enough: float) -> 
     start = [replace(sample, logprobs=row) for sample, row in zip(samples, first, strict=True)]
     now, moved, speed = start, 0.0, Speed(0.0, 0.0)
     for number in range(_TIMES):
-        rate = _FIRST * 2**number / learner.algo.lr if learner.algo.lr else 0.0
+        rate = _FIRST * 2**number / learner.needs.lr if learner.needs.lr else 0.0
         minibatch = Minibatch(now, norm=float(read), step=1, on_policy=False, lr_scale=rate)
         began = time.perf_counter()
         learner.update(minibatch, _surprise)

@@ -12,8 +12,10 @@ from itertools import groupby
 from math import comb, log
 from typing import Any
 
+import numpy as np
+
 from longloop.algos.base import Algorithm
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.config import RolloutConfig
 from longloop.diagnose.finding import Finding
 from longloop.diagnose.hopeless import HOPELESS, TELLING
@@ -21,7 +23,7 @@ from longloop.envs.contract import remarks
 from longloop.learners.agreement import Agreement, check, compare
 from longloop.protocols import Engine, Learner
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Sample, Sampled, StopReason, Stretch, Task, Trajectory, UserError
+from longloop.types import Group, Mask, Now, Sample, Sampled, Start, StopReason, Stretch, Task, Trajectory, UserError
 
 _NAME = "doctor"
 """Sets the doctor's random numbers apart from the run's."""
@@ -37,7 +39,7 @@ _COLD = 0.1
 class Asked:
     """One request to the engine."""
 
-    ids: tuple[int, ...]
+    ids: list[int]
     seed: int
     sampled: Sampled
 
@@ -51,7 +53,7 @@ class Recorder:
 
     async def sample(self, ids: Sequence[int], *, session: str, seed: int, **rest: Any) -> Sampled:
         sampled = await self._engine.sample(ids, session=session, seed=seed, **rest)
-        self.asked[session].append(Asked(tuple(ids), seed, sampled))
+        self.asked[session].append(Asked(list(ids), seed, sampled))
         return sampled
 
     def forget(self, session: str) -> None:
@@ -81,34 +83,34 @@ class Collection:
 
     def samples(self) -> list[Sample]:
         """All that the policy said, as samples."""
-        return [sample for place, t in self.own for sample in spread(t, place, 1.0, "token")]
+        return [sample for place, t in self.own for sample in to_samples(t, place, 1.0, "token")]
 
 
 async def collect(rollouts: GroupRollouts, tasks: Sequence[Task], k: int, **limits: Any) -> Collection:
     """Attempts as training makes them, with some limits lower."""
-    setting = rollouts.setting
+    setting = rollouts.context
     recorder = Recorder(setting.engine)
     lower = setting.limits.model_copy(
         update={name: min(v, getattr(setting.limits, name)) for name, v in limits.items()}
     )
-    apart = rollouts.apart(_NAME, replace(setting, engine=recorder, limits=lower))
+    apart = rollouts.fork_for_probe(_NAME, replace(setting, engine=recorder, limits=lower))
     began = time.perf_counter()
-    groups = await apart.groups(tasks, k, seed=0)
+    groups = await apart.play([Start(task) for task in tasks], k, seed=0)
     return Collection(groups, recorder.asked, time.perf_counter() - began)
 
 
 def tokens(collected: Collection, algo: Algorithm, learner: Learner, chat: Any) -> Finding:
     """Is what the algorithm would train on what was sampled, id by id?"""
     samples = collected.samples()
-    if not algo.imitates:
-        samples += algo.credit([_paid_differently(group) for group in collected.groups], learner)
+    if algo.on_policy:
+        samples += algo.credit([_paid_differently(group) for group in collected.groups], learner, Now(1, 1))
     attempts = {(place, t.attempt): t for place, t in collected.own}
     for (place, number), trajectory in attempts.items():
         record = collected.asked(place, trajectory)
         fault = _where_ids_differ(trajectory, record)
         true = trajectory.stretches()
         for sample in samples:
-            if sample.trajectory == (place, number) and not fault:
+            if sample.source == (place, number) and not fault:
                 fault = _where_sample_differs(sample, true[sample.stretch])
         if fault:
             return Finding(
@@ -207,10 +209,10 @@ def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding
 def agreement(samples: Sequence[Sample], learner: Any) -> tuple[Finding, Agreement]:
     """Do sampler and learner give the sampled tokens the same probability?"""
     found = compare(samples, learner.logprobs(samples))
-    numbers = {name: getattr(found, name) for name in ("tokens", "mean", "unsure", "most", "worst")}
+    numbers = {name: getattr(found, name) for name in ("tokens", "mean", "unsure", "p99", "worst")}
     seen = (
         f"Sampler and learner differ by {found.mean:.1e} of a token's probability on average over {found.tokens:,} "
-        f"tokens, by {found.unsure:.1e} where the sampler was unsure, 99 of 100 by less than {found.most:.1e}, at most "
+        f"tokens, by {found.unsure:.1e} where the sampler was unsure, 99 of 100 by less than {found.p99:.1e}, at most "
         f"{found.worst:.1e}."
     )
     try:
@@ -236,7 +238,7 @@ async def variety(
     Where those that were collected do not, further `tasks` (drawn from `of`) are tried once each, with the same limits:
     a task or two at which a model is sure of itself say little about the others.
     """
-    temperature = rollouts.setting.temperature
+    temperature = rollouts.context.temperature
     groups = [group for group in collected.groups if len(group.policy_trajectories) > 1]
     numbers = {"k": k, "temperature": temperature}
     if k < 2 or not groups:
@@ -280,7 +282,7 @@ async def variety(
         )
     more = await collect(rollouts, tasks, 1, **limits)
     tried = [t for group in more.groups for t in group.policy_trajectories]
-    sure = sum((k - 1) * _whole_logprob(t, rollouts.setting.limits) > log(0.5) for t in tried)
+    sure = sum((k - 1) * _whole_logprob(t, rollouts.context.limits) > log(0.5) for t in tried)
     numbers |= {"tasks": len(tried), "sure": sure}
     seen = f"All {attempts} attempts are the same at each of their tasks, and at {sure} of {len(tried)} tasks"
     if sure > len(tried) / 2 and (len(tried) == of or _by_luck(sure, len(tried)) < _RARE):
@@ -299,7 +301,7 @@ async def variety(
 
 def coloured(stretch: Stretch, chat: Any) -> tuple[tuple[bool, str], ...]:
     """A stretch as text, in pieces that are trained on and pieces that are not."""
-    runs = groupby(zip(stretch.mask, stretch.ids, strict=True), key=lambda pair: bool(pair[0]))
+    runs = groupby(zip(stretch.mask.tolist(), stretch.ids.tolist(), strict=True), key=lambda pair: pair[0])
     return tuple(
         (trained, chat.tokenizer.decode([id for _, id in run], skip_special_tokens=False)) for trained, run in runs
     )
@@ -309,26 +311,27 @@ def _where_ids_differ(trajectory: Trajectory, record: Sequence[Asked]) -> str:
     """What is wrong with a trajectory's ids, mask or log-probs, seen from what the engine was asked and answered."""
     if len(record) != len(trajectory.turns):
         return f"the engine was asked {len(record)} times for {len(trajectory.turns)} turns"
-    ids: tuple[int, ...] = ()
-    mask: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    true: list[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]] = []
+    ids: list[int] = []
+    mask: list[bool] = []
+    logprobs: list[float] = []
+    true: list[tuple[list[int], list[bool], list[float]]] = []
     for number, (turn, asked) in enumerate(zip(trajectory.turns, record, strict=True)):
         if turn.restarts_context:
             true.append((ids, mask, logprobs))
-            ids, mask, logprobs = (), (), ()
+            ids, mask, logprobs = [], [], []
         if asked.ids[: len(ids)] != ids:
             return f"before turn {number} the model was shown other ids than those it had sampled"
         added = len(asked.ids) - len(ids)
-        ids = asked.ids + asked.sampled.ids
-        mask += (0,) * added + (1,) * len(asked.sampled.ids)
-        logprobs += (0.0,) * added + asked.sampled.logprobs
+        ids = asked.ids + asked.sampled.ids.tolist()
+        mask = mask + [False] * added + [True] * len(asked.sampled.ids)
+        logprobs = logprobs + [0.0] * added + asked.sampled.logprobs.tolist()
     true = [columns for columns in (*true, (ids, mask, logprobs)) if any(columns[1])]
-    kept = [(s.ids, s.mask, s.logprobs) for s in trajectory.stretches()]
+    kept = [(s.ids.tolist(), s.mask.tolist(), s.logprobs.tolist()) for s in trajectory.stretches()]
     if len(kept) != len(true):
         return f"it has {len(kept)} stretches of tokens where {len(true)} were sampled"
     for ours, theirs in zip(kept, true, strict=True):
-        for name, a, b in zip(("id", "mask", "log-prob"), ours, theirs, strict=True):
+        columns: Any = zip(("id", "mask", "log-prob"), ours, theirs, strict=True)
+        for name, a, b in columns:
             if a != b:
                 place = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), len(b))
                 return f"the {name} of token {place} is not the sampled one"
@@ -337,30 +340,25 @@ def _where_ids_differ(trajectory: Trajectory, record: Sequence[Asked]) -> str:
 
 def _where_sample_differs(sample: Sample, stretch: Stretch) -> str:
     """What is wrong with what an algorithm made of a stretch. It may leave out actions, but add nothing."""
-    if sample.ids != stretch.ids:
+    if not np.array_equal(sample.ids, stretch.ids):
         return "the algorithm's sample has other ids than were sampled"
-    for place, chosen in enumerate(sample.mask):
-        if chosen and not stretch.mask[place]:
-            return f"the mask of the algorithm's sample marks token {place}, which the model did not choose"
-    if not any(sample.mask):
+    for position in np.flatnonzero(sample.mask & ~stretch.mask):
+        return f"the mask of the algorithm's sample marks token {position}, which the model did not choose"
+    if not sample.mask.any():
         return "the mask of the algorithm's sample marks no token"
     actions = _actions(sample, stretch)
     for end, name in ((0, "first"), (-1, "last")):
         if actions and not any(marked[end] for marked in actions):
             return f"the mask of the algorithm's sample leaves out the {name} token of every action"
-    for place, chosen in enumerate(sample.mask):
-        if chosen and sample.logprobs[place] != stretch.logprobs[place]:
-            return f"the algorithm's sample has another log-prob at token {place} than was sampled"
+    for position in np.flatnonzero(sample.mask & (sample.logprobs != stretch.logprobs)):
+        return f"the algorithm's sample has another log-prob at token {position} than was sampled"
     return ""
 
 
-def _actions(sample: Sample, stretch: Stretch) -> list[list[int]]:
+def _actions(sample: Sample, stretch: Stretch) -> list[Mask]:
     """The sample's mask over each action that it marks any token of."""
-    masks: dict[int, list[int]] = {}
-    for turn, chosen, marked in zip(stretch.turns, stretch.mask, sample.mask, strict=True):
-        if chosen:
-            masks.setdefault(turn, []).append(marked)
-    return [mask for mask in masks.values() if any(mask)]
+    masks = [sample.mask[stretch.mask & (stretch.turns == turn)] for turn in np.unique(stretch.turns)]
+    return [mask for mask in masks if mask.any()]
 
 
 def _paid_differently(group: Group) -> Group:
@@ -370,11 +368,11 @@ def _paid_differently(group: Group) -> Group:
 
 
 def _ids(trajectory: Trajectory) -> tuple[tuple[int, ...], ...]:
-    return tuple(turn.action_ids for turn in trajectory.turns)
+    return tuple(turn.action_key for turn in trajectory.turns)
 
 
 def _logprob(trajectory: Trajectory) -> float:
-    return sum(sum(turn.action_logprobs) for turn in trajectory.turns)
+    return sum(float(turn.action_logprobs.sum()) for turn in trajectory.turns)
 
 
 def _whole_logprob(trajectory: Trajectory, limits: RolloutConfig) -> float:

@@ -235,7 +235,7 @@ class NativeEngine:
         slots.known[slot] = known
         slots.length[slot] = min(slots.length[slot], known)
         ids, logp = (x[slot, prompt:known].tolist() for x in (slots.ids, slots.logp))
-        request.future.set_result(Sampled(tuple(ids), tuple(logp), why))
+        request.future.set_result(Sampled(np.array(ids, np.int64), np.array(logp), why))
 
     def _hit_stop_string(self, request: _Request, known: int) -> bool:
         # A character is at most four bytes and a token at least one, so the stop string lies within these tokens.

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from longloop.tokens.chat import Chat
 from longloop.types import Sampled
 
@@ -32,8 +34,8 @@ class ScriptedEngine:
         text = self._script(session, self._turns[session])
         self._turns[session] += 1
         said = self._chat.action_ids(text)
-        cut = said[:max_tokens]
-        return Sampled(cut, (0.0,) * len(cut), "stop" if len(cut) == len(said) else "length")
+        cut = np.array(said[:max_tokens], np.int64)
+        return Sampled(cut, np.zeros(len(cut)), "stop" if len(cut) == len(said) else "length")
 
     def forget(self, session: str) -> None:
         self._turns.pop(session, None)

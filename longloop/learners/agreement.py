@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from longloop.types import Sample, UserError
+from longloop.types import Floats, Sample, UserError
 
 _EXACT = 1e-4
 """In float32, the largest gap there may be."""
@@ -40,7 +40,7 @@ class Agreement:
     mean: float
     unsure: float
     """The mean over tokens that the sampler was unsure of; over all of them if it was sure of all."""
-    most: float
+    p99: float
     """99 of 100 tokens have a smaller gap."""
     worst: float
     where: str
@@ -53,7 +53,7 @@ class Agreement:
     def __str__(self) -> str:
         return (
             f"log-probs of sampler and learner: {self.mean:.1e} apart on average over {self.tokens} tokens, "
-            f"{self.unsure:.1e} where the sampler was unsure, 99 of 100 by less than {self.most:.1e}, at most "
+            f"{self.unsure:.1e} where the sampler was unsure, 99 of 100 by less than {self.p99:.1e}, at most "
             f"{self.worst:.1e}; the loss would clip {self.clipped:.2%} of its units; the {self.old}'s are used"
         )
 
@@ -61,8 +61,8 @@ class Agreement:
 def check(agreement: Agreement, bf16: bool) -> None:
     """Refuse to train on tokens that were not sampled by this policy."""
     if bf16:
-        fine = agreement.mean <= _FAR and agreement.most <= _TAIL
-        allowed = f"mean {agreement.mean:.2g}, may be {_FAR}; 99 of 100 below {agreement.most:.2g}, may be {_TAIL}"
+        fine = agreement.mean <= _FAR and agreement.p99 <= _TAIL
+        allowed = f"mean {agreement.mean:.2g}, may be {_FAR}; 99 of 100 below {agreement.p99:.2g}, may be {_TAIL}"
     else:
         fine, allowed = agreement.worst <= _EXACT, f"may be {_EXACT:g}"
     if not fine:
@@ -89,23 +89,32 @@ def still_good(agreement: Agreement, clipped: float) -> Agreement:
     return replace(agreement, clipped=clipped, old="learner")
 
 
-def compare(samples: Sequence[Sample], rows: Sequence[Sequence[float]], clipped: float = 0.0) -> Agreement:
-    """The log-probs that samples carry against the learner's rows, at the action tokens."""
-    at = [(n, i) for n, sample in enumerate(samples) for i, chosen in enumerate(sample.mask) if chosen]
-    if not at:
+def compare(samples: Sequence[Sample], rows: Sequence[Floats], clipped: float = 0.0) -> Agreement:
+    """The log-probs that samples carry against the learner's rows, at the tokens that are trained on."""
+    if not any(sample.action_tokens for sample in samples):
         return Agreement(0, 0.0, 0.0, 0.0, 0.0, "", 0.0, "sampler")
-    sampled, learned = (np.array([column[n][i] for n, i in at]) for column in ([s.logprobs for s in samples], rows))
+    sampled = np.concatenate([sample.logprobs[sample.mask] for sample in samples])
+    learned = np.concatenate([row[sample.mask] for sample, row in zip(samples, rows, strict=True)])
     with np.errstate(over="ignore", invalid="ignore"):
         gaps = np.nan_to_num(np.abs(np.exp(learned - sampled) - 1), nan=np.inf)
-        most = np.quantile(gaps, 0.99)
+        p99 = np.quantile(gaps, 0.99)
         unsure = sampled < np.log(_SURE)
-    n, i = at[int(gaps.argmax())]
+    n, i = _locate(samples, int(gaps.argmax()))
     sample = samples[n]
     where = (
-        f"group {sample.trajectory[0]}, attempt {sample.trajectory[1]}, turn {sample.turns[i]}, token {i} "
+        f"group {sample.source.group}, attempt {sample.source.attempt}, turn {sample.turns[i]}, token {i} "
         f"(id {sample.ids[i]}): log-prob {sample.logprobs[i]:.5f} when sampled, {rows[n][i]:.5f} in the learner"
     )
     near = float(gaps[unsure].mean() if unsure.any() else gaps.mean())
-    mean, most, worst = (float(x) for x in (gaps.mean(), most, gaps.max()))
+    mean, p99, worst = (float(x) for x in (gaps.mean(), p99, gaps.max()))
     old: Literal["sampler", "learner"] = "sampler" if near <= _NEAR and clipped <= _CLIPPED else "learner"
-    return Agreement(len(gaps), mean, near, most, worst, where, clipped, old)
+    return Agreement(len(gaps), mean, near, p99, worst, where, clipped, old)
+
+
+def _locate(samples: Sequence[Sample], number: int) -> tuple[int, int]:
+    """Which sample, and which of its tokens, the trained token with this number is."""
+    for n, sample in enumerate(samples):
+        if number < sample.action_tokens:
+            return n, int(np.flatnonzero(sample.mask)[number])
+        number -= sample.action_tokens
+    raise IndexError(number)

@@ -4,20 +4,22 @@ The one denominator is fixed here, on the mini-batch, before anything is split: 
 micro-batches changes memory and speed and never the gradient. Sequences lie end to end, without padding. Attempts at
 one task begin with the same tokens, their *opening*: in a micro-batch it lies once, and the rest of each follows it.
 
-Shapes: T tokens of a micro-batch, N of them action tokens.
+Shapes: T tokens of a micro-batch, N of them trained on.
 """
 
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
-from typing import Literal
+from itertools import accumulate
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from longloop.types import Batch, Minibatch, Sample
+from longloop.types import Batch, Ids, Minibatch, Sample, SampleSource
 
 _LEAST = 64
 """Tokens from which on an opening is shared, when two or more samples of a micro-batch have it. Attention copies its
@@ -30,7 +32,7 @@ def minibatches(
     size: int,
     *,
     average: Literal["trajectories", "tokens"],
-    whole_trajectories: bool,
+    whole_units: bool,
     step: int,
     epoch: int,
     seed: int,
@@ -54,25 +56,25 @@ def minibatches(
         chosen = [sample for key in order[start : start + size] for sample in by_unit[key]]
         norm = denominator if average == "trajectories" else sum(sample.action_tokens for sample in chosen)
         first = epoch == 0 and start == 0
-        yield Minibatch(chosen, float(norm), step, first, whole_trajectories=whole_trajectories)
+        yield Minibatch(chosen, float(norm), step, first, whole_units=whole_units)
 
 
-def microbatches(samples: Sequence[Sample], budget: int, whole_trajectories: bool) -> list[list[Sample]]:
-    """Pieces of at most `budget` tokens (or one sample, or one whole trajectory, if that alone is longer).
+def microbatches(samples: Sequence[Sample], budget: int, whole_units: bool) -> list[list[Sample]]:
+    """Pieces of at most `budget` tokens (or one sample, or one whole unit, if that alone is longer).
 
     Samples with one opening stay together where they fit, for it counts once in each micro-batch. Otherwise they are
     sorted by length, so that many of one length come together: their attention is one kernel call.
     """
     pieces: list[list[Sample]] = []
-    if whole_trajectories:
+    if whole_units:
         together: dict[tuple[int, ...], list[Sample]] = {}
-        for sample in sorted(samples, key=lambda sample: (sample.trajectory, sample.stretch)):
+        for sample in sorted(samples, key=lambda sample: (sample.source, sample.stretch)):
             together.setdefault(sample.unit, []).append(sample)
         pieces = list(together.values())
     else:
         pieces = [[sample] for sample in samples]
-    pieces.sort(key=lambda piece: (sum(len(s.ids) for s in piece), piece[0].trajectory, piece[0].stretch))
-    alike: dict[tuple[int, ...] | int, list[list[Sample]]] = {}
+    pieces.sort(key=lambda piece: (sum(len(s.ids) for s in piece), piece[0].source, piece[0].stretch))
+    alike: dict[bytes | int, list[list[Sample]]] = {}
     for number, piece in enumerate(pieces):
         alike.setdefault(_opening(piece[0]) or number, []).append(piece)
     return _joined((part for group in alike.values() for part in _joined(group, budget)), budget)
@@ -81,7 +83,7 @@ def microbatches(samples: Sequence[Sample], budget: int, whole_trajectories: boo
 def _joined(pieces: Iterable[list[Sample]], budget: int) -> list[list[Sample]]:
     """Neighbours put together as long as they are laid out in at most `budget` tokens."""
     joined: list[list[Sample]] = []
-    laid: set[tuple[int, ...]] = set()
+    laid: set[bytes] = set()
     room = 0
     for piece in pieces:
         if _tokens(piece, laid) > room:
@@ -94,7 +96,7 @@ def _joined(pieces: Iterable[list[Sample]], budget: int) -> list[list[Sample]]:
     return joined
 
 
-def _tokens(samples: Sequence[Sample], laid: set[tuple[int, ...]]) -> int:
+def _tokens(samples: Sequence[Sample], laid: set[bytes]) -> int:
     """What these samples add to a micro-batch that has some openings already.
 
     Using one again counts a sixteenth of it: attention makes a copy of its keys and values, and the memory of a
@@ -104,24 +106,29 @@ def _tokens(samples: Sequence[Sample], laid: set[tuple[int, ...]]) -> int:
     tokens = 0
     for sample in samples:
         opening = _opening(sample)
-        tokens += len(sample.ids) - (len(opening) * 15 // 16 if opening in laid else 0)
+        tokens += len(sample.ids) - (_length(opening) * 15 // 16 if opening in laid else 0)
         laid.add(opening)
     return tokens
 
 
-def _opening(sample: Sample) -> tuple[int, ...]:
+def _opening(sample: Sample) -> bytes:
     """What a sample may share with others: the ids before its first action, or none if they are too few.
 
     Except the last: at that token the first action is scored, and if samples read one hidden state there, threads would
     add up its gradient in any order.
     """
-    length = sample.mask.index(1) - 1
-    return sample.ids[:length] if length >= _LEAST else ()
+    length = int(sample.mask.argmax()) - 1
+    return sample.ids[:length].tobytes() if length >= _LEAST else b""
+
+
+def _length(opening: bytes) -> int:
+    """The tokens of an opening."""
+    return len(opening) // np.dtype(np.int64).itemsize
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """A micro-batch as tensors. Hidden states are needed `at_N`, the places whose next token is an action token."""
+    """A micro-batch as tensors. Hidden states are needed `at_N`, at the positions whose next token is trained on."""
 
     ids_T: Tensor
     position_T: Tensor
@@ -135,64 +142,57 @@ class PackedBatch:
 
 
 def pack(samples: Sequence[Sample], step: int, device: torch.device) -> PackedBatch:
-    """Lay samples end to end and pick out their action tokens."""
+    """Lay samples end to end and pick out the tokens that are trained on."""
     parts, after, part_of = _lay_out(samples)
     first = [len(parts[part]) if part >= 0 else 0 for part in after]
     starts = [0, *accumulate(map(len, parts))]
-    columns: dict[str, list[float]] = {name: [] for name in ("old", "adv", "weight", "reference", "returns")}
-    at: list[int] = []
-    target: list[int] = []
-    turn_of: dict[tuple[tuple[int, int], int], int] = {}
-    traj_of: dict[tuple[int, ...], int] = {}
+    chosen = [np.flatnonzero(sample.mask) for sample in samples]
+    at = [i + starts[part] - first[part] - 1 for i, part in zip(chosen, part_of, strict=True)]
+    turn_of: dict[tuple[SampleSource, int], int] = {}
+    unit_of: dict[tuple[int, ...], int] = {}
     turn: list[int] = []
-    traj: list[int] = []
-    for sample, part in zip(samples, part_of, strict=True):
-        before = starts[part] - first[part] - 1
-        chosen = [i for i, is_action in enumerate(sample.mask) if is_action]
-        at += [before + i for i in chosen]
-        target += [sample.ids[i] for i in chosen]
-        turn += [turn_of.setdefault((sample.trajectory, sample.turns[i]), len(turn_of)) for i in chosen]
-        traj += [traj_of.setdefault(sample.unit, len(traj_of))] * len(chosen)
-        for name, column in zip(
-            columns,
-            (sample.logprobs, sample.advantages, sample.weights, sample.reference, sample.returns),
-            strict=True,
-        ):
-            if column:
-                columns[name] += [column[i] for i in chosen]
+    unit: list[int] = []
+    for sample, i in zip(samples, chosen, strict=True):
+        turn += [turn_of.setdefault((sample.source, number), len(turn_of)) for number in sample.turns[i].tolist()]
+        unit += [unit_of.setdefault(sample.unit, len(unit_of))] * len(i)
 
-    def floats(name: str) -> Tensor:
-        return torch.tensor(columns[name], dtype=torch.float32, device=device)
+    def flat(columns: Iterable[NDArray[Any]]) -> Tensor:
+        picked = [values[i] for values, i in zip(columns, chosen, strict=True)]
+        return torch.tensor(np.concatenate(picked), dtype=torch.float32, device=device)
 
     batch = Batch(
-        old_N=floats("old"),
-        adv_N=floats("adv"),
-        weight_N=floats("weight"),
+        old_N=flat(sample.logprobs for sample in samples),
+        adv_N=flat(sample.advantages for sample in samples),
+        weight_N=flat(sample.weights for sample in samples),
+        own_N=flat(np.full(len(sample.ids), sample.own) for sample in samples),
         turn_N=torch.tensor(turn, device=device),
-        traj_N=torch.tensor(traj, device=device),
+        unit_N=torch.tensor(unit, device=device),
         turns=len(turn_of),
-        trajectories=len(traj_of),
+        units=len(unit_of),
         step=step,
-        reference_N=floats("reference") if columns["reference"] else None,
-        returns_N=floats("returns") if columns["returns"] else None,
+        columns={
+            name: flat(sample.columns[name] for sample in samples)
+            for name in sorted(set.intersection(*(set(sample.columns) for sample in samples)))
+        },
     )
-    position = [range(begin, begin + len(part)) for begin, part in zip(first, parts, strict=True)]
+    position = [np.arange(begin, begin + len(part)) for begin, part in zip(first, parts, strict=True)]
     return PackedBatch(
-        torch.tensor(list(chain.from_iterable(parts)), device=device),
-        torch.tensor(list(chain.from_iterable(position)), device=device),
+        torch.tensor(np.concatenate(parts), device=device),
+        torch.tensor(np.concatenate(position), device=device),
         list(map(len, parts)),
         after,
-        torch.tensor(at, device=device),
-        torch.tensor(target, device=device),
+        torch.tensor(np.concatenate(at), device=device),
+        torch.tensor(np.concatenate([s.ids[i] for s, i in zip(samples, chosen, strict=True)]), device=device),
         batch,
     )
 
 
-def _lay_out(samples: Sequence[Sample]) -> tuple[list[tuple[int, ...]], list[int], list[int]]:
+def _lay_out(samples: Sequence[Sample]) -> tuple[list[Ids], list[int], list[int]]:
     """The parts of the row, shared openings first; for each the one that it follows, or -1; and each sample's part."""
     openings = [_opening(sample) for sample in samples]
-    parts = sorted((opening for opening, count in Counter(openings).items() if opening and count > 1), key=len)
-    number = {opening: part for part, opening in enumerate(parts)}
+    shared = sorted((opening for opening, count in Counter(openings).items() if opening and count > 1), key=len)
+    number = {opening: part for part, opening in enumerate(shared)}
+    parts: list[Ids] = [np.frombuffer(opening, np.int64) for opening in shared]
     after = [-1] * len(parts)
     follows = [number.get(opening, -1) for opening in openings]
     rests = [sample.ids[len(parts[part]) if part >= 0 else 0 :] for sample, part in zip(samples, follows, strict=True)]

@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedConfig
 
-from longloop.algos.base import Algorithm
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners.local import LocalLearner
 from longloop.memory.shapes import Blank, weightless
-from longloop.types import Batch, Metrics, Minibatch, Sample, Scored, UserError
+from longloop.types import Batch, Metrics, Minibatch, Needs, Sample, Scored, UserError
 
 _FOLLOWED = 2**17
 """Tokens of a micro-batch that are followed one and all; a larger one is extrapolated, for then all grows linearly."""
@@ -35,7 +35,7 @@ class Ledger:
 
     weights: int
     adapters: int
-    masters: int
+    fp32_weights: int
     """The float32 copies of what is trained, where the model itself is in bfloat16."""
     gradients: int
     optimizer: int
@@ -55,7 +55,7 @@ class Ledger:
     @property
     def held(self) -> int:
         """From the first update to the last, whatever is done."""
-        return self.weights + self.adapters + self.masters + self.optimizer + self.second_copy
+        return self.weights + self.adapters + self.fp32_weights + self.optimizer + self.second_copy
 
     @property
     def update(self) -> int:
@@ -74,7 +74,7 @@ class Ledger:
     @property
     def to_come(self) -> int:
         """What a run still needs once the model is loaded."""
-        return self.peak - self.weights - self.adapters - self.masters - self.second_copy
+        return self.peak - self.weights - self.adapters - self.fp32_weights - self.second_copy
 
     def to_json(self) -> dict[str, int]:
         return asdict(self) | {"update": self.update, "collect": self.collect, "peak": self.peak}
@@ -84,13 +84,13 @@ def forecast(
     shape: PreTrainedConfig,
     model: ModelConfig,
     config: LearnerConfig,
-    algo: Algorithm,
+    needs: Needs,
     longest: int,
     sessions: int,
 ) -> Ledger:
     """What training a model of this shape needs when its longest trajectory has so many tokens."""
     try:
-        learner = weightless(shape, model, config, algo)
+        learner = weightless(shape, model, config, needs)
         forward, peak = _followed(learner, longest)
     except (NotImplementedError, RuntimeError) as error:
         raise UserError(
@@ -98,13 +98,13 @@ def forecast(
             f"without content: {str(error).strip().splitlines()[0]} Set learner.memory_check=false to train it "
             "without a forecast."
         ) from error
-    policy, copy, head = learner.policy, learner.second_copy, learner.value_head
+    policy, copy, heads = learner.policy, learner.second_copy, learner.heads.values()
     trained = _bytes(learner.parameters.values())
     adapters = _bytes(policy.trainable().values()) if policy.adapters else 0
     return Ledger(
-        weights=_bytes(policy.module.parameters()) - adapters + (_bytes(head.parameters()) if head else 0),
+        weights=_bytes(policy.module.parameters()) - adapters + sum(_bytes(head.parameters()) for head in heads),
         adapters=adapters,
-        masters=_bytes(learner.masters.apart.values()),
+        fp32_weights=_bytes(learner.fp32_weights.apart.values()),
         gradients=trained,
         optimizer=2 * trained,
         second_copy=_bytes(copy.parameters()) if copy else 0,
@@ -117,7 +117,7 @@ def forecast(
 def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
     """Refuse a run whose longest trajectory would not fit, and say what to lower."""
     policy = learner.policy
-    book = forecast(policy.module.config, policy.config, learner.config, learner.algo, longest, sessions)
+    book = forecast(policy.module.config, policy.config, learner.config, learner.needs, longest, sessions)
     room = available(policy.device)
     needed = book.to_come
     if needed > room:
@@ -218,12 +218,12 @@ def _made_up(lengths: Sequence[int]) -> Minibatch:
     """Sequences of which every token but the first is an action; so they have no opening to share."""
     samples = [
         Sample(
-            ids=(1,) * tokens,
-            mask=(0,) + (1,) * (tokens - 1),
-            logprobs=(0.0,) * tokens,
-            turns=(0,) * tokens,
-            advantages=(1.0,) * tokens,
-            weights=(1.0,) * tokens,
+            ids=np.ones(tokens, np.int64),
+            mask=np.arange(tokens) > 0,
+            logprobs=np.zeros(tokens),
+            turns=np.zeros(tokens, np.int64),
+            advantages=np.ones(tokens),
+            weights=np.ones(tokens),
         )
         for tokens in lengths
     ]
@@ -232,8 +232,7 @@ def _made_up(lengths: Sequence[int]) -> Minibatch:
 
 def _loss(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
     """Whatever has a gradient."""
-    total = scored.logp_N.sum()
-    return total if scored.value_N is None else total + scored.value_N.sum(), {}
+    return scored.logp_N.sum() + sum(value_N.sum() for value_N in scored.heads.values()), {}
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

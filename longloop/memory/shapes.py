@@ -21,12 +21,11 @@ from transformers import (
     Qwen2Config,
 )
 
-from longloop.algos.base import Algorithm
 from longloop.config import LearnerConfig, ModelConfig, nearest
 from longloop.learners.local import LocalLearner
 from longloop.model import attention, download, tiny
 from longloop.model.policy import Policy, placed
-from longloop.types import UserError
+from longloop.types import Needs, UserError
 
 PREFIX = "shape:"
 _ON_CPU, _ON_CUDA = "longloop-weightless-cpu", "longloop-weightless-cuda"
@@ -77,7 +76,7 @@ def shape_of(model: ModelConfig) -> PreTrainedConfig:
         ) from error
 
 
-def weightless(shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfig, algo: Algorithm) -> LocalLearner:
+def weightless(shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfig, needs: Needs) -> LocalLearner:
     """A learner of this shape whose tensors have no content. What it does, it does under `Blank`."""
     device, dtype = placed(model)
     placeless = model.model_copy(update={"device": "meta", "dtype": str(dtype).removeprefix("torch.")})
@@ -87,7 +86,7 @@ def weightless(shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfi
         policy = Policy(module, None, placeless)
         policy.module.to(dtype)  # peft gives adapters the dtype of what they adapt, but not here
         policy.module.set_attn_implementation(_ON_CUDA if device.type == "cuda" else _ON_CPU)
-        return LocalLearner(policy, algo, config, temperature=1.0, seed=0)
+        return LocalLearner(policy, needs, config, temperature=1.0, seed=0)
 
 
 class Blank(TorchFunctionMode):

@@ -1,10 +1,11 @@
 """What a learner writes to disk: the model in Hugging Face's own layout, and the optimizer, all as safetensors.
 
 model/       a model folder, or the adapter alone with LoRA; transformers and peft load it as it is
-value_head.safetensors                  where there is one
+NAME_head.safetensors                   for each head of the algorithm
 optimizer.safetensors                   both moments and the step count of every trained tensor, and its float32 master
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from longloop.types import UserError
 def save(
     folder: Path,
     policy: Policy,
-    value_head: torch.nn.Module | None,
-    masters: FP32Weights,
+    heads: Mapping[str, torch.nn.Module],
+    fp32_weights: FP32Weights,
     parameters: dict[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
 ) -> None:
@@ -29,14 +30,14 @@ def save(
     else:
         policy.module.save_pretrained(folder / "model", max_shard_size="1TB")
         policy.tokenizer.save_pretrained(folder / "model")
-    if value_head is not None:
-        save_file(value_head.state_dict(), folder / "value_head.safetensors")
+    for name, head in heads.items():
+        save_file(head.state_dict(), folder / f"{name}_head.safetensors")
     state = {
         f"{kind}/{name}": value
         for name, parameter in parameters.items()
         for kind, value in optimizer.state[parameter].items()
     }
-    state |= {f"master/{name}": master.detach() for name, master in masters.apart.items()}
+    state |= {f"master/{name}": master.detach() for name, master in fp32_weights.apart.items()}
     save_file(state, folder / "optimizer.safetensors")
 
 
@@ -74,17 +75,17 @@ def load_weights(folder: Path, policy: Policy) -> None:
 def load(
     folder: Path,
     policy: Policy,
-    value_head: torch.nn.Module | None,
-    masters: FP32Weights,
+    heads: Mapping[str, torch.nn.Module],
+    fp32_weights: FP32Weights,
     parameters: dict[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
 ) -> None:
     load_weights(folder, policy)
-    if value_head is not None:
-        value_head.load_state_dict(load_file(folder / "value_head.safetensors"))
+    for name, head in heads.items():
+        head.load_state_dict(load_file(folder / f"{name}_head.safetensors"))
     older = folder / "optimiser.safetensors"  # longloop 0.1
     state = load_file(older if older.is_file() else folder / "optimizer.safetensors")
-    for name, master in masters.apart.items():
+    for name, master in fp32_weights.apart.items():
         master.data.copy_(state.pop(f"master/{name}"))
     for name, parameter in parameters.items():
         mine: dict[str, Any] = {key.split("/", 1)[0]: v for key, v in state.items() if key.split("/", 1)[1] == name}

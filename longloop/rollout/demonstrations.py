@@ -1,12 +1,14 @@
 """Demonstrations: an environment's own expert plays a task, and what it says becomes a trajectory like any other.
 
-The expert speaks text; its tokens are what the policy's tokenizer makes of it, with the log-prob 0 of someone who is
-sure. A stored trajectory can be told again in the same way.
+The expert speaks text, which the policy's tokenizer encodes; its tokens have log-prob 0. A stored trajectory is encoded
+in the same way.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from longloop.envs.play import answered, expert_of
 from longloop.isolation.guard import Watched, ready
@@ -17,21 +19,21 @@ from longloop.tokens.transcript import Transcript
 from longloop.types import Fault, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
 
 
-async def demonstrate(setting: RolloutContext, task: Task) -> Trajectory:
-    """The expert's attempt at a task, as far as it has something to say: nobody should learn to say nothing."""
+async def demonstrate(context: RolloutContext, task: Task) -> Trajectory:
+    """The expert's attempt at a task. Empty actions at its end are left out: nobody should learn to say nothing."""
     try:
-        env, _, expert = with_expert(lambda: Watched(setting.make, setting.limits.step_seconds), task)
+        env, _, expert = with_expert(lambda: Watched(context.make, context.limits.step_seconds), task)
     except Fault as fault:
         return Trajectory(task, 0, (), 0.0, False, fault.stop, str(fault), expert=True)
-    seat: Any = _Seat(env, expert, setting)
-    alone = replace(setting, make=lambda: seat, engine=seat)
+    both: Any = _ExpertAsEngine(env, expert, context)
+    alone = replace(context, make=lambda: both, engine=both)
     attempt = await run_episode(alone, task, 0, f"demonstration/{task.id}")
-    said = [place for place, turn in enumerate(attempt.turns, 1) if turn.action.content]
-    return replace(attempt, turns=attempt.turns[: max(said, default=0)], expert=True)
+    spoken = [number for number, turn in enumerate(attempt.turns, 1) if turn.action.content]
+    return replace(attempt, turns=attempt.turns[: max(spoken, default=0)], expert=True)
 
 
 def with_expert(make: Callable[[], Watched], task: Task) -> tuple[Watched, Task, Player]:
-    """An environment, its task, and who can do it; or a clear word that nobody can."""
+    """An environment, its task, and its expert. Raises UserError if there is none."""
     env = make()
     expert = expert_of(env, task)
     if expert is None:
@@ -44,7 +46,7 @@ def with_expert(make: Callable[[], Watched], task: Task) -> tuple[Watched, Task,
 
 
 def why_failed(trajectory: Trajectory) -> str:
-    """Why a demonstration is none; empty for one that succeeded."""
+    """Why a demonstration failed; empty if it succeeded."""
     if trajectory.success:
         return ""
     if not trajectory.stop.scored:
@@ -57,7 +59,7 @@ def why_failed(trajectory: Trajectory) -> str:
 
 
 def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
-    """A stored trajectory in the policy's own tokens, whichever model or expert it came from."""
+    """Encode a stored trajectory with the policy's own tokenizer, whichever model or expert it came from."""
     transcript = Transcript(chat)
     turns = []
     for turn in trajectory.turns:
@@ -77,15 +79,15 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
 
 
 def _said(chat: Chat, text: str) -> Sampled:
-    ids = chat.action_ids(text)
-    return Sampled(ids, (0.0,) * len(ids), "stop")
+    ids = np.array(chat.action_ids(text))
+    return Sampled(ids, np.zeros(len(ids)), "stop")
 
 
-class _Seat:
-    """Where the expert sits: it watches as the environment and speaks as the engine."""
+class _ExpertAsEngine:
+    """Environment and engine in one: it watches the environment for the expert, who then speaks as the engine."""
 
-    def __init__(self, env: Watched, expert: Player, setting: RolloutContext) -> None:
-        self._env, self._expert, self._chat = env, expert, setting.chat
+    def __init__(self, env: Watched, expert: Player, context: RolloutContext) -> None:
+        self._env, self._expert, self._chat = env, expert, context.chat
         self._seen: Sequence[Message] = ()
         self._lost = True  # until it has answered
 

@@ -42,17 +42,17 @@ async def ended(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 def seed_of(*parts: object) -> int:
-    """A seed for every thing that is random, made from what it is and not from what came before it."""
+    """A seed made from the parts: it depends on what is sampled and not on what was sampled before."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest())
 
 
 class Record:
-    """What an episode has done so far, as others may follow it. One that grows beyond the cutoff is abandoned."""
+    """What an episode has done so far, for others to watch. An episode that grows beyond the cutoff is abandoned."""
 
     def __init__(self, cutoff: Callable[[], float] = lambda: math.inf) -> None:
         self.turns: list[Turn] = []
         self.unread: list[Message] = []
-        """Messages that are not answered yet."""
+        """Messages that the policy has not answered yet."""
         self.abandoned = False
         self._cutoff = cutoff
 
@@ -75,25 +75,25 @@ class Record:
 
 
 async def run_episode(
-    setting: RolloutContext, task: Task, attempt: int, session: str, record: Record | None = None
+    context: RolloutContext, task: Task, attempt: int, session: str, record: Record | None = None
 ) -> Trajectory:
     """`session` names the episode: its random numbers follow from it, and its KV cache is kept under it."""
     record = record or Record()
     stop, error, outcome = StopReason.CANCELLED, STRAGGLER, Outcome(0.0, False)
     judged = False
     try:
-        env = Guarded(setting.make())
+        env = Guarded(context.make())
         await env.ready()
     except (Exception, SystemExit) as raised:
         error = failure("the constructor", raised)
         return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)
     try:
-        stop, error = await _play_to_the_end(setting, env, task, session, record)
+        stop, error = await _play_to_the_end(context, env, task, session, record)
         judged = True  # once, whatever happened before
         if stop.scored:
-            outcome = await env.call("finish", (), setting.limits.step_seconds)
+            outcome = await env.call("finish", (), context.limits.step_seconds)
         else:
-            await env.leave(setting.limits.step_seconds)
+            await env.leave(context.limits.step_seconds)
     except Fault as fault:
         stop, error = fault.stop, str(fault)
     except asyncio.CancelledError:
@@ -101,36 +101,36 @@ async def run_episode(
             raise
         stop, error = StopReason.CANCELLED, STRAGGLER
         if not judged:
-            await _clean_up(setting, env)
+            await _clean_up(context, env)
     except UserError:
-        await env.leave(setting.limits.step_seconds)
+        await env.leave(context.limits.step_seconds)
         raise
     finally:
-        setting.engine.forget(session)
+        context.engine.forget(session)
     turns = tuple(record.turns)
     reached = Trajectory(task, attempt, turns, outcome.reward, outcome.success, stop, error, outcome.info)
     return replace(reached, unread=tuple(record.unread))
 
 
 async def _play_to_the_end(
-    setting: RolloutContext, env: Guarded, task: Task, session: str, record: Record
+    context: RolloutContext, env: Guarded, task: Task, session: str, record: Record
 ) -> tuple[StopReason, str]:
-    """Why the playing stopped, and in what words if it should not have."""
+    """Why the episode stopped, and an error message if it failed."""
     try:
-        async with asyncio.timeout(setting.limits.seconds) as deadline:
-            return await _play(setting, env, task, session, record), ""
+        async with asyncio.timeout(context.limits.seconds) as deadline:
+            return await _play(context, env, task, session, record), ""
     except Fault as fault:
         return fault.stop, str(fault)
     except TimeoutError:
         if not deadline.expired():
             raise  # the engine's, not the episode's
-        return StopReason.TIMEOUT, f"the episode took longer than {setting.limits.seconds:g} s"
+        return StopReason.TIMEOUT, f"the episode took longer than {context.limits.seconds:g} s"
 
 
-async def _play(setting: RolloutContext, env: Guarded, task: Task, session: str, record: Record) -> StopReason:
+async def _play(context: RolloutContext, env: Guarded, task: Task, session: str, record: Record) -> StopReason:
     """Turns until the environment is done or a limit is reached; the record fills up as they happen."""
-    limits = setting.limits
-    transcript = Transcript(setting.chat)
+    limits = context.limits
+    transcript = Transcript(context.chat)
     messages: Sequence[Message] = await env.call("start", (task,), limits.step_seconds)
     record.unread += messages
     for number in range(limits.max_turns):
@@ -149,13 +149,13 @@ async def _play(setting: RolloutContext, env: Guarded, task: Task, session: str,
         if room < 1:
             return StopReason.CONTEXT_FULL
         asked = time.perf_counter()
-        sampled = await setting.engine.sample(
+        sampled = await context.engine.sample(
             transcript.ids,
             session=session,
             seed=seed_of(session, number),
             max_tokens=min(limits.turn_tokens, room),
-            temperature=setting.temperature,
-            stop_ids=setting.chat.end_ids,
+            temperature=context.temperature,
+            stop_ids=context.chat.end_ids,
             stop=limits.stop,
         )
         acted = time.perf_counter()
@@ -179,9 +179,9 @@ async def _play(setting: RolloutContext, env: Guarded, task: Task, session: str,
     return StopReason.MAX_TURNS
 
 
-async def _clean_up(setting: RolloutContext, env: Guarded) -> None:
-    """Let an abandoned environment finish; what it says is not used."""
+async def _clean_up(context: RolloutContext, env: Guarded) -> None:
+    """Call finish() for cleanup and discard its result."""
     this = asyncio.current_task()
     assert this is not None
     this.uncancel()
-    await env.leave(setting.limits.step_seconds)
+    await env.leave(context.limits.step_seconds)

@@ -1,7 +1,7 @@
-"""Counts attempts that failed for reasons that are not the agent's: sets tasks aside, and stops a hopeless run.
+"""Counts attempts that failed through no fault of the agent: sets tasks aside, and stops a hopeless run.
 
-Such an attempt has no reward and no part in a baseline (types.StopReason), so a few of them cost a few attempts. Many
-mean that something is broken, and that what is left is not what should be learned from.
+Such an attempt has no reward and no part in a baseline (types.StopReason), so a few of them cost little. Many mean that
+something is broken and that the remaining attempts are not representative.
 """
 
 from collections import Counter, deque

@@ -1,4 +1,4 @@
-"""K attempts at each task, a bounded number at a time, without waiting for the last straggler."""
+"""K attempts from each start, a bounded number at a time, without waiting for the last straggler."""
 
 import asyncio
 import sys
@@ -8,65 +8,77 @@ from typing import Any
 
 from longloop.rollout.demonstrations import demonstrate, retokenize
 from longloop.rollout.episode import Record, RolloutContext, ended, run_episode
-from longloop.rollout.expert_states import practise
 from longloop.rollout.failure_budget import Faults
 from longloop.rollout.search import grow
+from longloop.rollout.starts import act_once, from_start
 from longloop.rollout.stragglers import Stragglers
-from longloop.types import Group, Task, Trajectory
+from longloop.types import Group, Start, Task, Trajectory
 
 
 class GroupRollouts:
-    """Runs groups of episodes. `name` sets their random numbers apart from those of other rollouts; `stored` are
-    attempts to imitate, task by task; `faults` is given where several rollouts count failures together."""
+    """Runs groups of episodes. `name` keeps their random numbers apart from those of other rollouts; `stored` are
+    demonstrations, task by task; pass `faults` where several rollouts count failures together."""
 
     def __init__(
         self,
-        setting: RolloutContext,
+        context: RolloutContext,
         name: str,
         *,
         abandon: bool = True,
         stored: Sequence[Group] = (),
         faults: Faults | None = None,
     ) -> None:
-        self.setting = setting
+        self.context = context
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self.tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr)
-        """Told of tasks that are set aside."""
-        self.faults = faults or Faults(setting.limits.max_failure_share, lambda text: self.tell(text))
+        """Called with a sentence when a task is set aside."""
+        self.faults = faults or Faults(context.limits.max_failure_share, lambda text: self.tell(text))
         self._name = name
         self._abandon = abandon
         self._stored = {group.task.id: group for group in stored}
         self._shown: dict[str, tuple[Trajectory, ...]] = {}
 
     def idle(self) -> "GroupRollouts":
-        """The same tasks for an agent that does nothing: the floor of every result."""
-        limits = self.setting.limits.model_copy(update={"max_turns": 0})
-        return GroupRollouts(replace(self.setting, limits=limits), f"{self._name}/idle", abandon=False)
+        """Rollouts of an agent that does nothing: the floor of every result."""
+        limits = self.context.limits.model_copy(update={"max_turns": 0})
+        return GroupRollouts(replace(self.context, limits=limits), f"{self._name}/idle", abandon=False)
 
-    def apart(self, name: str, setting: RolloutContext) -> "GroupRollouts":
-        """The same attempts to imitate in another setting. What is done there is not remembered here."""
-        return GroupRollouts(setting, name, abandon=False, stored=list(self._stored.values()))
+    def fork_for_probe(self, name: str, context: RolloutContext) -> "GroupRollouts":
+        """Rollouts in another context with the same stored demonstrations. They share no state with these."""
+        return GroupRollouts(context, name, abandon=False, stored=list(self._stored.values()))
 
-    async def groups(self, tasks: Sequence[Task], k: int, seed: int, temperatures: Sequence[float] = ()) -> list[Group]:
-        """The K attempts at each task. `seed` must differ from call to call: the place in the stream of tasks does.
+    async def play(
+        self,
+        starts: Sequence[Start],
+        k: int,
+        seed: int,
+        *,
+        temperatures: Sequence[float] = (),
+        single_action: bool = False,
+    ) -> list[Group]:
+        """A group of K attempts from each start. `seed` must differ from call to call: `Tasks.taken` does.
 
         Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
+        With `single_action` an attempt is one action at its start: no environment takes part and no reward is paid.
         """
-        settings = [replace(self.setting, temperature=t) for t in temperatures] or [self.setting]
-        limits = self.setting.limits
+        contexts = [replace(self.context, temperature=t) for t in temperatures] or [self.context]
+        if single_action:
+            return await act_once(contexts, starts, k, f"{self._name}/{seed}", self.progress)
+        limits = self.context.limits
         gate = asyncio.Semaphore(limits.concurrency)
-        # Attempt by attempt, not task by task: every task has its first attempt before any has its second.
-        keys = [(place, number) for number in range(k) for place in range(len(tasks))]
-        stragglers = Stragglers(len(tasks), k, limits.straggler_cutoff if self._abandon else 1.0, limits.min_scored)
+        # Attempt by attempt, not start by start: each start has its first attempt before any has its second.
+        keys = [(index, number) for number in range(k) for index in range(len(starts))]
+        stragglers = Stragglers(len(starts), k, limits.straggler_cutoff if self._abandon else 1.0, limits.min_scored)
         records = {key: Record(lambda: stragglers.cutoff) for key in keys}
 
-        async def attempt(place: int, number: int) -> Trajectory:
+        async def attempt(index: int, number: int) -> Trajectory:
+            start = starts[index]
             async with gate:
-                if aside := self.faults.instead(tasks[place], number):
+                if aside := self.faults.instead(start.task, number):
                     return self.faults.seen(aside)
-                session = f"{self._name}/{seed + place}/{number}"
-                setting = settings[number % len(settings)]
-                one = await run_episode(setting, tasks[place], number, session, records[place, number])
+                session = f"{self._name}/{seed + index}/{number}"
+                context = from_start(contexts[number % len(contexts)], start)
+                one = await run_episode(context, start.task, number, session, records[index, number])
                 return self.faults.seen(one)
 
         running = {key: asyncio.create_task(attempt(*key)) for key in keys}
@@ -86,46 +98,46 @@ class GroupRollouts:
             for record in records.values():
                 record.abandoned = True  # whatever ended this, live environments are to be finished
             await ended(running.values())
-            self.setting.engine.release()
+            self.context.engine.release()
         groups = [
-            Group(task, tuple(stragglers.judge(running[place, number].result()) for number in range(k)))
-            for place, task in enumerate(tasks)
+            Group(start.task, tuple(stragglers.judge(running[index, number].result()) for number in range(k)))
+            for index, start in enumerate(starts)
         ]
         self.faults.settle(groups)
         return groups
 
     async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
-        """Attempts that branch off one another, for all tasks side by side."""
-        gate = asyncio.Semaphore(self.setting.limits.concurrency)
+        """A group of attempts that branch off one another for each task (search.py), all tasks concurrently."""
+        gate = asyncio.Semaphore(self.context.limits.concurrency)
 
-        async def one(place: int) -> Group:
+        async def one(index: int) -> Group:
             async with gate:
-                if aside := self.faults.instead(tasks[place], 0):
-                    return Group(tasks[place], (self.faults.seen(aside),))
-                group = await grow(self.setting, tasks[place], f"{self._name}/{seed + place}", attempts, explore)
+                if aside := self.faults.instead(tasks[index], 0):
+                    return Group(tasks[index], (self.faults.seen(aside),))
+                group = await grow(self.context, tasks[index], f"{self._name}/{seed + index}", attempts, explore)
                 return Group(group.task, tuple(map(self.faults.seen, group.trajectories)))
 
-        growing = [asyncio.create_task(one(place)) for place in range(len(tasks))]
+        growing = [asyncio.create_task(one(index)) for index in range(len(tasks))]
         try:
             groups = list(await asyncio.gather(*growing))
         finally:
             await ended(growing)
-            self.setting.engine.release()
+            self.context.engine.release()
         self.faults.settle(groups)
         return groups
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
-        """The stored attempts at each task, or the expert's. Kept: an expert does not change as the policy does."""
+        """The stored demonstrations of each task, or the expert's attempt, which is made once and kept."""
         for task in tasks:
             if task.id in self._stored:
                 stored = self._stored.pop(task.id).trajectories
-                self._shown[task.id] = tuple(retokenize(self.setting.chat, trajectory) for trajectory in stored)
+                self._shown[task.id] = tuple(retokenize(self.context.chat, trajectory) for trajectory in stored)
         new = {task.id: task for task in tasks if task.id not in self._shown}
-        gate = asyncio.Semaphore(self.setting.limits.concurrency)
+        gate = asyncio.Semaphore(self.context.limits.concurrency)
 
         async def show(task: Task) -> None:
             async with gate:
-                self._shown[task.id] = (self.faults.seen(await demonstrate(self.setting, task)),)
+                self._shown[task.id] = (self.faults.seen(await demonstrate(self.context, task)),)
                 self.progress(sum(task.id in self._shown for task in tasks), len(tasks))
 
         showing = [asyncio.create_task(show(task)) for task in new.values()]
@@ -137,13 +149,9 @@ class GroupRollouts:
         self.faults.settle(Group(task, self._shown[task.id]) for task in new.values())
         return [Group(task, self._shown[task.id]) for task in tasks]
 
-    async def practise(self, experts: Sequence[Trajectory], times: int, seed: int) -> list[Group]:
-        """Each demonstration with so many own actions at every one of its states."""
-        return await practise(self.setting, experts, times, self._name, seed, self.progress)
-
     def retokenize(self, trajectory: Trajectory) -> Trajectory:
         """An attempt of which an algorithm changed the messages; whose it was stays the same."""
-        return replace(retokenize(self.setting.chat, trajectory), expert=trajectory.expert)
+        return replace(retokenize(self.context.chat, trajectory), expert=trajectory.expert)
 
     def state(self) -> dict[str, Any]:
         return self.faults.state()

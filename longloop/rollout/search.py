@@ -1,4 +1,4 @@
-"""Many attempts at one task as a tree: each goes on from a turn of an earlier one, where that seems worth it.
+"""Tree search: many attempts at one task, each of which branches off an earlier one where that looks promising.
 
     repeat:
         from the first turn down, take the child with the highest  Q + c sqrt(log N / (1 + n)),
@@ -6,13 +6,13 @@
         take another action there, and play on to the end
         the reward counts for every state on the way
 
-(UCB over turns: the simplified Agent Q of LOOP's appendix.) An environment is copied at every node with `fork()`, so
-that no turn is played twice. Every attempt is an ordinary episode: its seat says again what was said up to the node.
+(UCB over turns: the simplified Agent Q of LOOP's appendix.) `fork()` copies the environment at every node, so that no
+turn is played twice. Every attempt is an ordinary episode whose first turns repeat what was said on the way to the
+node.
 
-Q and n of a node are the mean and the number of the different attempts that went through its state. A node at which an
-attempt ended, because the environment was done or a limit was reached, is never chosen: nothing can follow it. An
-attempt that went like an earlier one from beginning to end says nothing new. It is dropped: it is no attempt of the
-group, and counts for no Q.
+Q and n of a node are the mean reward and the number of the distinct attempts that went through its state. A node at
+which an attempt ended, because the environment was done or a limit was reached, is never chosen. An attempt that
+repeats an earlier one from beginning to end is dropped: it is not part of the group and counts for no Q.
 """
 
 import asyncio
@@ -25,18 +25,20 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from longloop.isolation.guard import Guarded, ready
 from longloop.protocols import Environment
 from longloop.rollout.episode import Record, RolloutContext, run_episode
 from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
 
 _Actions = tuple[tuple[int, ...], ...]
-"""What was said turn by turn, which tells a state from others."""
+"""The ids of the actions so far, turn by turn, which identify a state."""
 _WIDTH = 2
 """Children that a node is given before the search goes deeper."""
 _PATIENCE = 2
-"""Episodes at a node for each of its children, and in a tree for each attempt asked for: a policy that keeps saying the
-same is not asked for ever."""
+"""Episodes per child of a node, and per requested attempt of a tree, before the search gives up on a policy that
+repeats itself."""
 
 
 @dataclass(eq=False)
@@ -52,26 +54,26 @@ class _Node:
     rewards: Sequence[float] = ()
     """Of the attempts that went through here."""
     tries: int = 0
-    fresh: list[Any] = field(default_factory=list)
+    unstarted: list[Any] = field(default_factory=list)
     """An environment that has not been started yet."""
 
     @property
     def full(self) -> bool:
-        """It has its children, or was tried often enough to get them."""
+        """Whether it has all its children, or was tried often enough to get them."""
         return len(self.children) >= _WIDTH or self.tries >= _PATIENCE * _WIDTH
 
     @property
     def closed(self) -> bool:
-        """Nothing new can come of it."""
+        """Whether no new attempt can go through it."""
         return self.over or (self.full and all(child.closed for child in self.children))
 
     def adopt(self, reached: "_Node") -> None:
-        """Make it a child, unless there is one for this action."""
-        if all(child.played[-1][0].ids != reached.played[-1][0].ids for child in self.children):
+        """Add a child, unless there is one with this action."""
+        if not any(np.array_equal(child.played[-1][0].ids, reached.played[-1][0].ids) for child in self.children):
             self.children.append(reached)
 
     def best(self, explore: float) -> "_Node":
-        """The open child that promises most."""
+        """The open child with the highest upper confidence bound."""
         bound = math.log(max(1, len(self.rewards)))
 
         def promise(child: _Node) -> float:
@@ -80,17 +82,17 @@ class _Node:
         return max((child for child in self.children if not child.closed), key=promise)
 
 
-async def grow(setting: RolloutContext, task: Task, session: str, attempts: int, explore: float) -> Group:
-    """So many different attempts at a task, or fewer when nothing new can be tried or the policy repeats itself."""
-    environment = setting.make()
+async def grow(context: RolloutContext, task: Task, session: str, attempts: int, explore: float) -> Group:
+    """Up to `attempts` distinct attempts; fewer when the tree is exhausted or the policy repeats itself."""
+    environment = context.make()
     if not hasattr(environment, "fork"):
         raise UserError(
             f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
             "docs/guides/environment.md shows it."
         )
     paid: dict[_Actions, list[float]] = defaultdict(list)
-    root = _Node(fresh=[environment], rewards=paid[()])
-    seats, trajectories, known = list[_Seat](), list[Trajectory](), set[Any]()
+    root = _Node(unstarted=[environment], rewards=paid[()])
+    branches, trajectories, known = list[_Branch](), list[Trajectory](), set[Any]()
     try:
         for number in range(_PATIENCE * attempts):
             if len(trajectories) == attempts or root.closed:
@@ -98,18 +100,18 @@ async def grow(setting: RolloutContext, task: Task, session: str, attempts: int,
             node = root
             while node.full:
                 node = node.best(explore)
-            seats.append(_Seat(setting, node))
-            seat: Any = seats[-1]
-            here = replace(setting, make=partial(_same, seat), engine=seat)
+            branches.append(_Branch(context, node))
+            branch: Any = branches[-1]
+            here = replace(context, make=partial(_same, branch), engine=branch)
             record = Record()
             record.abandoned = True  # an attempt that is cancelled finishes its environment
             one = await run_episode(here, task, len(trajectories), f"{session}/{number}", record)
             if one.stop is StopReason.CANCELLED:
                 raise asyncio.CancelledError
-            reached = seat.left()
+            reached = branch.left()
             node.tries += 1
             if one.stop.scored:
-                said = tuple(turn.action_ids for turn in one.turns)
+                said = tuple(turn.action_key for turn in one.turns)
                 if reached is not None:
                     reached.over = len(reached.played) == len(said)
                     reached.rewards = paid[said[: len(reached.played)]]
@@ -121,27 +123,27 @@ async def grow(setting: RolloutContext, task: Task, session: str, attempts: int,
                     paid[said[:turns]].append(one.reward)
             trajectories.append(one)
     finally:
-        for left in (seat.left() for seat in seats):
+        for left in (branch.left() for branch in branches):
             if left is not None and left.env is not None:
-                await Guarded(left.env).leave(setting.limits.step_seconds)
+                await Guarded(left.env).leave(context.limits.step_seconds)
     return Group(task, tuple(trajectories))
 
 
 def _course(attempt: Trajectory) -> tuple[Any, ...]:
-    """How an attempt went: what was heard and said at each turn, and what it was paid."""
-    return attempt.reward, *((turn.context_ids, turn.action_ids) for turn in attempt.turns)
+    """What an attempt read and said at each turn, and its reward: equal for attempts that repeat one another."""
+    return attempt.reward, *((turn.context_ids.tobytes(), turn.action_key) for turn in attempt.turns)
 
 
-def _same(seat: Any) -> Any:
-    return seat
+def _same(branch: Any) -> Any:
+    return branch
 
 
-class _Seat:
-    """Environment and engine of one attempt: up to the node they repeat what was, from there on it is real."""
+class _Branch:
+    """Environment and engine of one attempt: up to the node they repeat what is known, from there on they are live."""
 
-    def __init__(self, setting: RolloutContext, node: _Node) -> None:
-        self._setting, self._node = setting, node
-        self._engine = setting.engine
+    def __init__(self, context: RolloutContext, node: _Node) -> None:
+        self._context, self._node = context, node
+        self._engine = context.engine
         self._env: Environment | None = None
         self._turn = 0
         self._sampled: Sampled | None = None
@@ -150,7 +152,7 @@ class _Seat:
 
     async def ready(self) -> None:
         if self._node.env is None:
-            self._env = self._node.fresh.pop() if self._node.fresh else self._setting.make()
+            self._env = self._node.unstarted.pop() if self._node.unstarted else self._context.make()
             await ready(self._env)
 
     def start(self, task: Task) -> Any:
@@ -170,7 +172,7 @@ class _Seat:
         return self._env.finish() if self._env is not None else Outcome(0.0, False)  # no copy, nothing to finish
 
     def left(self) -> _Node | None:
-        """The attempt is over: its first new node, if it came to one."""
+        """End the attempt and return its first new node, if it reached one."""
         self._left = True
         return self._reached
 

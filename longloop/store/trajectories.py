@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
 from longloop.store.files import append_lines, read_lines, write_whole
-from longloop.types import Group, Message, Sample, StopReason, Task, Trajectory, Turn
+from longloop.types import Floats, Group, Message, Sample, StopReason, Task, Trajectory, Turn
 
 
 class Trajectories:
@@ -34,9 +34,9 @@ class Trajectories:
             for trajectory in group.trajectories:
                 line = _line(_to_json(place, start, trajectory))
                 for number, stretch in enumerate(trajectory.stretches()):
-                    columns["ids"] += stretch.ids
-                    columns["mask"] += stretch.mask
-                    columns["logprobs"] += stretch.logprobs
+                    columns["ids"] += stretch.ids.tolist()
+                    columns["mask"] += stretch.mask.tolist()
+                    columns["logprobs"] += stretch.logprobs.tolist()
                     given = advantages.get(((place, trajectory.attempt), number), [])
                     columns["advantages"] += given + [0.0] * (len(stretch.ids) - len(given))
                 start = len(columns["ids"])
@@ -53,7 +53,7 @@ class Trajectories:
         write_whole(self.folder / f"{step:06d}.jsonl", b"".join(lines))
         append_lines(self.folder / "index.jsonl", index)
 
-    def add_learner(self, step: int, rows: Sequence[tuple[Sample, Sequence[float]]]) -> None:
+    def add_learner(self, step: int, rows: Sequence[tuple[Sample, Floats]]) -> None:
         """Add the column `learner` to a step: what the learner said of the same tokens; NaN where it said nothing."""
         if not rows:
             return
@@ -67,9 +67,8 @@ class Trajectories:
                 starts.setdefault(((line["group"], line["attempt"]), stretch), context.start)
         column = np.full(len(columns["ids"]), np.nan, dtype=np.float32)
         for sample, row in rows:
-            start = starts[sample.trajectory, sample.stretch]
-            chosen = np.array(sample.mask, dtype=bool)
-            column[start : start + len(row)][chosen] = np.array(row, dtype=np.float32)[chosen]
+            start = starts[sample.source, sample.stretch]
+            column[start : start + len(row)][sample.mask] = row[sample.mask]
         write_whole(path, to_bytes(columns | {"learner": column}))
 
     def steps(self) -> list[int]:
@@ -95,7 +94,7 @@ def _advantages(samples: Sequence[Sample]) -> dict[tuple[tuple[int, int], int], 
     """What was given to each stretch. Several samples may be of one, and may be no more than its beginning."""
     columns: dict[tuple[tuple[int, int], int], list[float]] = {}
     for sample in samples:
-        column = columns.setdefault((sample.trajectory, sample.stretch), [])
+        column = columns.setdefault((sample.source, sample.stretch), [])
         column += [0.0] * (len(sample.ids) - len(column))
         for place, chosen in enumerate(sample.mask):
             if chosen:
@@ -153,10 +152,10 @@ def _from_json(line: dict[str, Any], columns: dict[str, np.ndarray]) -> Trajecto
         turns.append(
             Turn(
                 context=tuple(Message(**message) for message in turn["context"]),
-                context_ids=tuple(columns["ids"][context].tolist()),
+                context_ids=columns["ids"][context],
                 action=Message("assistant", turn["action"]),
-                action_ids=tuple(columns["ids"][action].tolist()),
-                action_logprobs=tuple(columns["logprobs"][action].tolist()),
+                action_ids=columns["ids"][action],
+                action_logprobs=columns["logprobs"][action],
                 **rest,
             )
         )

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from longloop.tokens.chat import Chat
-from longloop.types import Message, Sampled
+from longloop.types import Ids, Message, Sampled
 
 
 class Transcript:
@@ -17,8 +19,8 @@ class Transcript:
         self._action = Message("assistant", "")
         self._ended = False
 
-    def receive(self, messages: Sequence[Message]) -> tuple[tuple[int, ...], bool]:
-        """New messages -> (ids to add, fresh). Fresh means that the ids replace everything before them."""
+    def receive(self, messages: Sequence[Message]) -> tuple[Ids, bool]:
+        """New messages -> (ids to add, whether they restart the context: then they replace everything before them)."""
         first = not self._messages
         self._messages += messages
         rendered = self.chat.render(self._messages)
@@ -26,15 +28,16 @@ class Transcript:
         self._rendered = rendered
         if added is None:
             self.ids = list(self.chat.encode(rendered))
-            return tuple(self.ids), not first
+            return np.array(self.ids), not first
         ids = self.chat.encode(added)  # begins by closing a turn that was cut: as context, untrained
         self.ids += ids
-        return ids, False
+        return np.array(ids, np.int64), False
 
     def act(self, sampled: Sampled) -> Message:
         """The model's ids, kept verbatim -> the message they spell."""
-        self.ids += sampled.ids
-        self._ended = bool(sampled.ids) and sampled.ids[-1] in self.chat.end_ids
-        self._action = Message("assistant", self.chat.decode(sampled.ids))
+        ids = sampled.ids.tolist()
+        self.ids += ids
+        self._ended = bool(ids) and ids[-1] in self.chat.end_ids
+        self._action = Message("assistant", self.chat.decode(ids))
         self._messages.append(self._action)
         return self._action

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from longloop.diagnose.trial import resident, spread
+from longloop.diagnose.trial import resident, to_samples
 from longloop.types import Task
 
 BAD = """
@@ -144,7 +144,7 @@ def test_a_sample_is_called_one(check):
 
 def test_a_beginning_lies_evenly_over_the_tasks():
     tasks = [Task(str(n), "train") for n in range(1000)]
-    order = [int(task.id) for task in spread(tasks)]
+    order = [int(task.id) for task in to_samples(tasks)]
     assert sorted(order) == list(range(1000))
     for size in (5, 20, 100):
         tenths = [sum(place // 200 == fifth for place in order[:size]) for fifth in range(5)]

@@ -172,7 +172,7 @@ def test_every_default_is_written_out(command, tmp_path):
             "weight_decay": 0.01,
             "max_grad_norm": 1.0,
         },
-        **{"kl_guard": 20.0, "drop_below": 0.01, "clip": 0.1, "ratio": "token", "normalise": False},
+        **{"kl_guard": 20.0, "drop_below": 0.01, "clip": 0.1, "ratio": "token", "normalize": False},
     }
     assert written["env"] == {"name": "guess", "highest": 3, "tries": 2} | WorkerConfig().model_dump()
     assert written["engine"] == {"name": "native", "step_tokens": 4096, "compile": False}

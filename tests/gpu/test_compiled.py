@@ -21,7 +21,7 @@ pytestmark = [
 def gradients(module, dtype, **options):
     """Of a mini-batch with shared openings and of one without, which is shorter; each as one vector."""
     policy = policy_of(module, device="cuda", dtype=dtype)
-    learner = LocalLearner(policy, Loop(), LearnerConfig(**options), 1.0, seed=0)
+    learner = LocalLearner(policy, Loop().needs, LearnerConfig(**options), 1.0, seed=0)
     for samples in (everything(), everything()[:1]):
         parts, _ = gradient(learner, Minibatch(samples, 1.0, 1, False), weighted)
         yield torch.cat([part.float().flatten() for part in parts.values()])

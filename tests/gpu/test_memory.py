@@ -32,7 +32,7 @@ def test_peak_of_an_update(rank, checkpointing):
     before = _of_cublas()
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16), None, model)
-    learner = LocalLearner(policy, Loop(kl_guard=1e9), config, 1.0, 0)
+    learner = LocalLearner(policy, Loop(kl_guard=1e9).needs, config, 1.0, 0)
     batch = forecast._made_up([TOKENS] * 3)
     assert not learner.update(batch, learner.algo.loss).stop
     gc.collect()

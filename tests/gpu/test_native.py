@@ -57,7 +57,7 @@ def conversation(number: int, session: str, turns: list[Sampled]) -> list[tuple[
 
 def gaps(engine: NativeEngine) -> np.ndarray:
     """By what part of its probability each sampled token's differs from the learner's."""
-    learner = LocalLearner(engine.model, Loop(), LearnerConfig(), temperature=0.8, seed=0)
+    learner = LocalLearner(engine.model, Loop().needs, LearnerConfig(), temperature=0.8, seed=0)
     parts = []
     for number, (session, turns) in enumerate(zip(LENGTHS, asyncio.run(talks(engine)), strict=True)):
         for ids, said in conversation(number, session, turns):

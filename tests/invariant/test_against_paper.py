@@ -24,14 +24,14 @@ from longloop.algos.grpo import Grpo
 from longloop.algos.gspo import Gspo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rloo import Rloo
 from longloop.learners.batching import pack
 from longloop.learners.local import LocalLearner
 from longloop.training import schedule
-from longloop.types import Group, Message, StopReason, Trajectory, Turn
-from tests.support.samples import CPU, TASK, assert_close, learner, sampled
+from longloop.types import Group, Message, Now, StopReason, Trajectory, Turn
+from tests.support.samples import CPU, NOW, TASK, assert_close, learner, sampled
 
 TEMPERATURE = 0.7
 PIECES = [(0, 10**6), (4, 150)]
@@ -317,7 +317,7 @@ def moved(model: LocalLearner) -> None:
 def all_gradients(model: LocalLearner, algo: Any, groups: list[Group], samples: Any, step: int) -> Any:
     """The sum over the mini-batches of one epoch, and the share of clipped ratios in each."""
     config: Any = SimpleNamespace(seed=0, steps=200)
-    minibatches = [replace(m, on_policy=False) for m in schedule(config, algo, groups, samples, step)]
+    minibatches = [replace(m, on_policy=False) for m in schedule(config, algo, groups, samples, Now(step, 1))]
     model.optimizer.zero_grad()
     metrics = [model.gradient(m, algo.loss) for m in minibatches]
     return {name: p.grad.double() for name, p in model.parameters.items() if p.grad is not None}, metrics
@@ -353,7 +353,7 @@ def test_the_gradient_is_the_papers(method: str, rank: int, micro_tokens: int) -
     before = Plain(model)
     moved(model)
     now, attempts = Plain(model), sampled(groups(), model, shift=0.15)
-    found, metrics = all_gradients(model, algo, attempts, algo.credit(attempts, model), step=51)
+    found, metrics = all_gradients(model, algo, attempts, algo.credit(attempts, model, NOW), step=51)
     assert len(metrics) == (1 if method == "dapo" else 2) and len(found) == len(model.parameters)
     if method not in ("rloo", "reinforce"):
         assert 0 < sum(values["clipped"] for values in metrics) < 2, "some ratios must be clipped, and some not"
@@ -373,7 +373,7 @@ def test_the_gradient_of_pairs_is_the_papers(algo: Any, objective: Any, rank: in
     """The reference is the policy that `credit` asked; then it moved, so that margins differ from 0."""
     model = learner(algo, lora=rank, temperature=TEMPERATURE, micro_tokens=micro_tokens)
     before, attempts = Plain(model), with_expert()
-    samples = algo.credit(attempts, model)
+    samples = algo.credit(attempts, model, NOW)
     moved(model)
     now = Plain(model)
     found, (metrics,) = all_gradients(model, algo, attempts, samples, step=1)
@@ -389,7 +389,7 @@ def test_the_reference_is_the_model_before_training(rank: int) -> None:
     moved(model)
     for plain in (before, *([Plain(model).without_adapters()] if rank else [])):
         for t in groups()[0].trajectories:
-            samples = model.with_reference(spread(t, 0, 1.0, 1.0))
+            samples = model.with_reference(to_samples(t, 0, 1.0, 1.0))
             found = [x for s in samples for x, chosen in zip(s.reference, s.mask, strict=True) if chosen]
             assert found == pytest.approx(torch.cat(plain.logp(t)).tolist(), abs=1e-5)
             now = [x for s, row in zip(samples, model.logprobs(samples), strict=True) for x in row if x]
@@ -399,7 +399,7 @@ def test_the_reference_is_the_model_before_training(rank: int) -> None:
 
 def test_the_attempts_share_an_opening() -> None:
     """Or the comparison would not see how shared openings are laid out."""
-    samples = [s for t in groups()[0].trajectories for s in spread(t, 0, 1.0, 1.0)]
+    samples = [s for t in groups()[0].trajectories for s in to_samples(t, 0, 1.0, 1.0)]
     packed = pack(samples, 1, CPU)
     assert packed.after.count(0) == 4 and packed.lengths[0] == 69
     assert [s.stretch for s in samples].count(1) == 1

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.algos.rloo import Rloo
 from longloop.model.attention import Packed
 from longloop.types import Group, Minibatch, UserError
@@ -69,7 +69,7 @@ def test_the_kl_guard_counts_trajectories(variant):
     algo = make(variant, k=3)
     whole, minibatch = setup(algo, micro_tokens=10**9)
     samples = minibatch.samples
-    attempts = {s.trajectory for s in samples}
+    attempts = {s.source for s in samples}
     assert len(attempts) < len(samples)
     _, metrics = gradient(whole, minibatch, algo.loss)
     _, others = gradient(learner(algo, micro_tokens=1), minibatch, algo.loss)
@@ -113,7 +113,7 @@ def test_recomputing_activations_changes_nothing(lora):
 def lengths_alike():
     """Samples of which some have one length, so that they share an attention call, and some have not."""
     attempts = [attempt(1.0, sizes, number) for number, sizes in enumerate([(3, 2), (3, 2), (2, 3), (6,), (1,), (1,)])]
-    return [sample for number, t in enumerate(attempts) for sample in spread(t, number, 1.0, "token")]
+    return [sample for number, t in enumerate(attempts) for sample in to_samples(t, number, 1.0, "token")]
 
 
 def test_packed_is_each_alone():
@@ -301,7 +301,7 @@ def test_twenty_nans_in_a_row_end_the_run(loss):
 def one_sample(model):
     """Group 3, attempt 2: prompt, a turn of two tokens, an observation, a turn of three."""
     (group,) = sampled([Group(TASK, (attempt(1.0, (2, 3), 2),))], model)
-    return spread(group.trajectories[0], 3, 1.0, "token")[0]
+    return to_samples(group.trajectories[0], 3, 1.0, "token")[0]
 
 
 def disagreement(model, sample):
@@ -316,7 +316,7 @@ def disagreement(model, sample):
 def bystanders(model):
     """Good samples around the bad one, so that it has to be found."""
     (group,) = sampled([Group(TASK, (attempt(0.0, (1,), 0), attempt(0.0, (9,), 1)))], model)
-    return [sample for t in group.trajectories for sample in spread(t, 1, 1.0, "token")]
+    return [sample for t in group.trajectories for sample in to_samples(t, 1, 1.0, "token")]
 
 
 def test_agreement_when_all_is_well():

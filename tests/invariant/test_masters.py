@@ -37,7 +37,7 @@ def test_the_module_holds_what_the_masters_round_to(lora: int) -> None:
 
 def test_in_float32_there_is_no_second_tensor() -> None:
     made, _ = prepared(dtype="float32")
-    assert not made.masters.apart
+    assert not made.fp32_weights.apart
     assert all(made.parameters[name] is p for name, p in made.policy.trainable().items())
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from longloop import build
 from longloop.store.run import Run
+from longloop.types import Now
 from tests.support.helpers import load_config, train
 
 SETTINGS = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "steps=60", "save.every=60", "eval.attempts=8"]
@@ -34,7 +35,7 @@ def test_sft_from_stored_demonstrations_is_the_same_run(tmp_path):
 def test_pace_rises_and_falls():
     from longloop.algos.sft import SFT
 
-    paces = [SFT(warmup=0.1).lr_scale(step, 100) for step in range(1, 101)]
+    paces = [SFT(warmup=0.1).lr_scale(Now(step, 100)) for step in range(1, 101)]
     assert paces[0] == pytest.approx(0.05) and max(paces) < 1.0  # half of the first hundredth, over a warm-up of ten
     assert paces.index(max(paces)) == 10, "the first step after the warm-up"
     assert paces[10:] == sorted(paces[10:], reverse=True) and paces[-1] < 1e-4

@@ -24,7 +24,7 @@ VARIANTS = {
     "loop": ["algo.lr=1.5e-3"],
     "loop turn": ["algo.ratio=turn", "algo.lr=1.5e-3"],
     "loop trajectory": ["algo.ratio=trajectory", "algo.lr=1.5e-3", "steps=130"],
-    "loop normalised": ["algo.normalise=true", "algo.lr=1.5e-3"],
+    "loop normalised": ["algo.normalize=true", "algo.lr=1.5e-3"],
     "reinforce": ONE_UPDATE,
     "rloo": ONE_UPDATE,
     "grpo": [*ONE_UPDATE, "algo.kl=0.001", "algo.lr=2e-3"],

@@ -9,6 +9,7 @@ from longloop.engines.engine import NativeEngine
 from longloop.envs.guess import Guess
 from longloop.envs.play import Script
 from longloop.types import Message, Outcome, Step, Task
+from tests.support.samples import NOW
 
 
 class Believer(Guess):
@@ -141,7 +142,7 @@ class OffByOne(Loop):
                 advantages=shifted(s.advantages, 0.0),
                 weights=shifted(s.weights, 0.0),
             )
-            for s in super().credit(groups, learner)
+            for s in super().credit(groups, learner, NOW)
         ]
 
 

@@ -72,7 +72,7 @@ def samples(tried: list[Group]) -> Iterator[Sample]:
                     turns=stretch.turns,
                     advantages=tuple(chosen * (trajectory.reward - mean) for chosen in stretch.mask),
                     weights=(1.0,) * len(stretch.ids),
-                    trajectory=(place, trajectory.attempt),
+                    source=(place, trajectory.attempt),
                 )
 
 

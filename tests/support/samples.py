@@ -7,20 +7,22 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners.local import LocalLearner
 from longloop.model.policy import load
 from longloop.registry import ALGOS
 from longloop.training import schedule
-from longloop.types import Batch, Group, Message, Minibatch, Sample, Scored, StopReason, Task, Trajectory, Turn
+from longloop.types import Batch, Group, Message, Minibatch, Now, Sample, Scored, StopReason, Task, Trajectory, Turn
 
 torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs, most of all on a busy machine
 
 CPU = torch.device("cpu")
 TASK = Task("task", "train")
+NOW = Now(1, 1)
 
 # Every algorithm that takes plain groups of own attempts, LOOP with each of its ratios. PPO without warm-up, so that
 # its policy loss takes part. Those that need an expert or trees beside them have tests of their own.
@@ -81,34 +83,36 @@ def batch(
     adv: Sequence[float],
     weight: Sequence[float],
     turn: Sequence[int] = (),
-    traj: Sequence[int] = (),
+    unit: Sequence[int] = (),
     step: int = 1,
     reference: Sequence[float] = (),
     returns: Sequence[float] = (),
 ) -> Batch:
-    """A micro-batch from plain numbers; without turn and traj, every token is a turn and a trajectory of its own."""
-    turn, traj = turn or range(len(old)), traj or range(len(old))
+    """A micro-batch from plain numbers; without turn and unit, every token is a turn and a unit of its own.
+
+    `reference` and `returns` go to the columns by whatever name a method has for them.
+    """
+    columns = {"reference": reference, "logprobs": reference, "return": returns, "logged": returns}
+    turn, unit = turn or range(len(old)), unit or range(len(old))
     return Batch(
         torch.tensor(old),
         torch.tensor(adv),
         torch.tensor(weight),
+        torch.ones(len(old)),
         torch.tensor(list(turn)),
-        torch.tensor(list(traj)),
+        torch.tensor(list(unit)),
         turns=len(set(turn)),
-        trajectories=len(set(traj)),
+        units=len(set(unit)),
         step=step,
-        reference_N=torch.tensor(reference) if reference else None,
-        returns_N=torch.tensor(returns) if returns else None,
+        columns={name: torch.tensor(values) for name, values in columns.items() if values},
     )
 
 
-def loss_and_slopes(
-    algo: Any, logp: Sequence[float], of: Batch, value: Sequence[float] = ()
-) -> tuple[float, list[float]]:
+def loss_and_slopes(algo: Any, logp: Sequence[float], of: Batch, **heads: Sequence[float]) -> tuple[float, list[float]]:
     """An algorithm's loss on plain numbers, and its derivative by each log-prob."""
     logp_N = torch.tensor(logp, requires_grad=True)
-    value_N = torch.tensor(value, requires_grad=True) if value else None
-    total, _ = algo.loss(Scored(logp_N, torch.zeros(len(logp)), value_N), of)
+    said = {name: torch.tensor(values, requires_grad=True) for name, values in heads.items()}
+    total, _ = algo.loss(Scored(logp_N, torch.zeros(len(logp)), said), of)
     slopes = torch.autograd.grad(total, logp_N, allow_unused=True)[0]
     return total.item(), (torch.zeros(len(logp)) if slopes is None else slopes).tolist()
 
@@ -116,12 +120,12 @@ def loss_and_slopes(
 def learner(
     algo: Any, *, lora: int = 0, seed: int = 0, temperature: float = 1.0, dtype: Any = "float32", **options: Any
 ) -> LocalLearner:
-    """The tiny model and its learner. The value head's last layer, which starts at zero, is given numbers."""
+    """The tiny model and its learner. The last layer of each head, which starts at zero, is given numbers."""
     policy = load(ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu", dtype=dtype), seed)
-    made = LocalLearner(policy, algo, LearnerConfig(**options), temperature, seed)
-    if made.value_head is not None:
+    made = LocalLearner(policy, algo.needs, LearnerConfig(**options), temperature, seed)
+    for head in made.heads.values():
         torch.manual_seed(seed)
-        torch.nn.init.normal_(made.value_head[-1].weight)
+        torch.nn.init.normal_(head[-1].weight)  # type: ignore[index]
     return made
 
 
@@ -133,11 +137,11 @@ def sampled(groups: Sequence[Group], policy: LocalLearner, shift: float = 0.0) -
     noise = random.Random(1)
 
     def fill(trajectory: Trajectory) -> Trajectory:
-        samples = spread(trajectory, 0, 0.0, 1.0)
+        samples = to_samples(trajectory, 0, 0.0, 1.0)
         rows = zip(samples, policy.logprobs(samples), strict=True)
         logprobs = iter([p for sample, row in rows for p, is_action in zip(row, sample.mask, strict=True) if is_action])
         turns = (
-            replace(turn, action_logprobs=tuple(next(logprobs) + noise.gauss(0, shift) for _ in turn.action_ids))
+            replace(turn, action_logprobs=np.array([next(logprobs) + noise.gauss(0, shift) for _ in turn.action_ids]))
             for turn in trajectory.turns
         )
         return replace(trajectory, turns=tuple(turns))
@@ -149,9 +153,9 @@ def first_minibatch(
     algo: Any, groups: Sequence[Group], policy: LocalLearner, step: int = 1, on_policy: bool = False
 ) -> Minibatch:
     """The first mini-batch that the training loop would make of these groups."""
-    samples = algo.credit(groups, policy)
+    samples = algo.credit(groups, policy, NOW)
     config: Any = SimpleNamespace(seed=0, steps=1)
-    return replace(next(iter(schedule(config, algo, groups, samples, step))), on_policy=on_policy)
+    return replace(next(iter(schedule(config, algo, groups, samples, Now(step, 1)))), on_policy=on_policy)
 
 
 def gradient(policy: LocalLearner, minibatch: Minibatch, loss: Any) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
@@ -176,13 +180,8 @@ def weights(policy: LocalLearner) -> dict[str, torch.Tensor]:
 
 def changed(sample: Sample, place: int, **columns: Any) -> Sample:
     """The sample with one entry of the named columns replaced."""
-    return replace(
-        sample,
-        **{
-            name: (*getattr(sample, name)[:place], value, *getattr(sample, name)[place + 1 :])
-            for name, value in columns.items()
-        },
-    )
+    entries = np.arange(len(sample.ids)) == place
+    return replace(sample, **{name: np.where(entries, x, getattr(sample, name)) for name, x in columns.items()})
 
 
 def turn(context: tuple[int, ...], action: tuple[int, ...], restarts_context: bool = False) -> Turn:

@@ -21,7 +21,8 @@ import torch
 from longloop.envs.crossroads import ROADS, Crossroads
 from longloop.learners.batching import Packed, pack
 from longloop.training import schedule
-from longloop.types import Group, Message, Minibatch, Sample, Scored, StopReason, Task, Trajectory, Turn
+from longloop.types import Group, Message, Minibatch, Now, Sample, Scored, StopReason, Task, Trajectory, Turn
+from tests.support.samples import NOW
 
 FORKS = list(ROADS)
 STATES = 2 * len(FORKS)
@@ -191,12 +192,12 @@ def estimates(
         while len(objectives) < steps:
             drawn = chance.choice(len(PATHS), p=learner.sampler.probability, size=(groups, k)).tolist()
             made = [
-                Group(TASK, tuple(learner.trajectory(path, n, n >= k - failed) for n, path in enumerate(row)))
+                Group(TASK, tuple(learner.source(path, n, n >= k - failed) for n, path in enumerate(row)))
                 for row in drawn
             ]
             made = prepare(made)
-            samples = algo.credit(made, learner)
-            objectives += [learner.objective(m, algo) for m in schedule(config, algo, made, samples, step)]
+            samples = algo.credit(made, learner, NOW)
+            objectives += [learner.objective(m, algo) for m in schedule(config, algo, made, samples, Now(step, 1))]
         total = torch.stack(objectives).mean()
         parts = torch.autograd.grad(total, (learner.logits, learner.value), allow_unused=True, materialize_grads=True)
         rows.append(torch.cat([part.flatten() for part in parts[: 2 if algo.value_head else 1]]).numpy())

@@ -14,7 +14,7 @@ from longloop.model import tiny
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.tokens.chat import Chat
-from longloop.types import Group, Message, Outcome, Step, Task
+from longloop.types import Group, Message, Outcome, Start, Step, Task
 
 CHAT = Chat(tiny.tokenizer())
 TASKS = [Task(f"task {n}", "train", {"number": n}) for n in range(3)]
@@ -69,9 +69,13 @@ def rollouts(make: Callable[[], Any], *, abandon: bool = True, say: Any = ("a",)
     return GroupRollouts(RolloutContext(make, CHAT, engine, RolloutConfig(**limits), 1.0), "test", abandon=abandon)
 
 
+def starts(tasks: Sequence[Task]) -> list[Start]:
+    return [Start(task) for task in tasks]
+
+
 def collect(what: GroupRollouts, tasks: Sequence[Task] = TASKS[:1], k: int = 4, seed: int = 0) -> list[Group]:
     """Every test ends: what should take a moment may not take a minute."""
-    return asyncio.run(asyncio.wait_for(what.groups(tasks, k, seed), 60))
+    return asyncio.run(asyncio.wait_for(what.play(starts(tasks), k, seed), 60))
 
 
 async def hangs(self: Env, *_: Any) -> Any:

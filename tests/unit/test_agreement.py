@@ -12,12 +12,12 @@ import torch
 from longloop.algos.loop import Loop
 from longloop.learners.agreement import check, compare, still_good
 from longloop.types import Batch, Group, Minibatch, Sample, Scored, UserError
-from tests.support.samples import attempt, first_minibatch, learner, make, mixed_groups, sampled
+from tests.support.samples import NOW, attempt, first_minibatch, learner, make, mixed_groups, sampled
 
 
 def sample(logprobs: list[float]) -> Sample:
     n = len(logprobs)
-    return Sample((7,) * n, (0,) + (1,) * (n - 1), tuple(logprobs), (0,) * n, (1.0,) * n, (1.0,) * n, trajectory=(4, 2))
+    return Sample((7,) * n, (0,) + (1,) * (n - 1), tuple(logprobs), (0,) * n, (1.0,) * n, (1.0,) * n, source=(4, 2))
 
 
 def test_gaps_by_hand() -> None:
@@ -109,7 +109,7 @@ def off_by(shift: float, variant: str) -> tuple[Any, list[Sample]]:
     algo = make(variant, k=2)
     made = learner(algo, dtype="bfloat16")
     attempts = (attempt(1.0, (20, 20), 0), attempt(0.0, (20, 20), 1))
-    samples = algo.credit(sampled([Group(attempts[0].task, attempts)], made), made)
+    samples = algo.credit(sampled([Group(attempts[0].task, attempts)], made), made, NOW)
     return made, [
         replace(
             s,
@@ -153,7 +153,7 @@ def test_every_step_can_still_change_the_decision(tmp_path: Path) -> None:
     assert made.with_behavior_logprobs(samples, lambda text: None) == samples, (
         "it is not measured again before an update"
     )
-    made.update(Minibatch(samples, 2.0, step=2, on_policy=True, whole_trajectories=True), made.algo.loss)
+    made.update(Minibatch(samples, 2.0, step=2, on_policy=True, whole_units=True), made.algo.loss)
     assert made.agreement.old == "learner"
     made.save(tmp_path)
     resumed, _ = off_by(0.004, "loop trajectory")

@@ -18,14 +18,15 @@ from longloop.algos.grpo import Grpo
 from longloop.algos.gspo import Gspo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
-from longloop.algos.reduce import leave_one_out, mean_by, spread, standardize, sum_by
+from longloop.algos.reduce import leave_one_out, mean_by, standardize, sum_by, to_samples
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rloo import Rloo
 from longloop.learners.batching import microbatches, minibatches, pack
 from longloop.training import schedule
-from longloop.types import Group, Scored, StopReason, UserError
+from longloop.types import Group, Now, Scored, StopReason, UserError
 from tests.support.samples import (
     CPU,
+    NOW,
     TASK,
     VARIANTS,
     assert_close,
@@ -94,16 +95,16 @@ def test_loop_normalised():
     """LOOP RwNorm: the leave-one-out advantage over the standard deviation of a population."""
     # variance ((2/3)^2 + 2 (1/3)^2) / 3 = 2/9, its root 0.4714045; 1 / 0.4714055 = 2.1213159, -0.5 / 0.4714055
     by_hand = [2.1213159, -1.0606579, -1.0606579]
-    assert Loop(normalise=True).advantages([1.0, 0.0, 0.0]) == pytest.approx(by_hand, abs=1e-7)
-    assert Loop(normalise=True).advantages([0.3] * 4) == pytest.approx([0.0] * 4, abs=1e-6)
+    assert Loop(normalize=True).advantages([1.0, 0.0, 0.0]) == pytest.approx(by_hand, abs=1e-7)
+    assert Loop(normalize=True).advantages([0.3] * 4) == pytest.approx([0.0] * 4, abs=1e-6)
 
 
 def test_gspo_goes_over_a_step_once_in_four_minibatches():
     """With LOOP's 40 tasks and 6 attempts, as in its paper."""
     algo = Gspo()
     groups = [group(1.0, 0.0, 0.0, 0.0, 0.0, 0.0) for _ in range(40)]
-    samples = algo.credit(groups, None)
-    sizes = [len(m.samples) for m in schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, 1)]
+    samples = algo.credit(groups, None, NOW)
+    sizes = [len(m.samples) for m in schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, Now(1, 1))]
     assert sizes == [60] * 4
 
 
@@ -116,9 +117,9 @@ def test_reinforce_compares_with_the_whole_step():
     """The baseline is the mean of all other attempts, whatever their task; RLOO's is that of the same task."""
     groups = [group(1.0, 0.0), Group(TASK, (attempt(0.5, number=0),))]
     # 1 - (0 + 1/2)/2 = 3/4, 0 - (1 + 1/2)/2 = -3/4, 1/2 - (1 + 0)/2 = 0
-    assert [s.advantages[-1] for s in Reinforce().credit(groups, None)] == [0.75, -0.75, 0.0]
+    assert [s.advantages[-1] for s in Reinforce().credit(groups, None, NOW)] == [0.75, -0.75, 0.0]
     # within the first group: 1 - 0 and 0 - 1; the second has no other attempt and is skipped
-    assert [s.advantages[-1] for s in Rloo(k=2).credit(groups, None)] == [1.0, -1.0]
+    assert [s.advantages[-1] for s in Rloo(k=2).credit(groups, None, NOW)] == [1.0, -1.0]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -129,18 +130,18 @@ def test_unscored_attempts_leave_the_baseline(variant, stop):
     failed = replace(attempt(0.0, (3,), 9), stop=stop)
     with_failed = [replace(g, trajectories=(failed, *g.trajectories)) for g in groups]
     algo = make(variant, k=3)
-    assert algo.credit(with_failed, Values(0.3)) == algo.credit(groups, Values(0.3))
+    assert algo.credit(with_failed, Values(0.3), NOW) == algo.credit(groups, Values(0.3), NOW)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_groups_with_fewer_than_two_scored_attempts(variant):
     """A group method skips them; REINFORCE (with another group's attempt) and the others in ALONE need no second."""
     lonely = Group(TASK, (attempt(1.0), attempt(0.0, number=1, stop=StopReason.TIMEOUT)))
-    kept = make(variant).credit([lonely, replace(lonely)], Values())
-    assert [s.trajectory for s in kept] == ([(0, 0), (1, 0)] if variant in ALONE else [])
+    kept = make(variant).credit([lonely, replace(lonely)], Values(), NOW)
+    assert [s.source for s in kept] == ([(0, 0), (1, 0)] if variant in ALONE else [])
     # and when nothing at all was scored, no algorithm has anything to do
     failed = Group(TASK, (attempt(0.0, stop=StopReason.ENV_ERROR), attempt(0.0, number=1, stop=StopReason.TIMEOUT)))
-    assert make(variant).credit([failed], Values()) == []
+    assert make(variant).credit([failed], Values(), NOW) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -149,7 +150,7 @@ def test_a_step_without_a_scored_attempt_has_no_update(variant):
     algo = make(variant)
     failed = Group(TASK, (attempt(0.0, stop=StopReason.ENV_ERROR),) * 2)
     config = SimpleNamespace(seed=0, steps=1)
-    assert list(schedule(config, algo, [failed], algo.credit([failed], Values()), 1)) == []
+    assert list(schedule(config, algo, [failed], algo.credit([failed], Values(), NOW), Now(1, 1))) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -168,7 +169,7 @@ def test_one_attempt_per_task(variant):
 def test_loop_on_policy_is_reinforce_with_a_token_mean():
     """At ratio 1 the slope by each log-prob is -A/|a|."""
     first, second = attempt(1.0, (2,), 0), attempt(0.0, (1, 3), 1)
-    samples = Loop(k=2).credit([Group(TASK, (first, second))], None)  # A = 1 and -1
+    samples = Loop(k=2).credit([Group(TASK, (first, second))], None, NOW)  # A = 1 and -1
     packed = pack(samples, 1, CPU)
     _, slopes = loss_and_slopes(Loop(), packed.batch.old_N.tolist(), packed.batch)
     # two tokens with A = 1: -1/2 each; four with A = -1: +1/4 each
@@ -185,12 +186,12 @@ def test_loop_with_one_epoch_and_one_minibatch_has_the_gradient_of_reinforce():
     sizes = {(0, 0): 5, (0, 1): 4, (0, 2): 4, (1, 3): 8, (1, 4): 4, (1, 5): 3}
 
     minibatch = first_minibatch(algo, groups, model, on_policy=True)
-    assert {s.trajectory: s.advantages[-1] for s in minibatch.samples} == by_hand and minibatch.norm == 6
+    assert {s.source: s.advantages[-1] for s in minibatch.samples} == by_hand and minibatch.norm == 6
     # all fit one micro-batch, which numbers the attempts as they come: shorter samples first
-    order = list(dict.fromkeys(s.trajectory for s in microbatches(minibatch.samples, 10**9, False)[0]))
+    order = list(dict.fromkeys(s.source for s in microbatches(minibatch.samples, 10**9, False)[0]))
 
     def reinforce(scored, batch):
-        means = [scored.logp_N[batch.traj_N == number].sum() / sizes[key] for number, key in enumerate(order)]
+        means = [scored.logp_N[batch.unit_N == number].sum() / sizes[key] for number, key in enumerate(order)]
         return -sum(by_hand[key] * mean for key, mean in zip(order, means, strict=True)), {}
 
     ours, _ = gradient(model, minibatch, algo.loss)
@@ -253,7 +254,7 @@ def test_the_share_of_clipped_ratios(algo, clipped):
 def test_ratios_of_turns_and_trajectories():
     """The product of the turn ratios is the trajectory's; GSPO's is its |a|-th root."""
     # log-ratios 0.1, 0.2 | -0.05: turns e^0.3 = 1.3498588, e^-0.05 = 0.9512294; all e^0.25 = 1.2840254
-    of = batch([0.0] * 3, [1.0] * 3, [1 / 3] * 3, turn=[0, 0, 1], traj=[0, 0, 0])
+    of = batch([0.0] * 3, [1.0] * 3, [1 / 3] * 3, turn=[0, 0, 1], unit=[0, 0, 0])
     logp = [0.1, 0.2, -0.05]
     turns = torch.exp(sum_by(torch.tensor(logp), of, "turn"))
     whole = torch.exp(sum_by(torch.tensor(logp), of, "trajectory"))
@@ -270,14 +271,14 @@ def test_ratios_of_turns_and_trajectories():
 def test_turn_ratio_is_a_mean_over_turns_of_unequal_length():
     """LOOP turn: each turn counts the same, however long; a clipped turn has no slope."""
     trajectory = attempt(1.0, (1, 3))
-    packed = pack(spread(trajectory, 0, 2.0, Loop(ratio="turn").weights), 1, CPU)  # log-probs were -1
+    packed = pack(to_samples(trajectory, 0, 2.0, Loop(ratio="turn").weights), 1, CPU)  # log-probs were -1
     assert packed.batch.weight_N.tolist() == pytest.approx([1 / 2, 1 / 6, 1 / 6, 1 / 6])
     # turn 0: r = e^0.05 = 1.0512711, rA = 2.1025422; turn 1: r = e^(0.02 + 0.03 + 0.06) = 1.1162781 > 1.1, g(A) = 2.2
     loss, slopes = loss_and_slopes(Loop(ratio="turn"), [-0.95, -0.98, -0.97, -0.94], packed.batch)
     assert loss == pytest.approx(-(2.1025422 + 2.2) / 2)
     assert slopes == pytest.approx([-2.1025422 / 2, 0, 0, 0])
     # at A = -2: turn 1 is not clipped and its three tokens share its slope, r A / 2 = -1.1162781
-    packed = pack(spread(trajectory, 0, -2.0, "turn"), 1, CPU)
+    packed = pack(to_samples(trajectory, 0, -2.0, "turn"), 1, CPU)
     loss, slopes = loss_and_slopes(Loop(ratio="turn"), [-0.95, -0.98, -0.97, -0.94], packed.batch)
     assert loss == pytest.approx((2.1025422 + 2.2325561) / 2)
     assert slopes == pytest.approx([1.0512711, 1.1162781, 1.1162781, 1.1162781])
@@ -293,7 +294,7 @@ def test_attempts_without_advantage_change_nothing():
     expected, _ = gradient(model, first_minibatch(algo, groups, model), algo.loss)
     for chosen, attempts in ((algo, 6), (keep, 12)):
         minibatch = first_minibatch(chosen, [*groups, *more[2:]], model)
-        assert len({s.trajectory for s in minibatch.samples}) == attempts and minibatch.norm == 32
+        assert len({s.source for s in minibatch.samples}) == attempts and minibatch.norm == 32
         assert_close(expected, gradient(model, minibatch, chosen.loss)[0])
 
 
@@ -303,7 +304,7 @@ def test_attempts_without_advantage_change_nothing():
 def test_reinforce_and_rloo_sum_over_tokens():
     """-A * sum of log p: every token has the slope -A, whatever the attempt's length."""
     for algo in (Reinforce(), Rloo()):
-        packed = pack(algo.credit([Group(TASK, (attempt(1.0, (1,)), attempt(0.0, (2,), 1)))], None), 1, CPU)
+        packed = pack(algo.credit([Group(TASK, (attempt(1.0, (1,)), attempt(0.0, (2,), 1)))], None, NOW), 1, CPU)
         loss, slopes = loss_and_slopes(algo, [-0.5, -2.0, -3.0], packed.batch)
         assert loss == pytest.approx(-4.5)  # A = 1 and -1: -(1 * -0.5 + -1 * (-2 - 3))
         assert slopes == [-1.0, 1.0, 1.0]
@@ -313,7 +314,7 @@ def test_grpo_penalty():
     """kl * (e^d - d - 1), d = log p_ref - log p; its slope by log p is kl * (1 - e^d)."""
     # d = -1.5 - -1 = -0.5: e^-0.5 = 0.6065307, penalty 0.1065307, 1 - e^d = 0.3934693
     # d = -0.3 - -1 = 0.7: e^0.7 = 2.0137527, penalty 0.3137527, 1 - e^d = -1.0137527
-    of = batch([-1.0, -1.0], [2.0, 0.0], [0.5, 0.5], traj=[0, 0], reference=[-1.5, -0.3])
+    of = batch([-1.0, -1.0], [2.0, 0.0], [0.5, 0.5], unit=[0, 0], reference=[-1.5, -0.3])
     loss, slopes = loss_and_slopes(Grpo(kl=0.1), [-1.0, -1.0], of)
     assert loss == pytest.approx(-(0.5 * (2.0 - 0.01065307) + 0.5 * (0.0 - 0.03137527)))
     assert slopes == pytest.approx([0.5 * (-2.0 + 0.03934693), 0.5 * -0.10137527])
@@ -321,7 +322,7 @@ def test_grpo_penalty():
 
 def test_grpo_without_a_penalty_needs_no_reference():
     assert Grpo().needs_reference and not Grpo(kl=0.0).needs_reference
-    samples = Grpo(kl=0.0).credit(mixed_groups(), None)  # a learner would be asked for the reference
+    samples = Grpo(kl=0.0).credit(mixed_groups(), None, NOW)  # a learner would be asked for the reference
     assert pack(samples, 1, CPU).batch.reference_N is None
     assert learner(Grpo(kl=0.0)).second_copy is None and learner(Grpo()).second_copy is not None
     assert learner(Grpo(), lora=2).second_copy is None  # adapters off is the reference
@@ -330,7 +331,7 @@ def test_grpo_without_a_penalty_needs_no_reference():
 def test_dr_grpo_divides_by_a_constant():
     """Every token counts 1/divisor, whatever the length of its attempt."""
     algo = DrGrpo(k=2, divisor=10.0)
-    packed = pack(algo.credit([Group(TASK, (attempt(1.0, (1,)), attempt(0.0, (2, 1), 1)))], None), 1, CPU)
+    packed = pack(algo.credit([Group(TASK, (attempt(1.0, (1,)), attempt(0.0, (2, 1), 1)))], None, NOW), 1, CPU)
     # A = 1/2 for one token, -1/2 for three: sum 0.5 - 1.5 = -1, over 10
     loss, slopes = loss_and_slopes(algo, packed.batch.old_N.tolist(), packed.batch)
     assert loss == pytest.approx(0.1)
@@ -341,11 +342,9 @@ def test_dapo_is_a_mean_over_tokens():
     """The denominator is the number of action tokens; equal groups take no part in it."""
     algo = Dapo(k=2)
     groups = [group(1.0, 1.0, sizes=(7,)), Group(TASK, (attempt(1.0, (3,)), attempt(0.0, (4, 1), 1)))]
-    samples = algo.credit(groups, None)
-    assert [s.trajectory for s in samples] == [(1, 0), (1, 1)]
-    (minibatch,) = minibatches(
-        samples, 32, average=algo.average, whole_trajectories=algo.whole_trajectories, step=1, epoch=0, seed=0
-    )
+    samples = algo.credit(groups, None, NOW)
+    assert [s.source for s in samples] == [(1, 0), (1, 1)]
+    (minibatch,) = minibatches(samples, 32, average=algo.average, whole_units=algo.whole_units, step=1, epoch=0, seed=0)
     assert minibatch.norm == 3 + 5
     packed = pack(samples, 1, CPU)
     # A = +-0.5 / (0.7071068 + 1e-6) = +-0.7071058; (3 - 5) * 0.7071058 = -1.4142116
@@ -411,7 +410,7 @@ def naive_loss(name, ratio, rewards, attempts):
         ("loop", "token", Loop(k=3)),
         ("loop", "turn", Loop(k=3, ratio="turn")),
         ("loop", "trajectory", Loop(k=3, ratio="trajectory")),
-        ("loop normalised", "token", Loop(k=3, normalise=True)),
+        ("loop normalised", "token", Loop(k=3, normalize=True)),
         ("rloo", "token", Rloo(k=3)),
         ("grpo", "token", Grpo(k=3)),
         ("dr_grpo", "token", DrGrpo(k=3)),
@@ -427,7 +426,7 @@ def test_a_naive_implementation_agrees(name, ratio, algo):
     rewards = [1.0, 0.1, 0.8]
     old = [[chance.uniform(-2, -0.1) for _ in range(sum(s))] for s in sizes]
     tried = [attempt(r, s, n, logprobs=o) for n, (r, s, o) in enumerate(zip(rewards, sizes, old, strict=True))]
-    samples = algo.credit([Group(TASK, tuple(tried))], Values(0.3))
+    samples = algo.credit([Group(TASK, tuple(tried))], Values(0.3), NOW)
     packed = pack(samples, 1, CPU)
     now = [[o + chance.gauss(0, 0.2) for o in row] for row in old]
     reference = [[o + chance.gauss(0, 0.3) for o in row] for row in old]

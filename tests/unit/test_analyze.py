@@ -12,7 +12,7 @@ from longloop.analysis.behaviours import calls, count
 from longloop.analysis.rules import rules
 from longloop.analysis.run import analyze
 from longloop.envs.react import react
-from longloop.stats import Rate, spread, total
+from longloop.stats import Rate, to_samples, total
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
 
@@ -190,31 +190,31 @@ def tasks(*pairs: tuple[int, int]) -> dict[str, Counter[str]]:
 def test_spread_agrees_with_the_normal_law():
     """Half of 100 tasks: the standard error is 0.05, that of a difference of two such halves 0.0707."""
     half = tasks(*[(0, 1), (1, 1)] * 50)
-    assert spread(RATE, half) == pytest.approx((0.402, 0.598), abs=0.015)
-    assert spread(RATE, half, half) == pytest.approx((-0.139, 0.139), abs=0.015)
-    assert spread(RATE, half) == spread(RATE, half), "seeded"
+    assert to_samples(RATE, half) == pytest.approx((0.402, 0.598), abs=0.015)
+    assert to_samples(RATE, half, half) == pytest.approx((-0.139, 0.139), abs=0.015)
+    assert to_samples(RATE, half) == to_samples(RATE, half), "seeded"
 
 
 def test_pairing_removes_what_differs_between_tasks():
     """Every task does one more: certain when paired, which says nothing; drowned in the tasks' differences when not."""
     before, after = tasks(*[(0, 1), (9, 1)] * 10), tasks(*[(1, 1), (10, 1)] * 10)
-    assert spread(RATE, after, before, paired=True) is None
-    low, high = spread(RATE, after, before)
+    assert to_samples(RATE, after, before, paired=True) is None
+    low, high = to_samples(RATE, after, before)
     assert low < -1 and high > 3
     almost = tasks(*[(1, 1), (10, 1)] * 9, (1, 1), (9, 1))
-    assert spread(RATE, almost, before, paired=True) == pytest.approx((0.85, 1.0))
+    assert to_samples(RATE, almost, before, paired=True) == pytest.approx((0.85, 1.0))
 
 
 def test_no_interval_where_it_would_feign_certainty():
-    assert spread(RATE, tasks((1, 2))) is None, "one task"
-    assert spread(RATE, tasks((1, 2)), tasks((0, 2), (1, 2))) is None, "one task on a side"
-    assert spread(RATE, tasks((0, 2), (0, 2))) is None, "never"
-    assert spread(RATE, tasks((2, 2), (2, 2))) is None, "always"
+    assert to_samples(RATE, tasks((1, 2))) is None, "one task"
+    assert to_samples(RATE, tasks((1, 2)), tasks((0, 2), (1, 2))) is None, "one task on a side"
+    assert to_samples(RATE, tasks((0, 2), (0, 2))) is None, "never"
+    assert to_samples(RATE, tasks((2, 2), (2, 2))) is None, "always"
     nothing = [(0, 0)] * 16
-    assert spread(RATE, tasks((0, 1), (1, 1), *nothing)) is None, "13% of draws have neither"
-    assert spread(RATE, tasks((0, 1), (1, 1), (0, 1), (1, 1), *nothing)) is not None
+    assert to_samples(RATE, tasks((0, 1), (1, 1), *nothing)) is None, "13% of draws have neither"
+    assert to_samples(RATE, tasks((0, 1), (1, 1), (0, 1), (1, 1), *nothing)) is not None
     # A task that only one side has still takes part in the pairs.
-    assert spread(RATE, tasks((0, 1), (1, 1), (1, 1)), tasks((0, 1), (1, 1)), paired=True) is not None
+    assert to_samples(RATE, tasks((0, 1), (1, 1), (1, 1)), tasks((0, 1), (1, 1)), paired=True) is not None
 
 
 @pytest.fixture

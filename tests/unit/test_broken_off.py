@@ -32,7 +32,7 @@ def test_who_is_cancelled_is_cancelled_unless_it_was_abandoned(abandoned: bool) 
     log, record = Log(), Record()
 
     async def cancelled() -> Trajectory:
-        episode = asyncio.create_task(run_episode(rollouts(lambda: Waits(log)).setting, TASKS[0], 3, "one", record))
+        episode = asyncio.create_task(run_episode(rollouts(lambda: Waits(log)).context, TASKS[0], 3, "one", record))
         while not log.steps:
             await asyncio.sleep(0)
         record.abandoned = abandoned
@@ -78,7 +78,7 @@ def abandoned_when(there: Callable[[], bool], setting: RolloutContext) -> Trajec
 
 def test_a_verdict_is_asked_for_once() -> None:
     log = Log()
-    one = abandoned_when(lambda: bool(log.finished), rollouts(lambda: Judges(log)).setting)
+    one = abandoned_when(lambda: bool(log.finished), rollouts(lambda: Judges(log)).context)
     assert one.stop is StopReason.CANCELLED and log.finished == {0: 1}
 
 
@@ -87,12 +87,12 @@ def test_an_environment_may_give_up_while_it_is_left() -> None:
         gives_up = True
 
     log = Log()
-    one = abandoned_when(lambda: log.steps > 0, rollouts(lambda: GivesUp(log)).setting)
+    one = abandoned_when(lambda: log.steps > 0, rollouts(lambda: GivesUp(log)).context)
     assert one.stop is StopReason.CANCELLED and log.finished == {0: 1}
 
 
 def test_what_was_heard_and_not_answered_is_kept() -> None:
-    setting, asked = rollouts(lambda: Env(Log())).setting, []
+    setting, asked = rollouts(lambda: Env(Log())).context, []
 
     async def sample(ids: Sequence[int], **_: Any) -> Sampled:
         asked.append(ids)
@@ -105,7 +105,7 @@ def test_what_was_heard_and_not_answered_is_kept() -> None:
 
 
 def test_an_engine_that_is_too_slow_is_not_the_episodes_fault() -> None:
-    setting = rollouts(lambda: Env(Log())).setting
+    setting = rollouts(lambda: Env(Log())).context
 
     async def sample(ids: Sequence[int], **_: Any) -> Sampled:
         raise TimeoutError("no answer from the engine")
@@ -128,7 +128,7 @@ def test_messages_that_no_template_takes(turn: int, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Transcript, "receive", refuse)
     log = Log()
-    setting = rollouts(lambda: Env(log)).setting
+    setting = rollouts(lambda: Env(log)).context
     if turn == 0:
         with pytest.raises(UserError, match="no such role"):
             played(setting)
@@ -147,7 +147,7 @@ def test_what_a_turn_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     receive = Transcript.receive
     monkeypatch.setattr(Transcript, "receive", lambda self, messages: (receive(self, messages)[0], True))
-    setting, asked = rollouts(lambda: Pays(Log()), stop=["END"]).setting, []
+    setting, asked = rollouts(lambda: Pays(Log()), stop=["END"]).context, []
     sample = setting.engine.sample
 
     async def listen(ids: Sequence[int], **options: Any) -> Sampled:
@@ -162,11 +162,11 @@ def test_what_a_turn_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_context_with_room_for_one_token_is_enough() -> None:
-    opening = len(played(rollouts(lambda: Env(Log())).setting).turns[0].context_ids)
-    one = played(rollouts(lambda: Env(Log()), say=["a long answer"], context=opening + 1).setting)
+    opening = len(played(rollouts(lambda: Env(Log())).context).turns[0].context_ids)
+    one = played(rollouts(lambda: Env(Log()), say=["a long answer"], context=opening + 1).context)
     assert one.stop is StopReason.CONTEXT_FULL and [len(turn.action_ids) for turn in one.turns] == [1]
     with pytest.raises(UserError, match=r"rollout\.context is"):
-        played(rollouts(lambda: Env(Log()), context=opening).setting)
+        played(rollouts(lambda: Env(Log()), context=opening).context)
 
 
 def test_a_straggler_stops_at_the_turn_that_makes_it_one() -> None:

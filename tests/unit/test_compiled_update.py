@@ -54,7 +54,7 @@ def compiler(monkeypatch):
 
 def learner_of(module, lora=0, **options):
     """Adapters begin as nothing, with half of their gradients zero; here they are something."""
-    learner = LocalLearner(policy_of(module, lora), Loop(), LearnerConfig(**options), 0.7, seed=0)
+    learner = LocalLearner(policy_of(module, lora), Loop().needs, LearnerConfig(**options), 0.7, seed=0)
     if lora:
         torch.manual_seed(0)
         for parameter in learner.parameters.values():

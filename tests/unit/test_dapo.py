@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from longloop.algos.dapo import Dapo
-from tests.support.samples import TASK, group
+from tests.support.samples import NOW, TASK, group
 
 
 class Script:
@@ -39,13 +39,13 @@ def test_dapo_refills(stream, rounds, trained):
     """The first n groups whose rewards differ, in the order of the tasks and no more, in at most `tries` rounds."""
     script = Script(stream)
     algo = Dapo(k=2, tries=3)
-    groups = asyncio.run(algo.collect(script, script, 2))
+    groups = asyncio.run(algo.collect(script, script, 2, NOW))
     seeds = [sum(rounds[:number]) for number in range(len(rounds))]
     assert script.asked == [(n, 2, seed) for n, seed in zip(rounds, seeds, strict=True)], "each round has its own seed"
     assert [tuple(t.reward for t in g.scored) for g in groups] == stream[: sum(rounds)], "equal groups are kept"
-    assert sorted({sample.trajectory[0] for sample in algo.credit(groups, None)}) == trained
+    assert sorted({sample.source[0] for sample in algo.credit(groups, None, NOW)}) == trained
 
 
 def test_dapo_asks_as_often_as_the_authors_code():
     script = Script([EQUAL] * 20)
-    assert len(asyncio.run(Dapo(k=2).collect(script, script, 2))) == 20 and len(script.asked) == 10
+    assert len(asyncio.run(Dapo(k=2).collect(script, script, 2, NOW))) == 20 and len(script.asked) == 10

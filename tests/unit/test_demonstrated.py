@@ -34,7 +34,7 @@ class Shown(Env):
 
 def shown(log: Log, says: Any = ("a", "b"), kind: type[Shown] = Shown) -> Trajectory:
     one = type("Shown", (kind,), {"says": says})
-    return asyncio.run(asyncio.wait_for(demonstrate(rollouts(lambda: one(log)).setting, TASKS[0]), 60))
+    return asyncio.run(asyncio.wait_for(demonstrate(rollouts(lambda: one(log)).context, TASKS[0]), 60))
 
 
 def test_a_demonstration_is_attempt_zero_of_an_expert_that_is_sure() -> None:
@@ -50,7 +50,7 @@ def test_a_demonstration_is_attempt_zero_of_an_expert_that_is_sure() -> None:
 
 
 def test_what_an_expert_left_undone_is_judged_as_well() -> None:
-    setting = rollouts(lambda: Shown(Log())).idle().setting
+    setting = rollouts(lambda: Shown(Log())).idle().context
     one = asyncio.run(asyncio.wait_for(demonstrate(setting, TASKS[0]), 60))
     assert (one.stop, one.reward, one.turns) == (StopReason.MAX_TURNS, 1.0, ())
 
@@ -65,7 +65,7 @@ def test_nothing_to_imitate_is_said_with_the_split() -> None:
     with pytest.raises(UserError, match="Shown has no expert for the split 'train', so"):
         shown(Log(), ())
     with pytest.raises(UserError, match="Env has no expert, so"):
-        asyncio.run(demonstrate(rollouts(lambda: Env(Log())).setting, TASKS[0]))
+        asyncio.run(demonstrate(rollouts(lambda: Env(Log())).context, TASKS[0]))
 
 
 def test_an_environment_that_failed_is_left_and_not_judged() -> None:
@@ -130,5 +130,5 @@ def test_waiting_for_a_worker_is_not_the_environments_time() -> None:
                 await asyncio.sleep(1.2)
             self.waited = True
 
-    setting = rollouts(lambda: Late(Log()), step_seconds=1.0).setting
+    setting = rollouts(lambda: Late(Log()), step_seconds=1.0).context
     assert asyncio.run(asyncio.wait_for(demonstrate(setting, TASKS[0]), 60)).success

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from longloop.algos.reduce import last_action, spread
+from longloop.algos.reduce import last_action, to_samples
 from longloop.algos.stepagent import states
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.types import Group
-from tests.support.samples import EXPERT, TASK, attempt, first_minibatch, learner, own, sampled, turn, weights
+from tests.support.samples import EXPERT, NOW, TASK, attempt, first_minibatch, learner, own, sampled, turn, weights
 
 
 def toy(expert: int, own_action: int) -> list[Group]:
@@ -95,7 +95,7 @@ def test_an_attempt_is_judged_action_by_action() -> None:
     model = learner(algo)
     whole = attempt(1.0, (2, 3, 1), fresh=(2,))
     alone = [last_action(replace(whole, turns=whole.turns[:n]), 0) for n in (1, 2, 3)]
-    together = [logit for logits in model.judge(spread(whole, 0, 0.0, 1.0)) for logit in logits]
+    together = [logit for logits in model.judge(to_samples(whole, 0, 0.0, 1.0)) for logit in logits]
     assert together == pytest.approx([logit for logits in model.judge(alone) for logit in logits], abs=1e-4)
     assert len(set(together)) == 3
 
@@ -125,7 +125,7 @@ def test_a_head_that_learns_by_heart_still_tells_good_actions_from_bad(monkeypat
     model = learner(algo)
     _, by_heart = judged(algo, groups, model)
     assert by_heart == pytest.approx([-math.log(19)] * 36, abs=0.1), "this head is wide enough"
-    paid = {sample.trajectory: sample.returns[-1] for sample in algo.credit(groups, model)}
+    paid = {sample.source: sample.returns[-1] for sample in algo.credit(groups, model, NOW)}
     good, bad = ([paid[place, n] for place in range(12) for n in which] for which in ((1,), (2, 3)))
     assert fmean(good) > fmean(bad) + 1
     assert pstdev(paid.values()) > 0.5

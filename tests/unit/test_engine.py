@@ -64,7 +64,7 @@ def test_packed_logprobs_are_the_models_own(family: str) -> None:
     samples = [_sample(prompt(n, length), place=n) for n, length in enumerate(lengths)]
     for micro_tokens in (1000, 40, 1):
         settings = LearnerConfig(micro_tokens=micro_tokens, chunk=7)
-        learner = LocalLearner(policy_of(module), Loop(), settings, temperature=0.7, seed=0)
+        learner = LocalLearner(policy_of(module), Loop().needs, settings, temperature=0.7, seed=0)
         for one, row in zip(samples, learner.logprobs(samples), strict=True):
             assert row == pytest.approx([0.0, *plain_logprobs(module, one.ids, len(one.ids) - 1, 0.7)], abs=1e-4)
 
@@ -73,7 +73,7 @@ def _sample(ids: Sequence[int], place: int = 0, prompt: int = 1, logprobs: Seque
     n = len(ids)
     mask = (0,) * prompt + (1,) * (n - prompt)
     given = (0.0,) * prompt + tuple(logprobs) if logprobs else (0.0,) * n
-    return Sample(tuple(ids), mask, given, (0,) * n, (1.0,) * n, (1.0,) * n, trajectory=(place, 0))
+    return Sample(tuple(ids), mask, given, (0,) * n, (1.0,) * n, (1.0,) * n, source=(place, 0))
 
 
 @pytest.mark.parametrize("family", ["gemma3", "mistral"])
@@ -296,7 +296,7 @@ def test_one_copy_of_the_weights() -> None:
     """Engine and learner hold the same memory, and no other has its content: after sampling, and after an update."""
     policy = policy_of(plain_module("llama", seed=77))
     engine = NativeEngine(policy, CHAT)
-    learner = LocalLearner(policy, Loop(), LearnerConfig(), temperature=1.0, seed=0)
+    learner = LocalLearner(policy, Loop().needs, LearnerConfig(), temperature=1.0, seed=0)
 
     def assert_one_copy() -> None:
         assert engine.model is learner.policy
@@ -333,7 +333,7 @@ def test_adapters_are_live_in_the_engine() -> None:
     policy.version += 1
     changed = sample(engine, ids, temperature=0.9)
     sequence = [*ids, *changed.ids]
-    learner = LocalLearner(policy, Loop(), LearnerConfig(), temperature=0.9, seed=0)
+    learner = LocalLearner(policy, Loop().needs, LearnerConfig(), temperature=0.9, seed=0)
     assert changed.logprobs == pytest.approx(learner.logprobs([_sample(sequence)])[0][-10:], abs=1e-4)
     assert np.abs(np.subtract(changed.logprobs, plain_logprobs(module, sequence, 10, 0.9))).max() > 1e-2
 

@@ -36,6 +36,7 @@ from longloop.tokens.transcript import Transcript
 from longloop.types import Message, Sample, Sampled, StopReason, Task
 from tests.support.samples import learner as tiny_learner
 from tests.support.tabular import PATHS, REWARD, STATES, TOKENS, TURNS, Exact, TableLearner, compare, estimates
+from tests.support.worlds import starts
 
 THETA = np.random.default_rng(0).normal(0, 0.7, (STATES, 2))
 """The policy being trained."""
@@ -177,7 +178,7 @@ def rwnorm(rewards):
 @pytest.mark.parametrize(
     ("algo", "advantages"),
     [
-        (Loop(k=3, normalise=True, **ONCE), rwnorm),
+        (Loop(k=3, normalize=True, **ONCE), rwnorm),
         (Grpo(k=3, kl=0.0), standardised),
         (Gspo(k=3, **ONCE), standardised),
     ],
@@ -332,7 +333,7 @@ def test_the_engine_samples_the_models_own_probabilities():
 
     limits = RolloutConfig(turn_tokens=1, concurrency=64)
     setting = RolloutContext(Crossroads, chat, NativeEngine(policy, chat, slots=64), limits, temperature=1.0)
-    (group,) = asyncio.run(GroupRollouts(setting, "test", abandon=False).groups([Task("t", "train")], walks, 0))
+    (group,) = asyncio.run(GroupRollouts(setting, "test", abandon=False).play(starts([Task("t", "train")]), walks, 0))
 
     def chi_square(counts, probabilities):
         assert counts.keys() <= probabilities.keys()

@@ -11,6 +11,7 @@ import pytest
 from longloop.algos.loop import Loop
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, Outcome, Step, StopReason, Trajectory
+from tests.support.samples import NOW
 from tests.support.worlds import NEVER, Env, Log, collect, hangs, one_bad_among, raising, rollouts, with_fault
 
 
@@ -110,7 +111,7 @@ def test_a_careless_answer_does_not_keep_the_others_from_being_stored(method: st
     """Taken or refused, what is left of it can be written and read again."""
     groups = collect(rollouts(one_bad_among(with_fault(method, fault), Log()), max_turns=3, straggler_cutoff=1.0))
     store = Trajectories(tmp_path)
-    store.write(1, groups, Loop().credit(groups, None))
+    store.write(1, groups, Loop().credit(groups, None, NOW))
     assert [t.stop for t in store.read(1)[0].trajectories] == [t.stop for t in groups[0].trajectories]
     assert len(groups[0].scored) >= 3
 

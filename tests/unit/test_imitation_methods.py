@@ -23,9 +23,9 @@ from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream, schedule
-from longloop.types import Group, Message, Sampled, Step, StopReason, Task, Trajectory, UserError
-from tests.support.samples import CPU, assert_close, attempt, first_minibatch, gradient, learner, sampled
-from tests.support.worlds import CHAT
+from longloop.types import Group, Message, Now, Sampled, Step, StopReason, Task, Trajectory, UserError
+from tests.support.samples import CPU, NOW, assert_close, attempt, first_minibatch, gradient, learner, sampled
+from tests.support.worlds import CHAT, starts
 
 TASKS = list(Guess.tasks("train", highest=3))
 """1, 2 and 3; the expert says 2 first, and then the other."""
@@ -57,7 +57,7 @@ def guessing(*says: str, by_attempt: bool = False, stored: Sequence[Group] = ())
 def collect(algo: Any, rollouts: GroupRollouts, tasks: Sequence[Task] = TASKS) -> list[Group]:
     """One step's attempts at these tasks, in their order."""
     stream = TaskStream(tasks, seed=0)
-    groups = asyncio.run(asyncio.wait_for(algo.collect(rollouts, stream, len(tasks)), 60))
+    groups = asyncio.run(asyncio.wait_for(algo.collect(rollouts, stream, len(tasks), NOW), 60))
     return sorted(groups, key=lambda group: group.task.id)
 
 
@@ -81,17 +81,17 @@ def test_ei_keeps_successes_and_weighs_their_tokens_alike():
         Group(TASKS[0], (attempt(1.0, (2, 3), 0), attempt(0.9, (4,), 1), attempt(1.0, (1,), 2))),
         Group(TASKS[1], (attempt(0.0, (2,), 0), attempt(1.0, (2,), 1, stop=StopReason.TIMEOUT))),
     ]
-    samples = Ei().credit(groups, None)
-    assert [s.trajectory for s in samples] == [(0, 0), (0, 2)], "0.9 is no success, a timeout has no reward"
+    samples = Ei().credit(groups, None, NOW)
+    assert [s.source for s in samples] == [(0, 0), (0, 2)], "0.9 is no success, a timeout has no reward"
     assert all(s.weights == s.advantages == tuple(map(float, s.mask)) for s in samples)
-    assert [s.trajectory for s in Ei(least_reward=0.9).credit(groups, None)] == [(0, 0), (0, 1), (0, 2)]
+    assert [s.source for s in Ei(least_reward=0.9).credit(groups, None, NOW)] == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_ei_has_nothing_to_do_without_a_success():
     groups = [Group(TASKS[0], (attempt(0.0), attempt(0.5, number=1)))]
-    samples = Ei().credit(groups, None)
+    samples = Ei().credit(groups, None, NOW)
     config: Any = type("Settings", (), {"seed": 0, "steps": 1})
-    assert samples == [] and list(schedule(config, Ei(), groups, samples, 1)) == []
+    assert samples == [] and list(schedule(config, Ei(), groups, samples, Now(1, 1))) == []
 
 
 def test_ei_is_the_gradient_of_the_mean_negative_log_likelihood_of_the_successes():
@@ -124,7 +124,7 @@ def test_ei_is_measured_as_the_policys_own():
     one = learner(algo)
     groups = sampled([Group(TASKS[0], (attempt(1.0, (2, 3), 0), attempt(0.0, (4,), 1)))], one)
     config: Any = type("Settings", (), {"seed": 0, "steps": 1})
-    batches = list(schedule(config, algo, groups, algo.credit(groups, one), 1))
+    batches = list(schedule(config, algo, groups, algo.credit(groups, one, NOW), Now(1, 1)))
     assert [batch.on_policy for batch in batches] == [True, False], "two epochs"
     _, metrics = gradient(one, batches[0], algo.loss)
     assert metrics["ratio_gap"] < 1e-4 and metrics["kl"] == pytest.approx(0, abs=1e-4)
@@ -145,8 +145,8 @@ def test_rft_learns_once_from_attempts_that_say_the_same():
         saying(5, 1.0, "21", expert=True),
     )
     again = Group(TASKS[1], (saying(0, 0.0, "1", stop=StopReason.CANCELLED), saying(1, 1.0, "1")))
-    samples = Rft().credit([Group(TASKS[0], worth), again], None)
-    assert [s.trajectory for s in samples] == [(0, 0), (0, 3), (0, 5), (1, 1)]
+    samples = Rft().credit([Group(TASKS[0], worth), again], None, NOW)
+    assert [s.source for s in samples] == [(0, 0), (0, 3), (0, 5), (1, 1)]
 
 
 def test_rft_temperatures_are_the_papers():
@@ -168,12 +168,12 @@ def test_each_attempt_is_sampled_at_its_temperature():
 
 def test_fewer_temperatures_than_attempts_begin_again():
     rollouts, engine = guessing("2")
-    asyncio.run(rollouts.groups(TASKS[1:2], 5, seed=0, temperatures=[0.2, 0.7]))
+    asyncio.run(rollouts.play(starts(TASKS[1:2]), 5, seed=0, temperatures=[0.2, 0.7]))
     assert sorted((s.rpartition("/")[2], t) for s, t, _ in engine.asked) == [
         *[("0", 0.2), ("1", 0.7), ("2", 0.2), ("3", 0.7), ("4", 0.2)]
     ]
     engine.asked.clear()
-    asyncio.run(rollouts.groups(TASKS[1:2], 2, seed=0))
+    asyncio.run(rollouts.play(starts(TASKS[1:2]), 2, seed=0))
     assert [temperature for _, temperature, _ in engine.asked] == [1.0, 1.0], "the run's, where none is given"
 
 
@@ -186,7 +186,7 @@ def test_rft_has_the_expert_beside_its_own_only_when_asked():
     assert [[(t.attempt, t.expert) for t in group.trajectories] for group in groups] == [
         [(0, False), (1, False), (2, True)]
     ] * 3
-    kept = {s.trajectory for s in algo.credit(groups, None)}
+    kept = {s.source for s in algo.credit(groups, None, NOW)}
     # 1 is found by the first attempt, 3 by the second, 2 by the expert alone; and the expert needs another way to all.
     assert kept == {(0, 0), (0, 2), (1, 2), (2, 1), (2, 2)}
 
@@ -197,7 +197,7 @@ def test_rft_has_the_expert_beside_its_own_only_when_asked():
 def test_nat_tells_failures_with_a_note_and_leaves_the_rest():
     rollouts, _ = guessing("1", "3", by_attempt=True)
     algo = Nat(k=2)
-    plain = asyncio.run(rollouts.groups(TASKS, 2, seed=0))
+    plain = asyncio.run(rollouts.play(starts(TASKS), 2, seed=0))
     first, second, _ = collect(algo, rollouts)
 
     success, failure, expert = first.trajectories
@@ -212,7 +212,7 @@ def test_nat_tells_failures_with_a_note_and_leaves_the_rest():
     conversation = [m for turn in failure.turns for m in (*turn.context, turn.action)]
     assert failure.stretches()[0].ids == CHAT.encode(CHAT.render(conversation, generate=False))
 
-    trained = {s.trajectory: text(s.ids) for s in algo.credit([first, second], None)}
+    trained = {s.source: text(s.ids) for s in algo.credit([first, second], None, NOW)}
     assert set(trained) == {(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)}, "all of them are learned from"
     assert {key for key, words in trained.items() if NOTE in words} == {(0, 1), (1, 0), (1, 1)}
 
@@ -224,7 +224,7 @@ def test_no_attempt_is_made_under_the_note():
     for _ in range(2):
         groups = collect(algo, rollouts)
     assert any(NOTE in text(t.stretches()[0].ids) for group in groups for t in group.trajectories)
-    asyncio.run(rollouts.groups(TASKS, 1, seed=9))
+    asyncio.run(rollouts.play(starts(TASKS), 1, seed=9))
     assert engine.asked and not any(NOTE in text(ids) for _, _, ids in engine.asked)
 
 
@@ -239,7 +239,7 @@ def test_nat_leaves_out_what_cannot_be_learned_from():
             saying(3, 1.0, "1", expert=True),
         ),
     )
-    assert [s.trajectory for s in Nat().credit([group], None)] == [(0, 1), (0, 3)]
+    assert [s.source for s in Nat().credit([group], None, NOW)] == [(0, 1), (0, 3)]
 
 
 def test_nat_does_not_mark_what_an_environment_failed():
@@ -252,12 +252,12 @@ def test_nat_does_not_mark_what_an_environment_failed():
             return await super().step(action)
 
     rollouts, _ = guessing("3", "1", by_attempt=True)
-    rollouts.setting = replace(rollouts.setting, make=lambda: Broken(highest=3, tries=2))
+    rollouts.context = replace(rollouts.context, make=lambda: Broken(highest=3, tries=2))
     (group,) = collect(Nat(k=2), rollouts, TASKS[1:2])
     broken, failed, _ = group.trajectories
     assert broken.stop is StopReason.ENV_ERROR and failed.stop is StopReason.FINISHED
     assert [NOTE in text(t.stretches()[0].ids) for t in group.trajectories] == [False, True, False]
-    assert [s.trajectory for s in Nat().credit([group], None)] == [(0, 1), (0, 2)]
+    assert [s.source for s in Nat().credit([group], None, NOW)] == [(0, 1), (0, 2)]
 
 
 def test_what_nat_trained_on_is_what_is_stored(tmp_path):
@@ -265,7 +265,7 @@ def test_what_nat_trained_on_is_what_is_stored(tmp_path):
     rollouts, _ = guessing("3")
     algo = Nat()
     groups = collect(algo, rollouts)
-    Trajectories(tmp_path).write(1, groups, algo.credit(groups, None))
+    Trajectories(tmp_path).write(1, groups, algo.credit(groups, None, NOW))
     assert Trajectories(tmp_path).read(1) == groups
     from safetensors.numpy import load_file
 
@@ -295,8 +295,8 @@ def test_sft_gt_hides_what_the_environment_said():
         assert "higher" not in words and "lower" not in words
     assert {len(group.trajectories[0].turns) for group in told} == {1, 2}
     assert not engine.asked
-    samples = SftGt().credit(told, None)
-    assert [sum(s.mask) for s in samples] == [sum(s.mask) for s in SFT().credit(shown, None)]
+    samples = SftGt().credit(told, None, NOW)
+    assert [sum(s.mask) for s in samples] == [sum(s.mask) for s in SFT().credit(shown, None, NOW)]
 
 
 # --- stored demonstrations ---
@@ -304,13 +304,13 @@ def test_sft_gt_hides_what_the_environment_said():
 
 def test_several_stored_attempts_at_a_task_are_all_imitated():
     rollouts, _ = guessing("1", "2", by_attempt=True)
-    (group,) = asyncio.run(rollouts.groups(TASKS[:1], 2, seed=0))
+    (group,) = asyncio.run(rollouts.play(starts(TASKS[:1]), 2, seed=0))
     again, engine = guessing("never asked", stored=[group])
     for _ in range(2):
         (told,) = collect(SFT(least_reward=0.0), again, TASKS[:1])
         assert [t.action_texts for t in told.trajectories] == [t.action_texts for t in group.trajectories]
         assert all(t.expert for t in told.trajectories) and not engine.asked
-    assert [s.trajectory for s in SFT(least_reward=0.0).credit([told], None)] == [(0, 0), (0, 1)]
+    assert [s.source for s in SFT(least_reward=0.0).credit([told], None, NOW)] == [(0, 0), (0, 1)]
 
 
 def test_the_experts_attempts_are_numbered_on():
@@ -342,7 +342,7 @@ def test_nobody_learns_to_say_nothing(words: list[str], kept: list[str]) -> None
     (group,) = collect(SFT(least_reward=0.0), GroupRollouts(setting, "test", abandon=False), TASKS[:1])
     (shown,) = group.trajectories
     assert [turn.action.content for turn in shown.turns] == kept
-    samples = SFT(least_reward=0.0).credit([group], None)
+    samples = SFT(least_reward=0.0).credit([group], None, NOW)
     assert sum(sum(sample.mask) for sample in samples) == shown.action_tokens
 
 
@@ -351,9 +351,9 @@ def test_the_schedule_goes_through_the_updates_of_a_step(algo: Any) -> None:
     """A run of one step and 20 updates: half of 1/20 into it the rate is 5/6 of its peak, at the end nearly 0."""
     algo = replace(algo, warmup=0.03)
     groups = [Group(TASKS[0], (replace(attempt(1.0, (2,), number), expert=True),)) for number in range(10)]
-    samples = algo.credit(groups, None)
+    samples = algo.credit(groups, None, NOW)
     config: Any = SimpleNamespace(seed=0, steps=1)
-    paces = [update.lr_scale for update in schedule(config, algo, groups, samples, 1)]
+    paces = [update.lr_scale for update in schedule(config, algo, groups, samples, Now(1, 1))]
     by_hand = [0.025 / 0.03] + [(1 + math.cos(math.pi * ((n + 0.5) / 20 - 0.03) / 0.97)) / 2 for n in range(1, 20)]
     assert paces == pytest.approx(by_hand) and paces[-1] < 0.002
     assert Nat().weight_decay == 0.0

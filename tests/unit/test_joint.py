@@ -123,8 +123,8 @@ def test_a_joined_model_is_saved_and_exported_as_it_was(family: str, rank: int, 
     join(one.module)
     assert sum(isinstance(part, Projection) for part in one.module.modules()) == one.layers * (7 if rank else 5)
     for policy, folder in ((one, tmp_path / "one"), (other, tmp_path / "other")):
-        learner = LocalLearner(policy, Loop(), LearnerConfig(), 1.0, 0)
-        checkpoint.save(folder, policy, None, learner.masters, learner.parameters, learner.optimizer)
+        learner = LocalLearner(policy, Loop().needs, LearnerConfig(), 1.0, 0)
+        checkpoint.save(folder, policy, None, learner.fp32_weights, learner.parameters, learner.optimizer)
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.safetensors")]
     assert len(files) == 2
     for path in files:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.learners.batching import microbatches, minibatches, pack
 from longloop.types import Sample
 from tests.support.samples import CPU, attempt
@@ -22,13 +22,13 @@ def sample(opening: int, length: int, number: int, rest: int = 9) -> Sample:
         turns=(0,) * n,
         advantages=(1.0,) * n,
         weights=(1.0,) * n,
-        trajectory=(0, number),
+        source=(0, number),
     )
 
 
 def test_all_tensors_are_on_the_device() -> None:
     one = replace(sample(5, 70, 0), reference=(-1.0,) * 79, returns=(0.5,) * 79)
-    packed = pack([one, replace(one, trajectory=(0, 1))], 1, torch.device("meta"))
+    packed = pack([one, replace(one, source=(0, 1))], 1, torch.device("meta"))
     tensors = [getattr(x, f.name) for x in (packed, packed.batch) for f in fields(x)]
     tensors = [t for t in tensors if isinstance(t, torch.Tensor)]
     assert len(tensors) == 11 and {t.device.type for t in tensors} == {"meta"}
@@ -53,39 +53,39 @@ def test_openings_that_are_not_shared_count_in_full() -> None:
 def test_short_samples_come_first() -> None:
     samples = [sample(5, 3, 0, rest=9), sample(6, 3, 1, rest=2), sample(7, 3, 2, rest=5)]
     (piece,) = microbatches(samples, 100, False)
-    assert [s.trajectory for s in piece] == [(0, 1), (0, 2), (0, 0)]
+    assert [s.source for s in piece] == [(0, 1), (0, 2), (0, 0)]
     equal = [replace(sample(5, 3, n), stretch=s) for n, s in ((2, 0), (1, 1), (1, 0))]
     (piece,) = microbatches(equal, 100, False)
-    assert [(s.trajectory, s.stretch) for s in piece] == [((0, 1), 0), ((0, 1), 1), ((0, 2), 0)]
+    assert [(s.source, s.stretch) for s in piece] == [((0, 1), 0), ((0, 1), 1), ((0, 2), 0)]
 
 
 def test_turns_and_trajectories_are_numbered_through() -> None:
     """A turn of one attempt is not that of another; stretches of an attempt share its number."""
     attempts = [attempt(1.0, (2, 1), 0), attempt(1.0, (1, 2, 1), 1, fresh=(2,))]
-    batch = pack([s for t in attempts for s in spread(t, 4, 1.0, 1.0)], 1, CPU).batch
-    assert batch.turn_N.tolist() == [0, 0, 1, 2, 3, 3, 4] and batch.traj_N.tolist() == [0, 0, 0, 1, 1, 1, 1]
-    assert (batch.turns, batch.trajectories) == (5, 2)
+    batch = pack([s for t in attempts for s in to_samples(t, 4, 1.0, 1.0)], 1, CPU).batch
+    assert batch.turn_N.tolist() == [0, 0, 1, 2, 3, 3, 4] and batch.unit_N.tolist() == [0, 0, 0, 1, 1, 1, 1]
+    assert (batch.turns, batch.units) == (5, 2)
 
 
 def test_pairs_are_units() -> None:
     """Samples of one pair lie in one mini-batch and have one number, whatever their trajectories."""
     samples = [replace(sample(5, 3, n), pair=p) for n, p in ((0, 0), (1, 0), (0, 1), (2, 1), (3, 2), (4, 2))]
-    options: Any = {"average": "trajectories", "whole_trajectories": True, "step": 3, "epoch": 0, "seed": 0}
+    options: Any = {"average": "trajectories", "whole_units": True, "step": 3, "epoch": 0, "seed": 0}
     cut = list(minibatches(samples, 2, **options))
     assert sorted(len(m.samples) for m in cut) == [2, 4]
-    assert all(m.norm == 2.0 and m.whole_trajectories and m.step == 3 for m in cut)
+    assert all(m.norm == 2.0 and m.whole_units and m.step == 3 for m in cut)
     assert all(len([s for s in m.samples if s.pair == p]) in (0, 2) for m in cut for p in range(3))
     assert [m.on_policy for m in cut] == [True, False]
     assert not any(m.on_policy for m in minibatches(samples, 2, **options | {"epoch": 1}))
-    assert pack(samples, 1, CPU).batch.trajectories == 3
+    assert pack(samples, 1, CPU).batch.units == 3
     assert [m.norm for m in minibatches(samples, 0, **options)] == [3.0], "all at once: as many as there are"
 
 
 def test_a_mean_over_tokens_counts_those_of_the_minibatch() -> None:
     samples = [sample(5, 3, n, rest=n + 1) for n in range(5)]
-    options: Any = {"whole_trajectories": False, "step": 1, "epoch": 0, "seed": 0}
+    options: Any = {"whole_units": False, "step": 1, "epoch": 0, "seed": 0}
     for m in minibatches(samples, 2, average="tokens", **options):
-        assert m.norm == sum(s.action_tokens for s in m.samples) and not m.whole_trajectories
+        assert m.norm == sum(s.action_tokens for s in m.samples) and not m.whole_units
 
 
 @pytest.mark.parametrize("length", [64, 65])

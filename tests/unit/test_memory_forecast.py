@@ -79,7 +79,7 @@ def blocks(work: Callable[[], object]) -> int:
 
 def learner_of(shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig) -> LocalLearner:
     torch.manual_seed(0)
-    return LocalLearner(Policy(AutoModelForCausalLM.from_config(shape), None, model), algo, config, 1.0, 0)
+    return LocalLearner(Policy(AutoModelForCausalLM.from_config(shape), None, model), algo.needs, config, 1.0, 0)
 
 
 def minibatch(count: int, tokens: int) -> Minibatch:
@@ -93,7 +93,7 @@ def minibatch(count: int, tokens: int) -> Minibatch:
         weights=(1.0,) * tokens,
         returns=(1.0,) * tokens,
     )
-    return Minibatch([replace(one, trajectory=(0, n)) for n in range(count)], 1.0, step=1, on_policy=False)
+    return Minibatch([replace(one, source=(0, n)) for n in range(count)], 1.0, step=1, on_policy=False)
 
 
 def real(learner: LocalLearner, count: int = 2, tokens: int = TOKENS) -> tuple[int, int]:
@@ -101,7 +101,7 @@ def real(learner: LocalLearner, count: int = 2, tokens: int = TOKENS) -> tuple[i
     batch = minibatch(count, tokens)
     assert not learner.update(batch, learner.algo.loss).stop
     state = [x for moments in learner.optimizer.state.values() for x in moments.values() if x.ndim]
-    tensors = [*learner.policy.module.parameters(), *learner.masters.apart.values(), *state]
+    tensors = [*learner.policy.module.parameters(), *learner.fp32_weights.apart.values(), *state]
     held = sum(x.nbytes for x in tensors)
     return held, held + blocks(lambda: learner.update(batch, learner.algo.loss))
 
@@ -141,8 +141,8 @@ def test_peak_of_an_update_in_bfloat16(name, rank):
     config = LearnerConfig(micro_tokens=64, chunk=16)
     held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config), count=2, tokens=64)
     book = foreseen(SHAPES[name], model, tokens=64, chunk=16)
-    assert book.held == held and book.masters == book.gradients == book.optimizer // 2
-    assert book.masters == 2 * (book.adapters if rank else book.weights)
+    assert book.held == held and book.fp32_weights == book.gradients == book.optimizer // 2
+    assert book.fp32_weights == 2 * (book.adapters if rank else book.weights)
     assert book.update == pytest.approx(peak, rel=0.05)
 
 

@@ -59,7 +59,7 @@ def test_the_distance_to_the_reference() -> None:
 
 def test_margins_and_settled_pairs() -> None:
     """Margins of three pairs: 0.5 (0.4 - 0.2) = 0.1, 0.5 (0 - 0.6) = -0.3, and 0, which is not settled."""
-    of = batch([0.0] * 6, [1, -1] * 3, [1.0] * 6, traj=[0, 0, 1, 1, 2, 2], reference=[-1.0] * 6)
+    of = batch([0.0] * 6, [1, -1] * 3, [1.0] * 6, unit=[0, 0, 1, 1, 2, 2], reference=[-1.0] * 6)
     found = metrics_of(Dpo(beta=0.5), [-0.6, -0.8, -1.0, -0.4, -1.0, -1.0], of)
     assert found["margin"] == (pytest.approx(-0.2, abs=1e-6), 3) and found["settled"] == (1.0, 3)
 

@@ -16,8 +16,8 @@ from longloop.algos.sft import SFT
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.training import schedule
-from longloop.types import Group, Minibatch, Sample, StopReason
-from tests.support.samples import EXPERT, TASK, assert_close, attempt, gradient, group, learner, own
+from longloop.types import Group, Minibatch, Now, Sample, StopReason
+from tests.support.samples import EXPERT, NOW, TASK, assert_close, attempt, gradient, group, learner, own
 
 UNSCORED = attempt(0.0, (2,), 8, stop=StopReason.TIMEOUT)
 EXPERT_WON = replace(attempt(1.0, (3,), 9), expert=True)
@@ -41,7 +41,7 @@ class Judge:
 def batches(algo: Any, groups: list[Group], policy: Any = None) -> list[Minibatch]:
     """What the training loop makes of the groups. The log-probs are made up, so it is not said to be on-policy."""
     config: Any = SimpleNamespace(seed=0, steps=1)
-    made = schedule(config, algo, groups, algo.credit(groups, policy or Judge()), 1)
+    made = schedule(config, algo, groups, algo.credit(groups, policy or Judge(), NOW), Now(1, 1))
     return [replace(minibatch, on_policy=False) for minibatch in made]
 
 

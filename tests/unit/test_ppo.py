@@ -7,6 +7,7 @@ from longloop.algos.dr_grpo import DrGrpo
 from longloop.algos.ppo import Ppo, gae
 from longloop.types import Group
 from tests.support.samples import (
+    NOW,
     TASK,
     attempt,
     batch,
@@ -30,7 +31,7 @@ class Listed:
     def values(self, samples):
         rows = []
         for sample in samples:
-            mine = self.lists[self.seen.setdefault(sample.trajectory, len(self.seen))]
+            mine = self.lists[self.seen.setdefault(sample.source, len(self.seen))]
             rows.append(tuple(next(mine) if chosen else 99.0 for chosen in sample.mask))
         return rows
 
@@ -54,7 +55,7 @@ def test_gae_by_hand():
 def test_observation_tokens_are_skipped(fresh):
     """The value after a turn's last token is that at the next turn's first one, also where a new stretch begins."""
     groups = [Group(TASK, (attempt(1.0, (2, 1), fresh=fresh),))]
-    samples = Ppo(k=1, gamma=0.9, lam=0.8).credit(groups, Listed([0.5, 0.4, 0.2]))
+    samples = Ppo(k=1, gamma=0.9, lam=0.8).credit(groups, Listed([0.5, 0.4, 0.2]), NOW)
     assert len(samples) == 1 + len(fresh)
     assert of_actions(samples, "advantages") == pytest.approx([0.11632, 0.356, 0.8])
     assert of_actions(samples, "returns") == pytest.approx([0.61632, 0.756, 1.0])  # A + V
@@ -64,7 +65,7 @@ def test_observation_tokens_are_skipped(fresh):
 def test_without_discount_the_advantage_is_what_the_value_missed():
     """gamma = lambda = 1: A_t = R - V_t at every action token, and every return is R. Values count within [0, 1]."""
     first, second = attempt(0.75, (1, 2), 0), attempt(0.0, (2,), 1)
-    samples = Ppo(k=2).credit([Group(TASK, (first, second))], Listed([0.25, 1.5, -0.5], [0.5, 0.0]))
+    samples = Ppo(k=2).credit([Group(TASK, (first, second))], Listed([0.25, 1.5, -0.5], [0.5, 0.0]), NOW)
     # 0.75 - 0.25, 0.75 - 1 (clipped from 1.5), 0.75 - 0 (clipped from -0.5); 0 - 0.5, 0 - 0
     assert of_actions(samples, "advantages") == pytest.approx([0.5, -0.25, 0.75, -0.5, 0.0])
     assert of_actions(samples, "returns") == pytest.approx([0.75, 0.75, 0.75, 0.0, 0.0])
@@ -73,9 +74,9 @@ def test_without_discount_the_advantage_is_what_the_value_missed():
 def test_a_value_that_is_the_group_mean_gives_grpo_without_std():
     """V = mean of the group at every token: the advantages of Dr.GRPO."""
     groups = [Group(TASK, (attempt(1.0, (2, 1), 0), attempt(0.0, (1,), 1), attempt(0.5, (1, 1), 2, fresh=(1,))))]
-    samples = Ppo(k=3).credit(groups, Listed([0.5] * 3, [0.5], [0.5] * 2))  # the mean of 1, 0 and 0.5
+    samples = Ppo(k=3).credit(groups, Listed([0.5] * 3, [0.5], [0.5] * 2), NOW)  # the mean of 1, 0 and 0.5
     assert of_actions(samples, "advantages") == [0.5, 0.5, 0.5, -0.5, 0.0, 0.0]
-    assert of_actions(samples, "advantages") == of_actions(DrGrpo(k=3).credit(groups, None), "advantages")
+    assert of_actions(samples, "advantages") == of_actions(DrGrpo(k=3).credit(groups, None, NOW), "advantages")
 
 
 @pytest.mark.parametrize(

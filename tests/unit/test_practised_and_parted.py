@@ -9,7 +9,7 @@ from longloop.algos.stepagent import states
 from longloop.algos.stepagent_inverse import StepAgentInverse, halves
 from longloop.algos.tree_dpo import TreeDpo
 from longloop.types import Group, Sample, StopReason, Trajectory
-from tests.support.samples import EXPERT, TASK, attempt, own, turn
+from tests.support.samples import EXPERT, NOW, TASK, attempt, own, turn
 
 
 class Judge:
@@ -38,7 +38,7 @@ ELSEWHERE = Group(OTHER, (replace(EXPERT, task=OTHER), own(1, 1, (4,)), own(2, 1
 
 
 def credited(algo: StepAgentInverse, *groups: Group) -> list[Sample]:
-    return algo.credit(groups, Judge())  # type: ignore[arg-type]
+    return algo.credit(groups, Judge(), NOW)  # type: ignore[arg-type]
 
 
 def test_a_practised_action_counts_as_one_whatever_its_length() -> None:
@@ -55,7 +55,7 @@ def test_a_practised_action_counts_as_one_whatever_its_length() -> None:
 
 def test_states_where_all_say_the_same_teach_nothing() -> None:
     group = Group(TASK, (EXPERT, own(1, 1, (4,)), own(2, 1, (4,)), own(3, 2, (4, 1)), own(4, 2, (4, 2))))
-    assert [s.trajectory for s in credited(StepAgentInverse(), ELSEWHERE, group)] == [(1, 3), (1, 4)]
+    assert [s.source for s in credited(StepAgentInverse(), ELSEWHERE, group)] == [(1, 3), (1, 4)]
 
 
 def test_an_attempt_alone_is_not_compared() -> None:
@@ -63,7 +63,7 @@ def test_an_attempt_alone_is_not_compared() -> None:
     shown = (EXPERT, own(1, 1, (4,)), own(2, 1, (4,)))
     two = Group(TASK, (*shown, attempt(1.0, (1, 2), 3), attempt(0.0, (2,), 4)))
     samples = credited(StepAgentInverse(final=1.0), alone, two)
-    assert [s.trajectory for s in samples] == [(1, 3), (1, 4)]
+    assert [s.source for s in samples] == [(1, 3), (1, 4)]
     assert [sum(s.weights) for s in samples] == pytest.approx([1.0, 1.0])
     assert not credited(StepAgentInverse(final=0.0), alone, two)
 
@@ -86,16 +86,16 @@ def test_each_half_is_judged_by_a_head_fitted_on_the_other() -> None:
     one = Group(TASK, (*here.trajectories, own(3, 2, (6,)), own(4, 2, (7,)), own(5, 2, (8,))))
     for groups in ([here, there], [there, here], [one]):
         judge = Judge()
-        assert len(StepAgentInverse().credit(groups, judge)) == 5  # type: ignore[arg-type]
+        assert len(StepAgentInverse().credit(groups, judge, NOW)) == 5  # type: ignore[arg-type]
         judged, fitted = (
-            [{s.ids[-1] for s in samples if s.trajectory[1] != EXPERT.attempt} for samples in of]
+            [{s.ids[-1] for s in samples if s.source[1] != EXPERT.attempt} for samples in of]
             for of in (judge.judged, [samples for samples, *_ in judge.fitted])
         )
         assert sorted(map(sorted, judged)) == [[4, 5], [6, 7, 8]]
         assert fitted == judged[::-1], "never what it was fitted on"
     assert credited(StepAgentInverse(), here) == []
     judge = Judge()
-    assert len(StepAgentInverse().credit([ELSEWHERE, there], judge)) == 3  # type: ignore[arg-type]
+    assert len(StepAgentInverse().credit([ELSEWHERE, there], judge, NOW)) == 3  # type: ignore[arg-type]
     assert len(judge.fitted) == len(judge.judged) == 1, "nothing of the other half is compared"
 
 

@@ -25,9 +25,10 @@ from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream, schedule, summarize
-from longloop.types import Group, StopReason, UserError
+from longloop.types import Group, Now, StopReason, UserError
 from tests.support.helpers import Silent, load_config
 from tests.support.samples import (
+    NOW,
     TASK,
     assert_close,
     attempt,
@@ -53,7 +54,7 @@ def numbers(pairs: Any) -> list[tuple[int, int]]:
 
 def test_at_the_reference_the_loss_is_log_two_and_its_slope_half_beta() -> None:
     """Three tokens of the better one, two of the worse; one pair."""
-    of = batch([0.0] * 5, [1, 1, 1, -1, -1], [1.0] * 5, traj=[0] * 5, reference=[-1.0, -2.0, -0.5, -3.0, -0.1])
+    of = batch([0.0] * 5, [1, 1, 1, -1, -1], [1.0] * 5, unit=[0] * 5, reference=[-1.0, -2.0, -0.5, -3.0, -0.1])
     total, slopes = loss_and_slopes(Dpo(beta=0.3), [-1.0, -2.0, -0.5, -3.0, -0.1], of)
     assert total == pytest.approx(math.log(2))
     assert slopes == pytest.approx([-0.15, -0.15, -0.15, 0.15, 0.15])
@@ -61,7 +62,7 @@ def test_at_the_reference_the_loss_is_log_two_and_its_slope_half_beta() -> None:
 
 def test_the_margin_by_hand() -> None:
     """Two pairs: beta ((0.5 - 0.2) - (-0.4)) = 0.07 and beta (0 - 1) = -0.1."""
-    of = batch([0.0] * 5, [1, 1, -1, 1, -1], [1.0] * 5, traj=[0, 0, 0, 1, 1], reference=[-1.0] * 5)
+    of = batch([0.0] * 5, [1, 1, -1, 1, -1], [1.0] * 5, unit=[0, 0, 0, 1, 1], reference=[-1.0] * 5)
     total, slopes = loss_and_slopes(Dpo(beta=0.1), [-0.5, -1.2, -1.4, -1.0, 0.0], of)
     assert total == pytest.approx(math.log(1 + math.exp(-0.07)) + math.log(1 + math.exp(0.1)))
     first, second = 0.1 / (1 + math.exp(0.07)), 0.1 / (1 + math.exp(-0.1))
@@ -90,7 +91,7 @@ def test_dmpo_with_unit_weights_is_dpo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_dmpo_weighs_the_tokens_of_a_turn_alike() -> None:
     algo = Dmpo()
-    (sample,) = algo.spread(attempt(1.0, (2, 1)), 0)
+    (sample,) = algo.to_samples(attempt(1.0, (2, 1)), 0)
     weights = [w for w, chosen in zip(sample.weights, sample.mask, strict=True) if chosen]
     assert weights == pytest.approx([1.0, 1.0, phi(1, 2, 0.7)])
 
@@ -121,9 +122,9 @@ def test_eto_learns_from_who_was_paid_more() -> None:
 
 
 def test_eto_is_stricter_after_its_first_iteration() -> None:
-    of = [batch([0.0] * 2, [1, -1], [1.0] * 2, traj=[0, 0], step=step, reference=[-1.0] * 2) for step in (1, 2)]
+    of = [batch([0.0] * 2, [1, -1], [1.0] * 2, unit=[0, 0], step=step, reference=[-1.0] * 2) for step in (1, 2)]
     assert [loss_and_slopes(Eto(), [-1.0, -1.0], each)[1][0] for each in of] == pytest.approx([-0.05, -0.25])
-    assert [Eto().lr_scale(step, 3) for step in (1, 2, 3)] == [1.0, 0.5, 0.5]
+    assert [Eto().lr_scale(Now(step, 3)) for step in (1, 2, 3)] == [1.0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,8 @@ def test_the_learning_rate_within_an_iteration(algo: Any, wanted: list[float]) -
     algo = replace(algo, epochs=1, minibatch=1)
     better = replace(attempt(1.0, (3,), 1), expert=not isinstance(algo, Dmpo))
     groups = [Group(TASK, (better, attempt(0.0, (2,), 0)))] * 20
-    samples = algo.credit(groups, learner(algo))
-    updates = list(schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, 1))  # type: ignore[arg-type]
+    samples = algo.credit(groups, learner(algo), NOW)
+    updates = list(schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, Now(1, 1)))  # type: ignore[arg-type]
     assert [update.lr_scale for update in updates] == pytest.approx(wanted)
 
 
@@ -150,10 +151,10 @@ def test_the_learning_rate_within_an_iteration(algo: Any, wanted: list[float]) -
 def test_equal_actions_unscored_attempts_and_missing_experts_make_no_pairs(algo: Preference) -> None:
     policy = learner(algo)
     same = attempt(0.5, (2, 1), 0)
-    assert algo.credit([Group(TASK, (replace(same, attempt=9, reward=1.0, expert=True), same))], policy) == []
+    assert algo.credit([Group(TASK, (replace(same, attempt=9, reward=1.0, expert=True), same))], policy, NOW) == []
     broken = attempt(0.0, (2,), 1, stop=StopReason.ENV_ERROR)
-    assert algo.credit([Group(TASK, (replace(attempt(1.0), expert=True), broken))], policy) == []
-    assert algo.credit([Group(TASK, (attempt(1.0), attempt(0.0, number=1)))], policy) == []
+    assert algo.credit([Group(TASK, (replace(attempt(1.0), expert=True), broken))], policy, NOW) == []
+    assert algo.credit([Group(TASK, (attempt(1.0), attempt(0.0, number=1)))], policy, NOW) == []
 
 
 def test_a_pair_stays_together_and_counts_as_one() -> None:
@@ -162,12 +163,12 @@ def test_a_pair_stays_together_and_counts_as_one() -> None:
     policy = learner(algo)
     split = replace(attempt(1.0, (2, 3), 9, fresh=(1,)), expert=True)
     groups = [Group(TASK, (split, attempt(0.0, (4,), 0), attempt(0.25, (1, 1), 1)))]
-    samples = algo.credit(groups, policy)
-    assert [(s.pair, s.trajectory, s.stretch) for s in samples] == [
+    samples = algo.credit(groups, policy, NOW)
+    assert [(s.pair, s.source, s.stretch) for s in samples] == [
         *((0, (0, 9), 0), (0, (0, 9), 1), (0, (0, 0), 0)),
         *((1, (0, 9), 0), (1, (0, 9), 1), (1, (0, 1), 0)),
     ]
-    pieces = microbatches(samples, 1, whole_trajectories=True)
+    pieces = microbatches(samples, 1, whole_units=True)
     assert [{s.pair for s in piece} for piece in pieces] in ([{0}, {1}], [{1}, {0}])
     minibatch = first_minibatch(algo, groups, policy)
     assert minibatch.norm == 2.0 and len(minibatch.samples) == 6
@@ -192,7 +193,7 @@ def test_dpo_compares_with_the_policy_before_training(lora: int) -> None:
     algo = Dpo(lr=1e-2, minibatch=1, beta=0.5)
     policy = learner(algo, lora=lora)
     groups = [Group(TASK, (replace(attempt(1.0, (2, 3), 9), expert=True), attempt(0.0, (4,), 0)))]
-    samples = algo.credit(groups, policy)
+    samples = algo.credit(groups, policy, NOW)
     before = policy.logprobs(samples)
     assert not policy.update(first_minibatch(algo, groups, policy), algo.loss).stop
     minibatch = first_minibatch(algo, groups, policy, step=2)
@@ -212,9 +213,9 @@ def test_the_second_epoch_has_a_margin(algo: Any) -> None:
     expert = not isinstance(algo, Dmpo | TreeDpo)
     better, worse = replace(attempt(1.0, (3,), 9), expert=expert), attempt(0.0, (2,), 0)
     groups = [Group(TASK, (better, worse))]
-    samples = algo.credit(groups, policy)
+    samples = algo.credit(groups, policy, NOW)
     before = policy.logprobs(samples)
-    updates = list(schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, 1))  # type: ignore[arg-type]
+    updates = list(schedule(SimpleNamespace(seed=0, steps=1), algo, groups, samples, Now(1, 1)))  # type: ignore[arg-type]
     assert len(updates) == 3
     assert policy.update(updates[0], algo.loss).metrics["margin"] == pytest.approx(0, abs=1e-6)
     gain = gained(algo, samples, before, policy.logprobs(samples))
@@ -244,13 +245,13 @@ def test_the_expert_is_beside_the_own_attempts(tmp_path: Any) -> None:
         lambda: Guess(3, 2), CHAT, ScriptedEngine(None, CHAT, ["1", "1"]), RolloutConfig(max_turns=2), 1.0
     )
     tasks = TaskStream(Guess.tasks("train", 3, 2), seed=0)
-    groups = asyncio.run(Dpo(k=2).collect(GroupRollouts(setting, "test"), tasks, 3))
+    groups = asyncio.run(Dpo(k=2).collect(GroupRollouts(setting, "test"), tasks, 3, NOW))
     assert [[t.attempt for t in group.trajectories] for group in groups] == [[0, 1, 2]] * 3
     assert all(group.expert is not None and group.expert.reward == 1.0 for group in groups)
     assert sorted(t.reward for group in groups for t in group.policy_trajectories) == [0, 0, 0, 0, 1, 1]
     assert tasks.taken == 3
     stored = Trajectories(tmp_path)
-    stored.write(1, groups, Dpo().credit(groups, learner(Dpo())))
+    stored.write(1, groups, Dpo().credit(groups, learner(Dpo()), NOW))
     assert stored.read(1) == groups
 
 
@@ -337,7 +338,7 @@ def test_pairs_are_made_where_attempts_part() -> None:
     assert sorted(pairs) == [[["b"], ["a"]], [["b", "a"], ["b", "b"]]]
     assert len(list(TreeDpo(gap=0.6).pairs(group))) == 1
     algo = TreeDpo()
-    samples = algo.credit([group], learner(algo))
+    samples = algo.credit([group], learner(algo), NOW)
     for sample in samples:
         trained = {turn for turn, chosen in zip(sample.turns, sample.mask, strict=True) if chosen}
         assert trained == {max(sample.turns)}, "only the turn in which the two differ"

@@ -53,7 +53,7 @@ def of(advantage: float, tokens: int = 4) -> Any:
         [advantage] * tokens,
         [1 / tokens] * tokens,
         turn=[0] * tokens,
-        traj=[0] * tokens,
+        unit=[0] * tokens,
         step=100,
         reference=[-1.0] * tokens,
         returns=[0.0] * tokens,
@@ -97,6 +97,6 @@ def test_no_advantage_no_loss(name: str) -> None:
 
 def test_one_trajectory_far_away_does_not_spoil_the_others() -> None:
     """LOOP with one ratio per trajectory: the first is clipped, the second still learns."""
-    both = batch([-1.0] * 4, [0.5] * 4, [0.5] * 4, turn=[0, 0, 1, 1], traj=[0, 0, 1, 1])
+    both = batch([-1.0] * 4, [0.5] * 4, [0.5] * 4, turn=[0, 0, 1, 1], unit=[0, 0, 1, 1])
     _, slopes = loss_and_slopes(CLIPPED["loop trajectory"], [-0.2 + 50, -0.2 + 50, -1.0, -1.0], both)
     assert slopes == [0.0, 0.0, -0.5, -0.5]

@@ -15,7 +15,8 @@ from longloop.model.policy import load
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, UserError
-from tests.support.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, with_fault
+from tests.support.samples import NOW
+from tests.support.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, starts, with_fault
 
 
 def test_every_task_has_its_first_attempt_before_any_has_its_second() -> None:
@@ -40,7 +41,7 @@ def test_a_finished_attempt() -> None:
     """Its turns, with what was heard and said, its reward and the verifier's notes. The engine may forget it."""
     forgotten: list[str] = []
     what = rollouts(lambda: Env(Log()), say=["first", "second"])
-    what.setting.engine.forget = forgotten.append
+    what.context.engine.forget = forgotten.append
     one = collect(what, k=1)[0].trajectories[0]
     assert forgotten == ["test/0/0"]
     assert (one.stop, one.reward, one.success, one.error) == (StopReason.FINISHED, 1.0, True, "")
@@ -143,7 +144,7 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, 
 
 def test_cancelling_the_rollouts_leaves_nothing_running() -> None:
     async def cancelled() -> set[asyncio.Task[Any]]:
-        task = asyncio.create_task(rollouts(lambda: Stuck(Log())).groups(TASKS, 2, 0))
+        task = asyncio.create_task(rollouts(lambda: Stuck(Log())).play(starts(TASKS), 2, 0))
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -169,8 +170,8 @@ def test_the_baseline_is_over_the_scored_attempts_only() -> None:
         return [Paid, with_fault("step", bad), Paid, with_fault("finish", bad), Paid][log.made](log)
 
     groups = collect(rollouts(make, concurrency=1, straggler_cutoff=1.0), k=5)
-    samples = Loop().credit(groups, None)
-    assert [sample.trajectory for sample in samples] == [(0, 0), (0, 2), (0, 4)]
+    samples = Loop().credit(groups, None, NOW)
+    assert [sample.source for sample in samples] == [(0, 0), (0, 2), (0, 4)]
     for sample, advantage in zip(samples, [0.9, -0.6, -0.3], strict=True):
         assert sample.advantages == pytest.approx([advantage * chosen for chosen in sample.mask])
         assert sum(sample.mask) == 2 * len("a<")  # two turns of a letter and an end token

@@ -100,13 +100,13 @@ def test_an_idle_agent_is_scored_and_does_nothing() -> None:
     floor = what.idle()
     (group,) = collect(floor, k=2)
     assert [(t.stop, t.turns, t.reward) for t in group.trajectories] == [(StopReason.MAX_TURNS, (), 1.0)] * 2
-    assert what.setting.limits.max_turns == 5 and floor._name == "test/idle" and not floor._abandon
+    assert what.context.limits.max_turns == 5 and floor._name == "test/idle" and not floor._abandon
 
 
 def test_rollouts_apart_share_what_is_imitated_and_nothing_else() -> None:
     what = rollouts(lambda: Env(Log()))
     what._stored = {TASKS[0].id: collect(what)[0]}
-    other = what.apart("elsewhere", what.setting)
+    other = what.fork_for_probe("elsewhere", what.context)
     assert other._name == "elsewhere" and not other._abandon and other._stored == what._stored
     (shown,) = asyncio.run(other.demonstrations(TASKS[:1]))
     assert all(t.expert for t in shown.trajectories) and what._stored, "what was taken there is still here"
@@ -127,13 +127,13 @@ def test_seeds_differ_by_name_place_attempt_and_turn() -> None:
         asked: list[tuple[str, int]] = []
         what = rollouts(lambda: Env(Log()))
         what._name = name
-        sample = what.setting.engine.sample
+        sample = what.context.engine.sample
 
         async def listen(ids: Any, **options: Any) -> Any:
             asked.append((options["session"], options["seed"]))
             return await sample(ids, **options)
 
-        what.setting.engine.sample = listen  # type: ignore[method-assign]
+        what.context.engine.sample = listen  # type: ignore[method-assign]
         collect(what, TASKS[:2], k=2, seed=seed)
         return sorted(asked)
 

@@ -23,7 +23,7 @@ from longloop.algos.loop import Loop
 from longloop.algos.nat import Nat
 from longloop.algos.ppo import Ppo
 from longloop.algos.preference import Preference
-from longloop.algos.reduce import last_action, spread
+from longloop.algos.reduce import last_action, to_samples
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rft import Rft
 from longloop.algos.rloo import Rloo
@@ -32,8 +32,8 @@ from longloop.algos.spin import Spin
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.algos.tree_dpo import TreeDpo
-from longloop.types import Group, Task, UserError
-from tests.support.samples import TASK, attempt, group, learner, make
+from longloop.types import Group, Now, Task, UserError
+from tests.support.samples import NOW, TASK, attempt, group, learner, make
 
 
 class Asked:
@@ -86,7 +86,7 @@ SHOWN, OWN = ("demonstrations", 3), ("groups", 3, 4, 10, ())
 def test_what_is_collected(algo: Any, calls: list[Any], attempts: int) -> None:
     """The seed is the place in the stream of tasks before any is taken: no two steps share one."""
     asked = Asked()
-    groups = asyncio.run(algo.collect(asked, asked, 3))
+    groups = asyncio.run(algo.collect(asked, asked, 3, NOW))
     assert asked.calls == calls and asked.taken == 13
     assert [len(g.trajectories) for g in groups] == [attempts] * 3
 
@@ -99,7 +99,7 @@ def test_poor_demonstrations_are_left_out_of_practice(practice: Any) -> None:
         return [Group(TASK, (attempt(reward),)) for reward in (0.4, 0.5, 1.0)]
 
     asked.demonstrations = demonstrations  # type: ignore[method-assign]
-    groups = asyncio.run(practice.collect(asked, asked, 3))
+    groups = asyncio.run(practice.collect(asked, asked, 3, NOW))
     assert [g.trajectories[0].reward for g in groups] == [0.5, 1.0]
 
 
@@ -139,37 +139,37 @@ def test_without_own_attempts_one_is_enough() -> None:
 @pytest.mark.parametrize("method", [Loop, Rloo])
 def test_an_advantage_that_is_just_large_enough_is_kept(method: Any) -> None:
     algo = method(drop_below=0.5)
-    assert [algo.keeps(a) for a in (-0.51, -0.5, -0.49, 0.0, 0.49, 0.5)] == [True, True, False, False, False, True]
+    assert [algo.keep(a) for a in (-0.51, -0.5, -0.49, 0.0, 0.49, 0.5)] == [True, True, False, False, False, True]
 
 
 @pytest.mark.parametrize("method", [DrGrpo, Ppo, Gspo])
 def test_others_keep_all(method: Any) -> None:
-    assert method().keeps(0.0)
+    assert method().keep(0.0)
 
 
 def test_reinforce_needs_two_attempts_in_all() -> None:
     alone = [Group(TASK, (attempt(1.0),))]
-    assert Reinforce(k=1).credit(alone, None) == []  # type: ignore[arg-type]
-    assert len(Reinforce(k=1).credit(alone * 2, None)) == 2  # type: ignore[arg-type]
+    assert Reinforce(k=1).credit(alone, None, NOW) == []  # type: ignore[arg-type]
+    assert len(Reinforce(k=1).credit(alone * 2, None, NOW)) == 2  # type: ignore[arg-type]
 
 
 def test_samples_say_where_they_come_from() -> None:
     """Group, attempt and stretch; and the columns are 0 where the environment spoke."""
     whole = attempt(1.0, (2, 1), 5, fresh=(1,))
-    for samples in (spread(whole, 3, 2.0, 1.0), spread(whole, 3, 2.0, "turn")):
-        assert [(s.trajectory, s.stretch) for s in samples] == [((3, 5), 0), ((3, 5), 1)]
+    for samples in (to_samples(whole, 3, 2.0, 1.0), to_samples(whole, 3, 2.0, "turn")):
+        assert [(s.source, s.stretch) for s in samples] == [((3, 5), 0), ((3, 5), 1)]
         for s in samples:
             assert s.advantages == tuple(2.0 * chosen for chosen in s.mask)
             assert all(bool(weight) == bool(chosen) for weight, chosen in zip(s.weights, s.mask, strict=True))
     last = last_action(whole, 3, 0.5)
-    assert (last.trajectory, last.stretch) == ((3, 5), 1) and last.advantages == (0.0,) * len(last.ids)
+    assert (last.source, last.stretch) == ((3, 5), 1) and last.advantages == (0.0,) * len(last.ids)
     assert last.weights == tuple(0.5 * chosen for chosen in last.mask) and sum(last.mask) == 1
     assert last_action(whole, 3).weights == tuple(1.0 * chosen for chosen in last.mask)
 
 
 def test_a_turn_without_tokens_counts_for_nothing() -> None:
     """Of three turns one has no action token: the two others have half of the weight each."""
-    (sample,) = spread(attempt(1.0, (2, 0, 1)), 0, 1.0, "turn")
+    (sample,) = to_samples(attempt(1.0, (2, 0, 1)), 0, 1.0, "turn")
     assert [w for w, chosen in zip(sample.weights, sample.mask, strict=True) if chosen] == [0.25, 0.25, 0.5]
 
 
@@ -178,7 +178,7 @@ def test_ppo_leaves_environment_tokens_at_zero() -> None:
         def values(self, samples: Any) -> list[tuple[float, ...]]:
             return [(0.5,) * len(s.ids) for s in samples]
 
-    for s in Ppo(k=1).credit([Group(TASK, (attempt(1.0, (2, 1)),))], Sure()):  # type: ignore[arg-type]
+    for s in Ppo(k=1).credit([Group(TASK, (attempt(1.0, (2, 1)),))], Sure(), NOW):  # type: ignore[arg-type]
         for column in (s.advantages, s.returns):
             assert all(bool(x) == bool(chosen) for x, chosen in zip(column, s.mask, strict=True))
 
@@ -188,27 +188,27 @@ def test_ppo_leaves_environment_tokens_at_zero() -> None:
 
 def test_the_learning_rate_is_constant_unless_a_method_says_otherwise() -> None:
     for algo in (Loop(), Grpo(), Ppo(), Ei()):
-        assert [algo.lr_scale(step, 10) for step in (1, 5, 10)] == [1.0] * 3
+        assert [algo.lr_scale(Now(step, 10)) for step in (1, 5, 10)] == [1.0] * 3
 
 
 @pytest.mark.parametrize("algo", [SFT(), Nat(), Eto(warmup=0.8), Spin(), Dmpo(warmup=0.8)])
 def test_without_a_word_an_update_lies_in_the_middle_of_its_step(algo: Algorithm) -> None:
-    assert algo.lr_scale(2, 3) == algo.lr_scale(2, 3, 0.5) != algo.lr_scale(2, 3, 1.0)
+    assert algo.lr_scale(Now(2, 3)) == algo.lr_scale(Now(2, 3), 0.5) != algo.lr_scale(Now(2, 3), 1.0)
 
 
 def test_sfts_learning_rate_rises_and_falls_as_a_cosine() -> None:
     """Ten steps, a warm-up of 0.2 of the run. In the middle of step n, (n - 0.5) / 10 of it is done."""
-    paces = [SFT(warmup=0.2).lr_scale(step, 10) for step in range(1, 11)]
+    paces = [SFT(warmup=0.2).lr_scale(Now(step, 10)) for step in range(1, 11)]
     assert paces[:2] == pytest.approx([0.05 / 0.2, 0.15 / 0.2])
     assert paces[2:] == pytest.approx([(1 + math.cos(math.pi * (n - 0.5 - 2) / 8)) / 2 for n in range(3, 11)])
-    assert SFT(warmup=0.05).lr_scale(1, 10) == 1.0  # just when the warm-up ends
-    assert [Nat(warmup=0.2).lr_scale(step, 10) for step in range(1, 11)] == paces
+    assert SFT(warmup=0.05).lr_scale(Now(1, 10)) == 1.0  # just when the warm-up ends
+    assert [Nat(warmup=0.2).lr_scale(Now(step, 10)) for step in range(1, 11)] == paces
 
 
 def test_sft_on_everything_scores_all_tokens_but_the_first() -> None:
     groups = [Group(TASK, (attempt(1.0, (2, 1)),))]
-    (plain,) = SFT().credit(groups, None)  # type: ignore[arg-type]
-    (sample,) = SFT(everything=True).credit(groups, None)  # type: ignore[arg-type]
+    (plain,) = SFT().credit(groups, None, NOW)  # type: ignore[arg-type]
+    (sample,) = SFT(everything=True).credit(groups, None, NOW)  # type: ignore[arg-type]
     n = len(sample.ids)
     assert sample.ids == plain.ids and sum(plain.mask) == 3
     assert sample.mask == (0, *[1] * (n - 1)) and sample.weights == sample.advantages == (0.0, *[1.0] * (n - 1))
@@ -264,7 +264,7 @@ def test_a_value_head_has_eight_units_at_least() -> None:
 )
 def test_who_needs_trajectories_in_one_piece(algo: Algorithm, whole: bool) -> None:
     """Cutting others up as well would only cost memory."""
-    assert algo.whole_trajectories is whole
+    assert algo.whole_units is whole
 
 
 # --- the papers' recipes ---
@@ -275,7 +275,7 @@ SETTINGS: dict[type[Algorithm], dict[str, Any]] = {
     Reinforce: COMMON,
     Rloo: COMMON | {"drop_below": 0.01},
     Loop: COMMON
-    | {"epochs": 2, "minibatch": 32, "drop_below": 0.01, "clip": 0.1, "normalise": False, "ratio": "token"},
+    | {"epochs": 2, "minibatch": 32, "drop_below": 0.01, "clip": 0.1, "normalize": False, "ratio": "token"},
     Grpo: COMMON | {"clip": 0.2, "kl": 0.04},
     DrGrpo: COMMON | {"clip": 0.2, "divisor": 1024.0},
     Dapo: COMMON | {"minibatch": 32, "clip_low": 0.2, "clip_high": 0.28},

@@ -31,7 +31,7 @@ def sample(opening, rest, trajectory, stretch=0):
         turns=(0,) * len(opening) + tuple(i // 5 for i in range(rest)),
         advantages=(1.0,) * n,
         weights=tuple(draw.uniform(0.5, 1.5) for _ in range(n)),
-        trajectory=trajectory,
+        source=trajectory,
         stretch=stretch,
     )
 
@@ -59,7 +59,7 @@ WHOLE = 75 + 79 + 370 + 79 + 72 + 106 + 110 + 95 + 89 + 2 * 29
 
 
 def learner_of(module, budget=MUCH, **options):
-    return LocalLearner(policy_of(module), Loop(), LearnerConfig(micro_tokens=budget, **options), 0.7, seed=0)
+    return LocalLearner(policy_of(module), Loop().needs, LearnerConfig(micro_tokens=budget, **options), 0.7, seed=0)
 
 
 def weighted(scored, batch):
@@ -67,17 +67,17 @@ def weighted(scored, batch):
     return -(batch.weight_N * scored.logp_N).sum(), {}
 
 
-def tokens(samples, budget=MUCH, whole_trajectories=False):
+def tokens(samples, budget=MUCH, whole_units=False):
     """How many are computed in each micro-batch."""
-    return [len(pack(piece, 1, CPU).ids_T) for piece in microbatches(samples, budget, whole_trajectories)]
+    return [len(pack(piece, 1, CPU).ids_T) for piece in microbatches(samples, budget, whole_units)]
 
 
 # --- nothing but the amount of work changes ---
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mistral"])
-@pytest.mark.parametrize("whole_trajectories", [False, True])
-def test_log_probs_and_gradient_are_those_of_each_alone(family, whole_trajectories):
+@pytest.mark.parametrize("whole_units", [False, True])
+def test_log_probs_and_gradient_are_those_of_each_alone(family, whole_units):
     """However the samples are cut, also within a group; against Hugging Face's own code and against one at a time."""
     module, samples = plain_module(family), everything()
     one_by_one = learner_of(module)
@@ -90,7 +90,7 @@ def test_log_probs_and_gradient_are_those_of_each_alone(family, whole_trajectori
             by_hand = plain_logprobs(module, one.ids, len(one.ids) - first, 0.7)
             chosen = [value * m for value, m in zip(by_hand, one.mask[first:], strict=True)]
             assert row == pytest.approx([0.0] * first + chosen, abs=2e-4)
-        minibatch = Minibatch(samples, 1.0, 1, False, whole_trajectories=whole_trajectories)
+        minibatch = Minibatch(samples, 1.0, 1, False, whole_units=whole_units)
         assert_close(expected, gradient(learner, minibatch, weighted)[0], rtol=2e-5)
 
 
@@ -128,7 +128,7 @@ def test_one_token_of_an_opening_decides():
         assert tokens([other, *samples[1:]]) == [79 + 69 + 2 * 10]
     # The last one before the action is each sample's own in any case.
     assert tokens([changed(samples[0], 69, ids=samples[0].ids[69] ^ 1), *samples[1:]]) == [69 + 3 * 10]
-    assert tokens([replace(samples[0], trajectory=(5, 0)), *samples[1:]]) == [69 + 3 * 10]
+    assert tokens([replace(samples[0], source=(5, 0)), *samples[1:]]) == [69 + 3 * 10]
 
 
 def test_a_longer_opening_is_another_one():
@@ -194,8 +194,8 @@ def test_the_order_of_samples_does_not_matter():
 def test_stretches_of_a_trajectory_stay_together():
     """Also where the first one shares an opening with other attempts and the budget cuts their group."""
     for budget in (MUCH, 300, 1):
-        for piece in microbatches(everything(), budget, whole_trajectories=True):
-            stretches = [s.stretch for s in piece if s.trajectory == (0, 1)]
+        for piece in microbatches(everything(), budget, whole_units=True):
+            stretches = [s.stretch for s in piece if s.source == (0, 1)]
             assert stretches in ([], [0, 1])
 
 

@@ -11,18 +11,18 @@ from longloop.rollout.failure_budget import IN_A_ROW
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Group, Message, Sampled, Step, StopReason, Task, UserError
 from tests.support.samples import EXPERT
-from tests.support.worlds import TASKS, Env, Log, rollouts
+from tests.support.worlds import TASKS, Env, Log, rollouts, starts
 
 
 class Engine:
     """Notes what it is asked; may fail or hang at some sessions."""
 
     def __init__(self, what: GroupRollouts, fails: str = "", hangs: str = "") -> None:
-        self.engine, self.fails, self.hangs = what.setting.engine, fails, hangs
+        self.engine, self.fails, self.hangs = what.context.engine, fails, hangs
         self.asked: dict[str, dict[str, Any]] = {}
         self.forgotten: set[str] = set()
         self.released = 0
-        what.setting = replace(what.setting, engine=self)
+        what.context = replace(what.context, engine=self)
 
     async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
         self.asked[session] = options
@@ -163,12 +163,12 @@ def test_what_is_told_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_collection_releases_the_engine() -> None:
     what = rollouts(lambda: Env(Log()))
     engine = Engine(what)
-    done(what.groups(TASKS, 2, 0))
+    done(what.play(starts(TASKS), 2, 0))
     assert engine.released == 1
 
 
 WORK: dict[str, Callable[[GroupRollouts], Awaitable[Any]]] = {
-    "groups": lambda what: what.groups(TASKS[:2], 1, 0),
+    "groups": lambda what: what.play(starts(TASKS[:2]), 1, 0),
     "trees": lambda what: what.trees(TASKS[:2], 2, 1.0, 0),
     "practise": lambda what: what.practise([EXPERT, EXPERT], 1, 0),
 }

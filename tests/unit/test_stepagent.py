@@ -27,7 +27,7 @@ from longloop.training import TaskStream
 from longloop.types import Group, StopReason, Trajectory, UserError
 from tests.invariant.test_resume import contents
 from tests.support.helpers import Silent, load_config, train
-from tests.support.samples import EXPERT, TASK, first_minibatch, learner, own, turn
+from tests.support.samples import EXPERT, NOW, TASK, first_minibatch, learner, own, turn
 from tests.support.worlds import CHAT, TASKS, rollouts
 
 REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), restarts_context=True), EXPERT.turns[2]))
@@ -44,13 +44,13 @@ class Listening:
     """Notes what an engine is asked, and how many ask at once."""
 
     def __init__(self, what: GroupRollouts) -> None:
-        self.engine: Any = what.setting.engine
+        self.engine: Any = what.context.engine
         self.asked: list[tuple[int, ...]] = []
         self.limits: list[int] = []
         self.forgotten: set[str] = set()
         self.sessions: set[str] = set()
         self.now = self.most = self.released = 0
-        what.setting = replace(what.setting, engine=self)
+        what.context = replace(what.context, engine=self)
 
     async def sample(self, ids: Any, *, session: str, max_tokens: int, **options: Any) -> Any:
         self.asked.append(tuple(ids))
@@ -103,7 +103,7 @@ def test_the_states_of_a_demonstration(expert: Trajectory, expected: list[tuple[
         assert (last.action.content, last.action_ids, last.finish) == ("x", x, "stop")
         sample = last_action(one, 4)
         assert sample.ids == expected[turns] + x and sample.mask == (0,) * len(expected[turns]) + (1, 1)
-        assert sample.trajectory == (4, one.attempt) and sample.stretch == len(one.stretches()) - 1
+        assert sample.source == (4, one.attempt) and sample.stretch == len(one.stretches()) - 1
 
 
 def test_only_so_many_at_once() -> None:
@@ -159,16 +159,16 @@ def test_a_whole_collection() -> None:
     """The guessing game's expert, cut after each of its actions. Nothing but the demonstrations needs a game."""
     what = rollouts(lambda: Guess(3, 2), say=["2"])
     tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
-    groups = asyncio.run(StepAgentImplicit(practice=2).collect(what, tasks, 3))
+    groups = asyncio.run(StepAgentImplicit(practice=2).collect(what, tasks, 3, NOW))
     assert [len(g.trajectories) for g in groups] == [1 + 2 * len(g.expert.turns) for g in groups if g.expert]
-    assert asyncio.run(StepAgentImplicit(least_reward=2.0).collect(what, tasks, 3)) == []
+    assert asyncio.run(StepAgentImplicit(least_reward=2.0).collect(what, tasks, 3, NOW)) == []
 
 
 @pytest.mark.parametrize("algo", [StepAgentImplicit(), StepAgentInverse()])
 def test_an_environment_without_an_expert(algo: Any) -> None:
     what = rollouts(Crossroads)
     with pytest.raises(UserError, match="Crossroads has no expert, so there is nothing to imitate"):
-        asyncio.run(algo.collect(what, TaskStream(TASKS, 0), 1))
+        asyncio.run(algo.collect(what, TaskStream(TASKS, 0), 1, NOW))
 
 
 # --- implicit ---
@@ -206,7 +206,7 @@ def test_pairs_of_actions(expert: Trajectory) -> None:
     """At each state the expert's action and each other one; what is equal to it, or said twice, is left out."""
     practised = [own(1, 1, (9,), expert), own(2, 1, (3,), expert), own(3, 1, (9,), expert)]
     practised += [own(4, 2, (5, 6), expert), own(5, 2, (5, 7, 8), expert), own(6, 2, (6,), expert)]
-    samples = StepAgentImplicit().credit([Group(TASK, (expert, *practised))], Known())
+    samples = StepAgentImplicit().credit([Group(TASK, (expert, *practised))], Known(), NOW)
     second = (1, 2, 3, 4) if expert is EXPERT else (1, 9, 4)
     assert [(s.ids, sum(s.mask)) for s in samples] == [
         ((1, 2, 3), 1),
@@ -249,7 +249,7 @@ def test_the_implicit_loss_starts_at_log_two() -> None:
 def test_stored_advantages(tmp_path: Any) -> None:
     """A demonstration has its samples cut after each action; the columns of the whole keep what each was given."""
     group = Group(TASK, (replace(EXPERT, attempt=0), own(1, 1, (9,)), own(2, 3, (9, 9))))
-    samples = StepAgentImplicit().credit([group], Known())
+    samples = StepAgentImplicit().credit([group], Known(), NOW)
     store = Trajectories(tmp_path)
     store.write(1, [group], samples)
     assert store.read(1) == [group], "the columns of the attempts after it are in their place"
@@ -264,7 +264,7 @@ def test_both_sides_count_the_same_at_each_state() -> None:
     """The expert's action 1, each of n own ones 1/n; labels are smoothed by 0.1. Each state is in one fit."""
     known = Known(dict.fromkeys([(9,), (3,), (8,)], 0.0))
     group = Group(TASK, (EXPERT, own(1, 1, (9,)), own(2, 1, (3,)), own(3, 3, (9,)), own(4, 3, (8,)), own(5, 3, (8,))))
-    StepAgentInverse().credit([group], known)
+    StepAgentInverse().credit([group], known, NOW)
     state = (1, 2, 3, 4, 5, 6, 7)
     assert sorted(known.fitted) == sorted(
         [
@@ -300,7 +300,7 @@ def test_no_action_is_judged_by_a_head_that_was_fitted_at_its_state(number: int)
     """Two heads, whose states are disjoint and are all states; each judges what the other was fitted on."""
     known = Known({(20,): 1.0, (21,): 0.0, (3,): 0.5})
     groups = demonstrations(number)
-    samples = StepAgentInverse().credit(groups, known)
+    samples = StepAgentInverse().credit(groups, known, NOW)
     (first, judged_first), (second, judged_second) = known.heads
     assert not first & second and len(first | second) == 2 * number
     assert (judged_first, judged_second) == (second, first)
@@ -314,8 +314,8 @@ def test_no_action_is_judged_by_a_head_that_was_fitted_at_its_state(number: int)
 def test_a_half_does_not_depend_on_the_order_of_the_demonstrations() -> None:
     known, turned = Known({(20,): 1.0, (21,): 0.0}), Known({(20,): 1.0, (21,): 0.0})
     groups = demonstrations(5)
-    StepAgentInverse().credit(groups, known)
-    StepAgentInverse().credit(groups[::-1], turned)
+    StepAgentInverse().credit(groups, known, NOW)
+    StepAgentInverse().credit(groups[::-1], turned, NOW)
     assert known.heads == turned.heads
 
 
@@ -330,12 +330,12 @@ class Partial(Known):
 def test_own_attempts_are_judged_by_the_other_half(number: int) -> None:
     """Action by action where one demonstration is all there is; a state that it never met lies in the first half."""
     known = Partial({(20,): 0.0, (21,): 0.0, (3,): 0.0})
-    samples = StepAgentInverse(final=1.0).credit(demonstrations(number), known)
+    samples = StepAgentInverse(final=1.0).credit(demonstrations(number), known, NOW)
     for place in range(number):
         opening, later = (1, 10 + place), (1, 10 + place, 3, 4)
         by = {state: 1.0 if state in known.heads[1][0] else -1.0 for state in (opening, later)}
         # the first head judges what the second was fitted on, and the second what the first was
-        paid = {s.trajectory: s.returns[-1] for s in samples}
+        paid = {s.source: s.returns[-1] for s in samples}
         assert [paid[place, n] for n in (1, 2, 3, 4)] == [by[opening]] * 2 + [by[later]] * 2
         unmet = 1.0 if number == 1 else by[opening]
         assert [paid[place, n] for n in (5, 6)] == [(by[opening] + unmet) / 2 + final for final in (0.0, 1.0)]
@@ -345,7 +345,7 @@ def test_a_single_state_teaches_nothing() -> None:
     """There is no other half to fit a head on."""
     known = Known({(9,): 1.0, (8,): 0.0})
     shown = replace(EXPERT, turns=EXPERT.turns[:1])
-    assert StepAgentInverse().credit([Group(TASK, (shown, own(1, 1, (9,)), own(2, 1, (8,))))], known) == []
+    assert StepAgentInverse().credit([Group(TASK, (shown, own(1, 1, (9,)), own(2, 1, (8,))))], known, NOW) == []
     assert not known.heads
 
 
@@ -354,9 +354,9 @@ def test_rewards_are_compared_within_a_state() -> None:
     known = Known({(9,): 2.0, (8, 8): -1.0, (7,): -9.0, (3,): 1.0, (4,): 0.0})
     first = [own(1, 1, (9,)), own(2, 1, (8, 8)), own(3, 1, (7,))]
     group = Group(TASK, (EXPERT, *first, own(4, 2, (3,)), own(5, 2, (4,)), own(6, 3, (9,)), own(7, 3, (9,))))
-    samples = StepAgentInverse().credit([group], known)
+    samples = StepAgentInverse().credit([group], known, NOW)
     assert [s.advantages[-1] for s in samples] == pytest.approx([5.0, 0.5, -5.5, 1.0, -1.0])
-    assert [s.trajectory for s in samples] == [(0, n) for n in range(1, 6)], "two equal actions teach nothing"
+    assert [s.source for s in samples] == [(0, n) for n in range(1, 6)], "two equal actions teach nothing"
     assert [sum(s.mask) for s in samples] == [1, 2, 1, 1, 1]
     assert [sum(s.weights) for s in samples] == [1.0] * 5 and samples[1].weights[-2:] == (0.5, 0.5)
     assert [s.returns[-1] for s in samples] == [2.0, -1.0, -5.0, 1.0, 0.0]
@@ -372,21 +372,21 @@ def test_final_adds_what_the_environment_paid() -> None:
     failed = replace(one, attempt=4, stop=StopReason.ENV_ERROR)
     group = Group(TASK, (EXPERT, own(1, 1, (9,)), own(5, 2, (9,)), one, other, failed))
     known = Known({(9,): 2.0, (8,): -9.0, (7,): 0.5})
-    samples = StepAgentInverse(final=2.0).credit([group], known)
+    samples = StepAgentInverse(final=2.0).credit([group], known, NOW)
     # (2 - 5) / 2 + 2 * 1 = 0.5 in two stretches, and 0.5 + 0 = 0.5
-    assert [s.trajectory for s in samples] == [(0, 2), (0, 2), (0, 3)]
+    assert [s.source for s in samples] == [(0, 2), (0, 2), (0, 3)]
     assert [s.returns[-1] for s in samples] == [0.5] * 3 and [s.advantages[-1] for s in samples] == [0.0] * 3
-    samples = StepAgentInverse(final=1.0).credit([group], known)
+    samples = StepAgentInverse(final=1.0).credit([group], known, NOW)
     assert [s.returns[-1] for s in samples] == [-0.5, -0.5, 0.5]
     assert [s.advantages[-1] for s in samples] == [-1.0, -1.0, 1.0]
     assert [s.weights[-1] for s in samples] == [0.5, 0.5, 1.0]
-    assert StepAgentInverse().credit([group], known) == [], "one action at a state and no weight for attempts"
+    assert StepAgentInverse().credit([group], known, NOW) == [], "one action at a state and no weight for attempts"
 
 
 def test_final_makes_own_attempts_beside_the_practice() -> None:
     what = rollouts(lambda: Guess(3, 2), say=["2"])
     tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
-    groups = asyncio.run(StepAgentInverse(final=1.0, k=2, practice=2).collect(what, tasks, 3))
+    groups = asyncio.run(StepAgentInverse(final=1.0, k=2, practice=2).collect(what, tasks, 3, NOW))
     for group in groups:
         assert group.expert is not None and len(group.policy_trajectories) == 2
         assert [t.attempt for t in group.trajectories] == list(range(1 + 2 * len(group.expert.turns) + 2))

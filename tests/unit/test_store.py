@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longloop.algos.reduce import spread
+from longloop.algos.reduce import to_samples
 from longloop.store import files
 from longloop.store.files import append_lines, read_lines, write_whole
 from longloop.store.metrics import Metrics
@@ -68,7 +68,7 @@ def test_advantages_stand_beside_the_tokens(tmp_path):
     from safetensors.numpy import load_file
 
     group = a_group()
-    Trajectories(tmp_path).write(1, [group], spread(group.trajectories[0], 0, 0.5, "token"))
+    Trajectories(tmp_path).write(1, [group], to_samples(group.trajectories[0], 0, 0.5, "token"))
     columns = load_file(tmp_path / "000001.safetensors")
     assert columns["ids"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert columns["mask"].tolist() == [0, 0, 1, 0, 0, 0, 1, 1]
@@ -84,7 +84,7 @@ def test_what_the_learner_said_stands_beside_the_tokens(tmp_path):
     store.write(1, [group, group])
     before = load_file(tmp_path / "000001.safetensors")
     rows = []
-    for sample in spread(group.trajectories[0], 1, 0.5, "token"):
+    for sample in to_samples(group.trajectories[0], 1, 0.5, "token"):
         rows.append((sample, [-0.5 * sample.ids[at] * chosen for at, chosen in enumerate(sample.mask)]))
     store.add_learner(1, rows)
     columns = load_file(tmp_path / "000001.safetensors")

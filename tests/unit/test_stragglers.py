@@ -10,7 +10,7 @@ import pytest
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.stragglers import STRAGGLER, Stragglers
 from longloop.types import Group, Message, Outcome, Step, StopReason, Task, Trajectory, Turn
-from tests.support.worlds import TASKS, Env, Log, collect, rollouts
+from tests.support.worlds import TASKS, Env, Log, collect, rollouts, starts
 
 WORD = Message("assistant", "a")
 
@@ -193,14 +193,14 @@ def test_nobody_is_abandoned_where_every_attempt_counts() -> None:
 
     what = rollouts(one_in_ten(Long, Log()), abandon=False, straggler_cutoff=0.1, min_scored=1)
     assert {t.stop for t in collect(what, k=10)[0].trajectories} == {StopReason.FINISHED}
-    assert GroupRollouts(what.setting, "in training")._abandon
+    assert GroupRollouts(what.context, "in training")._abandon
 
 
 def test_a_collection_that_is_cancelled_finishes_its_environments() -> None:
     log = Log()
 
     async def cancelled() -> None:
-        task = asyncio.create_task(rollouts(lambda: Stuck(log)).groups(TASKS, 2, 0))
+        task = asyncio.create_task(rollouts(lambda: Stuck(log)).play(starts(TASKS), 2, 0))
         while len(log.started) < 6:
             await asyncio.sleep(0.01)
         task.cancel()

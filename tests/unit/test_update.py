@@ -13,14 +13,15 @@ import torch
 from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
-from longloop.algos.reduce import last_action, spread
+from longloop.algos.reduce import last_action, to_samples
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.learners.local import LocalLearner
 from longloop.training import schedule
-from longloop.types import Group, Trajectory, UserError
+from longloop.types import Group, Now, Trajectory, UserError
 from tests.support.samples import (
     EXPERT,
+    NOW,
     TASK,
     attempt,
     batch,
@@ -179,7 +180,10 @@ def order(algo: Any, seed: int, step: int) -> list[list[tuple[int, int]]]:
     """Which trajectories each mini-batch has, one after another."""
     groups = [Group(TASK, tuple(attempt(n / 8, (1,), n) for n in range(8)))]
     config: Any = SimpleNamespace(seed=seed, steps=9)
-    return [[s.trajectory for s in m.samples] for m in schedule(config, algo, groups, algo.credit(groups, None), step)]
+    return [
+        [s.source for s in m.samples]
+        for m in schedule(config, algo, groups, algo.credit(groups, None, NOW), Now(step, 1))
+    ]
 
 
 def test_every_epoch_step_and_seed_has_a_shuffle_of_its_own() -> None:
@@ -199,7 +203,7 @@ def test_only_the_first_minibatch_of_a_step_is_on_policy() -> None:
     algo = Loop(k=8, epochs=2, minibatch=4, drop_below=0.0)
     groups = [Group(TASK, tuple(attempt(n / 8, (1,), n) for n in range(8)))]
     config: Any = SimpleNamespace(seed=0, steps=9)
-    batches = list(schedule(config, algo, groups, algo.credit(groups, None), 3))
+    batches = list(schedule(config, algo, groups, algo.credit(groups, None, NOW), Now(3, 1)))
     assert [m.on_policy for m in batches] == [True, False, False, False]
     assert all(m.step == 3 and m.norm == 4 for m in batches)
 
@@ -274,7 +278,7 @@ def test_the_discriminator_is_trained_as_it_is_told() -> None:
 def _fresh_head(algo: StepAgentInverse) -> torch.nn.Module:
     """The head that a learner begins with: tests.support.samples.learner gives its last layer other numbers."""
     model = learner(algo)
-    fresh = LocalLearner(model.policy, algo, model.config, 1.0, seed=0).value_head
+    fresh = LocalLearner(model.policy, algo.needs, model.config, 1.0, seed=0).value_head
     assert fresh is not None
     return fresh
 
@@ -334,6 +338,6 @@ def test_loading_changes_the_weights_once(tmp_path: Path) -> None:
 def test_a_head_reads_bfloat16() -> None:
     """Its own weights are float32."""
     model = learner(Ppo(), dtype="bfloat16")
-    (row,) = model.values(spread(attempt(1.0, (2,)), 0, 1.0, 1.0))
+    (row,) = model.values(to_samples(attempt(1.0, (2,)), 0, 1.0, 1.0))
     assert [bool(x) for x in row] == [False, False, True, True]
     assert model.peak_memory()

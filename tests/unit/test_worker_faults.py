@@ -15,7 +15,8 @@ from longloop.algos.loop import Loop
 from longloop.rollout.failure_budget import IN_A_ROW, Faults
 from longloop.types import Group, StopReason, Task, Trajectory, UserError
 from tests.support.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
-from tests.support.worlds import Log, collect, hangs, raising, rollouts, with_fault
+from tests.support.samples import NOW
+from tests.support.worlds import Log, collect, hangs, raising, rollouts, starts, with_fault
 
 EPISODES, K = 200, 8
 TASKS = Obedient.tasks("train")
@@ -36,7 +37,7 @@ def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
     where = pool(size=4, memory=150, options={"late": 4.0})
     what = rollouts(made(where), say=script(faults), step_seconds=2.0, straggler_cutoff=1.0)
     try:
-        groups = asyncio.run(asyncio.wait_for(what.groups(TASKS, K, 0), 200))
+        groups = asyncio.run(asyncio.wait_for(what.play(starts(TASKS), K, 0), 200))
         assert len(where.pids) <= 4
         for _ in range(500):
             own = {pid: state for pid, state in children().items() if pid not in before}
@@ -96,7 +97,7 @@ def test_no_fault_is_paid_and_each_says_what_it_was(groups: Any) -> None:
 
 
 def test_baselines_are_those_computed_by_hand(groups: Any) -> None:
-    credited = {sample.trajectory: sample for sample in Loop(drop_below=0.0).credit(groups[1], None)}
+    credited = {sample.source: sample for sample in Loop(drop_below=0.0).credit(groups[1], None, NOW)}
     good = {place: [n for n in range(K) if (place, n) not in BAD] for place in range(len(TASKS))}
     assert credited.keys() == {(place, n) for place, numbers in good.items() for n in numbers}
     for (place, attempt), sample in credited.items():

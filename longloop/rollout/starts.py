@@ -1,0 +1,139 @@
+"""Attempts that begin at a turn of a recorded one.
+
+A new environment is led there: the recorded actions are taken again, without sampling, and what the policy reads must
+be what was recorded, id by id. An environment that answers otherwise fails, as one that raises does.
+
+Where a single action is asked for, no environment is needed: the policy reads the recorded turns and acts once.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from longloop.protocols import Engine
+from longloop.rollout.episode import RolloutContext, ended, seed_of
+from longloop.types import Fault, Group, Ids, Message, Sampled, Start, StopReason, Trajectory, Turn
+
+
+def from_start(context: RolloutContext, start: Start) -> RolloutContext:
+    """The context for an attempt from a start."""
+    return replace(context, engine=_ReplayThenLive(context.engine, start)) if start.turns else context
+
+
+def ids_at(start: Start) -> Ids:
+    """What the policy has read when it acts at a start's turn."""
+    assert start.recorded is not None
+    ids: list[Ids] = []
+    for turn in start.recorded.turns[: start.turn + 1]:
+        if turn.restarts_context:
+            ids.clear()
+        ids += [turn.context_ids, turn.action_ids]
+    return np.concatenate(ids[:-1])
+
+
+class _ReplayThenLive:
+    """An engine that first says what was recorded, if it is asked what was recorded."""
+
+    def __init__(self, engine: Engine, start: Start) -> None:
+        self._engine, self._start = engine, start
+        self._turn = 0
+        self._live = False
+
+    async def sample(self, ids: Sequence[int], *arguments: Any, **options: Any) -> Sampled:
+        if self._turn < len(self._start.turns) or not self._live:
+            self._check(ids)
+        if self._turn == len(self._start.turns):
+            self._live = True
+            return await self._engine.sample(ids, *arguments, **options)
+        turn = self._start.turns[self._turn]
+        self._turn += 1
+        return Sampled(turn.action_ids, turn.action_logprobs, turn.finish)
+
+    def _check(self, ids: Sequence[int]) -> None:
+        recorded = self._start.recorded
+        assert recorded is not None
+        if self._turn < len(recorded.turns) and not np.array_equal(ids, ids_at(replace(self._start, turn=self._turn))):
+            raise Fault(
+                StopReason.ENV_ERROR,
+                f"at turn {self._turn} the environment does not answer as it did in attempt {recorded.attempt}, so an "
+                "attempt cannot go on from there; it must answer equal actions equally",
+            )
+
+    def forget(self, session: str) -> None:
+        self._engine.forget(session)
+
+    def release(self) -> None:
+        self._engine.release()
+
+
+async def act_once(
+    contexts: Sequence[RolloutContext],
+    starts: Sequence[Start],
+    k: int,
+    name: str,
+    progress: Callable[[int, int], None],
+) -> list[Group]:
+    """K attempts from each start that end with one action. A state that fills the context gets none."""
+    gate = asyncio.Semaphore(contexts[0].limits.concurrency)
+    states = [ids_at(start) for start in starts]
+    finished = 0
+
+    async def attempt(index: int, number: int) -> Trajectory:
+        nonlocal finished
+        start = starts[index]
+        assert start.recorded is not None
+        async with gate:
+            instead_of, session = start.recorded.turns[start.turn], f"{name}/{index}/{number}"
+            own = await _act(contexts[number % len(contexts)], instead_of, states[index], session)
+        finished += 1
+        progress(finished, len(running))
+        return Trajectory(start.task, number, (*start.turns, own), 0.0, False, StopReason.PRACTISED)
+
+    # From the end: the longest state of an attempt is read once, and the earlier ones are beginnings of it.
+    running = {
+        (index, number): asyncio.create_task(attempt(index, number))
+        for index in reversed(range(len(starts)))
+        if len(states[index]) < contexts[0].limits.context
+        for number in range(k)
+    }
+    try:
+        await asyncio.gather(*running.values())
+    finally:
+        await ended(running.values())
+        contexts[0].engine.release()
+    return [
+        Group(start.task, tuple(running[index, n].result() for n in range(k) if (index, n) in running))
+        for index, start in enumerate(starts)
+    ]
+
+
+async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str) -> Turn:
+    """The policy's own action in place of a recorded one."""
+    limits = context.limits
+    asked = time.perf_counter()
+    try:
+        sampled = await context.engine.sample(
+            ids.tolist(),
+            session=session,
+            seed=seed_of(session),
+            max_tokens=min(limits.turn_tokens, limits.context - len(ids)),
+            temperature=context.temperature,
+            stop_ids=context.chat.end_ids,
+            stop=limits.stop,
+        )
+    finally:
+        context.engine.forget(session)
+    return Turn(
+        context=instead_of.context,
+        context_ids=instead_of.context_ids,
+        action=Message("assistant", context.chat.decode(sampled.ids.tolist())),
+        action_ids=sampled.ids,
+        action_logprobs=sampled.logprobs,
+        restarts_context=instead_of.restarts_context,
+        finish=sampled.finish,
+        seconds={"sample": time.perf_counter() - asked},
+    )
