@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from longloop import build, config
+from longloop import api, config
 from longloop.algos.reduce import last_action
 from longloop.algos.stepagent import states
 from longloop.learners import local
@@ -34,7 +34,7 @@ def wide(policy: local.Policy, seed: int) -> torch.nn.Module:
 def measure(seed: int, folder: str) -> None:
     overrides = [f"seed={seed}", "algo.name=stepagent_inverse", f"tasks_per_step={TASKS}", f"folder={folder}"]
     settings = config.load(Path(__file__).parents[1] / "configs" / "compare.toml", overrides)
-    parts = build.training(settings)
+    parts = api.prepared(settings)
     algo, learner = parts.algo, parts.learner
     groups = asyncio.run(algo.collect(parts.rollouts, TaskStream(parts.tasks, seed), TASKS))
     at = [(place, expert, own) for place, group in enumerate(groups) for expert, own in states(group)]

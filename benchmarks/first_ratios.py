@@ -65,7 +65,7 @@ def measured(model: str, lora: int, options: Any) -> Iterator[str]:
         "this benchmark",
     )
     world = build.world(config)
-    rollouts = GroupRollouts(build.context(config, world, policy_of(config), 1.0), "ratios")
+    rollouts = GroupRollouts(build.rollout_context(config, world, policy_of(config), 1.0), "ratios")
     groups = paid(asyncio.run(rollouts.groups(world.tasks("train")[: options.tasks], options.attempts, seed=0)))
     learner_config = LearnerConfig(compile=options.compile)
     for method in METHODS:

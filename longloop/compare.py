@@ -22,6 +22,7 @@ from longloop.config import Config, as_toml, nearest, override, read, resolve
 from longloop.options import options_of
 from longloop.registry import ALGOS
 from longloop.stats import Interval, PairedChange, paired_change
+from longloop.store.lineage import pinned
 from longloop.store.run import settings_of
 from longloop.types import UserError
 
@@ -156,7 +157,7 @@ def _merge(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 def all_settings(config: Config) -> dict[str, Any]:
     """Every setting that a run would have, defaults included."""
-    from longloop.build import pinned, written_out
+    from longloop.build import written_out
 
     return settings_of(pinned(written_out(config)))
 

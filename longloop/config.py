@@ -48,6 +48,9 @@ Count = Annotated[int, Field(gt=0)]
 CountOrNone = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 
+Overrides = Sequence[str] | Mapping[str, Any]
+"""Settings that replace a config's: `key=value` words as on the command line, or dotted keys with values."""
+
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
@@ -187,11 +190,10 @@ class Config(Section):
         return tomli_w.dumps(self.model_dump())
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a config, a file or one that is shipped, and apply `dotted.key=value` overrides (values as in TOML; bare
-    words are strings).
+def load(path: Path, overrides: Overrides = ()) -> Config:
+    """Read a config, a file or one that is shipped, and apply overrides.
 
-    What it has for single methods of a comparison is left aside.
+    Tables for single methods of a comparison are ignored.
     """
     tree = read(path)
     tree.pop("methods", None)
@@ -218,15 +220,18 @@ def read(path: Path) -> dict[str, Any]:
     return tree
 
 
-def resolve(tree: dict[str, Any], source: str, overrides: Sequence[str] = ()) -> Config:
-    """A tree of tables with overrides, checked. `source` is where the tree came from, for the user to read."""
-    for word in overrides:
-        override(tree, word)
+def resolve(tree: dict[str, Any], source: str, overrides: Overrides = ()) -> Config:
+    """A tree of tables with overrides, which are also put into the tree. `source` tells the user where it came from."""
+    values = overrides if isinstance(overrides, Mapping) else dict(map(_parsed, overrides))
+    for key, value in values.items():
+        put(tree, key, value)
     _rename_keys(tree, source)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        raise UserError(_explain(error, tree, source, overrides)) from None
+        typed = not isinstance(overrides, Mapping)
+        sources = {key: f"the command line ({key}=...)" if typed else "the overrides" for key in values}
+        raise UserError(_explain(error, tree, source, sources)) from None
 
 
 def _rename_keys(tree: dict[str, Any], source: str) -> None:
@@ -296,28 +301,37 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def override(tree: dict[str, Any], word: str) -> None:
-    """Put one `dotted.key=value` into a tree of tables."""
+    """Put one `dotted.key=value` into a tree of tables. The value is as in TOML; a bare word is a string."""
+    put(tree, *_parsed(word))
+
+
+def put(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in a tree of tables."""
+    *tables, last = key.split(".")
+    for number, name in enumerate(tables):
+        tree = tree.setdefault(name, {})
+        if not isinstance(tree, dict):
+            raise UserError(f"{key} cannot be set: {'.'.join(tables[: number + 1])} is a value, not a table.")
+    tree[last] = value
+
+
+def _parsed(word: str) -> tuple[str, Any]:
+    """The key and the value of a `key=value` word."""
     key, equals, text = word.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
+    if not equals or not all(key.strip().split(".")):
         raise UserError(f"{word!r} is not an override; write it as key=value, for instance algo.clip=0.2.")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return key.strip(), tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text
-    for number, part in enumerate(parts[:-1]):
-        tree = tree.setdefault(part, {})
-        if not isinstance(tree, dict):
-            raise UserError(f"{word!r}: {'.'.join(parts[: number + 1])} is a value, not a table.")
-    tree[parts[-1]] = value
+        return key.strip(), text
 
 
-def _explain(error: ValidationError, tree: Mapping[str, Any], file: str, overrides: Sequence[str]) -> str:
-    overridden = {word.partition("=")[0].strip() for word in overrides}
+def _explain(error: ValidationError, tree: Mapping[str, Any], file: str, sources: Mapping[str, str]) -> str:
+    """What is wrong with each key, and where it was set: in one of `sources`, or in the file."""
     lines = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
-        source = f"the command line ({key}=...)" if key in overridden else file
+        source = sources.get(key, file)
         if problem["type"] == "extra_forbidden":
             lines.append(_unknown(key, [setting.key for setting in settings(tree)], source))
         elif problem["type"] == "missing":

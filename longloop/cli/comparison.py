@@ -1,6 +1,5 @@
 """`longloop compare`: say what is compared, run what is not there yet, then write the table and the picture."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from longloop.cli import commands
+from longloop import api
 from longloop.cli.commands import console
 from longloop.compare import BASE, MIN_SEEDS, Entry, Plan, all_settings, differing, over_seeds, paired
 from longloop.config import nearest
@@ -103,9 +102,7 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
     if trained is not None and entry.config.eval.split in left:
         left.remove(entry.config.eval.split)
         done[entry.config.eval.split] = _last_evaluation(plan.folder / entry.name)
-    from longloop.build import evaluation
-
-    for split, (measured, groups) in asyncio.run(evaluation(entry.config, trained, left)).items() if left else ():
+    for split, (measured, groups) in api.measure(entry.config, trained, left).items() if left else ():
         done[split] = _scored(measured.to_json(), groups)
     file.parent.mkdir(parents=True, exist_ok=True)
     made = {"method": entry.method, "seed": entry.seed, "settings": all_settings(entry.config)}
@@ -129,12 +126,10 @@ def _trained(plan: Plan, entry: Entry) -> Path:
     run = plan.folder / entry.name
     if max(checkpoints(run), default=0) < entry.config.steps:
         part = {"name": plan.folder.name, "method": entry.method, "seed": entry.seed, "start": plan.start}
-        commands.trained(entry.config, run if run.is_dir() else None, comparison=part)
+        api.trained(entry.config, run if run.is_dir() else None, console, comparison=part)
     checkpoint = run / "checkpoints" / f"{max(checkpoints(run)):06d}"
     if entry.method == plan.start and not plan.model(entry.seed).exists():
-        from longloop.build import exported
-
-        exported(entry.config, checkpoint, plan.model(entry.seed), "float32")
+        api.export(entry.config, checkpoint, plan.model(entry.seed), "float32")
     return checkpoint
 
 

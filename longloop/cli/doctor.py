@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from longloop import api
 from longloop import config as configs
 from longloop.cli import findings
 from longloop.config import Config
 from longloop.types import UserError
 
 if TYPE_CHECKING:
-    from longloop.build import Ledger
+    from longloop.memory.forecast import Ledger
 
 console = Console(highlight=False)
 
@@ -48,9 +49,7 @@ def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float
         sys.exit(findings.show(config, as_json, console))
     if gpu_gib is not None:
         config = changed(config, {"model.device": "cuda"})
-    from longloop.build import free_memory
-
-    room = free_memory(config) if gpu_gib is None else int(gpu_gib * 2**30)
+    room = api.free_memory(config) if gpu_gib is None else int(gpu_gib * 2**30)
     with console.status("Following an update without weights"):
         foresee = _remembering()
         books = {name: foresee(variant) for name, variant in variants(config).items()}
@@ -162,14 +161,12 @@ def to_json(
 
 def _remembering() -> "Callable[[Config], Ledger]":
     """Forecasts take seconds; each is made once."""
-    from longloop.build import forecast
-
     made: dict[str, Ledger] = {}
 
     def foresee(config: Config) -> "Ledger":
         key = config.to_toml()
         if key not in made:
-            made[key] = forecast(config)
+            made[key] = api.forecast(config)
         return made[key]
 
     return foresee

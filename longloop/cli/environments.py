@@ -10,13 +10,13 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from longloop.build import Environments
 from longloop.build import world as build_world
 from longloop.config import Config, override
 from longloop.diagnose.trial import Score, by_luck, resident, scores, sharing, splits, spread, violations
 from longloop.envs.contract import NoTasks
 from longloop.envs.play import answered, expert_of
 from longloop.envs.play import play as play_task
+from longloop.isolation.environments import Environments
 from longloop.types import Fault, Message, Task, UserError
 
 console = Console(highlight=False)

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from longloop.build import training
+from longloop.api import checkup, prepared
 from longloop.config import Config
 from longloop.viewer.text import visible
 
@@ -25,7 +25,7 @@ async def _show(config: Config, as_json: bool, console: Console) -> int:
     found = []
     progress = Console(stderr=True, quiet=as_json)
     with progress.status("Looking"):
-        async for finding in training(config).checkup():
+        async for finding in checkup(prepared(config)):
             found.append(finding)
             if as_json:
                 continue

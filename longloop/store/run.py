@@ -20,7 +20,7 @@ from typing import Any
 
 from longloop import __version__
 from longloop import config as configs
-from longloop.config import FORMAT, Config, WorkerConfig
+from longloop.config import FORMAT, Config, Overrides, WorkerConfig
 from longloop.store.files import append_lines, cannot_write, read_lines, write_whole
 from longloop.store.metrics import Metrics
 from longloop.store.trajectories import Trajectories
@@ -181,7 +181,7 @@ def checkpoint_in(path: Path) -> Path | None:
     return path / "checkpoints" / f"{max(checkpoints(path)):06d}"
 
 
-def stored_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
+def stored_config(folder: Path, overrides: Overrides = ()) -> Config:
     """The config that a run was last trained with, its changes included, with overrides."""
     tree = with_changes(configs.read(folder / "config.toml"), read_changes(folder))
     return configs.resolve(tree, str(folder / "config.toml"), overrides)

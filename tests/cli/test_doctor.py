@@ -6,7 +6,7 @@ import re
 import pytest
 from transformers import LlamaConfig
 
-from longloop import build
+from longloop import api
 from longloop import config as configs
 from longloop.cli import doctor
 from longloop.config import Config
@@ -42,7 +42,7 @@ def test_table_and_verdict(command, tmp_path, shape_only):
     rows = {line[:20].strip(): re.findall(r"[\d,.]+", line[20:]) for line in said.splitlines()}
     assert len(rows["weights"]) == len(rows["peak"]) == 4
     assert float(rows["weights"][0]) == pytest.approx(
-        build.forecast(_config(tmp_path, shape_only)).weights / GIB, abs=0.1
+        api.forecast(_config(tmp_path, shape_only)).weights / GIB, abs=0.1
     )
     assert "The peak is the update: " in said and "It fits into the " in said and "\x1b" not in said
 
@@ -53,8 +53,8 @@ def test_numbers_for_machines(command, tmp_path, shape_only):
     found = json.loads(said)
     assert found["configured"] == "full, checkpointing" and found["fits"] and found["advice"] is None
     config = _config(tmp_path, shape_only, "learner.checkpointing=true")
-    assert found["memory"]["full, checkpointing"] == build.forecast(config).to_json()
-    assert len(found["memory"]) == 4 and found["room"] == pytest.approx(build.free_memory(config), rel=0.2)
+    assert found["memory"]["full, checkpointing"] == api.forecast(config).to_json()
+    assert len(found["memory"]) == 4 and found["room"] == pytest.approx(api.free_memory(config), rel=0.2)
     one, other = found["memory"]["full"], found["memory"]["full, checkpointing"]
     assert other["activations"] < one["activations"] and other["weights"] == one["weights"]
 
@@ -174,7 +174,7 @@ def test_a_run_stores_what_was_foreseen(command, tmp_path):
     folder = tmp_path / "runs"
     assert command("train", str(write_config(tmp_path)), f"folder={folder}", "steps=1")[0] == 0
     facts = json.loads((folder / "test" / "run.json").read_text())
-    assert facts["memory"] == build.forecast(load_config(tmp_path)).to_json()
+    assert facts["memory"] == api.forecast(load_config(tmp_path)).to_json()
     assert facts["memory"]["peak"] > facts["memory"]["weights"] > 0 and facts["status"] == "finished"
     unchecked = [f"folder={folder}", "name=other", "steps=1", "learner.memory_check=false"]
     assert command("train", str(write_config(tmp_path)), *unchecked)[0] == 0

@@ -210,9 +210,8 @@ def test_the_quick_start_in_small(longloop, tmp_path):
 
 def test_the_novice_is_small_and_knows_the_language():
     """One to five million weights in a few megabytes, and its first move is to read the documentation."""
-    import asyncio
 
-    from longloop import build, config
+    from longloop import api, config
     from longloop.model import shipped
     from longloop.model.policy import load
 
@@ -221,6 +220,6 @@ def test_the_novice_is_small_and_knows_the_language():
     assert sum(path.stat().st_size for path in shipped("novice").iterdir()) < 5e6
     few = ["eval.tasks=8", "eval.attempts=1", "model.threads=1", "rollout.max_turns=1", "eval.temperature=0.0"]
     settings = config.load(Path("quickstart"), few)
-    ((_, groups),) = asyncio.run(build.evaluation(settings, None, [settings.eval.split])).values()
+    ((_, groups),) = api.measure(settings, None, [settings.eval.split]).values()
     said = [group.trajectories[0].turns[0].action.content for group in groups]
     assert all("apis.docs.show(api=" in text for text in said), said

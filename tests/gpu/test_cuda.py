@@ -5,7 +5,8 @@ import asyncio
 import pytest
 import torch
 
-from longloop import build
+from longloop import api
+from longloop.diagnose.preflight import preflight
 from longloop.store.run import Run
 from longloop.types import UserError
 from tests.support.helpers import Silent, load_config, train
@@ -55,20 +56,25 @@ def test_engine_gives_memory_back_before_the_update(tmp_path):
 
 
 def test_memory_check_runs_the_longest_trajectory(tmp_path):
-    parts = build.training(load_config(tmp_path))
-    assert asyncio.run(parts.preflight()) is not None
+    def checked(*settings):
+        parts = api.prepared(load_config(tmp_path, *settings))
+        return asyncio.run(
+            preflight(parts.config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, print)
+        )
+
+    assert checked() is not None
     with pytest.raises(UserError, match="will not fit"):
-        asyncio.run(build.training(load_config(tmp_path, "rollout.context=300000000")).preflight())
+        checked("rollout.context=300000000")
 
 
 @pytest.mark.parametrize("settings", [[], ["model.lora_rank=4"]])
 def test_a_run_can_be_resumed(tmp_path, settings):
     """The optimizer's state, its step count included, is where the parameters are, and the next update goes on."""
     parts, run, _ = train(tmp_path, "steps=2", *settings)
-    resumed = build.training(parts.config.model_copy(update={"steps": 4}))
+    resumed = api.prepared(parts.config.model_copy(update={"steps": 4}))
     report = Silent()
     with Run.reopen(run.folder) as again:
-        asyncio.run(resumed.run(again, report))
+        asyncio.run(api.run_loop(resumed, again, report))
     assert [step["step"] for step in report.steps] == [3, 4]
     state = resumed.learner.optimizer.state
     assert {value.device.type for kinds in state.values() for value in kinds.values()} == {"cuda"}

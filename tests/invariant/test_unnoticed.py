@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from longloop import build
-from longloop.cli import commands
+from longloop import api, build
 from longloop.store.run import Run
 from tests.support.helpers import Silent, load_config
 
@@ -43,7 +42,7 @@ def generators() -> tuple:
 def trained(parts: build.Training) -> dict[str, object]:
     random.seed(5)  # what the environment draws
     with Run.create(parts.config, {}) as run:
-        asyncio.run(parts.run(run, Silent()))
+        asyncio.run(api.run_loop(parts, run, Silent()))
     return contents(run.folder)
 
 
@@ -53,21 +52,21 @@ def test_train_with_and_without(tmp_path):
     for doctor in ("true", "false"):
         random.seed(5)
         config = load_config(tmp_path, *DICING, f"name=doctor-{doctor}", f"doctor={doctor}")
-        runs.append(contents(commands.trained(config, None).folder))
+        runs.append(contents(api.train(config, progress=False).folder))
     assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize("more", [[], ["model.lora_rank=4"], ["algo.name=ppo"], ["model.dtype=bfloat16"]])
 def test_a_run_after_all_of_it(tmp_path, more):
     config = load_config(tmp_path, *DICING, *more)
-    parts = build.training(config.model_copy(update={"name": "after"}))
+    parts = api.prepared(config.model_copy(update={"name": "after"}))
     weights = {name: p.detach().clone() for name, p in parts.policy.module.named_parameters()}
     before = generators()
 
     async def examine() -> list[str]:
-        return [finding.verdict async for finding in parts.checkup()]
+        return [finding.verdict async for finding in api.checkup(parts)]
 
     assert asyncio.run(examine()) == ["pass"] * 15
     assert generators() == before and not parts.learner.optimizer.state
     assert all(torch.equal(p, weights[name]) for name, p in parts.policy.module.named_parameters())
-    assert trained(parts) == trained(build.training(config))
+    assert trained(parts) == trained(api.prepared(config))

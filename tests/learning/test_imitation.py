@@ -1,11 +1,8 @@
 """A novice that imitates an expert learns what the expert knows, from live or from stored demonstrations."""
 
-import asyncio
-
 import pytest
 
-from longloop import build
-from longloop.store.run import Run
+from longloop import api
 from longloop.types import Now
 from tests.support.helpers import load_config, train
 
@@ -25,10 +22,9 @@ def test_sft_from_stored_demonstrations_is_the_same_run(tmp_path):
     """What the expert said is told again in the same tokens, so every loss is equal to the bit."""
     live = train(tmp_path, *SETTINGS, "steps=5", "name=live")
     config = load_config(tmp_path, "name=demos")
-    with Run.create(config, {}) as run:
-        done = asyncio.run(build.demonstrator(config)(run, lambda now, total: None))
+    folder, done = api.demonstrate(config)
     assert list(done.values()) == [""] * 3, "one for each number, and none failed"
-    stored = train(tmp_path, *SETTINGS, "steps=5", "name=stored", f"demos={run.folder}")
+    stored = train(tmp_path, *SETTINGS, "steps=5", "name=stored", f"demos={folder}")
     assert [s["update"]["loss"] for s in stored[2]] == [s["update"]["loss"] for s in live[2]]
 
 

@@ -1,11 +1,10 @@
 """Methods that imitate their own successes improve on the same short imitation of an expert."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from longloop import build
+from longloop import api
 from longloop.store.run import checkpoints
 from tests.support.helpers import load_config, train
 
@@ -26,14 +25,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
     _, run, _ = train(folder, *short)
     (step,) = checkpoints(run.folder)
     checkpoint = run.folder / "checkpoints" / f"{step:06d}"
-    build.exported(load_config(folder, *short), checkpoint, folder / "model", "float32")
+    api.export(load_config(folder, *short), checkpoint, folder / "model", "float32")
     return str(folder / "model")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_improves_on_its_start(method: str, start: str, tmp_path: Path) -> None:
     settings = [f"algo.name={method}", f"model.path={start}", *GAME, *METHODS[method]]
-    ((before, _),) = asyncio.run(build.evaluation(load_config(tmp_path, *settings), None, ["dev"])).values()
+    ((before, _),) = api.measure(load_config(tmp_path, *settings), None, ["dev"]).values()
     _, _, steps = train(tmp_path, *settings)
     after = steps[-1]["eval"]["success"]
     assert 0.15 < before.success < 0.5

@@ -1,10 +1,8 @@
 """Methods that learn from pairs improve on the same short imitation."""
 
-import asyncio
-
 import pytest
 
-from longloop import build
+from longloop import api
 from longloop.evaluation import Evaluation
 from longloop.store.run import checkpoints
 from tests.support.helpers import load_config, train
@@ -32,7 +30,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
     _, run, _ = train(folder, *short)
     (step,) = checkpoints(run.folder)
     config = load_config(folder, *short)
-    build.exported(config, run.folder / "checkpoints" / f"{step:06d}", folder / "model", "float32")
+    api.export(config, run.folder / "checkpoints" / f"{step:06d}", folder / "model", "float32")
     return str(folder / "model")
 
 
@@ -40,7 +38,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_improves_on_its_start(method: str, start: str, tmp_path) -> None:
     settings = [f"algo.name={method}", f"model.path={start}", *GAME, *METHODS[method]]
     before: Evaluation
-    ((before, _),) = asyncio.run(build.evaluation(load_config(tmp_path, *settings), None, ["dev"])).values()
+    ((before, _),) = api.measure(load_config(tmp_path, *settings), None, ["dev"]).values()
     _, _, steps = train(tmp_path, *settings)
     after = steps[-1]["eval"]["success"]
     assert 0.15 < before.success < 0.75

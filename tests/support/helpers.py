@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from longloop import build, config
+from longloop import api, build, config
 from longloop.store.run import Run
 
 GUESS = """
@@ -71,8 +71,8 @@ def train(
 ) -> tuple[build.Training, Run, list[dict[str, Any]]]:
     """A run, whole or until enough was `seen`; its parts, its folder and its metrics."""
     settings = load_config(folder, *overrides)
-    parts = build.training(settings)
+    parts = api.prepared(settings)
     report = Silent(seen)
     with suppress(Enough), Run.create(settings, {}) as run:
-        asyncio.run(parts.run(run, report))
+        asyncio.run(api.run_loop(parts, run, report))
     return parts, run, report.steps

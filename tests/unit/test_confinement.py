@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from longloop import build, config
+from longloop import api, build, config
+from longloop.diagnose.preflight import preflight
 from longloop.envs.guess import Guess
 from longloop.envs.play import Script, Silent, play
 from longloop.isolation import confinement, scratch
@@ -317,10 +318,12 @@ def test_a_run_says_what_its_kernel_leaves_open(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(confinement, "unprotected", lambda: "This kernel leaves it open.")
     told: list[str] = []
     for isolation in ("inline", "process"):
-        parts = build.training(
+        parts = api.prepared(
             config.load(write_config(tmp_path), [f"env.isolation={isolation}", "env.workers=1", "doctor=false"])
         )
-        asyncio.run(parts.preflight(told.append))
+        asyncio.run(
+            preflight(parts.config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, told.append)
+        )
         if parts.world.pool:
             parts.world.pool.close()
     assert told == ["warning (workers): This kernel leaves it open."]

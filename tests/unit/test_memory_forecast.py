@@ -21,11 +21,12 @@ from transformers import (
     Qwen3Config,
 )
 
-from longloop import build
+from longloop import api
 from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
 from longloop.config import LearnerConfig, ModelConfig
+from longloop.diagnose.preflight import preflight
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast, shapes
 from longloop.memory.forecast import Ledger
@@ -211,7 +212,9 @@ def test_kv_cache_is_what_the_engine_holds(family):
 @pytest.mark.parametrize("settings", [[], ["model.lora_rank=4", "learner.checkpointing=true"], ["algo.name=grpo"]])
 def test_a_run_says_what_was_foreseen(tmp_path, settings):
     config = load_config(tmp_path, *settings)
-    assert asyncio.run(build.training(config).preflight()) == build.forecast(config)
+    parts = api.prepared(config)
+    checked = asyncio.run(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, print))
+    assert checked == api.forecast(config)
 
 
 @pytest.mark.parametrize(

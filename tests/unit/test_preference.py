@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longloop import build
+from longloop import api
 from longloop.algos.dmpo import Dmpo, phi
 from longloop.algos.dpo import Dpo
 from longloop.algos.eto import Eto
@@ -277,7 +277,7 @@ def test_a_step_that_teaches_nothing_says_so(method: str, sentence: str, tmp_pat
     settings = load_config(tmp_path, f"algo.name={method}", "steps=1", "env.highest=999", "tasks_per_step=2")
     report = Silent()
     with Run.create(settings, {}) as run:
-        asyncio.run(build.training(settings).run(run, report))
+        asyncio.run(api.run_loop(api.prepared(settings), run, report))
     assert sentence in report.notes and report.steps[-1]["updates"] == 0
 
 

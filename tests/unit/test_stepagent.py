@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from longloop import build
+from longloop import api
 from longloop.algos.reduce import last_action
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
@@ -409,9 +409,9 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: list[str], tmp_
     _, whole, steps = train(tmp_path, *settings, "steps=4", "name=whole")
     assert all(step["update"] for step in steps) and not any(step["guard"] for step in steps)
     _, stopped, _ = train(tmp_path, *settings, "steps=2", "name=stopped")
-    parts = build.training(load_config(tmp_path, *settings, "steps=4", "name=stopped"))
+    parts = api.prepared(load_config(tmp_path, *settings, "steps=4", "name=stopped"))
     with Run.reopen(stopped.folder) as run:
-        asyncio.run(parts.run(run, Silent()))
+        asyncio.run(api.run_loop(parts, run, Silent()))
     a, b = contents(whole.folder), contents(stopped.folder)
     a["metrics"], b["metrics"] = (
         {n: m for n, m in x["metrics"].items() if n != 2} for x in (a, b)

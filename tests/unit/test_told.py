@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from longloop.cli.progress import Progress
+from longloop.progress import Progress
 from longloop.store.run import Run
 from longloop.types import Message, Step, StopReason
 from longloop.viewer import curves

@@ -1,0 +1,405 @@
+"""What can be done with a config or a run: train, evaluate, read, and what else the commands do. They are a thin layer
+over this module; `longloop.train`, `longloop.evaluate` and `longloop.load_run` are its public functions.
+
+Each function returns when its work is done, in a script as in a notebook, where an event loop runs already.
+"""
+
+import asyncio
+import random
+import signal
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich.console import Console
+
+from longloop import build
+from longloop import config as configs
+from longloop.analysis.rules import rules
+from longloop.build import Training
+from longloop.config import Config, Overrides
+from longloop.store.attempts import best_attempts, good_attempts, scored_attempts
+from longloop.store.lineage import lineage, pinned
+from longloop.store.run import (
+    Run,
+    changes_between,
+    checkpoints,
+    machine_facts,
+    read_facts,
+    stored_config,
+)
+from longloop.types import Fault, Group, UserError
+from longloop.viewer.run_reader import Record as RunReader
+
+if TYPE_CHECKING:
+    from longloop.diagnose.finding import Finding
+    from longloop.evaluation import Evaluation
+    from longloop.memory.forecast import Ledger
+    from longloop.training import Report
+
+ConfigLike = Config | Mapping[str, Any] | str | Path
+"""A config, a tree of tables like that of a TOML file, a TOML file, or the name of a config that comes with longloop.
+
+In a tree the `name` of an environment or an algorithm may be the class itself.
+"""
+
+_AT_ONCE = 200
+"""Demonstrations written in one go."""
+
+T = TypeVar("T")
+
+
+def train(
+    config: ConfigLike | None = None,
+    overrides: Overrides = (),
+    *,
+    resume: str | Path | None = None,
+    progress: bool = True,
+) -> RunReader:
+    """Train an agent and return its run, which is a folder: `FOLDER/NAME` as the config says.
+
+    `config` is a Config, a dict like the tables of a config file, a TOML file, or the name of a config that comes with
+    longloop. `overrides` replace single settings: `{"steps": 50, "algo.lr": 1e-5}`. `resume` is the folder of a run to
+    continue from its last finished step, by default with the config that it has.
+
+    `progress` prints a line for each step. An interrupt (Ctrl-C, a notebook's stop button) raises KeyboardInterrupt;
+    the run can then be resumed. A mistake in the config raises UserError before a folder is made.
+
+        run = longloop.train("guess", {"steps": 20, "name": "first"})
+        run.metrics[-1]["success"]
+    """
+    folder = None if resume is None else Path(resume)
+    if config is not None:
+        settings = resolved(config, overrides)
+    elif folder is not None:
+        settings = resumed_config(folder, overrides)
+    else:
+        raise UserError("Name a config to train with, or a run to resume.")
+    console = Console(highlight=False, force_jupyter=False, quiet=not progress)
+    return load_run(trained(settings, folder, console).folder)
+
+
+def evaluate(
+    run_or_config: RunReader | ConfigLike,
+    split: str | None = None,
+    overrides: Overrides = (),
+    *,
+    step: int | None = None,
+) -> "Evaluation":
+    """Measure an agent on the tasks of a split, `eval.split` by default: success, reward, pass@k, with intervals.
+
+    `run_or_config` is a run, as `train` and `load_run` return it, or its folder; or a config as for `train`, which
+    stands for the model before any training. `step` chooses one of the run's checkpoints, the newest by default.
+
+        longloop.evaluate("runs/first", split="test", overrides={"eval.attempts": 4}).success
+    """
+    settings, checkpoint = subject(run_or_config, overrides, step)
+    split = split or settings.eval.split
+    return measure(settings, checkpoint, [split])[split][0]
+
+
+def load_run(path: str | Path) -> RunReader:
+    """Open a run folder for reading: its config, metrics, trajectories and status. A run may still be training."""
+    folder = Path(path)
+    read_facts(folder)
+    return RunReader(folder.name, folder)
+
+
+# --- Configs.
+
+
+def resolved(config: ConfigLike, overrides: Overrides = ()) -> Config:
+    """The Config that something like a config stands for, with overrides."""
+    if isinstance(overrides, Mapping):
+        overrides = _names_for_classes(overrides)
+    if isinstance(config, Config):
+        return configs.resolve(config.model_dump(), "the config", overrides)
+    if isinstance(config, Mapping):
+        return configs.resolve(_names_for_classes(config), "the config", overrides)
+    return configs.load(Path(config), overrides)
+
+
+def _names_for_classes(value: Any) -> Any:
+    """A tree in which every class is replaced by its name, `module:Class`."""
+    if isinstance(value, Mapping):
+        return {key: _names_for_classes(one) for key, one in value.items()}
+    if not isinstance(value, type):
+        return value
+    if "." in value.__qualname__:
+        raise UserError(f"{value.__qualname__} cannot be found by its name: define the class at the top of a module.")
+    return f"{value.__module__}:{value.__qualname__}"
+
+
+def resumed_config(folder: Path, overrides: Overrides = ()) -> Config:
+    """The config of a run that is to be continued, with overrides and with the folder's name as it is now."""
+    read_facts(folder)
+    config = stored_config(folder, overrides)
+    return config.model_copy(update={"folder": str(folder.parent), "name": folder.name})
+
+
+def subject(
+    target: RunReader | ConfigLike, overrides: Overrides = (), step: int | None = None
+) -> tuple[Config, Path | None]:
+    """What is to be measured: a config, and a checkpoint where the target is a run."""
+    if isinstance(target, RunReader):
+        target = target.folder
+    if isinstance(target, str | Path) and Path(target).is_dir():
+        read_facts(Path(target))
+        return stored_config(Path(target), overrides), checkpoint_of(Path(target), step)
+    if step is not None:
+        raise UserError(f"A step can be chosen of a run folder, and {target} is not one.")
+    return resolved(target, overrides), None
+
+
+def checkpoint_of(folder: Path, step: int | None = None) -> Path:
+    """The checkpoint of one of a run's steps, or the newest."""
+    kept = sorted(checkpoints(folder))
+    if not kept:
+        raise UserError(f"{folder} has no checkpoint yet.")
+    if step is not None and step not in kept:
+        raise UserError(f"{folder} has no checkpoint of step {step}; it has {', '.join(map(str, kept))}.")
+    return folder / "checkpoints" / f"{step or kept[-1]:06d}"
+
+
+# --- Training.
+
+
+def prepared(config: Config) -> Training:
+    """The objects of a run. What the config names on disk, runs to begin with or to imitate, is read first."""
+    demos = best_attempts(Path(config.demos)) if config.demos else []
+    return build.training(config, lineage(config), demos)
+
+
+def trained(config: Config, resume: Path | None, console: Console, **facts: Any) -> Run:
+    """Train, and return the run. `resume` is a run folder to continue; `facts` are added to run.json."""
+    from longloop.diagnose.preflight import preflight
+    from longloop.progress import Progress
+
+    def tell(text: str) -> None:
+        console.print(text, soft_wrap=True, markup=False)
+
+    config = pinned(build.written_out(config))
+    changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
+    parts = prepared(config)
+    environment = parts.world.environment
+    declared = getattr(environment, "analysis", {})
+    rules(declared, source=f"{environment.__name__}.analysis")
+    book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
+    with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
+        tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
+        for key, (before, after) in changed.items():
+            tell(f"from step {run.next_step}: {key} = {after} (was {before})")
+        run.note(analysis=declared, **facts)
+        if book is not None:
+            tell(f"memory: {book}")
+            run.note(memory=book.to_json())
+        try:
+            with Progress(config.steps, run.folder / "logs" / "train.log", console) as report:
+                parts.rollouts.progress = parts.evaluation.progress = report.attempts
+                parts.rollouts.tell = parts.evaluation.tell = report.note
+                complete(_until_terminated(run_loop(parts, run, report)))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
+            raise KeyboardInterrupt from None
+    return run
+
+
+async def run_loop(parts: Training, run: Run, report: "Report") -> None:
+    """The training loop, with evaluations that are written into the run."""
+    from longloop.evaluation import evaluate, floor
+    from longloop.training import TaskStream, train
+
+    config, floors = parts.config, None
+
+    async def measured(step: int) -> "Evaluation":
+        nonlocal floors
+        if floors is None:
+            floors = await floor(parts.evaluation.idle(), parts.eval_tasks)
+        result, groups = await evaluate(parts.evaluation, parts.eval_tasks, config.eval.attempts, floors)
+        run.evaluations.write(step, groups)
+        return result
+
+    tasks = TaskStream(parts.tasks, config.seed)
+    await train(config, run, tasks, parts.rollouts, parts.algo, parts.learner, measured, report)
+
+
+async def _until_terminated(work: Coroutine[Any, Any, None]) -> None:
+    """Cancel the work on a polite kill (SIGTERM) as on Ctrl-C, unless the script handles SIGTERM itself.
+
+    Processes that a shell starts in the background ignore Ctrl-C, so the two signals are kept apart.
+    """
+    this = asyncio.current_task()
+    assert this is not None
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    await work
+
+
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end: in this thread, or in one of its own where an event loop runs in this one, as in a
+    notebook. An interrupt cancels it in either case."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T] | None]] = Future()
+
+    async def main() -> T:
+        started.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work
+
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(asyncio.run, main())
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            loop, task = started.result()
+            assert task is not None
+            loop.call_soon_threadsafe(task.cancel)
+            raise  # when the thread has ended
+
+
+# --- Measuring and checking.
+
+
+def measure(
+    config: Config, checkpoint: Path | None, splits: Sequence[str]
+) -> "dict[str, tuple[Evaluation, list[Group]]]":
+    """Evaluate a policy on each split: that of a checkpoint, or the model before training."""
+    return complete(_measure(config, checkpoint, splits))
+
+
+async def _measure(
+    config: Config, checkpoint: Path | None, splits: Sequence[str]
+) -> "dict[str, tuple[Evaluation, list[Group]]]":
+    world, stages = build.world(config), lineage(config, checkpoint)
+    tasks = {split: world.tasks(split)[: config.eval.tasks or None] for split in splits}
+    from longloop.evaluation import evaluate, floor
+    from longloop.rollout.groups import GroupRollouts
+
+    context = build.rollout_context(config, world, build.policy_of(stages), config.eval.temperature)
+    rollouts = GroupRollouts(context, f"{config.seed}/eval", abandon=False)
+    return {
+        split: await evaluate(rollouts, some, config.eval.attempts, await floor(rollouts.idle(), some))
+        for split, some in tasks.items()
+    }
+
+
+def write_measured(
+    config: Config, checkpoint: Path | None, out: Path, measured: "Mapping[str, tuple[Evaluation, list[Group]]]"
+) -> None:
+    """Write what was measured as run folders, one for each split."""
+    config = build.written_out(config)
+    declared = getattr(build.world(config).environment, "analysis", {})
+    step = int(checkpoint.name) if checkpoint is not None else 0
+    for split, (result, groups) in measured.items():
+        with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:
+            run.note(analysis=declared, measured=str(checkpoint or config.model.path))
+            run.evaluations.write(step, groups)
+            run.metrics.write({"step": step, "eval": result.to_json()})
+
+
+def checkup(parts: Training) -> "AsyncGenerator[Finding]":
+    """All that the doctor can find, one finding after another."""
+    from longloop.diagnose import checkup
+
+    attempts = len(parts.eval_tasks) * parts.config.eval.attempts
+    name = parts.world.environment.__name__
+    return checkup.full(name, parts.config, parts.rollouts, parts.algo, parts.learner, parts.tasks, attempts)
+
+
+def forecast(config: Config) -> "Ledger":
+    """Where the memory of a run would go. No weight is read."""
+    from longloop.memory import forecast, shapes
+
+    shape = shapes.shape_of(lineage(config)[0].model)
+    rollout, algo = config.rollout, build.algorithm(config)
+    return forecast.forecast(shape, config.model, config.learner, algo.needs, rollout.context, rollout.concurrency)
+
+
+def free_memory(config: Config) -> int:
+    """Free bytes on the device that a config would train on."""
+    from longloop.memory import forecast
+    from longloop.model.policy import placed
+
+    return forecast.available(placed(config.model)[0])
+
+
+# --- Demonstrations and models.
+
+
+def demonstrate(
+    config: Config, max_tasks: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None
+) -> tuple[Path, dict[str, str]]:
+    """Write the expert's attempts at the training tasks as a run folder; the folder, and by task why the attempt
+    failed, empty where it succeeded. If there are more than `max_tasks` tasks, sample that many."""
+    from longloop.rollout.demonstrations import why_failed, with_expert
+    from longloop.rollout.groups import GroupRollouts
+
+    config = build.written_out(config)
+    world = build.world(config)
+    tasks = world.tasks(config.split)
+    if max_tasks is not None and max_tasks < len(tasks):
+        tasks = random.Random(config.seed).sample(tasks, max_tasks)
+    with_expert(world.guarded(config.rollout.step_seconds), tasks[0])  # before a folder is made for nothing
+    rollouts = GroupRollouts(build.rollout_context(config, world, build.policy_of(lineage(config)), 1.0), "demos")
+
+    async def write(run: Run) -> dict[str, str]:
+        failures: dict[str, str] = {}
+        for step, start in enumerate(range(0, len(tasks), _AT_ONCE)):
+            groups = await rollouts.demonstrations(tasks[start : start + _AT_ONCE])
+            run.trajectories.write(step, groups)
+            failures |= {t.task.id: why_failed(t) for group in groups for t in group.trajectories}
+            progress(min(start + _AT_ONCE, len(tasks)), len(tasks))
+        return failures
+
+    with Run.create(config, machine_facts()) as run:
+        return run.folder, complete(write(run))
+
+
+def select(config: Config, source: Path, min_reward: float) -> tuple[Path, list[Group]]:
+    """Write the attempts of a run that were paid enough as a folder of demonstrations; the folder and the attempts."""
+    config = build.written_out(config)
+    read_facts(source)
+    build.world(config)  # an environment that does not exist is refused now, not when its attempts are imitated
+    groups = good_attempts(source, min_reward)
+    with Run.create(config, machine_facts()) as run:
+        run.trajectories.write(0, groups)
+    return run.folder, groups
+
+
+def export(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
+    """Write a checkpoint's model as a plain Hugging Face folder, adapters merged."""
+    from longloop.model.checkpoint import export
+
+    export(folder, build.policy_of(lineage(config, checkpoint)), dtype)
+
+
+def new_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:
+    """Make a small model with a tokenizer for what an environment's expert says and hears, or the agent of a run;
+    returns its number of weights."""
+    from longloop.model import from_scratch
+
+    if isinstance(source, Config):
+        texts = complete(_expert_texts(source))
+    else:
+        turns = (turn for trajectory in scored_attempts(source, f"--from {source}") for turn in trajectory.turns)
+        texts = [message.content for turn in turns for message in (*turn.context, turn.action)]
+    return from_scratch.make(folder, texts, words=words, **shape)
+
+
+async def _expert_texts(config: Config) -> list[str]:
+    from longloop.envs.play import play
+    from longloop.rollout.demonstrations import with_expert
+
+    world, texts = build.world(config), []
+    for task in world.tasks(config.split):
+        try:
+            played = await play(*with_expert(world.guarded(config.rollout.step_seconds), task))
+        except Fault as fault:
+            raise UserError(f"The expert fails on task {task.id!r}: {fault}.") from fault
+        texts += [message.content for message in played.messages]
+    return texts

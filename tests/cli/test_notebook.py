@@ -1,0 +1,54 @@
+"""The examples run as they stand: the notebook, and LOOP in one file."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+AS_IPYTHON_DOES = """
+import ast, asyncio, inspect, json, sys
+
+async def cells(path):
+    for cell in json.load(open(path))["cells"]:
+        if cell["cell_type"] == "code":
+            code = compile("".join(cell["source"]), "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            if inspect.iscoroutine(waiting := eval(code, globals())):
+                await waiting
+
+asyncio.run(cells(sys.argv[1]))
+print(json.dumps({"before": before.success, "after": after.success, "status": again.status, "curve": curve}))
+"""
+"""Runs a notebook's cells in `__main__`, one after another, while an event loop is running. Jupyter is not needed."""
+
+
+def run(*command: object, folder: Path) -> list[str]:
+    """The lines that a Python program printed."""
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}
+    words = [sys.executable, *map(str, command)]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_notebook_trains_measures_and_reads(tmp_path):
+    notebook = EXAMPLES / "from_python.ipynb"
+    printed = run("-c", AS_IPYTHON_DOES, notebook, folder=tmp_path)
+    found = json.loads(printed[-1])
+    assert found["after"] > found["before"] + 0.5 and found["status"] == "finished"
+    assert list(found["curve"]) == [str(step) for step in range(1, 41)]
+    assert any(line.startswith("step 40/40  success ") for line in printed), "progress is printed"
+    assert (tmp_path / "runs" / "repeat" / "logs" / "train.log").is_file()
+    assert not [cell for cell in json.loads(notebook.read_text())["cells"] if cell.get("outputs")]
+
+
+def test_loop_in_one_file_reaches_what_it_states(tmp_path):
+    file = EXAMPLES / "loop_in_one_file.py"
+    text = file.read_text()
+    assert len(text.splitlines()) <= 250 and not re.search(r"^\s*(from|import) longloop", text, re.MULTILINE)
+    stated = re.search(r"at least (\d+)%", text)
+    reached = re.fullmatch(r"success over the last 10 steps: ([\d.]+)%", run(file, folder=tmp_path)[-1])
+    assert stated and reached and float(reached[1]) >= float(stated[1])
