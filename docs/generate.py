@@ -122,9 +122,9 @@ def settings(name: str) -> str:
             f"## Settings\n\n{_options('algo', options_of(ALGOS[name]))}\n",
             "## Learning curve\n",
             f"![success over steps](curves/{name}.svg)\n",
-            f"Success at the guessing game with three numbers and two tries, seeds N = 0, 1 and 2: {first} before training, "
-            f"{last} after. The line is their mean, the band reaches from the lowest to the highest. Each point is 120 "
-            "attempts at temperature 1; an agent that does nothing scores 0%.\n",
+            f"Success at the guessing game with three numbers and two tries, seeds N = 0, 1 and 2: {first} before "
+            f"training, {last} after. The line is their mean, the band reaches from the lowest to the highest. Each point "
+            "is 120 attempts at temperature 1; an agent that does nothing scores 0%.\n",
             "```console",
             *(f"$ {command}" for command in curves.commands(name)),
             "```",
@@ -184,8 +184,8 @@ def config_keys() -> str:
 
 NOTES = {
     "env": "The environment's own options stand in the same table; [its page](../environments/index.md) lists them.",
-    "algo": "Shared by all algorithms, here with the defaults of `loop`. [An algorithm's page](../algorithms/index.md) has "
-    "the rest, and its own defaults.",
+    "algo": "Shared by all algorithms, here with the defaults of `loop`. [An algorithm's page](../algorithms/index.md) "
+    "has the rest, and its own defaults.",
     "engine": "The options of `native`.",
 }
 
@@ -300,35 +300,50 @@ def _default(parameter: Any) -> str:
 
 
 def api() -> str:
-    """The public names with their signatures and docstrings."""
-    parts = []
-    for name in longloop.__all__:
-        if name.startswith("__"):
-            continue
-        thing = getattr(longloop, name)
-        parts.append(f"## {name}\n\n```text\n{_signature(name, thing)}\n```\n\n{inspect.getdoc(thing) or ''}")
-        if inspect.isclass(thing):
-            rows = [
-                (code(_signature(key, member) if callable(member) else key), _first(inspect.getdoc(member)))
-                for key, member in _members(thing)
-            ]
-            parts += [table(["member", "what it is"], rows)] if rows else []
-    return "\n\n".join(parts)
+    """The public names with their signatures, fields, members and docstrings, as the source has them."""
+    return "\n\n".join(_described(getattr(longloop, name)) for name in longloop.__all__)
 
 
-def _members(thing: type) -> Iterator[tuple[str, Any]]:
-    for key, member in vars(thing).items():
-        if not key.startswith("_") and (
-            inspect.isroutine(member) or isinstance(member, property | classmethod | staticmethod)
-        ):
-            yield key, getattr(thing, key)
+def _described(thing: Any) -> str:
+    module = ast.parse(Path(inspect.getfile(thing)).read_text())
+    (node,) = [node for node in module.body if thing.__name__ in _defines(node)]
+    about = ast.get_docstring(node) or ""
+    if isinstance(node, ast.FunctionDef):
+        return f"## {node.name}\n\n```text\n{_signature(node)}\n```\n\n{about}"
+    parts = [f"## {node.name}", about]
+    fields = [(code(name), code(kind), code(default), meaning) for name, kind, default, meaning in _fields(node)]
+    parts += [table(["field", "type", "default", "meaning"], fields)] if fields else []
+    methods = [m for m in node.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef) and m.name[0] != "_"]
+    rows = [(code(_call(method)), _first(ast.get_docstring(method))) for method in methods]
+    parts += [table(["member", "what it is"], rows)] if rows else []
+    return "\n\n".join(part for part in parts if part)
 
 
-def _signature(name: str, thing: Any) -> str:
-    try:
-        return f"{name}{inspect.signature(thing)}"
-    except (TypeError, ValueError):
-        return name
+def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str, str]]:
+    """The fields of a class: name, type, default, and the string below it."""
+    for field, below in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(field, ast.AnnAssign):
+            match below:
+                case ast.Expr(value=ast.Constant(value=str(words))):
+                    meaning = " ".join(words.split())
+                case _:
+                    meaning = ""
+            default = ast.unparse(field.value) if field.value is not None else ""
+            yield ast.unparse(field.target), ast.unparse(field.annotation), default, meaning
+
+
+def _signature(node: ast.FunctionDef) -> str:
+    """A function's head, an argument a line."""
+    marked = ast.unparse(node.args).replace(", ", ",\n    ")
+    return f"{node.name}(\n    {marked},\n) -> {ast.unparse(node.returns) if node.returns else 'None'}"
+
+
+def _call(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """How a member is written: without its types and its self; a property has no brackets."""
+    if any(ast.unparse(decorator) == "property" for decorator in node.decorator_list):
+        return node.name
+    named = [a.arg for a in (*node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]
+    return f"{node.name}({', '.join(named)})"
 
 
 def _first(text: str | None) -> str:

@@ -32,4 +32,5 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 
 def _shown(path: Path) -> str:
     formatter = HtmlFormatter(full=True, title=path.relative_to(ROOT).as_posix(), linenos="inline", lineanchors="L")
-    return highlight(path.read_text(), get_lexer_for_filename(path.name), formatter)
+    lexer = get_lexer_for_filename(path.with_suffix(".json" if path.suffix == ".ipynb" else path.suffix).name)
+    return highlight(path.read_text(), lexer, formatter)

@@ -193,12 +193,13 @@ def test_listing_commands_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("guide", GUIDES, ids=relative)
 def test_code_blocks_of_a_guide_run(guide, tmp_path, monkeypatch):
-    """Python is executed, whether or not it is a file; TOML is loaded as a config."""
+    """Python is executed from the top of the page to its end; TOML is loaded as a config."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     write_files(guide, tmp_path)
+    names: dict[str, Any] = {"__name__": "guide"}
     for body in blocks(guide, "python"):
-        exec(compile(body, relative(guide), "exec"), {"__name__": "guide"})
+        exec(compile(body, relative(guide), "exec"), names)
     for body in blocks(guide, "toml"):
         (tmp_path / "block.toml").write_text(body)
         config.load(tmp_path / "block.toml")
