@@ -123,8 +123,8 @@ def settings(name: str) -> str:
             "## Learning curve\n",
             f"![success over steps](curves/{name}.svg)\n",
             f"Success at the guessing game with three numbers and two tries, seeds N = 0, 1 and 2: {first} before "
-            f"training, {last} after. The line is their mean, the band reaches from the lowest to the highest. Each point "
-            "is 120 attempts at temperature 1; an agent that does nothing scores 0%.\n",
+            f"training, {last} after. The line is their mean, the band reaches from the lowest to the highest. Each "
+            "point is 120 attempts at temperature 1; an agent that does nothing scores 0%.\n",
             "```console",
             *(f"$ {command}" for command in curves.commands(name)),
             "```",
