@@ -56,7 +56,7 @@ def main() -> None:
                 check=True,
             )
             found = json.loads(done.stdout.splitlines()[-1])
-            first, following, whole = (spread(found[key]) for key in ("first", "next", "whole"))
+            first, following, whole = (median_range(found[key]) for key in ("first", "next", "whole"))
             print(f"| {name} | {first} | {following} | {whole} | {found['rate']:.0f} | {found['peak']:.0f} |")
 
 
@@ -137,7 +137,7 @@ def ours(file: Path) -> Any:
     return step
 
 
-def spread(values: list[float]) -> str:
+def median_range(values: list[float]) -> str:
     """`median [lowest..highest]`."""
     return f"{median(values):.2f} [{min(values):.2f}..{max(values):.2f}]"
 

@@ -37,8 +37,8 @@ def main() -> None:
     print(f"| {len(tasks)} tasks | steps a task | steps per second | by CPU time | target |\n|---|---:|---:|---:|---:|")
     for name in ("expert", "random clicks", "buy first result"):
         runs = [visits(options.folder, tasks, name) for _ in range(options.repeats)]
-        wall = common.spread([steps / seconds for steps, seconds, _ in runs])
-        cpu = common.spread([steps / seconds for steps, _, seconds in runs])
+        wall = common.median_range([steps / seconds for steps, seconds, _ in runs])
+        cpu = common.median_range([steps / seconds for steps, _, seconds in runs])
         print(f"| {name} | {runs[0][0] / len(tasks):.1f} | {wall} | {cpu} | >= {TARGET} |")
 
 

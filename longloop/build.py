@@ -20,7 +20,7 @@ from longloop.isolation.pool import Pool
 from longloop.options import find_user_modules
 from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.store.lineage import Lineage
-from longloop.types import Group, Task, UserError
+from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
@@ -109,7 +109,9 @@ def policy_of(lineage: Lineage) -> "Policy":
     return policy
 
 
-def rollout_context(config: Config, world: Environments, policy: "Policy", temperature: float) -> "RolloutContext":
+def rollout_context(
+    config: Config, world: Environments, policy: "Policy", sampling: SamplingParams
+) -> "RolloutContext":
     """What episodes need: environments, chat, engine and limits."""
     from longloop.rollout.episode import RolloutContext
     from longloop.tokens.chat import Chat
@@ -120,7 +122,7 @@ def rollout_context(config: Config, world: Environments, policy: "Policy", tempe
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
     chat = Chat(policy.tokenizer, policy.end_ids)
-    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
+    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, sampling)
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,9 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
 
     policy = policy_of(lineage)
     learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
-    context = rollout_context(config, environments, policy, config.rollout.temperature)
+    context = rollout_context(config, environments, policy, config.rollout.sampling)
     rollouts = GroupRollouts(context, f"{config.seed}/train", stored=demos)
-    measured = replace(context, temperature=config.eval.temperature)
+    measured = replace(context, sampling=config.eval.sampling)
     return Training(
         config,
         environments,

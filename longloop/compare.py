@@ -11,27 +11,22 @@ does not say how many steps it takes gets as many as that allows.
 
 import copy
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from longloop.config import Config, as_toml, nearest, override, read, resolve
 from longloop.options import options_of
 from longloop.registry import ALGOS
-from longloop.stats import Interval, PairedChange, paired_change
+from longloop.stats import PairedChange, paired_change
 from longloop.store.lineage import pinned
 from longloop.store.run import settings_of
 from longloop.types import UserError
 
 BASE = "base"
 """The model before any training, as a method."""
-MIN_SEEDS = 3
-"""With two seeds Student's t is 12.7 standard errors: an interval that says nothing."""
-_STUDENT = [4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
-"""The 97.5% points of Student's t for 3, 4, ... 10 seeds."""
 _OF_THE_RUN = ("seed", "algo.name", "model.path")
 """Settings that say which of the comparison's runs it is."""
 
@@ -199,18 +194,6 @@ def differing(entries: Sequence[Entry]) -> list[list[str]]:
 
 def _listed(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {as_toml(value)}" for key, value in options.items())
-
-
-def over_seeds(values: Sequence[float]) -> tuple[float, Interval | None]:
-    """The mean of shares and its 95% interval by Student's t, within 0 and 1.
-
-    None where an interval would say nothing: fewer than MIN_SEEDS, or all seeds alike.
-    """
-    mean = fmean(values)
-    if len(values) < MIN_SEEDS or max(values) == min(values):
-        return mean, None
-    reach = _STUDENT[min(len(values), 10) - MIN_SEEDS] * stdev(values) / math.sqrt(len(values))
-    return mean, (max(0.0, mean - reach), min(1.0, mean + reach))
 
 
 def paired(one: Sequence[Scores], other: Sequence[Scores]) -> PairedChange | None:

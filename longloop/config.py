@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 
 from longloop.options import options_of
 from longloop.registry import ALGOS, ENGINES, ENVS
-from longloop.types import UserError
+from longloop.types import SamplingParams, UserError
 
 FORMAT = 1
 """Of the config and of the run folder. Raised when an older longloop could no longer read them."""
@@ -43,6 +43,12 @@ RENAMED = {
     "algo.normalise": "algo.normalize",
 }
 """Keys by their names in longloop 0.1, which are still taken, with a warning."""
+
+REFUSED = {
+    "rollout.top_p": "training samples from the whole distribution, because the learner cannot compute the log-probs "
+    "of a truncated one. For evaluations there is eval.top_p.",
+}
+"""Keys that do not exist although one might expect them, and why."""
 
 Count = Annotated[int, Field(gt=0)]
 CountOrNone = Annotated[int, Field(ge=0)]
@@ -103,6 +109,11 @@ class RolloutConfig(Section):
     stop: list[str] = []
     """Strings that end an action besides the model's own end token."""
 
+    @property
+    def sampling(self) -> SamplingParams:
+        """How training samples: always from the whole distribution, for the learner computes log-probs of no other."""
+        return SamplingParams(temperature=self.temperature)
+
 
 class WorkerConfig(Section):
     """How an environment is run. These settings stand in `[env]`, beside its own."""
@@ -146,6 +157,17 @@ class EvalConfig(Section):
     """Attempts at each task; pass@k needs k of them."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """Of sampling in evaluations; 0 always takes the likeliest token."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the fewest likeliest tokens whose probabilities add up to this (nucleus sampling); 1 for all."""
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How evaluations sample."""
+        return SamplingParams(temperature=self.temperature, top_p=self.top_p)
+
+
+MEASURED = {f"eval.{name}" for name in EvalConfig.model_fields if name != "every"}
+"""Keys on which an evaluation's result depends: where one of them changed, results before and after do not compare."""
 
 
 class SaveConfig(Section):
@@ -342,7 +364,7 @@ def _explain(error: ValidationError, tree: Mapping[str, Any], file: str, sources
 
 
 def _unknown(key: str, known: Sequence[str], source: str) -> str:
-    return f"Unknown key {key!r} in {source}.{nearest(key, known)}"
+    return f"Unknown key {key!r} in {source}" + (f": {REFUSED[key]}" if key in REFUSED else f".{nearest(key, known)}")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from longloop.types import (
     Outcome,
     Sample,
     Sampled,
+    SamplingParams,
     Scored,
     Start,
     Step,
@@ -68,23 +69,13 @@ class Player(Protocol):
 
 
 class Engine(Protocol):
-    """Ids in; ids and log-probs out."""
+    """Samples from the policy: ids in; ids and log-probs out."""
 
-    async def sample(
-        self,
-        ids: Sequence[int],
-        *,
-        session: str,
-        seed: int,
-        max_tokens: int,
-        temperature: float,
-        stop_ids: frozenset[int],
-        stop: Sequence[str] = (),
-    ) -> Sampled:
-        """Continue `ids`. Requests of one session extend one another, so its work on the shared part is kept.
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        """Continue `ids`. Requests of one session extend one another: the engine keeps its work on the shared part.
 
-        The result depends on ids, seed and limits, not on what else is being sampled. To cancel, cancel the awaiting
-        task.
+        The result depends on `ids` and `params` alone, not on what else is being sampled. To cancel a request, cancel
+        the task that awaits it.
         """
         ...
 
@@ -93,7 +84,7 @@ class Engine(Protocol):
         ...
 
     def release(self) -> None:
-        """Give working memory back: nothing is being sampled until the next call."""
+        """Give working memory back. Nothing may be in the course of being sampled."""
         ...
 
 

@@ -156,6 +156,28 @@ class Fault(Exception):
         self.stop = stop
 
 
+@dataclass(frozen=True)
+class SamplingParams:
+    """How an engine samples one continuation."""
+
+    temperature: float = 1.0
+    """The logits are divided by it; at 0 the likeliest token is taken."""
+    top_p: float = 1.0
+    """Draw from the fewest likeliest tokens whose probabilities add up to this; 1 draws from all.
+
+    Log-probs stay those of the whole distribution at the temperature. Below 1 they do not describe how tokens were
+    drawn, and importance ratios taken against them would be wrong: for evaluation only.
+    """
+    max_tokens: int = 1024
+    """The most tokens to sample."""
+    seed: int = 0
+    """Of the request's own random numbers."""
+    stop_ids: frozenset[int] = frozenset()
+    """Token ids that end the continuation; the one that was sampled is its last."""
+    stop: tuple[str, ...] = ()
+    """Strings that end it, with the token that completes one."""
+
+
 Finish = Literal["stop", "length"]
 """How a turn's sampling ended: an end token or stop string, or the limit on tokens."""
 
@@ -488,4 +510,4 @@ class Update:
     stop: str = ""
     """Not empty when a guard fired: no step was taken, and the rest of this iteration must be skipped."""
     learned: Learned = ()
-    """Of the first mini-batch: what the learner said of each sample's ids while it was the policy that sampled."""
+    """Of the first mini-batch: what the learner said of its own samples' ids while it was the policy that sampled."""

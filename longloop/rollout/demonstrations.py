@@ -16,7 +16,18 @@ from longloop.protocols import Player
 from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import Fault, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import (
+    Fault,
+    Message,
+    Outcome,
+    Sampled,
+    SamplingParams,
+    Step,
+    StopReason,
+    Task,
+    Trajectory,
+    UserError,
+)
 
 
 async def demonstrate(context: RolloutContext, task: Task) -> Trajectory:
@@ -116,7 +127,7 @@ class _ExpertAsEngine:
     def reward_range(self) -> tuple[float, float] | None:
         return getattr(self._env, "reward_range", None)
 
-    async def sample(self, ids: Sequence[int], **_: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         return _said(self._chat, await answered(self._expert.act(self._seen)))
 
     def forget(self, session: str) -> None: ...

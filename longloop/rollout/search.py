@@ -30,7 +30,18 @@ import numpy as np
 from longloop.isolation.guard import Guarded, ready
 from longloop.protocols import Environment
 from longloop.rollout.episode import Record, RolloutContext, run_episode
-from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import (
+    Group,
+    Message,
+    Outcome,
+    Sampled,
+    SamplingParams,
+    Step,
+    StopReason,
+    Task,
+    Trajectory,
+    UserError,
+)
 
 _Actions = tuple[tuple[int, ...], ...]
 """The ids of the actions so far, turn by turn, which identify a state."""
@@ -180,10 +191,10 @@ class _Branch:
     def reward_range(self) -> tuple[float, float] | None:
         return getattr(self._env, "reward_range", None)
 
-    async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         if self._turn < len(self._node.played):
             return self._node.played[self._turn][0]
-        self._sampled = await self._engine.sample(ids, **options)
+        self._sampled = await self._engine.sample(ids, params, session=session)
         return self._sampled
 
     def forget(self, session: str) -> None:

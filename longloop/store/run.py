@@ -1,4 +1,4 @@
-"""A run is a folder. This is the only writer of it; docs/reference/run-format.md says what is in it.
+"""The one writer of a run folder, which docs/reference/run-format.md describes.
 
 A step is finished when its checkpoint has been renamed into place; what was written of an unfinished step is written
 again when the run is resumed, and readers take the last. `config.toml` is what the run began with and stays; settings
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from longloop import __version__
-from longloop import config as configs
-from longloop.config import FORMAT, Config, Overrides, WorkerConfig
-from longloop.store.files import append_lines, cannot_write, read_lines, write_whole
+from longloop.config import FORMAT, Config, WorkerConfig
+from longloop.store.files import append_lines, cannot_write, write_whole
 from longloop.store.metrics import Metrics
+from longloop.store.run_reader import checkpoints, read_facts
 from longloop.store.trajectories import Trajectories
 from longloop.types import UserError
 
@@ -159,48 +159,6 @@ class Run:
         write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())
 
 
-def checkpoints(folder: Path) -> list[int]:
-    """The steps that have a whole checkpoint."""
-    return [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
-
-
-def checkpoint_in(path: Path) -> Path | None:
-    """The checkpoint that a path names, itself or as the newest of a run folder; None where it is neither."""
-    if path.parent.name == "checkpoints" and (path.parents[1] / "run.json").is_file():
-        if not (path / "state.json").is_file():
-            kept = ", ".join(map(str, sorted(checkpoints(path.parents[1])))) or "none"
-            raise UserError(
-                f"{path} is not a checkpoint (any more); the run has those of these steps: {kept}. To keep one for "
-                "other runs, export it: `longloop export RUN --out FOLDER`, then model.path=FOLDER."
-            )
-        return path
-    if not (path / "run.json").is_file():
-        return None
-    if not checkpoints(path):
-        raise UserError(f"{path} is a run folder without a checkpoint, so there is no model in it.")
-    return path / "checkpoints" / f"{max(checkpoints(path)):06d}"
-
-
-def stored_config(folder: Path, overrides: Overrides = ()) -> Config:
-    """The config that a run was last trained with, its changes included, with overrides."""
-    tree = with_changes(configs.read(folder / "config.toml"), read_changes(folder))
-    return configs.resolve(tree, str(folder / "config.toml"), overrides)
-
-
-def read_changes(folder: Path) -> list[dict[str, Any]]:
-    """What was changed when a run was resumed: the first step it holds for, and each key's old and new value."""
-    return list(read_lines(folder / "changes.jsonl"))
-
-
-def with_changes(tree: dict[str, Any], changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A run's config as it is after these changes."""
-    for line in changes:
-        for key, (_, new) in line["changed"].items():
-            table, _, name = key.rpartition(".")
-            (tree.setdefault(table, {}) if table else tree)[name] = new
-    return tree
-
-
 def changes_between(folder: Path, before: Config, after: Config) -> dict[str, list[Any]]:
     """What differs in the config that a run is to go on with: key -> [old, new]. Refused where nothing may differ."""
     changed = differences(settings_of(before), settings_of(after))
@@ -231,19 +189,6 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{key}.")
         else:
             yield prefix + key, value
-
-
-def read_facts(folder: Path) -> dict[str, Any]:
-    """run.json of a folder that must be a run this longloop can read."""
-    try:
-        facts = json.loads((folder / "run.json").read_text())
-    except (OSError, json.JSONDecodeError):
-        raise UserError(f"{folder} is not a run folder: it has no readable run.json.") from None
-    if facts.get("format", 0) > FORMAT:
-        raise UserError(
-            f"{folder} is in run format {facts['format']}; this longloop knows up to {FORMAT}. Upgrade longloop."
-        )
-    return facts
 
 
 def machine_facts() -> dict[str, Any]:

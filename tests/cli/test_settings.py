@@ -18,9 +18,8 @@ from longloop import build, config
 from longloop.config import Config, WorkerConfig, settings
 from longloop.options import options_of
 from longloop.registry import ALGOS, ENGINES, ENVS
-from longloop.store.run import read_changes, stored_config
+from longloop.store.run_reader import RunReader, read_changes, stored_config
 from longloop.types import UserError
-from longloop.viewer.run_reader import Record
 from tests.support.helpers import GUESS, load_config, train, write_config
 
 ROOT = Path(__file__).parents[2]
@@ -203,16 +202,16 @@ def test_what_may_change_does_and_is_recorded(command, run):
     assert "after step 4" in printed and "after step 2" not in printed, "other attempts than before do not compare"
     (line,) = read_changes(run)
     assert (
-        line["step"] == 3
-        and line["time"]
-        and line["changed"]
+        line.step == 3
+        and line.time
+        and line.changed
         == {
-            "algo.lr": [0.001, 0.0],
-            "algo.weight_decay": [0.01, 0.0],
-            "eval.attempts": [1, 2],
-            "rollout.temperature": [1.0, 0.5],
-            "save.keep": [5, 9],
-            "steps": [2, 4],
+            "algo.lr": (0.001, 0.0),
+            "algo.weight_decay": (0.01, 0.0),
+            "eval.attempts": (1, 2),
+            "rollout.temperature": (1.0, 0.5),
+            "save.keep": (5, 9),
+            "steps": (2, 4),
         }
     )
     weights = [(run / "checkpoints" / f"{step:06d}" / "model" / "model.safetensors").read_bytes() for step in (1, 2, 4)]
@@ -221,11 +220,11 @@ def test_what_may_change_does_and_is_recorded(command, run):
 
     code, _, error = command("train", "--resume", run, "algo.lr=1e-4", "steps=5")
     assert code == 0, error
-    assert [line["step"] for line in read_changes(run)] == [3, 5] and read_changes(run)[0] == line, "append-only"
+    assert [change.step for change in read_changes(run)] == [3, 5] and read_changes(run)[0] == line, "append-only"
     now = stored_config(run)
     assert (now.steps, now.algo["lr"], now.rollout.temperature, now.save.keep) == (5, 1e-4, 0.5, 9)
     assert command("train", "--resume", run)[0] == 0 and len(read_changes(run)) == 2, "nothing new, no line"
-    assert Record("test", run).config["algo"]["lr"] == 1e-4 and Record("test", run).config["steps"] == 5
+    assert RunReader(run).settings["algo"]["lr"] == 1e-4 and RunReader(run).config.steps == 5
     printed = command("config", run)[1]
     assert "Changed at step 3: algo.lr = 0.0 (was 0.001)." in printed and "algo.lr = 0.0001" in printed
 
@@ -253,7 +252,7 @@ def test_runs_of_before_are_resumed_as_well(command, run):
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(re.sub(r"^(clip|weight_decay|highest) = .*\n", "", text, flags=re.M))
     code, _, error = command("train", "--resume", run, "steps=3", "algo.clip=0.1")
-    assert code == 0 and list(read_changes(run)[0]["changed"]) == ["steps"], error
+    assert code == 0 and list(read_changes(run)[0].changed) == ["steps"], error
     assert command("train", "--resume", run, "steps=4", "algo.clip=0.2")[0] == 2
 
 

@@ -9,7 +9,6 @@ from longloop.engines.engine import NativeEngine
 from longloop.envs.guess import Guess
 from longloop.envs.play import Script
 from longloop.types import Message, Outcome, Step, Task
-from tests.support.samples import NOW
 
 
 class Believer(Guess):
@@ -120,8 +119,8 @@ class OneSeed(NativeEngine):
     def __init__(self, policy, chat) -> None:
         super().__init__(policy, chat, slots=16, context=256)
 
-    async def sample(self, ids, *, session, seed, **rest):
-        return await super().sample(ids, session=session, seed=0, **rest)
+    async def sample(self, ids, params, *, session):
+        return await super().sample(ids, replace(params, seed=0), session=session)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +129,7 @@ class OffByOne(Loop):
 
     by: int = 1
 
-    def credit(self, groups, learner):
+    def credit(self, groups, learner, now):
         def shifted(column, empty):
             return (empty, *column[:-1]) if self.by == 1 else (*column[1:], empty)
 
@@ -142,7 +141,7 @@ class OffByOne(Loop):
                 advantages=shifted(s.advantages, 0.0),
                 weights=shifted(s.weights, 0.0),
             )
-            for s in super().credit(groups, learner, NOW)
+            for s in super().credit(groups, learner, now)
         ]
 
 

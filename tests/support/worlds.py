@@ -14,7 +14,7 @@ from longloop.model import tiny
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.tokens.chat import Chat
-from longloop.types import Group, Message, Outcome, Start, Step, Task
+from longloop.types import Group, Message, Outcome, SamplingParams, Start, Step, Task
 
 CHAT = Chat(tiny.tokenizer())
 TASKS = [Task(f"task {n}", "train", {"number": n}) for n in range(3)]
@@ -66,7 +66,9 @@ class Env:
 
 def rollouts(make: Callable[[], Any], *, abandon: bool = True, say: Any = ("a",), **limits: Any) -> GroupRollouts:
     engine = ScriptedEngine(None, CHAT, say if callable(say) else list(say))
-    return GroupRollouts(RolloutContext(make, CHAT, engine, RolloutConfig(**limits), 1.0), "test", abandon=abandon)
+    return GroupRollouts(
+        RolloutContext(make, CHAT, engine, RolloutConfig(**limits), SamplingParams()), "test", abandon=abandon
+    )
 
 
 def starts(tasks: Sequence[Task]) -> list[Start]:

@@ -27,7 +27,7 @@ ALLOWED = {
     "learners": {"types", "protocols", "config", "algos", "model"},
     "memory": {"types", "protocols", "config", "algos", "model", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
-    "evaluation": {"types", "protocols", "stats"},
+    "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
         *("types", "protocols", "config", "envs", "isolation", "algos", "engines", "learners", "memory", "rollout"),
@@ -38,7 +38,7 @@ ALLOWED = {
         *("algos", "engines", "learners", "memory", "rollout", "evaluation", "training", "diagnose"),
     },
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
-    "analysis": {"types", "registry", "stats", "envs", "store", "evaluation"},
+    "analysis": {"types", "registry", "stats", "envs", "store"},
     "viewer": {"types", "config", "stats", "store", "model", "analysis"},
     "cli": {
         *("types", "options", "config", "registry", "envs", "algos", "stats", "store", "analysis", "build", "compare"),

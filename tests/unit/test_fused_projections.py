@@ -15,7 +15,7 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.learners.local import LocalLearner
 from longloop.model import checkpoint
-from longloop.model.fused_projections import Adapter, Once, Projection, join
+from longloop.model.fused_projections import Adapter, DeduplicateNodes, Projection, fuse
 from tests.support.families import plain_module, policy_of
 
 
@@ -51,7 +51,7 @@ def compiled(module: Any, products: list[int]) -> Any:
     counted = torch.ops.aten.mm.default, torch.ops.aten.addmm.default
 
     def count(graph: Any, inputs: Any) -> Any:
-        Once()(graph.graph)
+        DeduplicateNodes()(graph.graph)
         graph.recompile()
         products.append(sum(node.target in counted for node in graph.graph.nodes))
         return make_boxed_func(graph.forward)
@@ -76,7 +76,7 @@ def test_sampling_takes_one_product_for_all_three(module: Any, wanted: int, prod
     x = torch.randn(5, 12)
     before, named = both(x), dict(both.named_parameters())
     with torch.inference_mode():
-        join(both)
+        fuse(both)
     assert all(weight is named[name] for name, weight in both.named_parameters())
     with torch.no_grad():
         for old, new in zip(before, both(x), strict=True):
@@ -100,7 +100,7 @@ def test_training_is_as_ever_and_the_model_without_adapters_is_there(
     gradients = {name: weight.grad.clone() for name, weight in both.named_parameters() if weight.requires_grad}
     both.zero_grad()
     with torch.inference_mode():
-        join(both)
+        fuse(both)
     run = compiled(both, products)
     sum(out.sum() for out in run(x)).backward()
     for name, gradient in gradients.items():
@@ -114,17 +114,17 @@ def test_training_is_as_ever_and_the_model_without_adapters_is_there(
 
 @pytest.mark.parametrize("rank", [0, 4])
 @pytest.mark.parametrize("family", ["qwen2", "gemma3"])
-def test_a_joined_model_is_saved_and_exported_as_it_was(family: str, rank: int, tmp_path: Any) -> None:
+def test_a_fused_model_is_saved_and_exported_as_it_was(family: str, rank: int, tmp_path: Any) -> None:
     """Weights that lie one after the other are still weights of their own, and what is loaded goes where they lie."""
     one, other = (policy_of(plain_module(family), lora_rank=rank) for _ in range(2))
     with torch.no_grad():
         for mine, theirs in zip(one.module.parameters(), other.module.parameters(), strict=True):
             theirs.copy_(mine.normal_())
-    join(one.module)
+    fuse(one.module)
     assert sum(isinstance(part, Projection) for part in one.module.modules()) == one.layers * (7 if rank else 5)
     for policy, folder in ((one, tmp_path / "one"), (other, tmp_path / "other")):
         learner = LocalLearner(policy, Loop().needs, LearnerConfig(), 1.0, 0)
-        checkpoint.save(folder, policy, None, learner.fp32_weights, learner.parameters, learner.optimizer)
+        checkpoint.save(folder, policy, {}, learner.fp32_weights, learner.parameters, learner.optimizer)
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.safetensors")]
     assert len(files) == 2
     for path in files:
@@ -159,7 +159,7 @@ def test_experts_whose_weights_are_one_tensor_are_left_alone() -> None:
             num_experts_per_tok=2,
         )
     )
-    join(module)
+    fuse(module)
     assert sum(isinstance(part, Projection) for part in module.modules()) == 2 * 3
 
 
@@ -168,5 +168,5 @@ def test_only_what_is_the_same_is_left_out() -> None:
     x = graph.placeholder("x")
     made = [graph.call_function(torch.ops.aten.add.Tensor, (x, number)) for number in (1, 1.0, True, 1)]
     graph.output(made)
-    Once()(graph)
+    DeduplicateNodes()(graph)
     assert graph.find_nodes(op="output")[0].args[0] == [*made[:3], made[0]]

@@ -1,6 +1,6 @@
 """How fast Errands is, and how much memory it takes, through the whole environment interface on one core.
 
-    .venv/bin/python benchmarks/errands.py [--tasks 60] [--attempts 8] [--live 64] [--episodes 5000]
+    .venv/bin/python benchmarks/errands_speed.py [--tasks 60] [--attempts 8] [--live 64] [--episodes 5000]
 
 Steps per second are those of the expert's actions, said again over many tasks, from start() to finish(): with every
 task new (its goal must be made and judged for the first time; scenarios share worlds, so a world is made once for many
@@ -52,9 +52,9 @@ def main() -> None:
     new = [new_rate(tasks, actions, worlds=False) for _ in range(3)]
     again = [rate([(task, actions[task.id])] * options.attempts) for task in tasks]
     at_least, at_most = f">= {TARGETS['steps']}", f"< {TARGETS['world']}"
-    print(f"| steps per second, each task new and in a world of its own | {common.spread(alone)} | |")
-    print(f"| steps per second, each task new | {common.spread(new)} | {at_least} |")
-    print(f"| steps per second, {options.attempts} attempts at a task | {common.spread(again)} | {at_least} |")
+    print(f"| steps per second, each task new and in a world of its own | {common.median_range(alone)} | |")
+    print(f"| steps per second, each task new | {common.median_range(new)} | {at_least} |")
+    print(f"| steps per second, {options.attempts} attempts at a task | {common.median_range(again)} | {at_least} |")
     print(f"| making a world, ms | {fmean(made):.1f}, worst {max(made):.1f} | {at_most} |")
     alone = common.run_alone(__file__, "--only", "memory", "--live", str(options.live))
     host, workers = map(int, alone.split()[-2:])

@@ -1,39 +1,38 @@
-"""How an agent behaves in an attempt: the five behaviours that LOOP changed, and what patterns find besides.
+"""How an agent behaves in an attempt: the five behaviors that LOOP changed, and what patterns find besides.
 
 From LOOP's analysis (arXiv 2502.01600, 5.5 and A.1), for agents that write a thought and Python in every turn:
 
 - look-ups: calls that read the documentation of one API, per attempt. Listing what there is does not count.
-- crowded turns: the share of turns that open more than one Python cell. Who writes the second before the first has run
-  plans without looking.
+- crowded turns: the share of turns that open more than one Python cell. An agent that writes the second before the
+  first has run plans without looking.
 - assumptions: the words assume, assumed and assuming in what the agent writes, per attempt.
 - placeholders: "dummy" in what the agent writes, per attempt: a value made up for one that should have been found.
-- giving up: a turn that fails opens every API it calls; a later turn that works closes those it calls. The share of
-  what was opened that is still open at the end.
+- giving up: a turn that fails opens every API it calls; a later turn that works closes those it calls. Counted is the
+  share of opened APIs that are still open at the end.
 
 A turn fails when what came back matches the pattern `failure` (rules.py). What came back from the last turn is not
-stored: that turn worked if it ended the episode, and counts as neither otherwise. A call counts once where it is
-written, however often it ran. Knows the lines of a run folder (docs/reference/run-format.md), no tokens and no model.
+counted: that turn worked if it ended the episode, and counts as neither otherwise. A call counts once where it is
+written, however often it ran. Needs the text of stored trajectories, no tokens and no model.
 """
 
 import ast
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from itertools import zip_longest
-from typing import Any
 
 from longloop.analysis.rules import PATTERNS, Pattern, Rules
 from longloop.envs.react import action_of, code_of
 from longloop.stats import Rate
+from longloop.store.trajectories import StoredTrajectory, StoredTurn
 from longloop.types import StopReason
 
 _CALL = re.compile(r"\bapis\.(\w+)\.(\w+)\s*\(")
 _CELL = re.compile(r"```[ \t]*(?:python|py)3?\b", re.IGNORECASE)
 
 
-def behaviours(rules: Rules) -> tuple[Rate, ...]:
-    """LOOP's five, what every agent can do, the patterns of the environment, and how long attempts are."""
+def behaviors(rules: Rules) -> tuple[Rate, ...]:
+    """LOOP's five, what every agent can do, the environment's own patterns, and how long attempts are."""
     own = [pattern for name, pattern in rules.patterns.items() if name not in PATTERNS]
     return (
         _rate(rules.patterns["lookups"]),
@@ -49,16 +48,16 @@ def behaviours(rules: Rules) -> tuple[Rate, ...]:
     )
 
 
-def count(attempt: Mapping[str, Any], rules: Rules) -> Counter[str]:
-    """The sums of one attempt, from its stored line."""
-    turns = attempt.get("turns") or []
+def count(attempt: StoredTrajectory, rules: Rules) -> Counter[str]:
+    """The sums of one attempt."""
+    turns = attempt.turns
     sums = Counter(attempts=1, turns=len(turns), heard=max(0, len(turns) - 1), coded=0, failed=0, crowded=0, repeated=0)
     sums.update({name: 0 for name in rules.patterns})
     unsettled: set[str] = set()
     before: set[str] = set()
     for turn, following in zip_longest(turns, turns[1:]):
-        action = turn.get("action") or ""
-        back = heard(following)
+        action = turn.action
+        back = heard(following) if following else []
         code = code_of(action)
         called = calls(code)
         cells = len(_CELL.findall(action))
@@ -66,7 +65,7 @@ def count(attempt: Mapping[str, Any], rules: Rules) -> Counter[str]:
         sums["coded"] += cells > 0 or bool(called)
         sums["crowded"] += cells > 1
         sums["repeated"] += done in before
-        sums["tokens"] += turn.get("action_tokens") or 0
+        sums["tokens"] += turn.action_tokens
         before.add(done)
         matches = {name: _matches(pattern, action, back, called) for name, pattern in rules.patterns.items()}
         for name, pattern in rules.patterns.items():
@@ -74,15 +73,15 @@ def count(attempt: Mapping[str, Any], rules: Rules) -> Counter[str]:
         if matches["failure"]:
             sums["failed"] += len(set(called) - unsettled)
             unsettled.update(called)
-        elif following is not None or attempt.get("stop") == StopReason.FINISHED:
+        elif following is not None or attempt.stop == StopReason.FINISHED:
             unsettled.difference_update(called)
     sums["given_up"] = len(unsettled)
     return sums
 
 
-def heard(turn: Mapping[str, Any] | None) -> list[str]:
-    """What had come back when a turn began; nothing after the last."""
-    return [message.get("content") or "" for message in (turn or {}).get("context") or ()]
+def heard(turn: StoredTurn) -> list[str]:
+    """What had come back when a turn began."""
+    return [message.content for message in turn.context]
 
 
 def calls(code: str) -> list[str]:
