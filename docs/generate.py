@@ -33,6 +33,7 @@ from longloop.cli.main import app  # noqa: E402
 from longloop.evaluation import Evaluation  # noqa: E402
 from longloop.options import Option, document, options_of  # noqa: E402
 from longloop.registry import ALGOS, ENGINES, ENVS  # noqa: E402
+from longloop.store.run_reader import RunReader  # noqa: E402
 from longloop.training import summarize  # noqa: E402
 
 BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -301,7 +302,7 @@ def _default(parameter: Any) -> str:
 
 def api() -> str:
     """The public names with their signatures, fields, members and docstrings, as the source has them."""
-    return "\n\n".join(_described(getattr(longloop, name)) for name in longloop.__all__)
+    return "\n\n".join(map(_described, (*(getattr(longloop, name) for name in longloop.__all__), RunReader)))
 
 
 def _described(thing: Any) -> str:
