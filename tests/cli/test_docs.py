@@ -239,9 +239,10 @@ def test_the_expert_of_the_guide_can_do_its_tasks(tmp_path, monkeypatch):
     write_files(DOCS / "guides" / "environment.md", tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     letters, speller = (importlib.import_module(name) for name in ("letters", "speller"))
-    for task in letters.LastLetter.tasks("train"):
-        assert asyncio.run(play(letters.LastLetter(), task, speller.Speller())).outcome.success
-    lost = letters.LastLetter.tasks("dev")[0]
-    assert asyncio.run(play(letters.LastLetter(tries=3), lost, Script(["?", "?", "?"]))).ending == (
+    options = letters.LastLetter.Options
+    for task in letters.LastLetter.tasks("train", options()):
+        assert asyncio.run(play(letters.LastLetter(options()), task, speller.Speller())).outcome.success
+    lost = letters.LastLetter.tasks("dev", options())[0]
+    assert asyncio.run(play(letters.LastLetter(options(tries=3)), lost, Script(["?", "?", "?"]))).ending == (
         "it was paid 0 after 3 turns; its last words were '?'"
     )
