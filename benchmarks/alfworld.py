@@ -65,12 +65,12 @@ def floors(split: str) -> None:
     from longloop.envs.alfworld.env import Alfworld
     from longloop.envs.play import Played, play
 
-    tasks = Alfworld.tasks(split)
+    tasks = Alfworld.tasks(split, Alfworld.Options())
     found: dict[str, list[Played]] = {}
     for task in tasks:
         for name in ("walkthrough", "handcoded", "random", "nothing"):
             expert = name in ("walkthrough", "handcoded")
-            env = Alfworld(expert=name if expert else "walkthrough")
+            env = Alfworld(Alfworld.Options(expert=name if expert else "walkthrough"))
             player = env.expert(task) if expert else env.baselines(task)[name]
             turns = 150 if name == "handcoded" else 40
             found.setdefault(name, []).append(asyncio.run(play(env, task, player, turns)))

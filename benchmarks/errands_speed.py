@@ -68,14 +68,14 @@ def main() -> None:
 
 def some_tasks(count: int, seed: int) -> list[Task]:
     everything = itertools.chain(
-        *(Errands.tasks(split, per_scenario=3, seed=seed) for split in ("train", "test_normal"))
+        *(Errands.tasks(split, Errands.Options(per_scenario=3, seed=seed)) for split in ("train", "test_normal"))
     )
     return list(itertools.islice(everything, count))
 
 
 def recorded(task: Task) -> Actions:
     """What the expert says."""
-    env = Errands()
+    env = Errands(Errands.Options())
     arrived, said, expert = env.start(task), [], env.expert(task)
     while text := expert.act(arrived):
         said.append(Message("assistant", text))
@@ -88,7 +88,7 @@ def recorded(task: Task) -> Actions:
 
 
 def attempt(task: Task, said: Actions) -> None:
-    env = Errands()
+    env = Errands(Errands.Options())
     env.start(task)
     for action in said:
         env.step(action)
@@ -136,7 +136,7 @@ def live_memory(tasks: list[Task]) -> tuple[int, int]:
     """
     live, before = [], (0, 0)
     for task in tasks:
-        env = Errands()
+        env = Errands(Errands.Options())
         arrived, expert = env.start(task), env.expert(task)
         for _ in range(2):
             arrived = env.step(Message("assistant", expert.act(arrived))).messages

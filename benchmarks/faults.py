@@ -87,7 +87,7 @@ async def trip(steps: int = 500) -> tuple[float, float]:
     env = made(where)()
     await env.ready()
     begin = time.perf_counter() - began
-    isolated, inline = await timed(env), await timed(Obedient())
+    isolated, inline = await timed(env), await timed(Obedient(Obedient.Options()))
     where.close()
     return begin, (isolated - inline) / steps
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
     from longloop.api import evaluate, load_run, train
     from longloop.config import Config
+    from longloop.envs.base import Environment, Player
     from longloop.evaluation import Evaluation
-    from longloop.protocols import Environment, Player
     from longloop.types import Message, Outcome, Step, Task, UserError
 
 __version__ = "0.1.0"
@@ -41,9 +41,9 @@ __all__ = [
 _HOMES = {
     "Algorithm": "longloop.algos.base",
     "Config": "longloop.config",
-    "Environment": "longloop.protocols",
+    "Environment": "longloop.envs.base",
     "Evaluation": "longloop.evaluation",
-    "Player": "longloop.protocols",
+    "Player": "longloop.envs.base",
     **dict.fromkeys(("Message", "Outcome", "Step", "Task", "UserError"), "longloop.types"),
     **dict.fromkeys(("evaluate", "load_run", "train"), "longloop.api"),
 }

@@ -171,7 +171,7 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
     parts = prepared(config)
     environment = parts.world.environment
-    declared = getattr(environment, "analysis", {})
+    declared = environment.analysis
     rules(declared, source=f"{environment.__name__}.analysis")
     book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
     with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
@@ -279,7 +279,7 @@ def write_measured(
 ) -> None:
     """Write what was measured as run folders, one for each split."""
     config = build.written_out(config)
-    declared = getattr(build.world(config).environment, "analysis", {})
+    declared = build.world(config).environment.analysis
     step = int(checkpoint.name) if checkpoint is not None else 0
     for split, (result, groups) in measured.items():
         with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:

@@ -5,24 +5,21 @@ Tensors appear only behind `Algorithm.loss` and inside learners and engines.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from longloop.types import (
     Batch,
     Group,
-    Message,
     Metrics,
     Minibatch,
     Now,
-    Outcome,
     Sample,
     Sampled,
     SamplingParams,
     Scored,
     Start,
-    Step,
     Task,
     Trajectory,
     Update,
@@ -30,42 +27,6 @@ from longloop.types import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class Environment(Protocol):
-    """One attempt at one task: made, run once, thrown away. Speaks messages, never sees token ids.
-
-    Options from the config's `[env]` table go to the constructor and to `tasks`. The three methods may be plain
-    functions; they are then run in a thread of their own, so that a deadline holds for them too.
-    """
-
-    @classmethod
-    def tasks(cls, split: str, **options: Any) -> Sequence[Task]: ...
-
-    async def start(self, task: Task) -> Sequence[Message]: ...
-
-    async def step(self, action: Message) -> Step: ...
-
-    async def finish(self) -> Outcome:
-        """Called once, also after a truncated attempt: scores the state that was reached, and cleans up."""
-        ...
-
-    # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
-    # do it, in all splits or in those of `expert_splits`; `baselines(task)`, Players by name who must not succeed;
-    # `splits`, the names of its splits; `ready()`, awaited before its deadlines begin. How it is to be isolated, and
-    # what to look for in its attempts (`analysis`), class attributes say (docs/guides/environment.md, docs/analyze.md).
-
-
-class Player(Protocol):
-    """Someone who speaks text: an expert, a baseline, a person. Plays one attempt, seeing what an agent sees."""
-
-    def act(self, messages: Sequence[Message]) -> str | Awaitable[str]:
-        """What to say next; an empty text when there is nothing more to do.
-
-        `messages` is only what has just arrived: what `start` returned, then what each `step` returned. A player that
-        needs what came before, or its own words, keeps them (docs/guides/environment.md has an example).
-        """
-        ...
 
 
 class Engine(Protocol):

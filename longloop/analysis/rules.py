@@ -91,7 +91,7 @@ def declared(run: RunReader) -> Mapping[str, Any]:
     try:
         name = run.settings["env"]["name"]
         module, _, attribute = ENVS[name].partition(":")
-        return getattr(getattr(importlib.import_module(module), attribute), "analysis", {})
+        return getattr(importlib.import_module(module), attribute).analysis
     except (KeyError, TypeError, ImportError):
         return {}
 

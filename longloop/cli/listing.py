@@ -1,7 +1,7 @@
 """What `envs`, `algos` and `models` print. Reads source files instead of importing them, so it answers at once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from longloop.config import nearest
-from longloop.options import Option, document, options_of
+from longloop.options import Option, document, environment_options, options_of
 from longloop.registry import ALGOS, ENVS
 from longloop.types import UserError
 
@@ -23,22 +23,21 @@ def envs(name: str | None) -> None:
     where = _where(ENVS, name, "environment")
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
-    _options(name, "env", options_of(where))
-    from longloop.build import named
-    from longloop.cli.environments import floors
-    from longloop.isolation.environments import Environments
+    _options(name, "env", environment_options(where))
+    from longloop.build import environment_class
+    from longloop.cli.environments import environments, floors
 
-    world = Environments(named({"name": name}, ENVS, "env"), {})
-    if hasattr(world.environment, "scenarios"):
-        console.print(_scenarios(world.environment.scenarios()))
+    environment = environment_class({"name": name})
+    if scenarios := environment.scenarios():
+        console.print(_scenarios(scenarios))
     console.print()
-    isolation = getattr(world.environment, "isolation", "inline")
+    isolation = environment.isolation
     if isolation != "inline":
         own = f"a virtualenv of its own (`longloop envs install {name}`)" if isolation == "venv" else "worker processes"
         console.print(f"It runs in {own}. `longloop check {name}` shows what can be scored in it.", soft_wrap=True)
         return
     try:
-        console.print(floors(world))
+        console.print(floors(environments(name, [])))
     except UserError as error:
         console.print(str(error), markup=False, soft_wrap=True)  # it needs a setting
 
@@ -117,7 +116,7 @@ def _list(known: Mapping[str, str], kind: str, hint: str) -> None:
     console.print(f"\n`longloop {kind}s NAME` shows one in full. {hint}", markup=False)
 
 
-def _scenarios(rows: list[tuple[str, str, int, list[str]]]) -> Table:
+def _scenarios(rows: Sequence[tuple[str, str, int, Sequence[str]]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("scenario", "split", "difficulty", "apps"):
         table.add_column(heading)

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import importlib.util
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from longloop.cache import cache_dir
 from longloop.model import SHIPPED, shipped
 from longloop.types import UserError
 
@@ -48,8 +48,7 @@ _FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 def model_folder(name: str) -> Path:
     """The folder for a model from the package index, whether or not it is there yet."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "longloop" / "models" / name
+    return cache_dir() / "models" / name
 
 
 def source(path: str) -> Path | str:

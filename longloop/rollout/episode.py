@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longloop.config import RolloutConfig
+from longloop.envs.base import Environment
 from longloop.envs.contract import failure
 from longloop.isolation.guard import Fault, Guarded
-from longloop.protocols import Engine, Environment
+from longloop.protocols import Engine
 from longloop.rollout.stragglers import STRAGGLER
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from longloop.isolation.guard import Guarded, ready
-from longloop.protocols import Environment
+from longloop.envs.base import Environment
+from longloop.isolation.guard import Guarded
 from longloop.rollout.episode import Record, RolloutContext, run_episode
 from longloop.types import (
     Group,
@@ -96,7 +96,7 @@ class _Node:
 async def grow(context: RolloutContext, task: Task, session: str, attempts: int, explore: float) -> Group:
     """Up to `attempts` distinct attempts; fewer when the tree is exhausted or the policy repeats itself."""
     environment = context.make()
-    if not hasattr(environment, "fork"):
+    if not environment.can_fork:
         raise UserError(
             f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
             "docs/guides/environment.md shows it."
@@ -164,7 +164,7 @@ class _Branch:
     async def ready(self) -> None:
         if self._node.env is None:
             self._env = self._node.unstarted.pop() if self._node.unstarted else self._context.make()
-            await ready(self._env)
+            await self._env.ready()
 
     def start(self, task: Task) -> Any:
         if self._node.env is not None:
@@ -189,7 +189,7 @@ class _Branch:
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        return getattr(self._env, "reward_range", None)
+        return self._env.reward_range if self._env is not None else None
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         if self._turn < len(self._node.played):

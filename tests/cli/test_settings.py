@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 
 from longloop import build, config
 from longloop.config import Config, WorkerConfig, settings
-from longloop.options import options_of
+from longloop.envs.guess import Guess
+from longloop.options import environment_options, options_of
 from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.store.run_reader import RunReader, read_changes, stored_config
 from longloop.types import UserError
@@ -99,11 +101,13 @@ def test_the_reference_has_the_options_of_every_class(section, known):
     import inspect
 
     for name, where in known.items():
-        found = options_of(where)
-        parameters = inspect.signature(build.named({"name": name}, known, section)).parameters
+        found = environment_options(where) if section == "env" else options_of(where)
+        named = build.named({"name": name}, known, section)
+        parameters = inspect.signature(named.Options if section == "env" else named).parameters
         assert list(found) == [key for key, one in parameters.items() if one.kind is not one.VAR_KEYWORD], name
         for key, option in found.items():
             assert bool(option.default) == (parameters[key].default is not inspect.Parameter.empty), (name, key)
+            assert option.meaning or section != "env", (name, key)
 
 
 def test_values_of_a_config_and_what_differs_from_the_defaults(command, tmp_path):
@@ -140,20 +144,16 @@ def test_a_key_without_its_table_is_found(tmp_path, word, meant):
 # --- what a run writes down ---
 
 
-class Odd:
-    """Defaults of all kinds: some that a file cannot hold, one that `tasks` does not take."""
+class Odd(Guess):
+    """Defaults of all kinds, some of which a file cannot hold."""
 
-    def __init__(
-        self,
-        size: int = 4,
-        none: int | None = None,
-        both: tuple[int, ...] = (1, 2),
-        thing: object = object(),
-        own: int = 1,
-    ) -> None: ...
-
-    @classmethod
-    def tasks(cls, split: str, size: int = 4, none: int | None = None, both: tuple[int, ...] = (1, 2)) -> list: ...
+    @dataclass(frozen=True)
+    class Options:
+        size: int = 4
+        none: int | None = None
+        both: tuple[int, ...] = (1, 2)
+        thing: object = object()
+        words: list[str] = field(default_factory=list)
 
 
 def test_every_default_is_written_out(command, tmp_path):
@@ -182,7 +182,7 @@ def test_every_default_is_written_out(command, tmp_path):
 
 def test_defaults_that_a_file_cannot_hold_are_left_out(tmp_path):
     full = build.written_out(load_config(tmp_path, f"env={{name='{__name__}:Odd'}}"))
-    assert full.env == {"name": f"{__name__}:Odd", "size": 4} | WorkerConfig().model_dump()
+    assert full.env == {"name": f"{__name__}:Odd", "size": 4, "words": []} | WorkerConfig().model_dump()
     assert Config.model_validate(tomllib.loads(full.to_toml())) == full
 
 

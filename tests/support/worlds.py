@@ -10,6 +10,7 @@ from typing import Any
 
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.base import Environment
 from longloop.model import tiny
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
@@ -33,7 +34,7 @@ class Log:
     finished: Counter[int] = field(default_factory=Counter)
 
 
-class Env:
+class Env(Environment):
     """Two turns, then a reward of 1. Notes in the log what is done with it."""
 
     turns = 2
@@ -62,6 +63,11 @@ class Env:
     def note_finish(self) -> None:
         self.log.finished[self.number] += 1
         self.log.live -= 1
+
+
+def default(environment: type[Environment]) -> Callable[[], Environment]:
+    """What makes an environment with its default options."""
+    return lambda: environment(environment.Options())
 
 
 def rollouts(make: Callable[[], Any], *, abandon: bool = True, say: Any = ("a",), **limits: Any) -> GroupRollouts:

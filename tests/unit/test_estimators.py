@@ -299,7 +299,7 @@ def test_the_engine_samples_the_models_own_probabilities():
 
     def sees(*acted):
         """The token ids in front of the model after these actions."""
-        transcript, place = Transcript(chat), Crossroads()
+        transcript, place = Transcript(chat), Crossroads(Crossroads.Options())
         messages = asyncio.run(place.start(Task("t", "train")))
         for token in acted:
             transcript.receive(messages)

@@ -27,7 +27,7 @@ from longloop.types import Group, Message, Now, Sampled, SamplingParams, Step, S
 from tests.support.samples import CPU, NOW, assert_close, attempt, first_minibatch, gradient, learner, sampled
 from tests.support.worlds import CHAT, starts
 
-TASKS = list(Guess.tasks("train", highest=3))
+TASKS = list(Guess.tasks("train", Guess.Options(highest=3)))
 """1, 2 and 3; the expert says 2 first, and then the other."""
 NOTE = Nat().note.lower()
 """As the tiny tokenizer spells it."""
@@ -50,7 +50,9 @@ def guessing(*says: str, by_attempt: bool = False, stored: Sequence[Group] = ())
     word of its attempt's number."""
     script: Any = (lambda session, turn: says[int(session.rpartition("/")[2])]) if by_attempt else list(says)
     engine = Remembering(script)
-    context = RolloutContext(lambda: Guess(highest=3, tries=2), CHAT, engine, RolloutConfig(), SamplingParams())
+    context = RolloutContext(
+        lambda: Guess(Guess.Options(highest=3, tries=2)), CHAT, engine, RolloutConfig(), SamplingParams()
+    )
     return GroupRollouts(context, "test", abandon=False, stored=stored), engine
 
 
@@ -256,7 +258,7 @@ def test_nat_does_not_mark_what_an_environment_failed():
             return await super().step(action)
 
     rollouts, _ = guessing("3", "1", by_attempt=True)
-    rollouts.context = replace(rollouts.context, make=lambda: Broken(highest=3, tries=2))
+    rollouts.context = replace(rollouts.context, make=lambda: Broken(Guess.Options(highest=3, tries=2)))
     (group,) = collect(Nat(k=2), rollouts, TASKS[1:2])
     broken, failed, _ = group.trajectories
     assert broken.stop is StopReason.ENV_ERROR and failed.stop is StopReason.FINISHED
@@ -341,7 +343,11 @@ def test_nobody_learns_to_say_nothing(words: list[str], kept: list[str]) -> None
             return Tongue(words)
 
     context = RolloutContext(
-        lambda: Short(highest=3, tries=6), CHAT, Remembering(["never asked"]), RolloutConfig(), SamplingParams()
+        lambda: Short(Guess.Options(highest=3, tries=6)),
+        CHAT,
+        Remembering(["never asked"]),
+        RolloutConfig(),
+        SamplingParams(),
     )
     (group,) = collect(SFT(least_reward=0.0), GroupRollouts(context, "test", abandon=False), TASKS[:1])
     (shown,) = group.trajectories

@@ -242,9 +242,13 @@ def test_the_gradient_is_that_of_the_definition() -> None:
 def test_the_expert_is_beside_the_own_attempts(tmp_path: Any) -> None:
     """With numbers of their own, and told apart when they are read again; and it is not counted as a success."""
     setting = RolloutContext(
-        lambda: Guess(3, 2), CHAT, ScriptedEngine(None, CHAT, ["1", "1"]), RolloutConfig(max_turns=2), SamplingParams()
+        lambda: Guess(Guess.Options(3, 2)),
+        CHAT,
+        ScriptedEngine(None, CHAT, ["1", "1"]),
+        RolloutConfig(max_turns=2),
+        SamplingParams(),
     )
-    tasks = TaskStream(Guess.tasks("train", 3, 2), seed=0)
+    tasks = TaskStream(Guess.tasks("train", Guess.Options(3, 2)), seed=0)
     groups = asyncio.run(Dpo(k=2).collect(GroupRollouts(setting, "test"), tasks, 3, NOW))
     assert [[t.attempt for t in group.trajectories] for group in groups] == [[0, 1, 2]] * 3
     assert all(group.expert is not None and group.expert.reward == 1.0 for group in groups)

@@ -10,13 +10,14 @@ import pytest
 from longloop.algos.loop import Loop
 from longloop.config import ModelConfig, RolloutConfig
 from longloop.engines.engine import NativeEngine
+from longloop.envs.base import Environment
 from longloop.envs.guess import Guess
 from longloop.model.policy import load
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import NOW
-from tests.support.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, starts, with_fault
+from tests.support.worlds import CHAT, TASKS, Env, Log, collect, default, raising, rollouts, starts, with_fault
 
 
 def test_every_task_has_its_first_attempt_before_any_has_its_second() -> None:
@@ -108,7 +109,7 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, 
     made: list[Any] = []
     finished: list[tuple[int, bool]] = []
 
-    class Slow:
+    class Slow(Environment):
         def __init__(self) -> None:
             self.number, self.inside = len(made), False
             made.append(self)
@@ -183,8 +184,12 @@ def test_a_seed_decides_what_the_attempts_do() -> None:
 
     def attempts(seed: int, concurrency: int) -> list[Trajectory]:
         limits = RolloutConfig(concurrency=concurrency, turn_tokens=8, max_turns=3)
-        context = RolloutContext(Guess, CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, SamplingParams())
-        groups = collect(GroupRollouts(context, "test", abandon=False), Guess.tasks("train")[:3], k=3, seed=seed)
+        context = RolloutContext(
+            default(Guess), CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, SamplingParams()
+        )
+        groups = collect(
+            GroupRollouts(context, "test", abandon=False), Guess.tasks("train", Guess.Options())[:3], k=3, seed=seed
+        )
         return [t for group in groups for t in group.trajectories]
 
     one, again, other = attempts(0, 9), attempts(0, 2), attempts(100, 9)

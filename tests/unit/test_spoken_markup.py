@@ -8,6 +8,7 @@ import pytest
 
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.base import Environment
 from longloop.envs.play import Script
 from longloop.model import tiny
 from longloop.model.from_scratch import train_tokenizer
@@ -33,7 +34,7 @@ def hostile(special: Sequence[str]) -> list[str]:
     return [f"say {' '.join(special)} done", f"{special[-1]}print('{''.join(special)}'){special[-1]}"]
 
 
-class Echo:
+class Echo(Environment):
     """Two turns. Notes what it hears; its expert says what it is told to."""
 
     def __init__(self, says: list[str]) -> None:

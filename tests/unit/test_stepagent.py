@@ -29,7 +29,7 @@ from longloop.types import Group, Sample, SamplingParams, Start, StopReason, Tra
 from tests.support.helpers import Silent, load_config, train
 from tests.support.runs import contents
 from tests.support.samples import EXPERT, NOW, TASK, first_minibatch, learner, own, turn, with_known
-from tests.support.worlds import CHAT, TASKS, rollouts
+from tests.support.worlds import CHAT, TASKS, default, rollouts
 
 REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), restarts_context=True), EXPERT.turns[2]))
 
@@ -168,8 +168,8 @@ def test_practice_is_repeatable_and_reads_a_demonstration_once() -> None:
 
 def test_a_whole_collection() -> None:
     """The guessing game's expert, cut after each of its actions. Nothing but the demonstrations needs a game."""
-    what = rollouts(lambda: Guess(3, 2), say=["2"])
-    tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
+    what = rollouts(lambda: Guess(Guess.Options(3, 2)), say=["2"])
+    tasks = TaskStream(Guess.tasks("train", Guess.Options(3, 2)), 0)
     groups = asyncio.run(StepAgentImplicit(practice=2).collect(what, tasks, 3, NOW))
     assert [len(g.trajectories) for g in groups] == [1 + 2 * len(g.expert.turns) for g in groups if g.expert]
     assert asyncio.run(StepAgentImplicit(least_reward=2.0).collect(what, tasks, 3, NOW)) == []
@@ -177,7 +177,7 @@ def test_a_whole_collection() -> None:
 
 @pytest.mark.parametrize("algo", [StepAgentImplicit(), StepAgentInverse()])
 def test_an_environment_without_an_expert(algo: Any) -> None:
-    what = rollouts(Crossroads)
+    what = rollouts(default(Crossroads))
     with pytest.raises(UserError, match="Crossroads has no expert, so there is nothing to imitate"):
         asyncio.run(algo.collect(what, TaskStream(TASKS, 0), 1, NOW))
 
@@ -402,8 +402,8 @@ def test_final_adds_what_the_environment_paid() -> None:
 
 
 def test_final_makes_own_attempts_beside_the_practice() -> None:
-    what = rollouts(lambda: Guess(3, 2), say=["2"])
-    tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
+    what = rollouts(lambda: Guess(Guess.Options(3, 2)), say=["2"])
+    tasks = TaskStream(Guess.tasks("train", Guess.Options(3, 2)), 0)
     groups = asyncio.run(StepAgentInverse(final=1.0, k=2, practice=2).collect(what, tasks, 3, NOW))
     for group in groups:
         assert group.expert is not None and len(group.policy_trajectories) == 2

@@ -13,6 +13,7 @@ import pytest
 from longloop.algos.tree_dpo import TreeDpo
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.base import Environment
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.search import grow
@@ -396,7 +397,7 @@ def test_a_tree_that_is_cancelled_finishes_the_environment_it_was_in() -> None:
     assert log.live == 0 and set(log.finished.values()) == {1}
 
 
-class Plain:
+class Plain(Environment):
     """In plain functions, which run in threads; its copies take as long as the test wants."""
 
     def __init__(self, log: Log, may_copy: threading.Event) -> None:

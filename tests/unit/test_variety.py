@@ -9,13 +9,14 @@ import pytest
 from longloop.config import RolloutConfig
 from longloop.diagnose import sampling
 from longloop.diagnose.finding import Finding
+from longloop.envs.base import Environment
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.types import Message, Outcome, Sampled, SamplingParams, Step, Task
 from tests.support.worlds import CHAT
 
 
-class Env:
+class Env(Environment):
     """Opens with the name of the task, and goes on for `turns` turns."""
 
     def __init__(self, turns: int) -> None:
