@@ -31,8 +31,8 @@ import longloop  # noqa: E402
 from longloop import config  # noqa: E402
 from longloop.cli.main import app  # noqa: E402
 from longloop.evaluation import Evaluation  # noqa: E402
-from longloop.options import Option, document, options_of  # noqa: E402
-from longloop.registry import ALGOS, ENGINES, ENVS  # noqa: E402
+from longloop.options import Option, document, environment_options, options_of  # noqa: E402
+from longloop.registry import ALGOS, ENVS  # noqa: E402
 from longloop.store.run_reader import RunReader  # noqa: E402
 from longloop.training import summarize  # noqa: E402
 
@@ -133,9 +133,9 @@ def settings(name: str) -> str:
     )
 
 
-def options(kind: str, name: str) -> str:
-    found = options_of({"env": ENVS, "engine": ENGINES}[kind][name])
-    return _options(kind, {key: option for key, option in found.items() if key not in config.GIVEN.get(kind, ())})
+def options(name: str) -> str:
+    """The options of an environment."""
+    return _options("env", environment_options(ENVS[name]))
 
 
 def _options(kind: str, found: dict[str, Option]) -> str:
