@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/webshop.py FOLDER [--tasks 500] [--repeats 5]
 
-FOLDER has WebShop's data (docs/environments.md). Everyone who needs no model plays the tasks of the test split; what
+FOLDER has WebShop's data (docs/environments/webshop.md). Everyone who needs no model plays the test split's tasks; what
 they decide counts too. Rates by the clock suffer from what else the machine does; those by CPU time hardly do.
 """
 

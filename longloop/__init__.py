@@ -5,8 +5,8 @@
     run = longloop.train("guess", {"steps": 20})
     print(longloop.evaluate(run, split="test").success)
 
-The names in `__all__` are the public interface; examples/from_python.ipynb shows them at work. They are imported when
-they are first used, so `import longloop` is quick and loads no torch.
+The names in `__all__` are the public interface; docs/guides/python.md is its guide. Each is imported when first used,
+so `import longloop` is quick and loads no torch.
 """
 
 from importlib import import_module

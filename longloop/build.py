@@ -102,7 +102,7 @@ def algorithm(config: Config) -> "Algorithm":
     if not (inspect.isclass(algo) and issubclass(algo, Algorithm)):
         raise UserError(
             f"algo.name = {config.algo['name']!r} is not an algorithm: derive your class from longloop.Algorithm "
-            "(docs/new-algorithm.md)."
+            "(docs/guides/algorithm.md)."
         )
     return algo(**options_for(algo, config.algo, "algo"))
 

@@ -127,7 +127,7 @@ def schedule(
 
 
 def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
-    """A step in numbers; docs/run-format.md explains each."""
+    """A step in numbers; docs/reference/run-format.md explains each."""
     everyone = [t for group in groups for t in group.trajectories]
     # An expert's attempts say nothing of the policy; where it made none of its own, they are all there is.
     tried = any(not t.expert and t.stop is not StopReason.PRACTISED for t in everyone)

@@ -22,7 +22,7 @@ def envs(name: str | None, more: str | None = None) -> None:
     if more is not None:
         raise UserError(_ONE_ENVIRONMENT)
     if name is None:
-        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/new-environment.md.")
+        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/guides/environment.md.")
         return
     where = _where(ENVS, name, "environment")
     console.print(document(where), markup=False, soft_wrap=True)
@@ -59,23 +59,12 @@ def install_env(name: str | None) -> None:
 
 def algos(name: str | None) -> None:
     if name is None:
-        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/new-algorithm.md.")
+        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/guides/algorithm.md.")
         return
     where = _where(ALGOS, name, "algorithm")
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
     _options(name, "algo", options_of(where))
-
-
-def differences() -> str:
-    """How each algorithm differs from its paper, as a list for docs/algorithms.md; `make docs` puts it there."""
-    return "\n".join(f"- **`{name}`**: {_differs(where)}" for name, where in ALGOS.items())
-
-
-def _differs(where: str) -> str:
-    """The paragraph of an algorithm's docstring on how it differs from the paper; empty if there is none."""
-    _, _, after = document(where).partition("\n\nDiffers from the paper: ")
-    return " ".join(after.partition("\n\n")[0].split())
 
 
 def get_model(name: str) -> None:

@@ -43,7 +43,7 @@ async def contract(name: str, setting: RolloutContext, task: Task) -> Finding:
     try:
         await try_out(name, setting, task)
     except UserError as error:
-        return Finding("contract", "fail", str(error), "docs/new-environment.md says what each method owes.")
+        return Finding("contract", "fail", str(error), "docs/guides/environment.md says what each method owes.")
     env = watched(setting)()
     said = ""
     try:

@@ -25,7 +25,7 @@ class Player(Protocol):
         """Return what to say next, or an empty text when there is nothing more to do.
 
         `messages` holds only what has just arrived: what `start` returned, then what each `step` returned. A player
-        that needs what came before, or its own words, keeps them (docs/new-environment.md has an example).
+        that needs what came before, or its own words, keeps them (docs/guides/environment.md has an example).
         """
         ...
 

@@ -52,12 +52,12 @@ def check_class(name: str, found: Any) -> type[Environment]:
         kind = found.__name__ if inspect.isclass(found) else "MyEnv"
         raise UserError(
             f"env.name = {name!r} is no environment: derive it from the base class, as in class {kind}"
-            "(longloop.envs.base.Environment), and see docs/new-environment.md for what it owes."
+            "(longloop.envs.base.Environment), and see docs/guides/environment.md for what it owes."
         )
     name = found.__name__
     for method in REQUIRED:
         if not found.defines(method):
-            raise UserError(f"{name} has no method {method}(); docs/new-environment.md shows the four it needs.")
+            raise UserError(f"{name} has no method {method}(); docs/guides/environment.md shows the four it needs.")
     if inspect.isfunction(inspect.getattr_static(found, "tasks")):
         raise UserError(f"{name}.tasks must be a classmethod: write @classmethod above def tasks(cls, split, options).")
     _takes_options(f"{name}.__init__()", "def __init__(self, options)", found)

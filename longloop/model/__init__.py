@@ -10,7 +10,7 @@ from pathlib import Path
 from longloop.types import UserError
 
 SHIPPED = {"novice": "errands"}
-"""Models that come with longloop, and the package whose folder has them (docs/novice.md: how the novice was made)."""
+"""Models that come with longloop, and the package whose folder has them (docs/environments/novice.md)."""
 
 
 def shipped(name: str) -> Path:

@@ -51,7 +51,7 @@ def with_expert(make: Callable[[], Watched], task: Task) -> tuple[Watched, Task,
         where = f" for the split {task.split!r}" if env.has_expert else ""
         raise UserError(
             f"{type(env.env).__name__} has no expert{where}, so there is nothing to imitate. Name a run whose attempts "
-            "are worth it with demos=RUN, or give the environment one (docs/new-environment.md)."
+            "are worth it with demos=RUN, or give the environment one (docs/guides/environment.md)."
         )
     return env, task, expert
 

@@ -99,7 +99,7 @@ async def grow(context: RolloutContext, task: Task, session: str, attempts: int,
     if not environment.can_fork:
         raise UserError(
             f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
-            "docs/new-environment.md shows it."
+            "docs/guides/environment.md shows it."
         )
     paid: dict[_Actions, list[float]] = defaultdict(list)
     root = _Node(unstarted=[environment], rewards=paid[()])

@@ -1,1 +1,1 @@
-"""The run folder: docs/run-format.md describes it, `run.py` writes it, `run_reader.py` reads it for everything else."""
+"""The run folder (docs/reference/run-format.md): `run.py` writes it, `run_reader.py` reads it for everything else."""

@@ -1,4 +1,4 @@
-"""The one writer of a run folder, which docs/run-format.md describes.
+"""The one writer of a run folder, which docs/reference/run-format.md describes.
 
 A step is finished when its checkpoint has been renamed into place; what was written of an unfinished step is written
 again when the run is resumed, and readers take the last. `config.toml` is what the run began with and stays; settings
@@ -167,7 +167,7 @@ def changes_between(folder: Path, before: Config, after: Config) -> dict[str, li
             raise UserError(
                 f"{key} was {was!r} in {folder} and cannot become {becomes!r} when the run is resumed: "
                 f"{_FIXED[key.partition('.')[0]]}. Start a new run from its weights, with model.path={folder}. What "
-                "may change is listed in docs/run-format.md."
+                "may change is listed in docs/reference/run-format.md."
             )
     return changed
 

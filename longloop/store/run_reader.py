@@ -1,4 +1,4 @@
-"""The one reader of a run folder, which docs/run-format.md describes.
+"""The one reader of a run folder, which docs/reference/run-format.md describes.
 
     run = load_run("runs/quickstart")
     run.config.algo["lr"], run.status, run.tags
