@@ -52,7 +52,7 @@ def check_class(name: str, found: Any) -> type[Environment]:
         kind = found.__name__ if inspect.isclass(found) else "MyEnv"
         raise UserError(
             f"env.name = {name!r} is no environment: derive it from the base class, as in class {kind}"
-            "(longloop.envs.base.Environment), and see docs/guides/environment.md for what it owes."
+            "(longloop.Environment), and see docs/guides/environment.md for what it owes."
         )
     name = found.__name__
     for method in REQUIRED:

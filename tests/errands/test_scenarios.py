@@ -21,8 +21,8 @@ from errands.judge import judge
 from errands.scenario import Scenario, by_name, setting
 from errands.scenarios import SCENARIOS
 from errands.world import World
+from longloop import Player
 from longloop.envs.play import Played, play
-from longloop.protocols import Player
 from longloop.types import Task
 
 NAMES = sorted(kind.name() for kind in SCENARIOS)

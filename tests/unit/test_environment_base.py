@@ -104,8 +104,8 @@ def test_a_class_is_known_to_fork_and_to_have_an_expert_also_in_a_worker() -> No
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (Unrelated, r"env.name = 'x' is no environment: .* class Unrelated\(longloop.envs.base.Environment\)"),
-        (lambda: None, r"is no environment: .* class MyEnv\(longloop.envs.base.Environment\)"),
+        (Unrelated, r"env.name = 'x' is no environment: .* class Unrelated\(longloop.Environment\)"),
+        (lambda: None, r"is no environment: .* class MyEnv\(longloop.Environment\)"),
         (WithoutStep, r"WithoutStep has no method step\(\)"),
         (Changeable, r"Changeable.Options must be a frozen dataclass: write @dataclass\(frozen=True\)"),
         (Undecorated, r"Undecorated.Options must be a frozen dataclass"),
