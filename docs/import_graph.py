@@ -52,9 +52,13 @@ def part_of(module: str) -> str:
 
 
 def imported(text: str, modules: Mapping[str, str]) -> set[str]:
-    """The modules of ours that a file imports, wherever in the file it does."""
+    """The modules of ours that a file imports when it runs, wherever in the file it does."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    tree.body = [
+        node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
