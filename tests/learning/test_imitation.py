@@ -28,10 +28,10 @@ def test_sft_from_stored_demonstrations_is_the_same_run(tmp_path):
     assert [s["update"]["loss"] for s in stored[2]] == [s["update"]["loss"] for s in live[2]]
 
 
-def test_pace_rises_and_falls():
+def test_the_learning_rate_rises_and_falls():
     from longloop.algos.sft import SFT
 
-    paces = [SFT(warmup=0.1).lr_scale(Now(step, 100)) for step in range(1, 101)]
-    assert paces[0] == pytest.approx(0.05) and max(paces) < 1.0  # half of the first hundredth, over a warm-up of ten
-    assert paces.index(max(paces)) == 10, "the first step after the warm-up"
-    assert paces[10:] == sorted(paces[10:], reverse=True) and paces[-1] < 1e-4
+    scales = [SFT(warmup=0.1).lr_scale(Now(step, 100)) for step in range(1, 101)]
+    assert scales[0] == pytest.approx(0.05) and max(scales) < 1.0  # half of the first hundredth, over a warm-up of ten
+    assert scales.index(max(scales)) == 10, "the first step after the warm-up"
+    assert scales[10:] == sorted(scales[10:], reverse=True) and scales[-1] < 1e-4

@@ -209,11 +209,11 @@ def test_without_a_word_an_update_lies_in_the_middle_of_its_step(algo: Algorithm
 
 def test_sfts_learning_rate_rises_and_falls_as_a_cosine() -> None:
     """Ten steps, a warm-up of 0.2 of the run. In the middle of step n, (n - 0.5) / 10 of it is done."""
-    paces = [SFT(warmup=0.2).lr_scale(Now(step, 10)) for step in range(1, 11)]
-    assert paces[:2] == pytest.approx([0.05 / 0.2, 0.15 / 0.2])
-    assert paces[2:] == pytest.approx([(1 + math.cos(math.pi * (n - 0.5 - 2) / 8)) / 2 for n in range(3, 11)])
+    scales = [SFT(warmup=0.2).lr_scale(Now(step, 10)) for step in range(1, 11)]
+    assert scales[:2] == pytest.approx([0.05 / 0.2, 0.15 / 0.2])
+    assert scales[2:] == pytest.approx([(1 + math.cos(math.pi * (n - 0.5 - 2) / 8)) / 2 for n in range(3, 11)])
     assert SFT(warmup=0.05).lr_scale(Now(1, 10)) == 1.0  # just when the warm-up ends
-    assert [Nat(warmup=0.2).lr_scale(Now(step, 10)) for step in range(1, 11)] == paces
+    assert [Nat(warmup=0.2).lr_scale(Now(step, 10)) for step in range(1, 11)] == scales
 
 
 def test_sft_on_everything_scores_all_tokens_but_the_first() -> None:
