@@ -9,7 +9,7 @@ import torch
 from longloop.config import ModelConfig
 from longloop.engines.engine import NativeEngine
 from longloop.model import download
-from longloop.model.attention import Packed
+from longloop.model.attention import VarlenPlan
 from longloop.model.policy import load
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
@@ -47,7 +47,7 @@ def test_it_speaks_english_and_chats(home: Path) -> None:
 
     def nll(ids: torch.Tensor) -> float:
         with torch.no_grad():
-            logits = policy.logits(policy.hidden(ids, torch.arange(len(ids)), Packed([len(ids)])))
+            logits = policy.logits(policy.hidden(ids, torch.arange(len(ids)), VarlenPlan([len(ids)])))
         return torch.nn.functional.cross_entropy(logits[:-1], ids[1:]).item()
 
     assert nll(ids) < 2.5 < 5 < nll(ids[order])
