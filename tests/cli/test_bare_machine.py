@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WANTING = (
-    *(f"tests/envs/test_{name}.py" for name in ("scienceworld", "textworld_express", "appworld", "alfworld")),
+    *(f"tests/contract/test_{name}.py" for name in ("scienceworld", "textworld_express", "appworld", "alfworld")),
     *("tests/browser/test_viewer.py", "tests/cli/test_web_envs.py"),
 )
 """The files whose tests want something that nobody installs along with longloop."""
@@ -49,7 +49,7 @@ def test_what_is_missing_is_skipped_and_listed(bare, tmp_path):
 
 def test_of_a_full_machine_it_is_a_failure(bare):
     """`make test-all` has installed things; what is not there all the same is no reason to pass. Data it cannot get."""
-    code, printed = bare("--full", "tests/envs/test_scienceworld.py", "-k", "test_stored_gold or test_steps_end")
+    code, printed = bare("--full", "tests/contract/test_scienceworld.py", "-k", "test_stored_gold or test_steps_end")
     assert code == 1 and any("was skipped: scienceworld needs a Java runtime" in line for line in printed), printed
     assert "1 skipped" in printed[-1] and "1 error" in printed[-1]
 
