@@ -23,7 +23,7 @@ console = Console(highlight=False)
 _PARTS = {
     "weights": "weights",
     "adapters": "adapters",
-    "masters": "float32 masters",
+    "fp32_weights": "float32 weights",
     "gradients": "gradients",
     "optimizer": "optimizer",
     "second_copy": "second copy",

@@ -37,7 +37,7 @@ def test_table_and_verdict(command, tmp_path, shape_only):
     """Four ways to train, the configured one marked; no weights are there to be read."""
     code, said, _ = command("doctor", str(write_config(tmp_path)), "--memory", shape_only, "model.lora_rank=8")
     assert code == 0
-    for words in ("full", "LoRA r=8", "checkpointing", "(configured)", "float32 masters", "working memory", "KV cache"):
+    for words in ("full", "LoRA r=8", "checkpointing", "(configured)", "float32 weights", "working memory", "KV cache"):
         assert words in said
     rows = {line[:20].strip(): re.findall(r"[\d,.]+", line[20:]) for line in said.splitlines()}
     assert len(rows["weights"]) == len(rows["peak"]) == 4
@@ -67,7 +67,7 @@ def test_advice_holds(command, tmp_path, shape_only):
     found = json.loads(said)
     settings, then = found["advice"]["settings"], found["advice"]["memory"]
     assert not found["fits"] and found["room"] == 4 * GIB and then["peak"] <= 0.9 * 4 * GIB
-    assert found["memory"]["full"]["masters"] > 0, "a GPU holds bfloat16"
+    assert found["memory"]["full"]["fp32_weights"] > 0, "a GPU holds bfloat16"
     words = [f"{key}={str(value).lower()}" for key, value in settings.items()]
     _, said, _ = command(*arguments)
     assert f"It does not fit into 4.0 GiB. With {' '.join(words)} the peak would be" in said
@@ -117,7 +117,7 @@ def made_up(config: Config) -> Ledger:
     return Ledger(
         weights=1000,
         adapters=0,
-        masters=0,
+        fp32_weights=0,
         gradients=trained,
         optimizer=2 * trained,
         second_copy=0,
