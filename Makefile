@@ -31,8 +31,9 @@ format: setup       ## put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup         ## write what is generated of the docs
+docs: .venv/docs    ## write the generated parts of the docs, and build the site in build/site
 	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
 
 setup: .venv/ready
 
@@ -40,4 +41,8 @@ setup: .venv/ready
 	$(PYTHON) -c 'import sys; sys.exit("longloop needs Python 3.11 or newer; set PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@

@@ -56,7 +56,7 @@ def main() -> None:
                 check=True,
             )
             found = json.loads(done.stdout.splitlines()[-1])
-            first, following, whole = (spread(found[key]) for key in ("first", "next", "whole"))
+            first, following, whole = (median_range(found[key]) for key in ("first", "next", "whole"))
             print(f"| {name} | {first} | {following} | {whole} | {found['rate']:.0f} | {found['peak']:.0f} |")
 
 
@@ -65,12 +65,12 @@ def floors(split: str) -> None:
     from longloop.envs.alfworld.env import Alfworld
     from longloop.envs.play import Played, play
 
-    tasks = Alfworld.tasks(split)
+    tasks = Alfworld.tasks(split, Alfworld.Options())
     found: dict[str, list[Played]] = {}
     for task in tasks:
         for name in ("walkthrough", "handcoded", "random", "nothing"):
             expert = name in ("walkthrough", "handcoded")
-            env = Alfworld(expert=name if expert else "walkthrough")
+            env = Alfworld(Alfworld.Options(expert=name if expert else "walkthrough"))
             player = env.expert(task) if expert else env.baselines(task)[name]
             turns = 150 if name == "handcoded" else 40
             found.setdefault(name, []).append(asyncio.run(play(env, task, player, turns)))
@@ -137,7 +137,7 @@ def ours(file: Path) -> Any:
     return step
 
 
-def spread(values: list[float]) -> str:
+def median_range(values: list[float]) -> str:
     """`median [lowest..highest]`."""
     return f"{median(values):.2f} [{min(values):.2f}..{max(values):.2f}]"
 

@@ -159,7 +159,7 @@ def ratios(theirs: Sequence[Took], ours: Sequence[Took]) -> tuple[list[float], l
     return [a.wall / b.wall for a, b in pairs], [a.cpu / b.cpu for a, b in pairs]
 
 
-def spread(values: Sequence[float]) -> str:
+def median_range(values: Sequence[float]) -> str:
     """`median [lowest..highest]`."""
     middle, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.2f}" for v in (median(values), min(values), max(values)))
     return f"{middle} [{low}..{high}]"

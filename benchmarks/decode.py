@@ -24,6 +24,7 @@ import common
 import torch
 
 from longloop.engines.engine import NativeEngine
+from longloop.types import SamplingParams
 
 
 class Timed:
@@ -57,10 +58,7 @@ def engine_rate(engine: NativeEngine, rows: list[list[int]], new: int) -> tuple[
 
     async def everyone() -> None:
         await asyncio.gather(
-            *(
-                engine.sample(ids, session=str(n), seed=n, max_tokens=new, temperature=1.0, stop_ids=frozenset())
-                for n, ids in enumerate(rows)
-            )
+            *(engine.sample(ids, SamplingParams(max_tokens=new, seed=n), session=str(n)) for n, ids in enumerate(rows))
         )
 
     timed = engine._pass = Timed(engine._pass)
@@ -128,13 +126,13 @@ def vllm_rate(shape: str, batch: int, rows: list[list[int]], new: int) -> float:
     """vLLM with weights of its own, in this process, after ours have gone."""
     quiet = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1"}
     os.environ.update(quiet | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "WARNING"})
-    from vllm import LLM, SamplingParams
+    import vllm
 
     with tempfile.TemporaryDirectory() as folder:
         config = common.random_model(shape, device="meta").config
         config.architectures = ["Qwen2ForCausalLM" if shape == "7b" else "LlamaForCausalLM"]
         config.save_pretrained(folder)
-        model = LLM(
+        model = vllm.LLM(
             model=folder,
             load_format="dummy",
             skip_tokenizer_init=True,
@@ -147,7 +145,7 @@ def vllm_rate(shape: str, batch: int, rows: list[list[int]], new: int) -> float:
         )
 
     def seconds(count: int) -> float:
-        how = SamplingParams(temperature=1.0, max_tokens=count, ignore_eos=True, logprobs=0, detokenize=False)
+        how = vllm.SamplingParams(temperature=1.0, max_tokens=count, ignore_eos=True, logprobs=0, detokenize=False)
         start = time.perf_counter()
         model.generate([{"prompt_token_ids": row} for row in rows], how, use_tqdm=False)
         return time.perf_counter() - start

@@ -19,9 +19,11 @@ from longloop.algos.reduce import last_action
 from longloop.algos.stepagent import states
 from longloop.learners import local
 from longloop.training import TaskStream
+from longloop.types import Now
 
 TASKS = 24
-SHIPPED = local._value_head
+HEAD = "discriminator"
+SHIPPED = local._head
 
 
 def wide(policy: local.Policy, seed: int) -> torch.nn.Module:
@@ -36,15 +38,15 @@ def measure(seed: int, folder: str) -> None:
     settings = config.load(Path(__file__).parents[1] / "configs" / "compare.toml", overrides)
     parts = api.prepared(settings)
     algo, learner = parts.algo, parts.learner
-    groups = asyncio.run(algo.collect(parts.rollouts, TaskStream(parts.tasks, seed), TASKS))
-    at = [(place, expert, own) for place, group in enumerate(groups) for expert, own in states(group)]
-    samples = [last_action(one, place) for place, _, own in at for one in own]
-    right = [one.turns[-1].action_ids == expert.turns[-1].action_ids for _, expert, own in at for one in own]
+    groups = asyncio.run(algo.collect(parts.rollouts, TaskStream(parts.tasks, seed), TASKS, Now(1, 1)))
+    at = [(index, expert, own) for index, group in enumerate(groups) for expert, own in states(group)]
+    samples = [last_action(one, index) for index, _, own in at for one in own]
+    right = [one.turns[-1].action_key == expert.turns[-1].action_key for _, expert, own in at for one in own]
     print(f"seed {seed}: {len(at)} states, {len(samples)} own actions, {sum(right)} of them right")
     for name, head in (("shipped", SHIPPED), ("1,024 wide", wide)):
-        local._value_head, learner.value_head = head, head(learner.policy, seed)
+        local._head, learner.heads[HEAD] = head, head(learner.policy, seed)
         algo.tell_apart(at, learner)
-        fitted = [min(max(logit, -algo.most), algo.most) for (logit,) in learner.judge(samples)]
+        fitted = [min(max(logit, -algo.most), algo.most) for (logit,) in learner.judge(HEAD, samples)]
         held_out = [reward for (reward,) in algo.rewards(groups, samples, learner)]
         for how, paid in (("fitted on them", fitted), ("held out", held_out)):
             good = [reward for reward, is_right in zip(paid, right, strict=True) if is_right]

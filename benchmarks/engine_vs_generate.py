@@ -30,6 +30,7 @@ from longloop.engines import passes
 from longloop.engines.engine import NativeEngine
 from longloop.engines.kv_cache import Reading
 from longloop.tokens.chat import Chat
+from longloop.types import SamplingParams
 
 Episode = tuple[list[int], list[float]]
 """All ids of a conversation, and the log-probs of the sampled ones."""
@@ -56,18 +57,12 @@ def run_engine(
         for turn, more in enumerate(seen[number]):
             ids += more
             start = time.perf_counter()
-            sampled = await engine.sample(
-                ids,
-                session=str(number),
-                seed=1000 * number + turn,
-                max_tokens=new,
-                temperature=1.0,
-                stop_ids=frozenset(),
-            )
+            params = SamplingParams(max_tokens=new, seed=1000 * number + turn)
+            sampled = await engine.sample(ids, params, session=str(number))
             if by_turn is not None:
                 by_turn.setdefault(turn, []).append(time.perf_counter() - start)
-            ids += sampled.ids
-            logprobs += sampled.logprobs
+            ids += sampled.ids.tolist()
+            logprobs += sampled.logprobs.tolist()
         engine.forget(str(number))
         return ids, logprobs
 
@@ -233,9 +228,9 @@ def main() -> None:
 
     print(f"\n{'':16}{'tokens a second':>26}{'engine faster by':>24}{'by CPU time':>22}")
     for name in runs:
-        rate = common.spread([tokens / each.wall for each in took[name]])
+        rate = common.median_range([tokens / each.wall for each in took[name]])
         wall, cpu = common.ratios(took[name], took["engine"])
-        print(f"{name:16}{rate:>26}{common.spread(wall):>24}{common.spread(cpu):>22}", flush=True)
+        print(f"{name:16}{rate:>26}{common.median_range(wall):>24}{common.median_range(cpu):>22}", flush=True)
     engine = runs["engine"].args[0]
     by_turn: dict[int, list[float]] = {}
     vocab = common.SHAPES[options.model]["vocab_size"]

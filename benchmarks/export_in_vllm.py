@@ -33,7 +33,7 @@ def main() -> None:
             size = sum(turn["context_tokens"] + turn["action_tokens"] for turn in attempt["turns"])
             part = slice(attempt["first_token"], attempt["first_token"] + size)
             ids, mask, sampled = (columns[name][part].tolist() for name in ("ids", "mask", "logprobs"))
-            if any(turn["fresh"] for turn in attempt["turns"][1:]) or not ids:
+            if any(turn.get("restarts_context", turn.get("fresh")) for turn in attempt["turns"][1:]) or not ids:
                 continue
             told = model.generate({"prompt_token_ids": ids}, ask, use_tqdm=False)[0].prompt_logprobs
             gaps += [abs(told[i][ids[i]].logprob - sampled[i]) for i in range(1, size) if mask[i]]

@@ -2,10 +2,10 @@
 
     .venv/bin/python benchmarks/faults.py
 
-The environment (tests/obedient.py) does what it is told, and some attempts tell it to kill its worker with SIGKILL,
-never to return, to answer after the deadline, to use up its memory, to write garbage on its pipe, or to lie about being
-done. Both collections are made in turn, several times. "waiting" is what the deadlines alone cost: every step that
-hangs or is late holds a worker until then, whatever is done about it.
+The environment (tests/support/obedient.py) does what it is told, and some attempts tell it to kill its worker with
+SIGKILL, never to return, to answer after the deadline, to use up its memory, to write garbage on its pipe, or to lie
+about being done. Both collections are made in turn, several times. "waiting" is what the deadlines alone cost: every
+step that hangs or is late holds a worker until then, whatever is done about it.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import common
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from longloop.algos.loop import Loop
-from longloop.types import Group, Message
+from longloop.types import Group, Message, Now, Start
 from tests.support.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
 from tests.support.worlds import rollouts
 
@@ -35,15 +35,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--deadline", type=float, default=3.0, help="seconds that a step may take")
     parser.add_argument("--memory", type=int, default=200, help="MB that a worker may use")
-    parser.add_argument("--lr_scale", type=float, default=0.1, help="seconds that the agent thinks about each action")
+    parser.add_argument("--thinking", type=float, default=0.1, help="seconds that the agent thinks about each action")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     tasks = Obedient.tasks("train")
     bad = plan(len(tasks) * K, options.share, K)
     print(f"{common.machine()}\n")
     begin, call = zip(*(asyncio.run(trip()) for _ in range(5)), strict=True)
-    print(f"Starting a worker: {common.spread([1e3 * x for x in begin])} ms.")
-    print(f"A step in one takes longer than inline by {common.spread([1e3 * x for x in call])} ms.\n")
+    print(f"Starting a worker: {common.median_range([1e3 * x for x in begin])} ms.")
+    print(f"A step in one takes longer than inline by {common.median_range([1e3 * x for x in call])} ms.\n")
     print(f"{len(tasks) * K} episodes, {options.workers} workers, {len(bad)} faults, {options.deadline:g} s a step\n")
     clean, faulty = [], []
     for _ in range(options.repeats):
@@ -67,10 +67,10 @@ def main() -> None:
     print(f"Zombies: {max(zombies for *_, zombies in clean + faulty)}. Workers at the end: at most {options.workers}.")
     lost = options.deadline * sum(word in ("hang", "late") for word in bad.values()) / options.workers
     ratios = [b[1] / a[1] for a, b in zip(clean, faulty, strict=True)]
-    print(f"\nSeconds without faults: {common.spread([took for _, took, _ in clean])}.")
-    print(f"Seconds with them: {common.spread([took for _, took, _ in faulty])}; {lost:.1f} of it is waiting.")
+    print(f"\nSeconds without faults: {common.median_range([took for _, took, _ in clean])}.")
+    print(f"Seconds with them: {common.median_range([took for _, took, _ in faulty])}; {lost:.1f} of it is waiting.")
     without = median((b[1] - lost) / a[1] for a, b in zip(clean, faulty, strict=True))
-    print(f"Slower by {common.spread(ratios)} in all, and {without:.2f} apart from the waiting.")
+    print(f"Slower by {common.median_range(ratios)} in all, and {without:.2f} apart from the waiting.")
 
 
 async def trip(steps: int = 500) -> tuple[float, float]:
@@ -87,7 +87,7 @@ async def trip(steps: int = 500) -> tuple[float, float]:
     env = made(where)()
     await env.ready()
     begin = time.perf_counter() - began
-    isolated, inline = await timed(env), await timed(Obedient())
+    isolated, inline = await timed(env), await timed(Obedient(Obedient.Options()))
     where.close()
     return begin, (isolated - inline) / steps
 
@@ -100,12 +100,12 @@ def collected(faults: dict[tuple[int, int], str], options: Any) -> tuple[list[Gr
     sample = engine.sample
 
     async def slowly(ids: Any, **how: Any) -> Any:
-        await asyncio.sleep(options.lr_scale)
+        await asyncio.sleep(options.thinking)
         return await sample(ids, **how)
 
     engine.sample = slowly
     began = time.perf_counter()
-    groups = asyncio.run(what.groups(Obedient.tasks("train"), K, 0))
+    groups = asyncio.run(what.play([Start(task) for task in Obedient.tasks("train")], K, 0))
     took = time.perf_counter() - began
     time.sleep(1)
     zombies = list(children().values()).count("Z")
@@ -117,10 +117,10 @@ def collected(faults: dict[tuple[int, int], str], options: Any) -> tuple[list[Gr
 def difference(groups: list[Group], bad: dict[tuple[int, int], str]) -> float:
     """Between the advantages that LOOP gives, and reward minus the mean of the others' that were not at fault."""
     found = []
-    for sample in Loop(drop_below=0.0).credit(groups, None):  # type: ignore[arg-type]
-        place, attempt = sample.trajectory
-        others = [paid(place, n) for n in range(K) if (place, n) not in bad and n != attempt]
-        by_hand = paid(place, attempt) - fmean(others)
+    for sample in Loop(drop_below=0.0).credit(groups, None, Now(1, 1)):  # type: ignore[arg-type]
+        index, attempt = sample.source
+        others = [paid(index, n) for n in range(K) if (index, n) not in bad and n != attempt]
+        by_hand = paid(index, attempt) - fmean(others)
         found.append(abs(max(sample.advantages, key=abs) - by_hand))
     assert len(found) == len(groups) * K - len(bad)
     return max(found)

@@ -18,12 +18,13 @@ from typing import Any
 import torch
 
 from longloop import build
+from longloop.algos.base import Algorithm
 from longloop.config import Config, LearnerConfig, resolve
 from longloop.learners.batching import minibatches
 from longloop.learners.local import LocalLearner
 from longloop.model.policy import Policy, load
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Sample, Trajectory
+from longloop.types import Group, Now, Sample, SamplingParams, Start, Trajectory
 
 METHODS: list[dict[str, Any]] = [
     {"name": "loop", "ratio": "token"},
@@ -60,24 +61,31 @@ def measured(model: str, lora: int, options: Any) -> Iterator[str]:
             "env": {"name": "errands", "difficulty": 1},
             "model": {"path": model, "lora_rank": lora, "dtype": options.dtype},
             "engine": {"name": "native"} | ({"compile": True} if options.compile else {}),
-            "rollout": {"max_turns": 8, "turn_tokens": 96, "context": 2048, "concurrency": 128, "enough": 1.0},
+            "rollout": {
+                "max_turns": 8,
+                "turn_tokens": 96,
+                "context": 2048,
+                "concurrency": 128,
+                "straggler_cutoff": 1.0,
+            },
         },
         "this benchmark",
     )
     world = build.world(config)
-    rollouts = GroupRollouts(build.rollout_context(config, world, policy_of(config), 1.0), "ratios")
-    groups = paid(asyncio.run(rollouts.groups(world.tasks("train")[: options.tasks], options.attempts, seed=0)))
+    rollouts = GroupRollouts(build.rollout_context(config, world, policy_of(config), SamplingParams()), "ratios")
+    starts = [Start(task) for task in world.tasks("train")[: options.tasks]]
+    groups = paid(asyncio.run(rollouts.play(starts, options.attempts, seed=0)))
     learner_config = LearnerConfig(compile=options.compile)
     for method in METHODS:
         algo = build.algorithm(config.model_copy(update={"algo": method | {"k": options.attempts}}))
-        learner = LocalLearner(policy_of(config), algo, learner_config, 1.0, config.seed)
-        samples = algo.credit(groups, learner)
-        chosen = learner.with_behavior_logprobs(samples, lambda text: None)
+        learner = LocalLearner(policy_of(config), algo.needs, learner_config, 1.0, config.seed)
+        samples = algo.credit(groups, learner, Now(1, 1))
+        chosen = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
         assert learner.agreement is not None
         old = learner.agreement.old
         name = " ".join(str(value) for value in method.values())
-        units, before = clipped(learner, samples)
-        _, after = clipped(learner, chosen)
+        units, before = clipped(algo, learner, samples)
+        _, after = clipped(algo, learner, chosen)
         yield f"| {model} | {lora} | {name} | {units} | {before:.2%} | the {old}'s | {after:.2%} |"
 
 
@@ -101,9 +109,8 @@ def paid(groups: list[Group]) -> list[Group]:
     return [Group(group.task, tuple(map(one, group.trajectories))) for group in groups]
 
 
-def clipped(learner: LocalLearner, samples: list[Sample]) -> tuple[int, float]:
+def clipped(algo: Algorithm, learner: LocalLearner, samples: list[Sample]) -> tuple[int, float]:
     """How many units the first mini-batch has, and which share of them the loss clips. No weight changes."""
-    algo = learner.algo
     counted = 0
 
     def loss(scored: Any, batch: Any) -> Any:
@@ -112,9 +119,9 @@ def clipped(learner: LocalLearner, samples: list[Sample]) -> tuple[int, float]:
         counted += metrics["clipped"][1]
         return total, metrics
 
-    how = {"average": algo.average, "whole_trajectories": algo.whole_trajectories}
     late = 10**9  # past a warm-up
-    first = next(iter(minibatches(samples, algo.minibatch or late, **how, step=late, epoch=0, seed=0)))
+    how: dict[str, Any] = {"average": algo.average, "whole_units": algo.whole_units, "step": late}
+    first = next(iter(minibatches(samples, algo.minibatch or late, **how, epoch=0, seed=0)))
     values = learner.gradient(replace(first, on_policy=False), loss)
     learner.optimizer.zero_grad()
     return counted, values["clipped"]

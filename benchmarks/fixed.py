@@ -2,25 +2,35 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from errands.env import Errands
+from longloop.envs.base import Environment
 from longloop.types import Message, Outcome, Step, Task
 
 _SHORT = ("phone-number-of-someone", "next-meeting", "cost-of-last-order")
 """Done in three turns."""
 
 
-class Fixed:
+class Fixed(Environment):
     """So many turns; any number that differs from attempt to attempt is the reward."""
 
-    def __init__(self, turns: int) -> None:
-        self._turns, self._turn, self._said = turns, 0, ""
+    @dataclass(frozen=True)
+    class Options:
+        turns: int
+
+    options: Options
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._turn, self._said = 0, ""
 
     def step(self, action: Message) -> Step:
         self._turn += 1
         self._said += action.content
         messages = self._next()
-        return Step(done=True) if self._turn == self._turns else Step(messages)
+        return Step(done=True) if self._turn == self.options.turns else Step(messages)
 
     def finish(self) -> Outcome:
         return Outcome(reward_of(self._said), success=False)
@@ -32,12 +42,17 @@ class Fixed:
 class Words(Fixed):
     """Observes random words; so many tokens a turn, of which `framing` are the chat template's."""
 
-    def __init__(self, turns: int, observed: int, framing: int) -> None:
-        super().__init__(turns)
-        self._observed = observed - framing
+    @dataclass(frozen=True)
+    class Options(Fixed.Options):
+        observed: int
+        framing: int
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._observed = options.observed - options.framing
 
     @classmethod
-    def tasks(cls, split: str, turns: int, observed: int, framing: int) -> list[Task]:
+    def tasks(cls, split: str, options: Any) -> list[Task]:
         return [Task(str(number), split, {"number": number}) for number in range(100)]
 
     def start(self, task: Task) -> Sequence[Message]:
@@ -53,11 +68,11 @@ class Along(Fixed):
     """An errand that the expert does: what comes back of its own actions is observed."""
 
     @classmethod
-    def tasks(cls, split: str, turns: int) -> list[Task]:
-        return [task for task in Errands.tasks(split) if task.scenario not in _SHORT]
+    def tasks(cls, split: str, options: Any) -> list[Task]:
+        return [task for task in Errands.tasks(split, Errands.Options()) if task.scenario not in _SHORT]
 
     def start(self, task: Task) -> Sequence[Message]:
-        self._env = Errands()
+        self._env = Errands(Errands.Options())
         self._expert = self._env.expert(task)
         self._heard = self._env.start(task)
         return self._heard

@@ -52,7 +52,7 @@ TURN = 32
 
 def made_up(count: int, tokens: int, vocab: int) -> list[Any]:
     """Samples of random ids, with both signs of advantage."""
-    from longloop.types import Sample
+    from longloop.types import Sample, SampleSource
 
     draw = random.Random(0)
     mask = tuple(i // TURN % 2 for i in range(tokens))
@@ -64,7 +64,7 @@ def made_up(count: int, tokens: int, vocab: int) -> list[Any]:
             turns=tuple(i // (2 * TURN) for i in range(tokens)),
             advantages=tuple((-1.0) ** number * chosen for chosen in mask),
             weights=tuple(chosen / sum(mask) for chosen in mask),
-            trajectory=(0, number),
+            source=SampleSource(0, number),
         )
         for number in range(count)
     ]
@@ -78,28 +78,28 @@ def learner_for(shape: str, rank: int, micro_tokens: int) -> Any:
     policy = common.policy(common.random_model(shape), lora_rank=rank)
     # Half of all tokens are trained on, and scored in one chunk: the ledger then counts no larger one.
     config = LearnerConfig(micro_tokens=micro_tokens, chunk=micro_tokens // 2)
-    return LocalLearner(policy, Loop(), config, temperature=1.0, seed=0)
+    return LocalLearner(policy, Loop().needs, config, temperature=1.0, seed=0)
 
 
 def kv_bytes(learner: Any, sessions: int, tokens: int) -> int:
     """What the engine holds when so many sessions have so many tokens."""
     from longloop.engines.engine import NativeEngine
     from longloop.tokens.chat import Chat
+    from longloop.types import SamplingParams
 
     engine = NativeEngine(learner.policy, Chat(learner.policy.tokenizer), slots=sessions)
 
     async def fill() -> None:
-        limits: dict[str, Any] = {"max_tokens": 1, "temperature": 1.0, "stop_ids": frozenset()}
-        await asyncio.gather(
-            *(engine.sample([n] * (tokens - 1), session=str(n), seed=n, **limits) for n in range(sessions))
-        )
+        params = SamplingParams(max_tokens=1)
+        await asyncio.gather(*(engine.sample([n] * (tokens - 1), params, session=str(n)) for n in range(sessions)))
 
     asyncio.run(fill())
-    return engine.slots.bytes
+    return engine.cache.bytes
 
 
 def measure(options: argparse.Namespace) -> dict[str, int]:
     """One column of a table, in this process."""
+    from longloop.algos.loop import Loop
     from longloop.memory import forecast
     from longloop.types import Minibatch
 
@@ -114,14 +114,14 @@ def measure(options: argparse.Namespace) -> dict[str, int]:
     learner = learner_for(options.model, options.lora, options.trajectories * options.tokens)
     if options.only == "ledger":
         policy = learner.policy
-        asked = (policy.module.config, policy.config, learner.config, learner.algo)
+        asked = (policy.module.config, policy.config, learner.config, learner.needs)
         book = forecast.forecast(*asked, options.tokens, options.trajectories)
         return book.to_json() | {"kv_held": kv_bytes(learner, options.trajectories, options.tokens)}
     for step in (1, 2):
         now = learner.logprobs(samples)
         batch = [replace(sample, logprobs=row) for sample, row in zip(samples, now, strict=True)]
         minibatch = Minibatch(batch, float(len(batch)), step, on_policy=True)
-        loss = learner.algo.loss if options.only == "loop" else likelihood
+        loss = Loop().loss if options.only == "loop" else likelihood
         assert not learner.update(minibatch, loss).stop
     return {"peak": common.peak_bytes() - imports}
 
@@ -143,8 +143,8 @@ def plain_steps(options: argparse.Namespace, samples: list[Any]) -> None:
         model = get_peft_model(model, targets)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=5e-5)
-    ids = torch.tensor([sample.ids for sample in samples])
-    labels = ids.where(torch.tensor([sample.mask for sample in samples]) == 1, -100)
+    ids = torch.tensor([sample.ids.tolist() for sample in samples])
+    labels = ids.where(torch.tensor([sample.mask.tolist() for sample in samples]), -100)
     for _ in range(2):
         model(input_ids=ids, labels=labels, use_cache=False).loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -226,13 +226,13 @@ def both(name: str, rank: int, checkpointing: bool) -> tuple[int, int]:
     algo, model = Loop(kl_guard=1e9), ModelConfig(device="cpu", dtype="float32", lora_rank=rank)
     config = LearnerConfig(micro_tokens=TOKENS, chunk=CHUNK, checkpointing=checkpointing)
     policy = Policy(AutoModelForCausalLM.from_config(shape), None, model)
-    learner = LocalLearner(policy, algo, config, temperature=1.0, seed=0)
+    learner = LocalLearner(policy, algo.needs, config, temperature=1.0, seed=0)
     minibatch = Minibatch(made_up(3, TOKENS, vocabulary), 3.0, step=1, on_policy=False)
     assert not learner.update(minibatch, algo.loss).stop
     moments = [x for state in learner.optimizer.state.values() for x in state.values()]
     held = sum(x.nbytes for x in [*policy.module.parameters(), *moments])
     real = held + allocated(lambda: learner.update(minibatch, algo.loss))
-    return real, forecast.forecast(shape, model, config, algo, TOKENS, sessions=1).update
+    return real, forecast.forecast(shape, model, config, algo.needs, TOKENS, sessions=1).update
 
 
 def allocated(work: Callable[[], object]) -> int:

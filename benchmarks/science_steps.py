@@ -23,12 +23,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    tasks = list({task.data["kind"]: task for task in reversed(ScienceWorld.tasks("train"))}.values())
+    tasks = list(
+        {task.data["kind"]: task for task in reversed(ScienceWorld.tasks("train", ScienceWorld.Options()))}.values()
+    )
     lines = {task.id: said(task) for task in tasks}
     for number in range(rounds):
         steps, clock, processor, rates = 0, 0.0, 0.0, []
         for task in tasks:
-            env = ScienceWorld()
+            env = ScienceWorld(ScienceWorld.Options())
             env.start(task)
             began, used = time.perf_counter(), jvm_seconds()
             taken = 0
@@ -48,7 +50,7 @@ def main() -> None:
 
 
 def said(task: Task) -> list[Message]:
-    expert, lines = ScienceWorld().expert(task), []
+    expert, lines = ScienceWorld(ScienceWorld.Options()).expert(task), []
     while line := expert.act(()):
         lines.append(Message("assistant", line))
     return lines

@@ -32,7 +32,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import common
@@ -124,34 +124,36 @@ def run_longloop(steps: int, epochs: int, load: Load) -> Report:
     from longloop.rollout.groups import GroupRollouts
     from longloop.tokens.chat import Chat
     from longloop.training import TaskStream, schedule
-    from longloop.types import Sampled
+    from longloop.types import Now, Sampled, SamplingParams
 
     class Exactly(NativeEngine):
         """Never stops before its limit, so that every turn has as many tokens."""
 
-        async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
-            return await super().sample(ids, **options | {"stop_ids": frozenset()})
+        async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+            return await super().sample(ids, replace(params, stop_ids=frozenset()), session=session)
 
     policy = common.policy(load.module(), load.tokenizer())
     algo = Loop(k=load.attempts, epochs=epochs, minibatch=load.trajectories, drop_below=0.0)
     micro = load.trajectories * load.turns * (load.new + load.observed) // load.split
     gpu = DEVICE != "cpu"
-    learner = LocalLearner(policy, algo, LearnerConfig(micro_tokens=micro, compile=gpu), temperature=1.0, seed=0)
+    settings = LearnerConfig(micro_tokens=micro, compile=gpu)
+    learner = LocalLearner(policy, algo.needs, settings, temperature=1.0, seed=0)
     chat = Chat(policy.tokenizer)
     limits = RolloutConfig(
         max_turns=load.turns, turn_tokens=load.new, concurrency=load.trajectories, straggler_cutoff=1.0
     )
     engine = Exactly(policy, chat, slots=load.trajectories, graphs=gpu, compile=gpu)
     config, world = Config(env={"name": "fixed"}), load.world(load.workers)
-    rollouts = GroupRollouts(RolloutContext(world.make, chat, engine, limits, 1.0), "benchmark")
+    rollouts = GroupRollouts(RolloutContext(world.make, chat, engine, limits, SamplingParams()), "benchmark")
     tasks = TaskStream(world.tasks("train")[: load.tasks], seed=0)
 
     async def train(report: Report) -> None:
         for step in range(1, steps + 1):  # as in longloop/training.py, less the store
-            groups = await algo.collect(rollouts, tasks, load.tasks)
+            now = Now(step, steps)
+            groups = await algo.collect(rollouts, tasks, load.tasks, now)
             report.collected()
-            samples = algo.credit(groups, learner)
-            updates = [learner.update(part, algo.loss) for part in schedule(config, algo, groups, samples, step)]
+            samples = algo.credit(groups, learner, now)
+            updates = [learner.update(part, algo.loss) for part in schedule(config, algo, groups, samples, now)]
             assert len(updates) == epochs and not any(update.stop for update in updates)
             ids, chosen = sum(len(s.ids) for s in samples), sum(s.action_tokens for s in samples)
             report.step(len(samples), ids, chosen)
@@ -222,7 +224,7 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
         env: Any = world.make()
         messages = env.start(tasks[number])
         for _ in range(load.turns):
-            seen.append(list(transcript.receive(messages)[0]))
+            seen.append(transcript.receive(messages)[0].tolist())
             transcript.act(Sampled((chat.encode("w1")[0],) * load.new, (0.0,) * load.new, "length"))
             messages = env.step(Message("assistant", "")).messages
         env.finish()
@@ -333,10 +335,10 @@ def print_table(runs: dict[str, list[dict[str, Any]]]) -> None:
     for side, these in steps.items():
         counts = [sorted({int(step[key]) for step in these}) for key in ("trajectories", "tokens", "action_tokens")]
         shown = ["/".join(map(str, count)) for count in counts]
-        wall, cpu = common.ratios(took[side], took["longloop"])
+        seconds, collecting = ([step[key] for step in these] for key in ("wall", "collect"))
+        ranges = map(common.median_range, (seconds, collecting, *common.ratios(took[side], took["longloop"])))
         print(
-            f"{side:14}{shown[0]:>14}{shown[1]:>8}{shown[2]:>9}{common.spread([s['wall'] for s in these]):>24}"
-            f"{common.spread([s['collect'] for s in these]):>24}{common.spread(wall):>24}{common.spread(cpu):>24}"
+            f"{side:14}{shown[0]:>14}{shown[1]:>8}{shown[2]:>9}{''.join(f'{each:>24}' for each in ranges)}"
             f"{max(run['peak'] for run in runs[side]) / 1e6:>9.0f}"
         )
     print("(target against trl: 1.5x on a CPU, 5x on a GPU)")

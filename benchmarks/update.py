@@ -22,7 +22,7 @@ import torch
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.learners.local import LocalLearner
-from longloop.types import Batch, Metrics, Minibatch, Sample, Scored
+from longloop.types import Batch, Metrics, Minibatch, Sample, SampleSource, Scored
 
 
 def samples(count: int, tokens: int, share: float, vocab: int) -> list[Sample]:
@@ -34,7 +34,7 @@ def samples(count: int, tokens: int, share: float, vocab: int) -> list[Sample]:
         every = int(40 / share)
         mask = tuple(int(i % every >= every - 40) for i in range(tokens))
         columns: Any = [(0.0,) * tokens, (0,) * tokens, (float(number % 3 - 1) or 0.5,) * tokens, (1.0,) * tokens]
-        made.append(Sample(ids, mask, *columns, trajectory=(number, 0)))
+        made.append(Sample(ids, mask, *columns, source=SampleSource(number, 0)))
     return made
 
 
@@ -111,7 +111,7 @@ def main() -> None:
         policy = common.policy(module, lora_rank=rank)
         settings = LearnerConfig(micro_tokens=options.micro_tokens, checkpointing=True)
         algo = Loop(lr=1e-6, kl_guard=1e12)
-        learner = LocalLearner(policy, algo, settings, temperature=1.0, seed=0)
+        learner = LocalLearner(policy, algo.needs, settings, temperature=1.0, seed=0)
         minibatch = Minibatch(made, float(len(made)), step=1, on_policy=False)
         chosen = sum(sample.action_tokens for sample in made)
         work = flops(policy.module, rank, chosen, options.tokens, len(made))

@@ -35,7 +35,7 @@ async def audit(kind: type[Scenario], seeds: int) -> Audit:
     for seed in range(seeds):
         name, world = kind.name(), f"audit/{seed}"
         task = Task(f"{name}/{seed}", "audit", {"scenario": name, "world": world}, name)
-        env = Errands()
+        env = Errands(Errands.Options())
         played = await play(env, task, env.expert(task))
         found.tasks += 1
         found.turns += played.turns

@@ -6,7 +6,8 @@ A world of everyday apps, made from a seed (world.py), tasks from scenarios (sce
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from errands.careless import careless
 from errands.disguise import Disguise
@@ -14,8 +15,8 @@ from errands.judge import judge
 from errands.mistaken import mistaken
 from errands.scenario import PLAIN, Turns, by_name, expert, of_split, setting
 from errands.session import Session
+from longloop.envs.base import Environment, Player
 from longloop.envs.react import code_of, react
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task
 
 SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:
@@ -34,55 +35,49 @@ _TOGETHER = 3
 """Tasks that count as one scenario when completed scenarios are counted (SGC), as in AppWorld."""
 
 
-class Errands:
-    """`difficulty` keeps only the scenarios of one difficulty (0: all), `per_scenario` is the number of tasks made from
-    each (`per_drill` from each of practice, unless it is 0), and `seed` gives other worlds. `careless` is the share of
-    turns that its expert gets wrong: a teacher for novices. `mistakes` is the share that it gets wrong at first, sees
-    and mends: a teacher of what to do after an error. A `thorough` expert goes step by step, from what an app can do to
-    the API that it picks and says why, which is how an agent finds its way in errands of kinds that it has not seen.
-    With `plain`, all of practice has the real names."""
+class Errands(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        difficulty: int = 0
+        """Keep only the scenarios of this difficulty; 0 for all."""
+        per_scenario: int = 3
+        """Tasks made from each scenario."""
+        per_drill: int = 0
+        """Tasks made from each scenario of practice; 0 for per_scenario."""
+        seed: int = 0
+        """Another seed gives other worlds."""
+        careless: float = 0.0
+        """Share of turns that the expert gets wrong: a teacher for novices."""
+        mistakes: float = 0.0
+        """Share of turns that the expert gets wrong at first, notices and mends: a teacher of recovery from errors."""
+        thorough: bool = False
+        """Let the expert go step by step, from what an app can do to the API that it picks, and say why. That is how an
+        agent finds its way in kinds of errands that it has not seen."""
+        plain: bool = False
+        """Give all of practice the real names."""
 
-    reward_range: ClassVar = (0.0, 1.0)
-    splits: ClassVar = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
+    options: Options
+    reward_range = (0.0, 1.0)
+    splits = ("train", "fresh", "practice", "dev", "test_normal", "test_challenge")
     """`fresh` is the scenarios of train in worlds that train has not; the others have scenarios of their own. Those of
     practice are many and small and practise what the apps of train can do, half of them under other names; those of
     test_challenge need an app that train never uses."""
 
-    def __init__(
-        self,
-        difficulty: int = 0,
-        per_scenario: int = 3,
-        per_drill: int = 0,
-        seed: int = 0,
-        careless: float = 0.0,
-        mistakes: float = 0.0,
-        thorough: bool = False,
-        plain: bool = False,
-    ) -> None:
-        self._careless, self._mistakes, self._thorough = careless, mistakes, thorough
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._session: Session | None = None
 
     @classmethod
-    def tasks(
-        cls,
-        split: str,
-        difficulty: int = 0,
-        per_scenario: int = 3,
-        per_drill: int = 0,
-        seed: int = 0,
-        careless: float = 0.0,
-        mistakes: float = 0.0,
-        thorough: bool = False,
-        plain: bool = False,
-    ) -> Sequence[Task]:
-        each = per_drill if split == "practice" and per_drill else per_scenario
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        practice = split == "practice"
+        each = options.per_drill if practice and options.per_drill else options.per_scenario
         return [
             Task(
                 id=f"{split}/{kind.name()}/{number}",
                 split=split,
                 data={
                     "scenario": kind.name(),
-                    "world": f"{split}/{seed}/{number}" + (PLAIN if plain and split == "practice" else ""),
+                    "world": f"{split}/{options.seed}/{number}" + (PLAIN if options.plain and practice else ""),
                     "difficulty": kind.difficulty,
                     "apps": kind.apps(),
                 },
@@ -90,7 +85,7 @@ class Errands:
             )
             for number in range(each)
             for kind in of_split(split)
-            if difficulty in (0, kind.difficulty)
+            if options.difficulty in (0, kind.difficulty)
         ]
 
     @classmethod
@@ -127,7 +122,7 @@ class Errands:
     def fork(self) -> "Errands":
         """An independent copy at this turn, database and Python session."""
         assert self._session is not None, "fork() before start()"
-        copy = Errands(careless=self._careless, mistakes=self._mistakes, thorough=self._thorough)
+        copy = Errands(self.options)
         copy._setting = self._setting
         copy._world = self._world.fork()
         copy._session = Session(copy._world, self._session.dump())
@@ -136,10 +131,10 @@ class Errands:
     def expert(self, task: Task) -> "Expert":
         """Someone who can do the task, from the instruction and what comes back."""
         made = setting(task.data["scenario"], task.data["world"])
-        turns = expert(task.data["scenario"], made.goal.slots, made if self._thorough else None)
+        turns = expert(task.data["scenario"], made.goal.slots, made if self.options.thorough else None)
         apis = by_name()[task.data["scenario"]].apis
-        turns = mistaken(turns, apis, made, self._mistakes, random.Random(f"{task.id}/mistakes"))
-        turns = careless(turns, self._careless, random.Random(f"{task.id}/careless"))
+        turns = mistaken(turns, apis, made, self.options.mistakes, random.Random(f"{task.id}/mistakes"))
+        turns = careless(turns, self.options.careless, random.Random(f"{task.id}/careless"))
         return Expert(turns, made.goal.start.disguise)
 
     def baselines(self, task: Task) -> dict[str, Player]:

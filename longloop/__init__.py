@@ -5,8 +5,8 @@
     run = longloop.train("guess", {"steps": 20})
     print(longloop.evaluate(run, split="test").success)
 
-The names in `__all__` are the public interface; examples/from_python.ipynb shows them at work. They are imported when
-they are first used, so `import longloop` is quick and loads no torch.
+The names in `__all__` are the public interface; docs/guides/python.md is its guide. Each is imported when first used,
+so `import longloop` is quick and loads no torch.
 """
 
 from importlib import import_module
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
     from longloop.api import evaluate, load_run, train
     from longloop.config import Config
+    from longloop.envs.base import Environment, Player
     from longloop.evaluation import Evaluation
-    from longloop.protocols import Environment, Player
     from longloop.types import Message, Outcome, Step, Task, UserError
 
 __version__ = "0.1.0"
@@ -41,9 +41,9 @@ __all__ = [
 _HOMES = {
     "Algorithm": "longloop.algos.base",
     "Config": "longloop.config",
-    "Environment": "longloop.protocols",
+    "Environment": "longloop.envs.base",
     "Evaluation": "longloop.evaluation",
-    "Player": "longloop.protocols",
+    "Player": "longloop.envs.base",
     **dict.fromkeys(("Message", "Outcome", "Step", "Task", "UserError"), "longloop.types"),
     **dict.fromkeys(("evaluate", "load_run", "train"), "longloop.api"),
 }

@@ -21,18 +21,11 @@ from longloop import config as configs
 from longloop.analysis.rules import rules
 from longloop.build import Training
 from longloop.config import Config, Overrides
-from longloop.store.attempts import best_attempts, good_attempts, scored_attempts
+from longloop.store.demonstrations import best_trajectories, good_trajectories, scored_trajectories
 from longloop.store.lineage import lineage, pinned
-from longloop.store.run import (
-    Run,
-    changes_between,
-    checkpoints,
-    machine_facts,
-    read_facts,
-    stored_config,
-)
-from longloop.types import Fault, Group, UserError
-from longloop.viewer.run_reader import Record as RunReader
+from longloop.store.run import Run, changes_between, machine_facts
+from longloop.store.run_reader import RunReader, checkpoints, load_run, read_facts, stored_config
+from longloop.types import Fault, Group, SamplingParams, UserError
 
 if TYPE_CHECKING:
     from longloop.diagnose.finding import Finding
@@ -101,13 +94,6 @@ def evaluate(
     return measure(settings, checkpoint, [split])[split][0]
 
 
-def load_run(path: str | Path) -> RunReader:
-    """Open a run folder for reading: its config, metrics, trajectories and status. A run may still be training."""
-    folder = Path(path)
-    read_facts(folder)
-    return RunReader(folder.name, folder)
-
-
 # --- Configs.
 
 
@@ -169,7 +155,7 @@ def checkpoint_of(folder: Path, step: int | None = None) -> Path:
 
 def prepared(config: Config) -> Training:
     """The objects of a run. What the config names on disk, runs to begin with or to imitate, is read first."""
-    demos = best_attempts(Path(config.demos)) if config.demos else []
+    demos = best_trajectories(Path(config.demos)) if config.demos else []
     return build.training(config, lineage(config), demos)
 
 
@@ -185,7 +171,7 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
     parts = prepared(config)
     environment = parts.world.environment
-    declared = getattr(environment, "analysis", {})
+    declared = environment.analysis
     rules(declared, source=f"{environment.__name__}.analysis")
     book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
     with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
@@ -282,7 +268,7 @@ async def _measure(
     from longloop.evaluation import evaluate, floor
     from longloop.rollout.groups import GroupRollouts
 
-    context = build.rollout_context(config, world, build.policy_of(stages), config.eval.temperature)
+    context = build.rollout_context(config, world, build.policy_of(stages), config.eval.sampling)
     rollouts = GroupRollouts(context, f"{config.seed}/eval", abandon=False)
     return {
         split: await evaluate(rollouts, some, config.eval.attempts, await floor(rollouts.idle(), some))
@@ -295,7 +281,7 @@ def write_measured(
 ) -> None:
     """Write what was measured as run folders, one for each split."""
     config = build.written_out(config)
-    declared = getattr(build.world(config).environment, "analysis", {})
+    declared = build.world(config).environment.analysis
     step = int(checkpoint.name) if checkpoint is not None else 0
     for split, (result, groups) in measured.items():
         with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:
@@ -325,9 +311,9 @@ def forecast(config: Config) -> "Ledger":
 def free_memory(config: Config) -> int:
     """Free bytes on the device that a config would train on."""
     from longloop.memory import forecast
-    from longloop.model.policy import placed
+    from longloop.model.policy import device_and_dtype
 
-    return forecast.available(placed(config.model)[0])
+    return forecast.available(device_and_dtype(config.model)[0])
 
 
 # --- Demonstrations and models.
@@ -347,7 +333,8 @@ def demonstrate(
     if max_tasks is not None and max_tasks < len(tasks):
         tasks = random.Random(config.seed).sample(tasks, max_tasks)
     with_expert(world.guarded(config.rollout.step_seconds), tasks[0])  # before a folder is made for nothing
-    rollouts = GroupRollouts(build.rollout_context(config, world, build.policy_of(lineage(config)), 1.0), "demos")
+    policy = build.policy_of(lineage(config))
+    rollouts = GroupRollouts(build.rollout_context(config, world, policy, SamplingParams()), "demos")
 
     async def write(run: Run) -> dict[str, str]:
         failures: dict[str, str] = {}
@@ -367,7 +354,7 @@ def select(config: Config, source: Path, min_reward: float) -> tuple[Path, list[
     config = build.written_out(config)
     read_facts(source)
     build.world(config)  # an environment that does not exist is refused now, not when its attempts are imitated
-    groups = good_attempts(source, min_reward)
+    groups = good_trajectories(source, min_reward)
     with Run.create(config, machine_facts()) as run:
         run.trajectories.write(0, groups)
     return run.folder, groups
@@ -388,7 +375,7 @@ def new_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[s
     if isinstance(source, Config):
         texts = complete(_expert_texts(source))
     else:
-        turns = (turn for trajectory in scored_attempts(source, f"--from {source}") for turn in trajectory.turns)
+        turns = (turn for trajectory in scored_trajectories(source, f"--from {source}") for turn in trajectory.turns)
         texts = [message.content for turn in turns for message in (*turn.context, turn.action)]
     return from_scratch.make(folder, texts, words=words, **shape)
 

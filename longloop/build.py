@@ -11,8 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from longloop.config import TABLES, Config, WorkerConfig, defaults_of, isolation, nearest, options_for
-from longloop.envs.contract import has_methods, has_range
+from longloop.config import (
+    TABLES,
+    Config,
+    WorkerConfig,
+    defaults_of,
+    isolation,
+    make_options,
+    nearest,
+    options_for,
+)
+from longloop.envs.base import Environment
+from longloop.envs.contract import check_class
 from longloop.envs.user_code import raised_at
 from longloop.isolation import virtualenv
 from longloop.isolation.environments import Environments
@@ -20,7 +30,7 @@ from longloop.isolation.pool import Pool
 from longloop.options import find_user_modules
 from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.store.lineage import Lineage
-from longloop.types import Group, Task, UserError
+from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
@@ -55,15 +65,18 @@ def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
     return getattr(found, attribute)
 
 
+def environment_class(table: Mapping[str, Any]) -> type[Environment]:
+    """Return the environment's class that an `[env]` table names."""
+    return check_class(str(table.get("name")), named(table, ENVS, "env"))
+
+
 def world(config: Config) -> Environments:
-    """The environment's class with its options, and worker processes for it where it is to have some."""
-    environment = named(config.env, ENVS, "env")
+    """Return what makes the config's environments, in this process or in workers."""
+    environment = environment_class(config.env)
     how, table = isolation(config.env)
-    options = options_for(environment, table, "env")
-    has_methods(environment)
-    has_range(environment)
-    virtualenv.needs(config.env["name"], environment)
-    kind = how.isolation or getattr(environment, "isolation", "inline")
+    options = make_options(environment.Options, table)
+    virtualenv.check_programs(config.env["name"], environment)
+    kind = how.isolation or environment.isolation
     if kind == "inline":
         return Environments(environment, options)
     own = kind == "venv"
@@ -89,7 +102,7 @@ def algorithm(config: Config) -> "Algorithm":
     if not (inspect.isclass(algo) and issubclass(algo, Algorithm)):
         raise UserError(
             f"algo.name = {config.algo['name']!r} is not an algorithm: derive your class from longloop.Algorithm "
-            "(docs/new-algorithm.md)."
+            "(docs/guides/algorithm.md)."
         )
     return algo(**options_for(algo, config.algo, "algo"))
 
@@ -109,7 +122,9 @@ def policy_of(lineage: Lineage) -> "Policy":
     return policy
 
 
-def rollout_context(config: Config, world: Environments, policy: "Policy", temperature: float) -> "RolloutContext":
+def rollout_context(
+    config: Config, world: Environments, policy: "Policy", sampling: SamplingParams
+) -> "RolloutContext":
     """What episodes need: environments, chat, engine and limits."""
     from longloop.rollout.episode import RolloutContext
     from longloop.tokens.chat import Chat
@@ -120,7 +135,7 @@ def rollout_context(config: Config, world: Environments, policy: "Policy", tempe
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
     chat = Chat(policy.tokenizer, policy.end_ids)
-    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, temperature)
+    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, sampling)
 
 
 @dataclass(frozen=True)
@@ -152,9 +167,9 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
 
     policy = policy_of(lineage)
     learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
-    context = rollout_context(config, environments, policy, config.rollout.temperature)
+    context = rollout_context(config, environments, policy, config.rollout.sampling)
     rollouts = GroupRollouts(context, f"{config.seed}/train", stored=demos)
-    measured = replace(context, temperature=config.eval.temperature)
+    measured = replace(context, sampling=config.eval.sampling)
     return Training(
         config,
         environments,
@@ -171,10 +186,11 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
 def written_out(config: Config) -> Config:
     """The config with every default written out that its [env], [algo] and [engine] tables leave to their classes."""
     classes = {section: named(getattr(config, section), known, section) for section, known in TABLES.items()}
+    classes["env"] = check_class(str(config.env["name"]), classes["env"]).Options
     for section, found in classes.items():  # a misspelt option is refused here
         options_for(found, isolation(config.env)[1] if section == "env" else getattr(config, section), section)
     defaults = {section: defaults_of(found, section) for section, found in classes.items()}
-    defaults["env"] = _taken_by_tasks(classes["env"], defaults["env"]) | WorkerConfig().model_dump()
+    defaults["env"] |= WorkerConfig().model_dump()
     if config.engine["name"] == "native":
         for name in ("slots", "context"):  # they follow [rollout]
             del defaults["engine"][name]
@@ -185,10 +201,3 @@ def written_out(config: Config) -> Config:
             for section, table in tables.items()
         }
     )
-
-
-def _taken_by_tasks(environment: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that can be set: those that `tasks` takes as the constructor does."""
-    known = inspect.signature(getattr(environment, "tasks", lambda: None)).parameters
-    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    return {key: value for key, value in options.items() if every or key in known}

@@ -1,4 +1,4 @@
-"""Several methods on one environment: from the same start, with the same number of attempts, on the same tasks.
+"""A comparison of methods on one environment: the same start, the same number of attempts, the same tasks.
 
 The config is that of a run. Its `[algo]` holds for every method, as far as the method has the option: `k`, `lr` and the
 other options that all methods inherit always do. An option of the named method's own (LOOP's `ratio`) also holds for
@@ -11,29 +11,24 @@ does not say how many steps it takes gets as many as that allows.
 
 import copy
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from longloop.config import Config, as_toml, nearest, override, read, resolve
 from longloop.options import options_of
 from longloop.registry import ALGOS
-from longloop.stats import Interval, PairedChange, paired_change
+from longloop.stats import PairedChange, paired_change
 from longloop.store.lineage import pinned
 from longloop.store.run import settings_of
 from longloop.types import UserError
 
 BASE = "base"
 """The model before any training, as a method."""
-MIN_SEEDS = 3
-"""With two seeds Student's t is 12.7 standard errors: an interval that says nothing."""
-_STUDENT = [4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
-"""The 97.5% points of Student's t for 3, 4, ... 10 seeds."""
 _OF_THE_RUN = ("seed", "algo.name", "model.path")
-"""Settings that say which of the comparison's runs it is."""
+"""Settings that tell the runs of a comparison apart."""
 
 Scores = Mapping[str, float]
 """A task's id -> the share of its attempts that succeeded."""
@@ -51,12 +46,12 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Of its folder: a method's own, or `module.Class`."""
+        """The name of its folder."""
         return f"{self.method.replace(':', '.')}-{self.seed}"
 
 
 class Plan:
-    """What is to be run, in order: who others start from comes first."""
+    """The runs to make, in order: the method that the others start from comes first."""
 
     def __init__(self, path: Path, overrides: Sequence[str], methods: Sequence[str], seeds: int, start: str) -> None:
         from longloop.build import algorithm
@@ -76,7 +71,7 @@ class Plan:
         self.entries = [self._entry(name, seed) for name in order for seed in range(seeds)]
 
     def model(self, seed: int) -> Path:
-        """Where the others' start is kept."""
+        """Where the model that the others start from is kept."""
         return self.folder / "models" / Entry(self.start, seed, self._base).name
 
     def _entry(self, method: str, seed: int) -> Entry:
@@ -110,7 +105,7 @@ class Plan:
         return Entry(method, seed, config, not_applied)
 
     def _shared(self, method: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """What of [algo] holds for a method, and the names of what does not."""
+        """The options in [algo] that hold for a method, and the names of those that do not."""
         from longloop.build import named
 
         other = named({"name": method}, ALGOS, "algo")
@@ -124,7 +119,7 @@ class Plan:
 
 
 def _tables(own: Any, methods: Sequence[str], path: Path) -> dict[str, Any]:
-    """The tables [methods.NAME], each of which must be of a method that there is."""
+    """The tables [methods.NAME]. Raises UserError where there is no such method."""
     for name, table in own.items() if isinstance(own, dict) else [("", own)]:
         if not isinstance(table, dict):
             raise UserError(f"{path}: [methods] has a table of settings for each method, and {table!r} is none.")
@@ -142,7 +137,7 @@ def _table(method: str, *inside: str) -> str:
 
 
 def _declared(option: str, algo: type) -> type | None:
-    """The class that an algorithm has an option from: the farthest of its ancestors that declares it."""
+    """The class that an algorithm inherits an option from: the farthest ancestor that declares it."""
     return next((one for one in reversed(algo.__mro__) if option in inspect.get_annotations(one)), None)
 
 
@@ -163,7 +158,7 @@ def all_settings(config: Config) -> dict[str, Any]:
 
 
 def differing(entries: Sequence[Entry]) -> list[list[str]]:
-    """The methods' settings as rows of a table, a heading first: those that are not the same for all."""
+    """The settings in which the methods differ, as rows of a table, a heading first."""
     from longloop.build import algorithm
 
     trained = {entry.method: entry for entry in entries if entry.method != BASE}
@@ -199,18 +194,6 @@ def differing(entries: Sequence[Entry]) -> list[list[str]]:
 
 def _listed(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {as_toml(value)}" for key, value in options.items())
-
-
-def over_seeds(values: Sequence[float]) -> tuple[float, Interval | None]:
-    """The mean of shares and its 95% interval by Student's t, within 0 and 1.
-
-    None where an interval would say nothing: fewer than MIN_SEEDS, or all seeds alike.
-    """
-    mean = fmean(values)
-    if len(values) < MIN_SEEDS or max(values) == min(values):
-        return mean, None
-    reach = _STUDENT[min(len(values), 10) - MIN_SEEDS] * stdev(values) / math.sqrt(len(values))
-    return mean, (max(0.0, mean - reach), min(1.0, mean + reach))
 
 
 def paired(one: Sequence[Scores], other: Sequence[Scores]) -> PairedChange | None:

@@ -1,7 +1,7 @@
 """One typed tree: TOML files and dotted overrides. An unknown key is an error; the resolved file is saved with the run.
 
-The tables `[env]`, `[algo]` and `[engine]` hold a `name` and the options of whatever that name stands for; they are
-checked against its constructor by `options_for`, and `written_out` adds its defaults.
+The tables `[env]`, `[algo]` and `[engine]` hold a `name` and the options of the class that it stands for. `options_for`
+checks them, and `build.written_out` adds the defaults.
 """
 
 import ast
@@ -12,17 +12,17 @@ import tomllib
 import typing
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from longloop.options import options_of
+from longloop.options import environment_options, options_of
 from longloop.registry import ALGOS, ENGINES, ENVS
-from longloop.types import UserError
+from longloop.types import SamplingParams, UserError
 
 FORMAT = 1
 """Version of the config and of the run folder. Raised when an older longloop could not read them."""
@@ -44,9 +44,16 @@ RENAMED = {
 }
 """Old name -> new name of keys that were renamed since longloop 0.1. Old names are accepted, with a warning."""
 
+REFUSED = {
+    "rollout.top_p": "training samples from the whole distribution, because the learner cannot compute the log-probs "
+    "of a truncated one. For evaluations there is eval.top_p.",
+}
+"""Keys that do not exist although one might expect them, and why."""
+
 Count = Annotated[int, Field(gt=0)]
 CountOrNone = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+T = TypeVar("T")
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """Settings that replace a config's: `key=value` words as on the command line, or dotted keys with values."""
@@ -103,6 +110,11 @@ class RolloutConfig(Section):
     stop: list[str] = []
     """Strings that end an action besides the model's own end token."""
 
+    @property
+    def sampling(self) -> SamplingParams:
+        """How training samples: always from the whole distribution, for the learner computes log-probs of no other."""
+        return SamplingParams(temperature=self.temperature)
+
 
 class WorkerConfig(Section):
     """How an environment is run. These settings are part of `[env]`, beside the environment's own options."""
@@ -146,6 +158,17 @@ class EvalConfig(Section):
     """Attempts per task; pass@k needs at least k."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """Sampling temperature in evaluations; 0 for greedy decoding."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the fewest likeliest tokens whose probabilities add up to this (nucleus sampling); 1 for all."""
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How evaluations sample."""
+        return SamplingParams(temperature=self.temperature, top_p=self.top_p)
+
+
+MEASURED = {f"eval.{name}" for name in EvalConfig.model_fields if name != "every"}
+"""Keys on which an evaluation's result depends: where one of them changed, results before and after do not compare."""
 
 
 class SaveConfig(Section):
@@ -245,7 +268,7 @@ def _rename_keys(tree: dict[str, Any], source: str) -> None:
 
 
 def isolation(table: Mapping[str, Any]) -> tuple[WorkerConfig, dict[str, Any]]:
-    """What an `[env]` table says of how the environment is run, and the rest of it: the environment's own."""
+    """Split an `[env]` table into how the environment is run, and the environment's own options."""
     ours = {key: value for key, value in table.items() if key in WorkerConfig.model_fields}
     try:
         how = WorkerConfig.model_validate(ours)
@@ -256,7 +279,7 @@ def isolation(table: Mapping[str, Any]) -> tuple[WorkerConfig, dict[str, Any]]:
 
 
 def options_for(target: Any, table: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The options in a table (all but its `name`), checked against the parameters of `target`."""
+    """Return the options in a table (all but its `name`), checked against the parameters of a class."""
     parameters = inspect.signature(target).parameters
     hints = _hints(target)
     known = [name for name in parameters if name not in GIVEN.get(section, ()) and name != "self"]
@@ -274,16 +297,31 @@ def options_for(target: Any, table: Mapping[str, Any], section: str) -> dict[str
     return options
 
 
+def make_options(kind: type[T], table: Mapping[str, Any]) -> T:
+    """Make an environment's `Options` from its part of the `[env]` table."""
+    chosen = options_for(kind, table, "env")
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.default is parameter.empty and name not in chosen:
+            raise UserError(f"env.{name} has no default: set it in the [env] table.")
+    try:
+        return kind(**chosen)
+    except ValueError as error:  # from the class's own __post_init__
+        raise UserError(f"The [env] table is refused: {error}.") from error
+
+
 def defaults_of(target: Any, section: str) -> dict[str, Any]:
-    """The defaults of a class's parameters, without those that a config file cannot hold, such as None."""
+    """Return the defaults of a class's parameters, without those that a config file cannot hold, such as None."""
     hints = _hints(target)
+    defaults = {name: parameter.default for name, parameter in inspect.signature(target).parameters.items()}
+    if is_dataclass(target):
+        defaults |= {one.name: one.default_factory() for one in fields(target) if one.default_factory is not MISSING}
     found = {}
-    for name, parameter in inspect.signature(target).parameters.items():
-        if parameter.default is parameter.empty or name in GIVEN.get(section, ()):
+    for name, default in defaults.items():
+        if default is inspect.Parameter.empty or name in GIVEN.get(section, ()):
             continue
         with contextlib.suppress(TypeError, ValueError):  # not a value of TOML, or read back as another
-            value = tomllib.loads(tomli_w.dumps({"value": parameter.default}))["value"]
-            if TypeAdapter(hints.get(name, Any)).validate_python(value, strict=True) == parameter.default:
+            value = tomllib.loads(tomli_w.dumps({"value": default}))["value"]
+            if TypeAdapter(hints.get(name, Any)).validate_python(value, strict=True) == default:
                 found[name] = value
     return found
 
@@ -342,7 +380,7 @@ def _explain(error: ValidationError, tree: Mapping[str, Any], file: str, sources
 
 
 def _unknown(key: str, known: Sequence[str], source: str) -> str:
-    return f"Unknown key {key!r} in {source}.{nearest(key, known)}"
+    return f"Unknown key {key!r} in {source}" + (f": {REFUSED[key]}" if key in REFUSED else f".{nearest(key, known)}")
 
 
 @dataclass(frozen=True)
@@ -369,7 +407,8 @@ def settings(tree: Mapping[str, Any]) -> Iterator[ConfigKey]:
         )
         with contextlib.suppress(UserError):  # an unknown class is complained of elsewhere
             where = TABLES[name].get(chosen, chosen)
-            for key, option in (options_of(where) if ":" in where else {}).items():
+            read = environment_options if name == "env" else options_of
+            for key, option in (read(where) if ":" in where else {}).items():
                 if key not in GIVEN.get(name, ()):
                     yield ConfigKey(f"{name}.{key}", option.type, _from_source(option.default), option.meaning)
         if name == "env":

@@ -4,47 +4,19 @@ The floor is what an agent that does nothing is paid on the same tasks; a score 
 """
 
 import math
-import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
 
 from longloop.protocols import Rollouts
+from longloop.stats import mean_interval, wilson_interval
+from longloop.store.metrics import Evaluation
 from longloop.types import Group, Start, Task
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What an evaluation found. Intervals are 95%."""
-
-    tasks: int
-    attempts: int
-    """Per task."""
-    unscored: int
-    """Attempts that the environment spoiled; they count for nothing."""
-    success: float
-    """Mean over tasks of the share of attempts that succeeded (TGC when tasks have one attempt)."""
-    success_interval: tuple[float, float]
-    """Wilson's interval with the number of tasks as the number of trials: attempts at one task are not independent."""
-    reward: float
-    reward_interval: tuple[float, float]
-    """Percentile bootstrap over tasks."""
-    pass_at: dict[str, float]
-    """k -> the chance that at least one of k attempts succeeds, for k = 1, 2, 4, ... attempts (unbiased)."""
-    scenarios: float | None
-    """Share of scenarios whose every task succeeded in every attempt (SGC); None when tasks have no scenarios."""
-    floor_reward: float
-    floor_success: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 async def evaluate(
     rollouts: Rollouts, tasks: Sequence[Task], attempts: int, floors: tuple[float, float]
 ) -> tuple[Evaluation, list[Group]]:
-    """Every task, `attempts` times."""
+    """Try every task `attempts` times."""
     groups = await rollouts.play([Start(task) for task in tasks], attempts, seed=0)
     return summarize(groups, attempts, floors), groups
 
@@ -72,9 +44,9 @@ def summarize(groups: Sequence[Group], attempts: int, floors: tuple[float, float
         attempts=attempts,
         unscored=sum(len(g.trajectories) - len(g.scored) for g in groups),
         success=fmean(success) if success else 0.0,
-        success_interval=wilson(fmean(success) if success else 0.0, len(success)),
+        success_interval=wilson_interval(fmean(success) if success else 0.0, len(success)),
         reward=fmean(reward) if reward else 0.0,
-        reward_interval=bootstrap(reward),
+        reward_interval=mean_interval(reward),
         pass_at=pass_at,
         scenarios=_scenarios(groups),
         floor_reward=floors[0],
@@ -85,25 +57,6 @@ def summarize(groups: Sequence[Group], attempts: int, floors: tuple[float, float
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
     """1 - C(n - c, k) / C(n, k): the unbiased estimate from n attempts of which c succeeded."""
     return 1 - math.comb(attempts - successes, k) / math.comb(attempts, k)
-
-
-def wilson(share: float, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's score interval; it stays sensible at 0 and 1."""
-    if trials == 0:
-        return 0.0, 1.0
-    middle = share + z * z / (2 * trials)
-    reach = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    return max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale)
-
-
-def bootstrap(values: Sequence[float], draws: int = 1000) -> tuple[float, float]:
-    """Percentile interval of the mean, over tasks drawn with replacement."""
-    if not values:
-        return 0.0, 0.0
-    rng = random.Random(0)
-    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(draws))
-    return means[int(0.025 * draws)], means[int(0.975 * draws)]
 
 
 def _scenarios(groups: Sequence[Group]) -> float | None:

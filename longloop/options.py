@@ -1,9 +1,11 @@
 """The options of a class that a config names as `module:Class`: type, default and meaning of each.
 
-Reads source files instead of importing them: no torch is loaded, so commands that only list things answer at once.
+Those of an algorithm or an engine are its fields, or the parameters of its constructor; those of an environment are the
+fields of its `Options`. Source files are read, not imported, so commands that only list things answer at once.
 """
 
 import ast
+import contextlib
 import importlib.machinery
 import importlib.util
 import re
@@ -15,38 +17,38 @@ from pathlib import Path
 from longloop.types import UserError
 
 _NAMED = re.compile(r"^\s*`?(\w+)`?: +(\S.*)$")
-"""A line of a docstring that explains an option."""
+"""A line of a docstring that explains an option, as `name: meaning`."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One parameter of a constructor, as its source has it."""
+    """One option, as its source has it."""
 
     type: str
     default: str
-    """Empty where there is none."""
+    """Empty if the option is required."""
     meaning: str = ""
 
 
 def find_user_modules() -> None:
-    """Let the user's own modules be imported from the folder where the command is run."""
+    """Make modules in the folder where the command is run importable."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def document(where: str) -> str:
-    """The docstring of a class's module, or of the class where its module has none."""
+    """Return the docstring of a class's module, or of the class if its module has none."""
     where = _defined(where)
     return ast.get_docstring(_module(where)) or ast.get_docstring(_class(where)) or ""
 
 
 def about(where: str) -> str:
-    """The docstring of the class itself."""
+    """Return the docstring of the class itself."""
     return ast.get_docstring(_class(_defined(where))) or ""
 
 
 def options_of(where: str) -> dict[str, Option]:
-    """The options of a class by name, inherited ones first."""
+    """Return the options of an algorithm's or an engine's class by name, inherited ones first."""
     where = _defined(where)
     if _is_dataclass(where):
         return _fields(where)
@@ -59,8 +61,17 @@ def options_of(where: str) -> dict[str, Option]:
     return {}
 
 
+def environment_options(where: str) -> dict[str, Option]:
+    """Return the options of an environment's class by name: the fields of its `Options`, own or inherited."""
+    where = _defined(where)
+    for home in (where, *_ancestors(where)):
+        if any(isinstance(node, ast.ClassDef) and node.name == "Options" for node in _class(home).body):
+            return _fields(f"{home}.Options")
+    return {}
+
+
 def _fields(where: str) -> dict[str, Option]:
-    """A dataclass's fields. A class that gives a field another default need not explain it again."""
+    """Return a dataclass's fields. One that only gets another default keeps the meaning of the inherited one."""
     found: dict[str, Option] = {}
     for base in _bases(where):
         found |= _fields(base)
@@ -68,10 +79,19 @@ def _fields(where: str) -> dict[str, Option]:
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
             name = ast.unparse(node.target)
-            default = ast.unparse(node.value) if node.value is not None else ""
+            default = _default(node.value) if node.value is not None else ""
             inherited = found[name].meaning if name in found else ""
             found[name] = Option(_type(where, node.annotation), default, _string(following) or inherited)
     return found
+
+
+def _default(value: ast.expr) -> str:
+    """Return a field's default as text; of a `field(...)`, what it makes."""
+    if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "field"):
+        return ast.unparse(value)
+    given = {word.arg: ast.unparse(word.value) for word in value.keywords}
+    made = given.get("default_factory", "")
+    return given.get("default") or {"list": "[]", "dict": "{}", "": ""}.get(made, f"{made}()")
 
 
 def _parameters(where: str, arguments: ast.arguments) -> Iterator[tuple[str, Option]]:
@@ -84,7 +104,7 @@ def _parameters(where: str, arguments: ast.arguments) -> Iterator[tuple[str, Opt
 
 
 def _type(where: str, annotation: ast.expr | None) -> str:
-    """An annotation as text, the name of a type alias replaced by what it stands for."""
+    """Return an annotation as text, with the name of a type alias replaced by what it stands for."""
     if not isinstance(annotation, ast.Name):
         return ast.unparse(annotation) if annotation is not None else ""
     for node in _module(where).body:
@@ -95,7 +115,7 @@ def _type(where: str, annotation: ast.expr | None) -> str:
 
 
 def _meanings(docstring: str) -> dict[str, str]:
-    """Options that lines such as `name: meaning` of a docstring explain."""
+    """Return the options that a docstring explains, line by line, as `name: meaning`."""
     return {found[1]: found[2] for line in docstring.splitlines() if (found := _NAMED.match(line))}
 
 
@@ -111,17 +131,22 @@ def _ancestors(where: str) -> Iterator[str]:
 
 
 def _bases(where: str) -> list[str]:
-    """The classes that a class builds on and whose source can be read, as `module:Class`."""
-    homes = _homes(where)
-    names = [ast.unparse(base) for base in _class(where).bases]
-    return [_defined(homes[name]) for name in names if name in homes]
+    """Return the base classes whose source can be found, as `module:Class`."""
+    homes, found = _homes(where), []
+    for base in _class(where).bases:
+        outer, dot, inner = ast.unparse(base).partition(".")  # a nested class, or a module's
+        with contextlib.suppress(UserError):
+            found += [_defined(homes[outer]) + dot + inner] if outer in homes else []
+    return found
 
 
 def _homes(where: str) -> dict[str, str]:
-    """Where each class that a module defines or imports is defined, as `module:Class`; Python's own are left out."""
+    """Return where each class that a module defines or imports comes from, as `module:Class`, without Python's own."""
     module = where.partition(":")[0]
     found: dict[str, str] = {}
-    for node in _module(where).body:
+    top = _module(where).body
+    conditional = [node for block in top if isinstance(block, ast.If) for node in block.body]
+    for node in (*top, *conditional):
         if isinstance(node, ast.ClassDef):
             found[node.name] = f"{module}:{node.name}"
         elif isinstance(node, ast.ImportFrom):
@@ -133,7 +158,7 @@ def _homes(where: str) -> dict[str, str]:
 
 
 def _defined(where: str) -> str:
-    """Where a class is defined that a module may only import, as `module:Class`."""
+    """Return where a class is defined, as `module:Class`, if the module only imports it."""
     module, _, name = where.partition(":")
     home = _homes(where).get(name)
     if home is None:
@@ -142,8 +167,11 @@ def _defined(where: str) -> str:
 
 
 def _class(where: str) -> ast.ClassDef:
-    name = where.partition(":")[2]
-    return next(node for node in _module(where).body if isinstance(node, ast.ClassDef) and node.name == name)
+    body: list[ast.stmt] = _module(where).body
+    for name in where.partition(":")[2].split("."):
+        found = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+        body = found.body
+    return found
 
 
 def _module(where: str) -> ast.Module:

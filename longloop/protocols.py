@@ -5,23 +5,21 @@ Tensors appear only behind `Algorithm.loss` and inside learners and engines.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from longloop.types import (
     Batch,
     Group,
-    Message,
     Metrics,
     Minibatch,
     Now,
-    Outcome,
     Sample,
     Sampled,
+    SamplingParams,
     Scored,
     Start,
-    Step,
     Task,
     Trajectory,
     Update,
@@ -31,60 +29,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Environment(Protocol):
-    """One attempt at one task: made, run once, thrown away. Speaks messages, never sees token ids.
-
-    Options from the config's `[env]` table go to the constructor and to `tasks`. The three methods may be plain
-    functions; they are then run in a thread of their own, so that a deadline holds for them too.
-    """
-
-    @classmethod
-    def tasks(cls, split: str, **options: Any) -> Sequence[Task]: ...
-
-    async def start(self, task: Task) -> Sequence[Message]: ...
-
-    async def step(self, action: Message) -> Step: ...
-
-    async def finish(self) -> Outcome:
-        """Called once, also after a truncated attempt: scores the state that was reached, and cleans up."""
-        ...
-
-    # Optional, and used where they exist: `fork()`, an independent copy at this turn; `expert(task)`, a Player who can
-    # do it, in all splits or in those of `expert_splits`; `baselines(task)`, Players by name who must not succeed;
-    # `splits`, the names of its splits; `ready()`, awaited before its deadlines begin. How it is to be isolated, and
-    # what to look for in its attempts (`analysis`), class attributes say (docs/new-environment.md, docs/analyze.md).
-
-
-class Player(Protocol):
-    """Someone who speaks text: an expert, a baseline, a person. Plays one attempt, seeing what an agent sees."""
-
-    def act(self, messages: Sequence[Message]) -> str | Awaitable[str]:
-        """What to say next; an empty text when there is nothing more to do.
-
-        `messages` is only what has just arrived: what `start` returned, then what each `step` returned. A player that
-        needs what came before, or its own words, keeps them (docs/new-environment.md has an example).
-        """
-        ...
-
-
 class Engine(Protocol):
-    """Ids in; ids and log-probs out."""
+    """Samples from the policy: ids in; ids and log-probs out."""
 
-    async def sample(
-        self,
-        ids: Sequence[int],
-        *,
-        session: str,
-        seed: int,
-        max_tokens: int,
-        temperature: float,
-        stop_ids: frozenset[int],
-        stop: Sequence[str] = (),
-    ) -> Sampled:
-        """Continue `ids`. Requests of one session extend one another, so its work on the shared part is kept.
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        """Continue `ids`. Requests of one session extend one another: the engine keeps its work on the shared part.
 
-        The result depends on ids, seed and limits, not on what else is being sampled. To cancel, cancel the awaiting
-        task.
+        The result depends on `ids` and `params` alone, not on what else is being sampled. To cancel a request, cancel
+        the task that awaits it.
         """
         ...
 
@@ -93,7 +45,7 @@ class Engine(Protocol):
         ...
 
     def release(self) -> None:
-        """Give working memory back: nothing is being sampled until the next call."""
+        """Give working memory back. Nothing may be in the course of being sampled."""
         ...
 
 

@@ -80,7 +80,6 @@ async def train(
             groups = await algo.collect(rollouts, tasks, config.tasks_per_step, now)
         with clock("credit"):
             samples = algo.credit(groups, learner, now)
-            run.trajectories.write(step, groups, samples)
             if not samples:
                 report.note(f"Step {step}: {algo.nothing}.")
             samples = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, report.note)
@@ -90,7 +89,7 @@ async def train(
                 updates.append(learner.update(minibatch, algo.loss))
                 if updates[-1].stop:
                     break
-        run.trajectories.add_learner(step, [scored for update in updates for scored in update.learned])
+        run.trajectories.write(step, groups, samples, [scored for update in updates for scored in update.learned])
         metrics = {"step": step} | summarize(groups, samples, updates)
         if step == config.steps or (config.eval.every and step % config.eval.every == 0):
             with clock("evaluate"):
@@ -128,7 +127,7 @@ def schedule(
 
 
 def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
-    """A step in numbers; docs/run-format.md explains each."""
+    """A step in numbers; docs/reference/run-format.md explains each."""
     everyone = [t for group in groups for t in group.trajectories]
     # An expert's attempts say nothing of the policy; where it made none of its own, they are all there is.
     tried = any(not t.expert and t.stop is not StopReason.PRACTISED for t in everyone)

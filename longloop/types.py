@@ -20,24 +20,29 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
-
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
-Ids = NDArray[np.integer[Any]]
-Mask = NDArray[np.bool_]
-Floats = NDArray[np.floating[Any]]
-"""Kept as float64, as Python computes; tensors are float32."""
+    Ids = NDArray[np.integer[Any]]
+    Mask = NDArray[np.bool_]
+    Floats = NDArray[np.floating[Any]]
+else:  # workers load this module in virtualenvs that have no numpy
+    Ids = Mask = Floats = Any
+
+_INT, _BOOL, _FLOAT = "int64", "bool", "float64"
+"""Floats are kept as Python computes them; tensors are float32."""
 
 
 class UserError(Exception):
     """Something the user can mend. Shown as it is, without a traceback: what was wrong, where, what to do."""
 
 
-def column(values: Any, dtype: DTypeLike) -> NDArray[Any]:
+def column(values: Any, dtype: str) -> NDArray[Any]:
     """The values as a read-only array."""
+    import numpy as np
+
     array = np.asarray(values, dtype)
     if array.flags.writeable:
         array = array.view()
@@ -48,7 +53,8 @@ def column(values: Any, dtype: DTypeLike) -> NDArray[Any]:
 class HasColumns:
     """Base of the dataclasses that have columns: makes them arrays, and compares them as values."""
 
-    columns_of: Mapping[str, DTypeLike] = {}
+    columns_of: Mapping[str, str] = {}
+    """The names of its columns, and what they hold."""
 
     def __post_init__(self) -> None:
         for name, dtype in self.columns_of.items():
@@ -61,6 +67,8 @@ class HasColumns:
 
 
 def _equal(one: Any, other: Any) -> bool:
+    import numpy as np
+
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.array_equal(one, other)
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -156,6 +164,28 @@ class Fault(Exception):
         self.stop = stop
 
 
+@dataclass(frozen=True)
+class SamplingParams:
+    """How an engine samples one continuation."""
+
+    temperature: float = 1.0
+    """The logits are divided by it; at 0 the likeliest token is taken."""
+    top_p: float = 1.0
+    """Draw from the fewest likeliest tokens whose probabilities add up to this; 1 draws from all.
+
+    Log-probs stay those of the whole distribution at the temperature. Below 1 they do not describe how tokens were
+    drawn, and importance ratios taken against them would be wrong: for evaluation only.
+    """
+    max_tokens: int = 1024
+    """The most tokens to sample."""
+    seed: int = 0
+    """Of the request's own random numbers."""
+    stop_ids: frozenset[int] = frozenset()
+    """Token ids that end the continuation; the one that was sampled is its last."""
+    stop: tuple[str, ...] = ()
+    """Strings that end it, with the token that completes one."""
+
+
 Finish = Literal["stop", "length"]
 """How a turn's sampling ended: an end token or stop string, or the limit on tokens."""
 
@@ -164,7 +194,7 @@ Finish = Literal["stop", "length"]
 class Sampled(HasColumns):
     """What an engine returns for one request."""
 
-    columns_of = {"ids": np.int64, "logprobs": np.float64}
+    columns_of = {"ids": _INT, "logprobs": _FLOAT}
 
     ids: Ids
     """The sampled token ids, the end token included when there was one."""
@@ -178,7 +208,7 @@ class Sampled(HasColumns):
 class Turn(HasColumns):
     """What arrived since the last action, and the action."""
 
-    columns_of = {"context_ids": np.int64, "action_ids": np.int64, "action_logprobs": np.float64}
+    columns_of = {"context_ids": _INT, "action_ids": _INT, "action_logprobs": _FLOAT}
 
     context: tuple[Message, ...]
     """The messages that arrived."""
@@ -211,7 +241,7 @@ class Turn(HasColumns):
 class Stretch(HasColumns):
     """A run of token ids that the model saw as one sequence. Usually a whole trajectory."""
 
-    columns_of = {"ids": np.int64, "mask": np.bool_, "logprobs": np.float64, "turns": np.int64}
+    columns_of = {"ids": _INT, "mask": _BOOL, "logprobs": _FLOAT, "turns": _INT}
 
     ids: Ids
     mask: Mask
@@ -251,6 +281,8 @@ class Trajectory:
 
     def stretches(self) -> list[Stretch]:
         """The token sequences that were sampled from: one, plus one for every turn that rewrote history."""
+        import numpy as np
+
         stretches: list[Stretch] = []
         parts: list[tuple[Ids, Mask, Floats, Ids]] = []
 
@@ -318,12 +350,12 @@ class Sample(HasColumns):
     """One stretch of a trajectory, ready to train on. All columns have one length."""
 
     columns_of = {
-        "ids": np.int64,
-        "mask": np.bool_,
-        "logprobs": np.float64,
-        "turns": np.int64,
-        "advantages": np.float64,
-        "weights": np.float64,
+        "ids": _INT,
+        "mask": _BOOL,
+        "logprobs": _FLOAT,
+        "turns": _INT,
+        "advantages": _FLOAT,
+        "weights": _FLOAT,
     }
 
     ids: Ids
@@ -351,7 +383,7 @@ class Sample(HasColumns):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "source", SampleSource(*self.source))
-        object.__setattr__(self, "columns", {name: column(x, np.float64) for name, x in self.columns.items()})
+        object.__setattr__(self, "columns", {name: column(x, _FLOAT) for name, x in self.columns.items()})
         every = {name: getattr(self, name) for name in self.columns_of} | dict(self.columns)
         for name, values in every.items():
             if len(values) != len(self.ids):
@@ -488,4 +520,4 @@ class Update:
     stop: str = ""
     """Not empty when a guard fired: no step was taken, and the rest of this iteration must be skipped."""
     learned: Learned = ()
-    """Of the first mini-batch: what the learner said of each sample's ids while it was the policy that sampled."""
+    """Of the first mini-batch: what the learner said of its own samples' ids while it was the policy that sampled."""

@@ -1,7 +1,7 @@
 """What both StepAgent methods do first: inspect what an expert does, step by step, and practise it.
 
     the expert's attempts at n tasks, each cut after every action                    rollout/demonstrations.py
-    at every state of the expert's, `practice` actions of the policy's own           rollout/expert_states.py
+    at every state of the expert's, `practice` actions of the policy's own           rollout/starts.py
 
 Then one compares the two (stepagent_implicit), the other learns to tell them apart (stepagent_inverse).
 """

@@ -1,14 +1,14 @@
-"""What an attempt that failed looks like: the judge's tests that it failed, and the last error it saw.
+"""What a failed attempt looks like: the judge's tests that it failed, and the last error it saw.
 
 Two failures are alike when both texts agree once numbers, quotations and ids are taken out of them.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from longloop.analysis.behaviours import heard
+from longloop.analysis.behaviors import heard
+from longloop.store.trajectories import StoredTrajectory
 
 FEW = 3
 """Attempts that are named for each kind of failure."""
@@ -17,7 +17,7 @@ _QUOTED = re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)(?!\w)")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,64}")
 _ID = re.compile(r"\b(?=[a-zA-Z_]*\d)\w{6,64}\b")
 _NUMBER = re.compile(r"(?<!\d)(?![45]\d\d(?: [A-Z]|:))\d+(?:[.,:/-]\d+)*")
-"""But for a status code with its sentence, which says what went wrong."""
+"""All numbers but a status code with its sentence, which says what went wrong."""
 
 
 @dataclass
@@ -25,30 +25,27 @@ class Cases:
     """Attempts that failed alike."""
 
     count: int = 0
-    places: list[str] = field(default_factory=list)
-    """The first few, as `longloop show` takes them."""
+    attempts: list[str] = field(default_factory=list)
+    """The ids of the first few, as `longloop show` takes them."""
 
-    def add(self, count: int, places: list[str]) -> None:
+    def add(self, count: int, attempts: list[str]) -> None:
         self.count += count
-        self.places += places[: FEW - len(self.places)]
+        self.attempts += attempts[: FEW - len(self.attempts)]
 
 
 Kinds = dict[tuple[str, ...], Cases]
 """What failures have in common -> the attempts."""
 
 
-def tests(attempt: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The judge's tests, where they are stored: what each asks, and whether it was passed."""
-    info = attempt.get("info")
-    stored = info.get("tests") if isinstance(info, Mapping) else None
-    for test in stored if isinstance(stored, list) else ():
-        if isinstance(test, Mapping):
-            yield alike(str(test.get("name"))), bool(test.get("passed"))
+def tests(attempt: StoredTrajectory) -> Iterator[tuple[str, bool]]:
+    """The judge's tests: what each asks, without what differs from task to task, and whether it was passed."""
+    for test in attempt.tests:
+        yield alike(str(test.get("name"))), bool(test.get("passed"))
 
 
-def last_error(attempt: Mapping[str, Any], failure: re.Pattern[str]) -> str:
-    """The line of the last thing that came back and showed a failure; nothing when none did."""
-    for turn in reversed((attempt.get("turns") or [])[1:]):
+def last_error(attempt: StoredTrajectory, failure: re.Pattern[str]) -> str:
+    """The line that shows the last failure that came back; empty when there was none."""
+    for turn in reversed(attempt.turns[1:]):
         for text in reversed(heard(turn)):
             if found := list(failure.finditer(text)):
                 at = found[-1].start()  # a traceback says at its end what was wrong
@@ -58,7 +55,7 @@ def last_error(attempt: Mapping[str, Any], failure: re.Pattern[str]) -> str:
 
 
 def alike(text: str) -> str:
-    """Without what differs from task to task: quotations become '…', ids and numbers #."""
+    """The text without what differs from task to task: quotations become '…', ids and numbers #."""
     text = " ".join(text[: 8 * _LONGEST].split())
     text = _ADDRESS.sub("…", _QUOTED.sub("'…'", text))
     text = _NUMBER.sub("#", _ID.sub("#", text))

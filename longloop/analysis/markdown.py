@@ -1,10 +1,9 @@
-"""A report as Markdown. Whatever is not our own mark-up is escaped, so that no text can become a link, an image, HTML,
-or another cell."""
+"""A report as Markdown. All text is escaped, so that none of it can become a link, an image, HTML, or another cell."""
 
 import re
 from collections.abc import Mapping
 
-from longloop.analysis.report import Cell, Places, Report, Table
+from longloop.analysis.report import AttemptIds, Cell, Report, Table
 
 _MARKS = re.compile(r"[\\`*_{}\[\]|~!@$]")
 _BEGIN = re.compile(r"^(\d*)([-+.)#=])")
@@ -42,6 +41,6 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if isinstance(cell, Places):
-        return " ".join(f"`{place}`" for place in cell.places)
+    if isinstance(cell, AttemptIds):
+        return " ".join(f"`{one}`" for one in cell.ids)
     return _inline(cell)

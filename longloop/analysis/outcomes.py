@@ -1,11 +1,9 @@
 """How often attempts succeed, by what is known of their tasks."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 from longloop.analysis.tally import Tally
-from longloop.evaluation import wilson
-from longloop.stats import SUCCESS, Interval
+from longloop.stats import SUCCESS, Interval, total, wilson_interval
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Line:
-    """Tasks that have something in common, at both ends."""
+    """Success before and after in tasks that share a property."""
 
     value: str
     first: Share | None
@@ -29,17 +27,16 @@ class Line:
 
 
 def share(tally: Tally | None, members: set[str] | None = None) -> Share | None:
-    """Of some tasks, or of all. None when they were not tried."""
-    tasks = [sums for name, sums in tally.tasks.items() if members is None or name in members] if tally else []
-    sums: Counter[str] = Counter()
-    for some in tasks:
-        sums.update(some)
+    """Success in some tasks, or in all. None when they were not tried."""
+    every = tally.tasks if tally else {}
+    tasks = {name: sums for name, sums in every.items() if members is None or name in members}
+    sums = total(tasks)
     rate = SUCCESS.of(sums)
-    return None if rate is None else Share(rate, sums["attempts"], len(tasks), wilson(rate, len(tasks)))
+    return None if rate is None else Share(rate, sums["attempts"], len(tasks), wilson_interval(rate, len(tasks)))
 
 
 def members(tally: Tally) -> dict[str, dict[str, set[str]]]:
-    """Property -> value -> tasks. Only properties that tell tasks apart and are shared by some."""
+    """Property -> value -> tasks, for properties that have several values and are shared by some tasks."""
     found: dict[str, dict[str, set[str]]] = {}
     for task, properties in tally.properties.items():
         for name, values in properties.items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from longloop.analysis.outcomes import share
 from longloop.analysis.run import Analysis
 from longloop.analysis.tally import Tally
-from longloop.stats import SUCCESS, Interval, Rate, spread, total
+from longloop.stats import SUCCESS, Interval, Rate, bootstrap_interval, total
 
 
 @dataclass(frozen=True)
@@ -48,4 +48,4 @@ def pictures(found: Analysis, rates: Sequence[Rate]) -> tuple[Picture, ...]:
 
 def _interval(rate: Rate, tally: Tally) -> Interval | None:
     found = share(tally) if rate is SUCCESS else None
-    return found.interval if found else spread(rate, tally.tasks)
+    return found.interval if found else bootstrap_interval(rate, tally.tasks)

@@ -1,6 +1,6 @@
 """An analysis as headings, sentences, tables and curves, for the terminal, for Markdown and for the viewer alike.
 
-Everything in it is plain text, some of it a model's or an environment's: whoever shows it has to escape it.
+Everything in it is plain text, some of it a model's or an environment's: code that shows it has to escape it.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,14 @@ from longloop.analysis.failures import Cases, Kinds
 from longloop.analysis.outcomes import Share, share
 from longloop.analysis.pictures import Picture, pictures
 from longloop.analysis.run import Analysis, Part
-from longloop.analysis.tally import SCORED, together
-from longloop.analysis.unearned import span, stretches
+from longloop.analysis.tally import merged
+from longloop.analysis.unearned import span, windows
 from longloop.stats import REWARD, SUCCESS, Change, Interval, Rate, total
+from longloop.store.metrics import when
+from longloop.types import StopReason
 
-BEHAVIOURS = "Behaviours"
+BEHAVIORS = "Behaviors"
+_SCORED = [str(reason) for reason in StopReason if reason.scored]
 _LONGEST = 40
 """Rows of a table; the JSON has them all."""
 _KINDS = 10
@@ -26,13 +29,13 @@ _CODE = (
 
 
 @dataclass(frozen=True)
-class Places:
+class AttemptIds:
     """Attempts, as `longloop show` takes them."""
 
-    places: tuple[str, ...]
+    ids: tuple[str, ...]
 
 
-Cell = str | Places
+Cell = str | AttemptIds
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class Section:
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
     name: str = ""
-    """Of its pictures' file."""
+    """The name of its pictures' file."""
     brief: int = 0
-    """Rows of its tables that a terminal shows; with 0 none of it."""
+    """Rows of its tables that a terminal shows; 0 leaves out the section."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,12 @@ class Report:
 
 
 def report(found: Analysis) -> Report:
-    sections = (_outcomes(found), _behaviours(found), _stops(found), *_by(found), _failures(found), _unearned(found))
+    sections = (_outcomes(found), _behaviors(found), _stops(found), *_by(found), _failures(found), _unearned(found))
     return Report(headline(found), sections)
 
 
 def headline(found: Analysis) -> str:
-    """What came of it, in a sentence or two."""
+    """The outcome in a sentence or two."""
     what = "held-out success" if found.evaluated else "success in training"
     ends = ", ".join(f"{shown(part.success)} {heading(part, found.evaluated)}" for part in found.parts)
     changed = difference(SUCCESS, found.changes["success"])
@@ -80,7 +83,7 @@ def headline(found: Analysis) -> str:
 
 def heading(part: Part, evaluated: bool) -> str:
     if evaluated:
-        return "before training" if part.steps[0] == 0 else f"after step {part.steps[0]}"
+        return when(part.steps[0])
     return f"in {span(part.steps)}"
 
 
@@ -110,8 +113,8 @@ def _outcomes(found: Analysis) -> Section:
     return Section("Success", (size,), pictures=pictures(found, rates), name="outcomes")
 
 
-def _behaviours(found: Analysis) -> Section:
-    rates = found.behaviours
+def _behaviors(found: Analysis) -> Section:
+    rates = found.behaviors
     parts = found.parts
     head = ("", *(heading(part, found.evaluated) for part in parts), *(("change [95%]",) if found.last else ()))
     rows = []
@@ -125,27 +128,29 @@ def _behaviours(found: Analysis) -> Section:
     text = (
         (_CODE,) if found.coded else ("No turn has Python in it: look-ups, code cells and failed APIs are left out.",)
     )
-    return Section(BEHAVIOURS, text, tuple(tables), pictures(found, rates), "behaviours", brief=len(rows))
+    return Section(BEHAVIORS, text, tuple(tables), pictures(found, rates), "behaviors", brief=len(rows))
 
 
 def _over_training(found: Analysis, rates: Sequence[Rate]) -> list[Table]:
-    """A row for each stretch of training."""
-    pieces = stretches(found.training)
+    """A row for each window of training."""
+    pieces = windows(found.training)
     if len(pieces) < 2:
         return []
     shown = (SUCCESS, *((REWARD,) if found.partial else ()), *rates)
     rows = []
     for steps in pieces:
-        sums = total(together([found.training[step] for step in steps]).tasks)
+        sums = total(merged([found.training[step] for step in steps]).tasks)
         rows.append((span(steps), *(_number(rate.of(sums), rate) for rate in shown), f"{sums['attempts']:,}"))
     return [Table(("training", *(rate.title for rate in shown), "attempts"), tuple(rows))]
 
 
 def _stops(found: Analysis) -> Section:
     parts = found.parts
-    reasons = sorted({stop for part in parts for stop in part.tally.stops}, key=lambda stop: (stop not in SCORED, stop))
+    reasons = sorted(
+        {stop for part in parts for stop in part.tally.stops}, key=lambda stop: (stop not in _SCORED, stop)
+    )
     rows = []
-    for stop in reasons:
+    for stop in sorted(reasons, key=lambda stop: (stop not in _SCORED, stop)):
         counts = ((part.tally.stops[stop], part.tally.stops.total()) for part in parts)
         rows.append((stop, *(f"{count:,} ({count / of:.1%})" for count, of in counts)))
     text = "Only finished, max_turns and context_full are scored, and counted in the other tables."
@@ -192,7 +197,9 @@ def _kinds(title: str, kinds: Kinds, before: Kinds | None, failures: int) -> Tab
     for key, cases in order[:_KINDS]:
         words = "; ".join(filter(None, key)) or "(none)"
         earlier = () if before is None else (f"{before.get(key, Cases()).count:,}",)
-        rows.append((words, f"{cases.count:,}", f"{cases.count / failures:.1%}", *earlier, Places(tuple(cases.places))))
+        rows.append(
+            (words, f"{cases.count:,}", f"{cases.count / failures:.1%}", *earlier, AttemptIds(tuple(cases.attempts)))
+        )
     if rest := order[_KINDS:]:
         count = sum(cases.count for _, cases in rest)
         empty = () if before is None else ("",)

@@ -1,7 +1,7 @@
 """What is looked for in attempts: patterns, and the properties of tasks that success is broken down by.
 
-They have one shape in three places: a TOML file of the user's, the class attribute `analysis` of an environment, and
-run.json, where training stores what the environment declared, so that no environment is needed to read a run:
+They are written alike in three sources: a TOML file of the user's, the class attribute `analysis` of an environment,
+and run.json, where training stores what the environment declared, so that no environment is needed to read a run:
 
     by = ["difficulty", "topic"]
 
@@ -9,7 +9,8 @@ run.json, where training stores what the environment declared, so that no enviro
     said = '(?i)search\\['
 
 A pattern is a regular expression that is searched in what the agent wrote (`said`), in what came back (`heard`), or
-that an API it called must match as a whole (`called`). The later place wins, pattern by pattern.
+that an API it called must match as a whole (`called`). Where two sources have a pattern of the same name, the user's
+file wins over the environment, and both win over the defaults.
 """
 
 import importlib
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from longloop.registry import ENVS
-from longloop.store.run import read_facts
+from longloop.store.run_reader import RunReader
 from longloop.types import UserError
 
 BY = ("split", "scenario", "difficulty", "apps", "type", "kind", "website", "game", "topic", "level")
@@ -37,9 +38,9 @@ PATTERNS: dict[str, Any] = {
     "placeholders": {"said": "(?i)dummy", "title": "placeholders / attempt"},
     "failure": {"heard": FAILURE, "per": "turn", "title": "turns that failed"},
 }
-"""Those of every run: look-ups as in Errands and AppWorld, and what a turn that failed looks like."""
+"""The patterns of every run: look-ups as in Errands and AppWorld, and what a failed turn looks like."""
 TAKEN = ("attempts", "turns", "tokens", "success", "reward", "coded", "crowded", "given_up", "failed", "repeated")
-"""What is counted without a pattern."""
+"""Names of what is counted without a pattern."""
 _WHERE = ("said", "heard", "called")
 
 
@@ -50,7 +51,7 @@ class Pattern:
     """said, heard or called."""
     regex: re.Pattern[str]
     turns: bool
-    """Whether the turns that have it are counted, of all turns; otherwise every match is, per attempt."""
+    """Whether it counts turns that match; otherwise it counts matches per attempt."""
     title: str
 
 
@@ -82,16 +83,16 @@ def rules(
     return found
 
 
-def declared(folder: Path) -> Mapping[str, Any]:
+def declared(run: RunReader) -> Mapping[str, Any]:
     """What the environment of a run declared: as the run has stored it, or for older runs as it ships now."""
-    stored = read_facts(folder).get("analysis")
+    stored = run.facts.get("analysis")
     if stored is not None:
         return stored
     try:
-        name = tomllib.loads((folder / "config.toml").read_text())["env"]["name"]
+        name = run.settings["env"]["name"]
         module, _, attribute = ENVS[name].partition(":")
-        return getattr(getattr(importlib.import_module(module), attribute), "analysis", {})
-    except (OSError, ValueError, KeyError, TypeError, ImportError):
+        return getattr(importlib.import_module(module), attribute).analysis
+    except (KeyError, TypeError, ImportError):
         return {}
 
 

@@ -1,27 +1,24 @@
-"""A whole run: its steps counted one after the other, and what they say from one end to the other."""
+"""A whole run: its steps counted one after the other, and what changed between its ends."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from longloop.analysis import unearned
-from longloop.analysis.behaviours import behaviours
+from longloop.analysis.behaviors import behaviors
 from longloop.analysis.outcomes import Line, Share, breakdown, share
 from longloop.analysis.rules import Rules, declared, rules
-from longloop.analysis.tally import Tally, tally, together
+from longloop.analysis.tally import Tally, merged, tally
 from longloop.analysis.unearned import Rise, Test
 from longloop.stats import REWARD, SUCCESS, Change, Rate, change
-from longloop.store.files import read_lines
-from longloop.store.run import read_facts
+from longloop.store.run_reader import load_run
 from longloop.types import UserError
 
 FEW = 5
-"""Training steps that are taken together at either end when there are no two evaluations."""
-KINDS = {"step": "trajectories", "eval": "evaluations"}
+"""Training steps that make up either end when there are no two evaluations."""
 
 Steps = Mapping[int, Tally]
-"""Those that have scored attempts, in order."""
+"""The steps that have scored attempts, in order."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Analysis:
     last: Part | None
     """None when there is only one step, and nothing to compare it with."""
     changes: dict[str, Change]
-    """From the first part to the last, by `Rate.counted`: success, reward, behaviours."""
+    """From the first part to the last, by `Rate.counted`: success, reward, behaviors."""
     by: dict[str, list[Line]]
     """Success by property of the task."""
     rises: list[Rise]
@@ -72,26 +69,30 @@ class Analysis:
         return any(abs(s["reward"] - s["success"]) > 1e-9 for tally in steps for s in tally.tasks.values())
 
     @property
-    def behaviours(self) -> tuple[Rate, ...]:
-        """Those that can be seen here."""
-        return tuple(rate for rate in behaviours(self.rules) if self.coded or not rate.code)
+    def behaviors(self) -> tuple[Rate, ...]:
+        """Those that this agent can show: some are about code."""
+        return tuple(rate for rate in behaviors(self.rules) if self.coded or not rate.code)
 
 
 def analyze(folder: Path, patterns: Path | None = None) -> Analysis:
     """Count what a run has stored so far; it may still be running. One attempt is in memory at a time."""
-    if not (folder / "run.json").is_file():
-        raise UserError(f"{folder} is not a run folder. Name one that `longloop train` wrote, such as runs/quickstart.")
-    read_facts(folder)
-    wanted = rules(declared(folder), patterns)
+    run = load_run(folder)
+    wanted = rules(declared(run), patterns)
     steps: dict[str, dict[int, Tally]] = {}
-    for kind, part in KINDS.items():
-        paths = sorted((folder / part).glob("[0-9]*.jsonl"), key=lambda path: int(path.stem))
-        steps[kind] = {int(path.stem): tally(_attempts(path), kind, int(path.stem), wanted) for path in paths}
+    try:
+        for kind, stored in run.stored.items():
+            steps[kind] = {
+                step: tally(stored.stored(step, skip_damaged=False), kind, step, wanted) for step in stored.steps()
+            }
+    except ValueError as error:
+        raise UserError(
+            f"{error}, so the file is damaged. Restore it, or move it away to count the other steps."
+        ) from None
     return analysis(steps["step"], steps["eval"], wanted, str(folder))
 
 
 def analysis(training: Steps, evaluations: Steps, rules: Rules, name: str) -> Analysis:
-    """What the steps that were counted say. `name` is the run's, for complaints."""
+    """What the counted steps say. `name` is the run's, for messages."""
     training, evaluations = _tried(training), _tried(evaluations)
     if not training and not evaluations:
         raise UserError(f"{name} has no scored attempts yet. Wait for its first evaluation or step.")
@@ -109,9 +110,9 @@ def analysis(training: Steps, evaluations: Steps, rules: Rules, name: str) -> An
         last,
         changes={
             rate.counted: change(rate, first.tally.tasks, last.tally.tasks if last else None, paired=evaluated)
-            for rate in (SUCCESS, REWARD, *behaviours(rules))
+            for rate in (SUCCESS, REWARD, *behaviors(rules))
         },
-        by=breakdown(together(ends), first.tally, last.tally if last else None),
+        by=breakdown(merged(ends), first.tally, last.tally if last else None),
         rises=found,
         tests=tests,
     )
@@ -119,16 +120,6 @@ def analysis(training: Steps, evaluations: Steps, rules: Rules, name: str) -> An
 
 def _tried(steps: Steps) -> Steps:
     return {step: steps[step] for step in sorted(steps) if steps[step].tasks}
-
-
-def _attempts(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        yield from read_lines(path)
-    except ValueError:
-        raise UserError(
-            f"{path} is damaged: it has a whole line that is not JSON. Restore the file, or move it away to count the "
-            "other steps."
-        ) from None
 
 
 def _ends(steps: Steps, few: int) -> tuple[Part, Part | None]:
@@ -139,4 +130,4 @@ def _ends(steps: Steps, few: int) -> tuple[Part, Part | None]:
 
 
 def _part(steps: Steps, chosen: Sequence[int]) -> Part:
-    return Part(tuple(chosen), together([steps[step] for step in chosen]))
+    return Part(tuple(chosen), merged([steps[step] for step in chosen]))

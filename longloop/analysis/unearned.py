@@ -1,4 +1,4 @@
-"""Where reward rises without success: a sign that the agent found something that is paid and is not the task.
+"""Reward that rises without success: a sign that the agent found something that is paid and is not the task.
 
 A comparison of some attempts with earlier ones is reported when all three hold:
 
@@ -6,9 +6,9 @@ A comparison of some attempts with earlier ones is reported when all three hold:
 - it rose by more than success did: the same of reward minus success;
 - success did not rise: p of its own not below 5%, without correction.
 
-The p are one-sided, from shuffling tasks between the sides (chance.py). Compared are each later evaluation with the
-first, each stretch of training with the first, and the tasks of one scenario (difficulty, app, ...) between the first
-and last evaluation and between the first and last third of training, where both sides have six tasks or more.
+The p are one-sided, from permuting tasks between the sides (`stats.rise_p`). Compared are each later evaluation with
+the first, each window of training with the first, and the tasks of one scenario (difficulty, app, ...) between the
+first and last evaluation and between the first and last third of training, where both sides have six tasks or more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,16 +18,16 @@ from itertools import pairwise
 import numpy as np
 
 from longloop.analysis.outcomes import members
-from longloop.analysis.tally import Tally, together
-from longloop.stats import REWARD, SUCCESS, Change, Rate, Tasks, change, holm, rises
+from longloop.analysis.tally import Tally, merged
+from longloop.stats import REWARD, SUCCESS, Change, Rate, Tasks, change, holm, rise_p
 
 LEVEL = 0.05
-STRETCHES = 8
-"""Of training, at most."""
-_LEAST = 6
-"""Tasks on a side: with fewer, chance can do anything."""
-_MOST = 12
-"""Evaluations that are compared with the first."""
+MAX_WINDOWS = 8
+"""Of training."""
+_MIN_TASKS = 6
+"""On a side: with fewer, chance can do anything."""
+_MAX_EVALUATIONS = 12
+"""That are compared with the first."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class _Comparison:
     paired: bool = False
 
 
-def stretches(steps: Mapping[int, Tally], most: int = STRETCHES) -> list[tuple[int, ...]]:
-    """All steps in order, cut into a few stretches of about the same length."""
+def windows(steps: Mapping[int, Tally], count: int = MAX_WINDOWS) -> list[tuple[int, ...]]:
+    """All steps in order, cut into at most `count` windows of about the same length."""
     order = list(steps)
-    pieces = min(most, len(order))
+    pieces = min(count, len(order))
     ends = [round(piece * len(order) / pieces) for piece in range(pieces + 1)] if pieces else []
     return [tuple(order[start:end]) for start, end in pairwise(ends)]
 
@@ -72,7 +72,7 @@ def find(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> tup
     """Where reward rose without success, surest first, and the tests that were passed for nothing."""
     training = {step: tally for step, tally in training.items() if not tally.expert}
     compared = [*_over_steps(training, evaluations), *_by_property(training, evaluations)]
-    compared = [one for one in compared if min(len(one.first), len(one.last)) >= _LEAST and _partial(one)]
+    compared = [one for one in compared if min(len(one.first), len(one.last)) >= _MIN_TASKS and _partial(one)]
     found = [_chances(one) for one in compared]
     corrected = holm([max(reward, gap) for reward, _, gap in found])
     flagged = [
@@ -86,16 +86,16 @@ def find(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> tup
 
 def _over_steps(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> Iterator[_Comparison]:
     first, *later = list(evaluations) or [0]
-    for step in later[:: -max(1, len(later) // _MOST)][::-1]:
+    for step in later[:: -max(1, len(later) // _MAX_EVALUATIONS)][::-1]:
         yield _pair(f"evaluation after step {step}", evaluations[first].tasks, evaluations[step].tasks)
-    begin, *rest = stretches(training) or [()]
+    begin, *rest = windows(training) or [()]
     for steps in rest:
         yield _Comparison(f"training, {span(steps)}", _of(training, begin), _of(training, steps))
 
 
 def _by_property(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> Iterator[_Comparison]:
     for kind, one, other in _ends(training, evaluations):
-        for name, groups in members(together([one, other])).items():
+        for name, groups in members(merged([one, other])).items():
             for value, tasks in groups.items():
                 first, last = ({t: s for t, s in side.tasks.items() if t in tasks} for side in (one, other))
                 where = f"{name} {value}, in {kind}"
@@ -106,10 +106,10 @@ def _ends(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> It
     if len(evaluations) > 1:
         first, *_, last = evaluations.values()
         yield "evaluation", first, last
-    thirds = stretches(training, 3)
+    thirds = windows(training, 3)
     if len(thirds) > 1:
         one, other = ([training[step] for step in steps] for steps in (thirds[0], thirds[-1]))
-        yield "training", together(one), together(other)
+        yield "training", merged(one), merged(other)
 
 
 def _pair(where: str, first: Tasks, last: Tasks) -> _Comparison:
@@ -118,27 +118,27 @@ def _pair(where: str, first: Tasks, last: Tasks) -> _Comparison:
 
 
 def _of(training: Mapping[int, Tally], steps: Sequence[int]) -> Tasks:
-    return together([training[step] for step in steps]).tasks
+    return merged([training[step] for step in steps]).tasks
 
 
 def _partial(one: _Comparison) -> bool:
-    """Whether anybody was paid for failing; where reward is success, it cannot rise without it."""
+    """Whether any failed attempt was paid; otherwise reward is success and cannot rise without it."""
     return any(abs(sums["reward"] - sums["success"]) > 1e-9 for side in (one.first, one.last) for sums in side.values())
 
 
 def _chances(one: _Comparison) -> tuple[float, float, float]:
-    """Of the rise in reward, in success, and in what reward is above success."""
+    """p of the rise in reward, in success, and in reward minus success."""
     first, last = (
         np.array([[s["reward"], s["success"], s["reward"] - s["success"]] for s in side.values()])
         / np.array([[s["attempts"]] for s in side.values()])
         for side in (one.first, one.last)
     )
-    reward, success, gap = map(float, rises(first, last, one.paired))
+    reward, success, gap = map(float, rise_p(first, last, one.paired))
     return reward, success, gap
 
 
 def _tests(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> list[Test]:
-    """The judge's tests, each in the tasks that have it."""
+    """The judge's tests that are passed more often in failed attempts; each is compared in the tasks that have it."""
     compared: list[tuple[Rate, _Comparison]] = []
     for kind, one, other in _ends(training, evaluations):
         keys = {key for side in (one, other) for sums in side.tasks.values() for key in sums}
@@ -148,7 +148,7 @@ def _tests(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> l
             compared.append(
                 (rate, _pair(kind, first, last) if kind == "evaluation" else _Comparison(kind, first, last))
             )
-    compared = [(rate, one) for rate, one in compared if min(len(one.first), len(one.last)) >= _LEAST]
+    compared = [(rate, one) for rate, one in compared if min(len(one.first), len(one.last)) >= _MIN_TASKS]
     found = []
     for (rate, pair), p in zip(compared, holm([_chance(*both) for both in compared]), strict=True):
         if p < LEVEL:
@@ -158,7 +158,7 @@ def _tests(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> l
 
 def _chance(rate: Rate, one: _Comparison) -> float:
     first, last = (np.array([[rate.of(sums)] for sums in side.values()]) for side in (one.first, one.last))
-    return float(rises(first, last, one.paired)[0])
+    return float(rise_p(first, last, one.paired)[0])
 
 
 def span(steps: Sequence[int]) -> str:

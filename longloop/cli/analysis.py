@@ -1,4 +1,4 @@
-"""What `longloop analyze` does: a summary in the terminal, and beside the run a report in Markdown with pictures."""
+"""`longloop analyze`: a summary in the terminal, and in the run folder a report in Markdown with pictures."""
 
 import json
 import math
@@ -10,17 +10,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
-from longloop.analysis.behaviours import behaviours
+from longloop.analysis.behaviors import behaviors
 from longloop.analysis.failures import Kinds
 from longloop.analysis.markdown import markdown
 from longloop.analysis.outcomes import Share
 from longloop.analysis.pictures import Picture
-from longloop.analysis.report import BEHAVIOURS, Cell, Places, Report, Section, Table, headline, report
+from longloop.analysis.report import BEHAVIORS, AttemptIds, Cell, Report, Section, Table, headline, report
 from longloop.analysis.run import Analysis, Part, Steps
 from longloop.analysis.run import analyze as counted
 from longloop.stats import REWARD, SUCCESS, total
+from longloop.store.run_reader import load_run
 from longloop.types import UserError
-from longloop.viewer.run_reader import Record
 from longloop.viewer.text import excerpt, visible
 
 console = Console(highlight=False, markup=False)
@@ -40,13 +40,13 @@ def analyze(folders: Sequence[Path], as_json: bool, patterns: Path | None) -> No
     for number, (folder, shown) in enumerate(reports):
         console.print("\n" * (len(runs) > 1 or number > 0) + f"{folder}: {visible(shown.headline)}", soft_wrap=True)
         for section in shown.sections:
-            if section.brief and (len(runs) == 1 or section.title != BEHAVIOURS):
+            if section.brief and (len(runs) == 1 or section.title != BEHAVIORS):
                 _print(section)
         console.print(f"\nAll of it is in {write(folder, shown)}.", soft_wrap=True)
 
 
 def write(folder: Path, shown: Report) -> Path:
-    """The report and its pictures, beside the run."""
+    """Write the report and its pictures into the run folder."""
     pictures = {section.name: f"{section.name}.png" for section in shown.sections if section.pictures}
     path = folder / "analysis.md"
     try:
@@ -66,7 +66,7 @@ def write(folder: Path, shown: Report) -> Path:
 
 
 def draw(pictures: Sequence[Picture], path: Path) -> None:
-    """Each over the steps, in training and in evaluation with its interval."""
+    """Draw each over the steps, in training and in evaluation with its interval."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -80,8 +80,8 @@ def draw(pictures: Sequence[Picture], path: Path) -> None:
             if curve.band:
                 at, low, high = zip(*curve.band, strict=True)
                 axes.fill_between(at, low, high, color="C0", alpha=0.2, linewidth=0)
-            style, colour = ("o-", "C0") if curve.measured else (".-", "0.7")
-            axes.plot(steps, values, style, color=colour, label=curve.name)
+            style, color = ("o-", "C0") if curve.measured else (".-", "0.7")
+            axes.plot(steps, values, style, color=color, label=curve.name)
         seen = any(value > 0 for curve in picture.curves for _, value in curve.points)
         axes.set(xlabel="step", ylim=(0, None if seen else 1))
         axes.set_title(picture.title.replace("$", r"\$"), fontsize="medium")
@@ -103,13 +103,13 @@ def _print(section: Section) -> None:
 
 
 def _beside(reports: Sequence[tuple[Path, Report]]) -> Grid:
-    """The behaviours of several runs: a row for each that any of them has, a block of columns for each run."""
-    tables = [next(s.tables[0] for s in shown.sections if s.title == BEHAVIOURS) for _, shown in reports]
+    """The behaviors of several runs: a row for each that any of them has, a block of columns for each run."""
+    tables = [next(s.tables[0] for s in shown.sections if s.title == BEHAVIORS) for _, shown in reports]
     titles = dict.fromkeys(row[0] for table in tables for row in table.rows)
     head: list[str] = [""]
     rows = {title: [title] for title in titles}
     for (folder, _), table in zip(reports, tables, strict=True):
-        head += [f"{folder if place == 0 else ''}\n{words}" for place, words in enumerate(table.head[1:])]
+        head += [f"{folder if column == 0 else ''}\n{words}" for column, words in enumerate(table.head[1:])]
         found = {row[0]: row[1:] for row in table.rows}
         for title in titles:
             rows[title] += found.get(title, ("",) * (len(table.head) - 1))
@@ -118,35 +118,34 @@ def _beside(reports: Sequence[tuple[Path, Report]]) -> Grid:
 
 def _grid(table: Table, most: int) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="dim")
-    for place, heading in enumerate(table.head):
-        grid.add_column(visible(heading), max_width=60 if place == 0 else None)
+    for column, heading in enumerate(table.head):
+        grid.add_column(visible(heading), max_width=60 if column == 0 else None)
     for row in table.rows[:most]:
         grid.add_row(*(excerpt(visible(_text(cell)), _LONGEST) for cell in row))
     return grid
 
 
 def _text(cell: Cell) -> str:
-    return "  ".join(cell.places) if isinstance(cell, Places) else cell
+    return "  ".join(cell.ids) if isinstance(cell, AttemptIds) else cell
 
 
 def _facts(folder: Path) -> str:
     """What the run was, in a line."""
-    record = Record(folder.name, folder)
-    config = record.config
+    run = load_run(folder)
+    settings = run.settings
 
     def said(table: str, key: str) -> str:
-        inside = config.get(table)
+        inside = settings.get(table)
         return str(inside.get(key, "?")) if isinstance(inside, dict) else "?"
 
-    made = (
-        f"{said('algo', 'name')} on {said('env', 'name')} with {said('model', 'path')}, seed {config.get('seed', '?')}"
-    )
-    return f"{made}; {record.status}, started {record.facts.get('started', '?')}. Written by longloop analyze."
+    made = f"{said('algo', 'name')} on {said('env', 'name')} with {said('model', 'path')}"
+    made += f", seed {settings.get('seed', '?')}"
+    return f"{made}; {run.status}, started {run.facts.get('started', '?')}. Written by longloop analyze."
 
 
 def to_json(found: Analysis) -> dict[str, Any]:
-    """All that was counted and found."""
-    rates = (SUCCESS, REWARD, *behaviours(found.rules))
+    """All counts and findings, for `--json`."""
+    rates = (SUCCESS, REWARD, *behaviors(found.rules))
 
     def part(part: Part | None) -> dict[str, Any] | None:
         if part is None:
@@ -193,7 +192,7 @@ def _counts(sums: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cases(kinds: Kinds) -> list[dict[str, Any]]:
     order = sorted(kinds.items(), key=lambda item: (-item[1].count, item[0]))
-    return [{"alike": list(filter(None, key)), "count": c.count, "attempts": c.places} for key, c in order]
+    return [{"alike": list(filter(None, key)), "count": c.count, "attempts": c.attempts} for key, c in order]
 
 
 def _vars(found: Share | None) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from longloop.cli import run_summary
 from longloop.config import Config
 from longloop.registry import ENVS
 from longloop.store.model_card import card
-from longloop.store.run import read_facts, stored_config
+from longloop.store.run_reader import read_facts, stored_config
 from longloop.types import UserError
 
 console = Console(highlight=False)
@@ -51,7 +51,7 @@ def evaluate(
     else:
         subject = f"{checkpoint or config.model.path} on {config.env['name']}"
         console.print(f"{subject}, {config.eval.attempts} attempts at each task")
-        console.print(run_summary.table(list(results.values()), list(results)))
+        console.print(run_summary.table([result for result, _ in measured.values()], list(results)))
     if out is not None:
         api.write_measured(config, checkpoint, out, measured)
 

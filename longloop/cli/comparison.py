@@ -1,4 +1,4 @@
-"""`longloop compare`: say what is compared, run what is not there yet, then write the table and the picture."""
+"""`longloop compare`: print what is compared, run what is missing, then write the table and the picture."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,19 @@ from rich.markup import escape
 
 from longloop import api
 from longloop.cli.commands import console
-from longloop.compare import BASE, MIN_SEEDS, Entry, Plan, all_settings, differing, over_seeds, paired
+from longloop.compare import BASE, Entry, Plan, all_settings, differing, paired
 from longloop.config import nearest
+from longloop.stats import MIN_SEEDS, seed_interval
 from longloop.store.files import write_whole
-from longloop.store.metrics import Metrics
-from longloop.store.run import checkpoints, differences, settings_of, stored_config
-from longloop.store.trajectories import Trajectories
+from longloop.store.run import differences, settings_of
+from longloop.store.run_reader import RunReader, load_run
 from longloop.types import Group, UserError
 
 Results = dict[str, list[dict[str, Any]]]
 """method -> what each seed's run scored, by split."""
 
 _FREE = ("save.", "learner.", "doctor", "env.isolation", "env.worker", "model.threads", "eval.every")
-"""Settings that a comparison may be continued with other values of: files, memory and speed."""
+"""Settings that may change when a comparison is continued: files, memory and speed."""
 _OF_TRAINING = ("algo.", "steps", "tasks_per_step")
 """Settings that mean nothing to the model before training."""
 
@@ -74,25 +74,25 @@ def _file(plan: Plan, entry: Entry) -> Path:
 
 
 def _same_settings(plan: Plan, entry: Entry) -> None:
-    """Refuse to put a number into the table that was measured with other settings than are asked for."""
+    """Raise UserError where a stored result was measured with other settings than the plan's."""
     file, run = _file(plan, entry), plan.folder / entry.name
     stored: list[tuple[Path, dict[str, Any]]] = []
     if file.exists():
         stored.append((file, json.loads(file.read_text()).get("settings", {})))
     if (run / "config.toml").is_file():
-        stored.append((run, settings_of(stored_config(run))))
+        stored.append((run, settings_of(load_run(run).config)))
     now, free = all_settings(entry.config), _FREE + (_OF_TRAINING if entry.method == BASE else ())
-    for place, then in stored:
+    for source, then in stored:
         for key, (was, becomes) in differences(then, now).items():
             if not key.startswith(free):
                 raise UserError(
-                    f"{place} was made with {key} = {was!r}, and now it is {becomes!r}. A comparison has one set of "
+                    f"{source} was made with {key} = {was!r}, and now it is {becomes!r}. A comparison has one set of "
                     f"settings: start another with name=..., or delete {file} and {run} to do this part again."
                 )
 
 
 def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
-    """What an entry scored, by split; what was done before is not done again."""
+    """An entry's scores by split. Only what has no stored result is trained and measured."""
     file = _file(plan, entry)
     done: dict[str, Any] = json.loads(file.read_text())["splits"] if file.exists() else {}
     left = [split for split in splits if split not in done]
@@ -111,10 +111,11 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
     return done
 
 
-def _last_evaluation(run: Path) -> dict[str, Any]:
+def _last_evaluation(folder: Path) -> dict[str, Any]:
     """The evaluation that a run ended with."""
-    line = Metrics(run / "metrics.jsonl").read()[-1]
-    return _scored(line["eval"], Trajectories(run / "evaluations").read(line["step"]))
+    run = load_run(folder)
+    step, evaluation = list(run.evaluations.items())[-1]
+    return _scored(evaluation.to_json(), run.evaluation_trajectories(step))
 
 
 def _scored(measured: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
@@ -122,12 +123,12 @@ def _scored(measured: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]
 
 
 def _trained(plan: Plan, entry: Entry) -> Path:
-    """The last checkpoint of an entry's run; if it is the others' start, also as a model."""
+    """The last checkpoint of an entry's run, which is trained if need be. The start of the others is exported too."""
     run = plan.folder / entry.name
-    if max(checkpoints(run), default=0) < entry.config.steps:
+    if max(RunReader(run).checkpoints, default=0) < entry.config.steps:
         part = {"name": plan.folder.name, "method": entry.method, "seed": entry.seed, "start": plan.start}
         api.trained(entry.config, run if run.is_dir() else None, console, comparison=part)
-    checkpoint = run / "checkpoints" / f"{max(checkpoints(run)):06d}"
+    checkpoint = list(RunReader(run).checkpoints.values())[-1]
     if entry.method == plan.start and not plan.model(entry.seed).exists():
         api.export(entry.config, checkpoint, plan.model(entry.seed), "float32")
     return checkpoint
@@ -139,7 +140,7 @@ def _write(plan: Plan, found: Results, splits: Sequence[str], rows: Sequence[Seq
 
 
 def table(found: Results, splits: Sequence[str], start: str) -> str:
-    """Success in percent, mean over seeds; beside it, how much better than the start on the same tasks."""
+    """A Markdown table: success in percent, mean over seeds, and the gain over the start on the same tasks."""
     lines = [
         "| method | seeds |" + "".join(f" {split} | over {start} |" for split in splits),
         "|---|---|" + "---|---|" * len(splits),
@@ -147,7 +148,7 @@ def table(found: Results, splits: Sequence[str], start: str) -> str:
     for method, runs in found.items():
         cells = []
         for split in splits:
-            mean, interval = over_seeds([run[split]["success"] for run in runs])
+            mean, interval = seed_interval([run[split]["success"] for run in runs])
             cells.append(
                 f"{100 * mean:.1f}" + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
             )
@@ -186,16 +187,14 @@ def _draw(found: Results, splits: Sequence[str], picture: Path) -> None:
     figure = Figure(figsize=(6.4, 0.8 + 0.32 * len(found) * len(splits)), layout="constrained")
     axes = figure.subplots()
     height = 0.8 / len(splits)
-    for place, split in enumerate(splits):
-        numbers = [over_seeds([run[split]["success"] for run in runs]) for runs in found.values()]
-        rows = [row + place * height for row in range(len(found))]
-        ends = [interval or (mean, mean) for mean, interval in numbers]
-        reach = [
-            (100 * (mean - low), 100 * (high - mean)) for (mean, _), (low, high) in zip(numbers, ends, strict=True)
-        ]
+    for number, split in enumerate(splits):
+        means = [seed_interval([run[split]["success"] for run in runs]) for runs in found.values()]
+        rows = [row + number * height for row in range(len(found))]
+        ends = [interval or (mean, mean) for mean, interval in means]
+        reach = [(100 * (mean - low), 100 * (high - mean)) for (mean, _), (low, high) in zip(means, ends, strict=True)]
         axes.barh(
             rows,
-            [100 * mean for mean, _ in numbers],
+            [100 * mean for mean, _ in means],
             height,
             xerr=list(zip(*reach, strict=True)),
             label=split,

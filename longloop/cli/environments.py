@@ -1,8 +1,8 @@
-"""What `check` and `play` do: an environment without a model in it."""
+"""The commands `check` and `play`: an environment without a model."""
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,9 +10,10 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from longloop.build import world as build_world
+from longloop import build
 from longloop.config import Config, override
-from longloop.diagnose.trial import Score, by_luck, resident, scores, sharing, splits, spread, violations
+from longloop.diagnose.trial import Make, Score, by_luck, evenly_spaced, resident, scores, sharing, violations
+from longloop.envs.base import Environment, Player
 from longloop.envs.contract import NoTasks
 from longloop.envs.play import answered, expert_of
 from longloop.envs.play import play as play_task
@@ -22,25 +23,26 @@ from longloop.types import Fault, Message, Task, UserError
 console = Console(highlight=False)
 
 _DEADLINE = 600.0
-"""Seconds for each call to an environment, where nobody has said how many."""
+"""Seconds for each call to an environment, if no limit is given."""
 _SOME = 20
-"""Tasks of a split that are enough to show what it is like; `check` plays all it has time for."""
+"""Tasks of a split that `longloop envs` plays; `check` plays all it has time for."""
 
 
 def check(name: str, options: list[str], seeds: int, most: int, seconds: float, step_seconds: float) -> None:
-    """Play every split with everyone who needs no model; stop with an error when something is not as it should be."""
+    """Play every split with everyone who needs no model, and print what is wrong; exit with status 1 if anything is."""
     before = resident()
-    world = _world(name, options)
-    found = _found(world)
-    make = world.guarded(step_seconds)
+    made = environments(name, options)
+    environment = made.environment
+    found = _found(made)
+    make = made.guarded(step_seconds)
     faults = _Faults()
     try:
-        asyncio.run(_sound(make, found, faults, getattr(world.environment, "deterministic", True)))
-    except Fault as fault:  # at every task it would be the same, or take as long
+        asyncio.run(_sound(make, found, faults, environment.deterministic))
+    except Fault as fault:  # every task would meet it, or take as long
         faults.add(str(fault))
         _conclude(name, faults)
     results = {
-        split: asyncio.run(scores(make, spread(tasks)[: most or None], seconds=seconds / len(found)))
+        split: asyncio.run(scores(make, evenly_spaced(tasks)[: most or None], seconds=seconds / len(found)))
         for split, tasks in track(found.items(), "playing", console=console, transient=True)
     }
     sizes = {split: len(tasks) for split, tasks in found.items()}
@@ -50,20 +52,17 @@ def check(name: str, options: list[str], seeds: int, most: int, seconds: float, 
     console.print()
     console.print(_cost_table(results, before))
     for by_player in results.values():
-        _judge(by_player, world.environment, faults)
-    if hasattr(world.environment, "audit"):
-        for line in world.environment.audit(
-            seeds, lambda items: track(items, "auditing", console=console, transient=True)
-        ):
-            if line.startswith("FAULT "):
-                faults.add(line.removeprefix("FAULT "))
-            else:
-                console.print(line, markup=False)
+        _judge(by_player, environment, faults)
+    for line in environment.audit(seeds, lambda items: track(items, "auditing", console=console, transient=True)):
+        if line.startswith("FAULT "):
+            faults.add(line.removeprefix("FAULT "))
+        else:
+            console.print(line, markup=False)
     _conclude(name, faults)
 
 
 class _Faults:
-    """What is wrong, and what is odd: sentences, each with the tasks where it was met."""
+    """What is wrong, and what is odd: sentences, each with the tasks where it was found."""
 
     def __init__(self) -> None:
         self.wrong: dict[str, list[str]] = {}
@@ -74,8 +73,8 @@ class _Faults:
         found += [task for task in tasks if task not in found]
 
 
-async def _sound(make: Callable[[], Any], found: dict[str, list[Task]], faults: _Faults, repeatable: bool) -> None:
-    """One task of each split, as training would meet it: malformed actions, the same again, two side by side."""
+async def _sound(make: Make, found: dict[str, list[Task]], faults: _Faults, repeatable: bool) -> None:
+    """Try one task of each split: malformed actions, the same attempt again, and several side by side."""
     for tasks in found.values():
         for sentence in await violations(make, tasks[0], repeatable and not faults.wrong):
             faults.add(sentence, tasks[0].id)
@@ -92,7 +91,7 @@ async def _sound(make: Callable[[], Any], found: dict[str, list[Task]], faults: 
 
 
 def _conclude(name: str, faults: _Faults) -> None:
-    """Say what was found; the exit status is 1 when something is wrong."""
+    """Print what was found; exit with status 1 if something is wrong."""
     for kind, style, sentences in (("NOTE", "yellow", faults.odd), ("FAULT", "red", faults.wrong)):
         for sentence, tasks in sentences.items():
             where = f"{tasks[0]}: " if tasks else ""
@@ -105,27 +104,27 @@ def _conclude(name: str, faults: _Faults) -> None:
         sys.exit(1)
 
 
-def floors(world: Environments) -> Table:
-    """What baselines score on every split, or on some of its tasks, for `longloop envs NAME`."""
-    found = _found(world)
+def floors(made: Environments) -> Table:
+    """Return what baselines score on some tasks of every split, for `longloop envs NAME`."""
+    found = _found(made)
     results = {
-        split: asyncio.run(scores(world.guarded(_DEADLINE), spread(tasks)[:_SOME], expert=False))
+        split: asyncio.run(scores(made.guarded(_DEADLINE), evenly_spaced(tasks)[:_SOME], expert=False))
         for split, tasks in found.items()
     }
     return _scores_table(results, {split: len(tasks) for split, tasks in found.items()})
 
 
 def play(name: str, options: list[str], split: str, task_id: str | None) -> None:
-    """A person does a task, seeing what an agent would see."""
-    world = _world(name, options)
-    tasks = world.tasks(split)
+    """Let a person do a task, seeing what an agent would see."""
+    made = environments(name, options)
+    tasks = made.tasks(split)
     task = tasks[0] if task_id is None else next((task for task in tasks if task.id == task_id), None)
     if task is None:
         raise UserError(f"The split {split!r} of {name} has no task {task_id!r}; the first is {tasks[0].id!r}.")
     console.rule(f"{task.id}")
     console.print("Write what the agent would say; an empty line sends it, /quit ends the attempt.\n", style="dim")
     try:
-        env = world.guarded(_DEADLINE)()
+        env = made.guarded(_DEADLINE)()
         played = asyncio.run(play_task(env, task, _Person(expert_of(env, task))))
     except Fault as fault:
         raise UserError(f"{name} fails on task {task.id!r}: {fault}.") from fault
@@ -137,9 +136,9 @@ def play(name: str, options: list[str], split: str, task_id: str | None) -> None
 
 
 class _Person:
-    """Someone at the terminal. `/expert` shows what the expert would say from the start."""
+    """A person at the terminal. `/expert` shows the expert's next action."""
 
-    def __init__(self, expert: Any) -> None:
+    def __init__(self, expert: Player | None) -> None:
         self._expert = expert
 
     async def act(self, messages: Sequence[Message]) -> str:
@@ -167,19 +166,20 @@ def _show(messages: Sequence[Message]) -> None:
         console.print(message.content, markup=False, soft_wrap=True)
 
 
-def _world(name: str, options: list[str]) -> Environments:
+def environments(name: str, options: list[str]) -> Environments:
+    """Return what makes the environments of a name, with options as `key=value`."""
     tree: dict[str, Any] = {"env": {"name": name}}
     for option in options:
         override(tree, f"env.{option}")
-    return build_world(Config.model_validate(tree))
+    return build.world(Config.model_validate(tree))
 
 
-def _found(world: Environments) -> dict[str, list[Task]]:
-    """The tasks of each split that has any; where none has, what the first is missing."""
+def _found(made: Environments) -> dict[str, list[Task]]:
+    """Return the tasks of each split that has any. If none has, raise what the first is missing."""
     found, missing = {}, []
-    for split in splits(world.environment):
+    for split in made.environment.splits:
         try:
-            found[split] = world.tasks(split)
+            found[split] = made.tasks(split)
         except NoTasks as error:
             missing.append(error)
     if not found:
@@ -187,14 +187,14 @@ def _found(world: Environments) -> dict[str, list[Task]]:
     return found
 
 
-def _judge(by_player: dict[str, Score], environment: type, faults: _Faults) -> None:
-    """What is wrong with the scores of a split: the expert must succeed, others must not, unless by chance."""
+def _judge(by_player: dict[str, Score], environment: type[Environment], faults: _Faults) -> None:
+    """Add what is wrong with the scores of a split: the expert must succeed, others must not, unless by chance."""
     for player, score in by_player.items():
         for sentence, tasks in score.errors.items():
             faults.add(sentence, *tasks)
         for sentence, task in score.remarks.items():
             faults.add(sentence, task, odd=True)
-        low, high = getattr(environment, "reward_range", None) or (0.0, 1.0)
+        low, high = environment.reward_range or (0.0, 1.0)
         if score.rewards and not low <= min(score.rewards) <= max(score.rewards) <= high:
             paid = f"{min(score.rewards):g} to {max(score.rewards):g}"
             faults.add(f"{player} was paid {paid}; a reward lies between {low:g} and {high:g} (see reward_range)")
@@ -223,7 +223,7 @@ def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -
 
 
 def _cost_table(results: dict[str, dict[str, Score]], before: int) -> Table:
-    """Speed by player over all splits, and memory with all the processes that the environment has started."""
+    """Return the speed of each player over all splits, and the memory of all the processes that were started."""
     table = Table(box=None, pad_edge=False, title="speed and memory", title_justify="left")
     table.add_column("player", style="bold")
     for name in ("steps", "steps a second", "with starting", f"MiB ({before >> 20} before)"):

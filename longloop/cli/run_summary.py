@@ -1,5 +1,5 @@
-"""What a person sees when a run is over: a typical task before and after, both evaluations with the change between them
-and its verdict, and the learning curve."""
+"""What `longloop train` prints when a run is over: a typical task before and after, both evaluations with the change
+between them and its verdict, and the learning curve."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,27 +14,28 @@ from rich.text import Text
 from longloop.diagnose.hopeless import HOPELESS
 from longloop.progress import scored
 from longloop.stats import paired_change
-from longloop.store.metrics import cells
-from longloop.store.run import Run, read_changes
+from longloop.store.metrics import Evaluation, when
+from longloop.store.run import Run
+from longloop.store.run_reader import load_run
 from longloop.types import Group, Message, Trajectory
 
 _LINES = 14
-"""Of a message, before it is cut."""
+"""Lines of a message, beyond which it is cut."""
 
 
 def show(run: Run, console: Console) -> None:
-    """The end of a training run, and where everything is."""
-    lines = run.metrics.read()
-    first = _measured_alike_since(run)
-    measured = [line for line in lines if "eval" in line and line["step"] >= first]
-    first_and_last = [measured[0], measured[-1]] if len(measured) > 1 else measured
-    headings = ["before training" if line["step"] == 0 else f"after step {line['step']}" for line in first_and_last]
-    evaluations = [line["eval"] for line in first_and_last]
-    if len(measured) < 2:
+    """Print the end of a training run, and where everything is."""
+    stored = load_run(run.folder)
+    lines = stored.metrics
+    measured = stored.comparable_evaluations
+    steps = sorted({min(measured), max(measured)}) if measured else []
+    headings = [when(step) for step in steps]
+    evaluations = [measured[step] for step in steps]
+    if len(steps) < 2:
         console.print()
         console.print(table(evaluations, headings))
     else:
-        before, after = (_by_task(run.evaluations.read(line["step"])) for line in first_and_last)
+        before, after = (_by_task(stored.evaluation_trajectories(step)) for step in steps)
         if typical := _typical(before, after):
             console.print(_side_by_side(*typical))
         console.print()
@@ -48,13 +49,13 @@ def show(run: Run, console: Console) -> None:
     if said := verdict(lines):
         console.print(f"\n{said}", soft_wrap=True)
     picture = run.folder / "curve.png"
-    draw(lines, picture)
+    draw(lines, stored.evaluations, picture)
     console.print(f"\nThe learning curve is in {picture}, everything else beside it.", soft_wrap=True)
     console.print(f"Measure again with `longloop eval {run.folder}`.", soft_wrap=True)
 
 
 def verdict(lines: Sequence[dict[str, Any]]) -> str:
-    """What to know of a run in which many steps taught nothing."""
+    """What to say of a run in which most steps taught nothing; empty for other runs."""
     steps = [line for line in lines if "trained_tokens" in line]
     taught = [line for line in steps if line["trained_tokens"]]
     if not steps or len(taught) > len(steps) / 2:
@@ -75,12 +76,12 @@ def verdict(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def table(
-    evaluations: Sequence[dict[str, Any]], headings: Sequence[str] = (), changed: Mapping[str, str] | None = None
+    evaluations: Sequence[Evaluation], headings: Sequence[str] = (), changed: Mapping[str, str] | None = None
 ) -> Table:
-    """Evaluations side by side, and what became of some rows."""
+    """Evaluations side by side, and how some rows changed."""
     grid = Table(box=None, show_header=bool(headings), pad_edge=False)
     grid.add_column("")
-    columns: list[Mapping[str, str]] = [cells(evaluation) for evaluation in evaluations]
+    columns: list[Mapping[str, str]] = [evaluation.cells() for evaluation in evaluations]
     for heading in headings or [""] * len(evaluations):
         grid.add_column(heading)
     if changed:
@@ -92,7 +93,7 @@ def table(
 
 
 def changes(before: Mapping[str, Group], after: Mapping[str, Group]) -> dict[str, str]:
-    """What became of the rows `success` and `reward` of the table, over tasks that were scored both times."""
+    """How the rows `success` and `reward` of the table changed, over tasks that were scored both times."""
     found = {}
     for row, measure, form, scale in (("success [95%]", _success, "+.1f", 100), ("reward [95%]", _reward, "+.3f", 1)):
         both = ({task: measure(group) for task, group in side.items()} for side in (before, after))
@@ -106,8 +107,8 @@ def changes(before: Mapping[str, Group], after: Mapping[str, Group]) -> dict[str
     return found
 
 
-def draw(lines: Sequence[dict[str, Any]], picture: Path) -> None:
-    """Success over steps, in training and in evaluation with its interval, as a picture."""
+def draw(lines: Sequence[dict[str, Any]], measured: Mapping[int, Evaluation], picture: Path) -> None:
+    """Draw success over steps, in training and in evaluation with its interval."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -115,22 +116,15 @@ def draw(lines: Sequence[dict[str, Any]], picture: Path) -> None:
     axes = figure.subplots()
     trained = [line for line in lines if "success" in line]
     axes.plot([x["step"] for x in trained], [x["success"] for x in trained], color="0.7", label="training tasks")
-    measured = [line for line in lines if "eval" in line]
-    steps, shares = [x["step"] for x in measured], [x["eval"]["success"] for x in measured]
-    low, high = zip(*(x["eval"]["success_interval"] for x in measured), strict=True)
+    steps, found = list(measured), list(measured.values())
+    low, high = zip(*(one.success_interval for one in found), strict=True)
     axes.fill_between(steps, low, high, color="C0", alpha=0.2, linewidth=0)
-    axes.plot(steps, shares, "o-", color="C0", label="evaluation, 95% interval")
-    axes.axhline(measured[-1]["eval"]["floor_success"], color="0.5", linestyle=":", label="doing nothing")
+    axes.plot(steps, [one.success for one in found], "o-", color="C0", label="evaluation, 95% interval")
+    axes.axhline(found[-1].floor_success, color="0.5", linestyle=":", label="doing nothing")
     axes.set(xlabel="step", ylabel="success", ylim=(0, 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     figure.savefig(picture, dpi=150)
-
-
-def _measured_alike_since(run: Run) -> int:
-    """The first step whose evaluation compares with the last: what is measured may change when a run is resumed."""
-    keys = {"eval.split", "eval.tasks", "eval.attempts", "eval.temperature"}
-    return max((line["step"] for line in read_changes(run.folder) if keys & line["changed"].keys()), default=0)
 
 
 def _by_task(groups: Sequence[Group]) -> dict[str, Group]:

@@ -11,7 +11,7 @@ from longloop import config as configs
 from longloop.config import Config, ConfigKey, as_toml, settings
 from longloop.options import about
 from longloop.registry import ENVS
-from longloop.store.run import read_changes, read_facts, stored_config
+from longloop.store.run_reader import read_changes, read_facts, stored_config
 from longloop.types import UserError
 
 console = Console(highlight=False)
@@ -37,9 +37,9 @@ def show(target: str | None, overrides: list[str], as_file: bool) -> None:
         print(config.to_toml(), end="")
         return
     console.print(_table(config))
-    for line in read_changes(folder) if folder is not None else ():
-        for key, (before, after) in line["changed"].items():
-            console.print(f"Changed at step {line['step']}: {key} = {after} (was {before}).", markup=False)
+    for change in read_changes(folder) if folder is not None else ():
+        for key, (before, after) in change.changed.items():
+            console.print(f"Changed at step {change.step}: {key} = {after} (was {before}).", markup=False)
     name = str(config.env.get("name", ""))
     if said := about(ENVS.get(name, name)) if name else "":
         console.print(f"\n{name}: {' '.join(said.split())}", markup=False)

@@ -1,4 +1,4 @@
-"""What `longloop view` and `longloop show` do: serve pages, write them into one file, or print one attempt."""
+"""`longloop view` and `longloop show`: serve pages, write them into one file, or print one attempt."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +22,9 @@ def view(runs: Sequence[Path], port: int, html: Path | None) -> None:
     serve(Pages(library), bound)
 
 
-def show(run: Path, place: str) -> None:
+def show(run: Path, attempt_id: str) -> None:
     from rich.console import Console
 
     from longloop.viewer.terminal import show
 
-    show(run, place, Console(highlight=False, markup=False, emoji=False))
+    show(run, attempt_id, Console(highlight=False, markup=False, emoji=False))

@@ -106,7 +106,7 @@ async def collected(
     short: Collection,
     budget: float,
 ) -> Collected:
-    """Time the algorithm's own collection of as many tasks as `budget` seconds allow; if none, extrapolate `short`."""
+    """Time the algorithm's own collection on as many tasks as fit into `budget` seconds; else extrapolate `short`."""
     limits = rollouts.context.limits
     tried = [t for group in short.groups for t in group.trajectories]
     turns = max((len(t.turns) for t in tried), default=1)

@@ -1,29 +1,28 @@
-"""The environment, tried out without a model: its contract, whether it repeats itself, and what it pays whom."""
+"""Findings about the environment, without a model: its contract, whether it is deterministic, and what it rewards."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from longloop.diagnose.finding import Finding
-from longloop.diagnose.trial import MALFORMED, Score, by_luck, contests, difference, sharing
+from longloop.diagnose.trial import MALFORMED, Make, Score, by_luck, contests, difference, sharing
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.base import Environment
 from longloop.envs.play import Script, expert_of, play
 from longloop.isolation.guard import Watched
 from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.types import Fault, Group, Message, Task, Trajectory, UserError
 
 _DONE = ["done", "I am done: the task is complete.", "finish", "submit", "complete_task()"]
-"""What an agent says that claims to be done, where no expert shows how that is said."""
+"""How an agent may claim to be done, if no expert shows how."""
 _LAST_WORDS = 6
-"""How many of the expert's own endings are tried."""
+"""How many of the expert's last actions are tried."""
 _SOME, _MUCH, _ALL = 0.05, 0.3, 0.9
-"""Shares of what the expert is paid: from the first on doing nothing pays, from the second on claiming to be done, and
-from the third on the task itself is not worth doing."""
-
-Make = Callable[[], Any]
+"""Shares of the expert's reward. Above the first, doing nothing pays; above the second, claiming to be done does; above
+the third, the task itself is not worth doing."""
 
 
 def watched(setting: RolloutContext) -> Make:
@@ -31,7 +30,7 @@ def watched(setting: RolloutContext) -> Make:
 
 
 async def try_out(name: str, setting: RolloutContext, task: Task) -> None:
-    """One turn by hand, so that a broken environment is refused before a model is asked anything."""
+    """Play one turn, so that a broken environment is refused before a model is used."""
     silent = ScriptedEngine(None, setting.chat, [""])
     limits = setting.limits.model_copy(update={"max_turns": 1})
     trajectory = await run_episode(replace(setting, engine=silent, limits=limits), task, 0, "try-out")
@@ -44,7 +43,7 @@ async def contract(name: str, setting: RolloutContext, task: Task) -> Finding:
     try:
         await try_out(name, setting, task)
     except UserError as error:
-        return Finding("contract", "fail", str(error), "docs/new-environment.md says what each method owes.")
+        return Finding("contract", "fail", str(error), "docs/guides/environment.md says what each method owes.")
     env = watched(setting)()
     said = ""
     try:
@@ -68,7 +67,7 @@ async def contract(name: str, setting: RolloutContext, task: Task) -> Finding:
 
 async def determinism(make: Make, tasks: Sequence[Task]) -> Finding:
     """Do the same actions meet the same answers?"""
-    if not getattr(make(), "deterministic", True):
+    if not make().deterministic:
         return Finding("determinism", "pass", "Not looked at: the environment says of itself that it is not.")
     for task in tasks:
         if other := await difference(make, task):
@@ -93,14 +92,14 @@ async def separation(make: Make, tasks: Sequence[Task]) -> Finding:
 
 
 async def replay(make: Make, groups: Sequence[Group]) -> Finding:
-    """Do the policy's own attempts start alike, and end alike when they are made again?"""
+    """Do the policy's own attempts start alike, and end alike when they are repeated?"""
     tried = 0
     for group in groups:
         starts = {t.turns[0].context for t in group.scored if t.turns}
         for trajectory in group.policy_trajectories[:2]:
             try:
                 env = make()
-                if not getattr(env, "deterministic", True):
+                if not env.deterministic:
                     return Finding(
                         "replay", "pass", "Not looked at: the environment says that it is not deterministic."
                     )
@@ -115,8 +114,8 @@ async def replay(make: Make, groups: Sequence[Group]) -> Finding:
     return Finding("replay", "pass", f"Attempts at a task start alike; {tried} of the policy's were made again alike.")
 
 
-async def _differs(env: Any, trajectory: Trajectory) -> str:
-    """How an attempt goes otherwise when its actions are said again."""
+async def _differs(env: Watched, trajectory: Trajectory) -> str:
+    """Repeat an attempt's actions, and say what was different; empty if nothing was."""
     said = ""
     messages = await env.start(trajectory.task)
     for number, turn in enumerate(trajectory.turns, 1):
@@ -132,10 +131,8 @@ async def _differs(env: Any, trajectory: Trajectory) -> str:
 
 
 async def paid(make: Make, tasks: Sequence[Task], seconds: float, everyone: bool) -> dict[str, Score]:
-    """What the expert and someone who does nothing are paid, and `everyone` else who needs no model.
-
-    At as many tasks as there is time for.
-    """
+    """Return the scores of the expert and of doing nothing, and of `everyone` else who needs no model, at as many tasks
+    as there is time for."""
     found: dict[str, Score] = {}
     for task in _in_time(tasks, seconds):
         async for env, name, player in contests(make, task, lambda name: everyone or name in ("expert", "nothing")):
@@ -143,7 +140,7 @@ async def paid(make: Make, tasks: Sequence[Task], seconds: float, everyone: bool
     return found
 
 
-def reward(found: dict[str, Score], environment: Any) -> Finding:
+def reward(found: dict[str, Score], environment: Environment) -> Finding:
     """Is there something to be gained, and only by doing the task?"""
     numbers = {name: round(score.reward, 4) for name, score in found.items()}
     table = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
@@ -199,8 +196,8 @@ def reward(found: dict[str, Score], environment: Any) -> Finding:
 async def shortcut(make: Make, tasks: Sequence[Task], found: dict[str, Score], seconds: float) -> Finding:
     """Is it enough to say that the task is done?
 
-    Tried are common words for it, and what the expert says last, without what it does before. An ending that only one
-    task has may be its answer; so that one is tried at the other tasks alone.
+    Tries common words for it, and the expert's last action without those before. A last action that occurs at only one
+    task may be that task's answer, so it is tried at the other tasks only.
     """
     tasks = tasks[: len(found["nothing"].rewards)]
     ends = {task.id: await _last_words(make, task) for task in tasks}
@@ -230,7 +227,7 @@ async def shortcut(make: Make, tasks: Sequence[Task], found: dict[str, Score], s
 
 
 async def _last_words(make: Make, task: Task) -> str:
-    """What the expert says last. Its only words are no ending: they are all that it does."""
+    """Return the expert's last action; empty if it is also its first, and thus all that it does."""
     env = make()
     expert = expert_of(env, task)
     if expert is None:
@@ -244,7 +241,7 @@ def _ceiling(found: dict[str, Score]) -> float:
 
 
 def _in_time(things: Sequence[Any], seconds: float) -> Iterator[Any]:
-    """The first two, and more while there is time."""
+    """Yield the first two, and more while there is time."""
     end = time.monotonic() + seconds
     for number, thing in enumerate(things):
         if number >= 2 and time.monotonic() > end:

@@ -23,7 +23,20 @@ from longloop.envs.contract import remarks
 from longloop.learners.agreement import Agreement, check, compare
 from longloop.protocols import Engine, Learner
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Mask, Now, Sample, Sampled, Start, StopReason, Stretch, Task, Trajectory, UserError
+from longloop.types import (
+    Group,
+    Mask,
+    Now,
+    Sample,
+    Sampled,
+    SamplingParams,
+    Start,
+    StopReason,
+    Stretch,
+    Task,
+    Trajectory,
+    UserError,
+)
 
 _NAME = "doctor"
 """Keeps the doctor's random numbers apart from the run's."""
@@ -51,9 +64,9 @@ class Recorder:
         self._engine = engine
         self.asked: dict[str, list[Asked]] = defaultdict(list)
 
-    async def sample(self, ids: Sequence[int], *, session: str, seed: int, **rest: Any) -> Sampled:
-        sampled = await self._engine.sample(ids, session=session, seed=seed, **rest)
-        self.asked[session].append(Asked(list(ids), seed, sampled))
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        sampled = await self._engine.sample(ids, params, session=session)
+        self.asked[session].append(Asked(list(ids), params.seed, sampled))
         return sampled
 
     def forget(self, session: str) -> None:
@@ -238,7 +251,7 @@ async def variety(
     If those collected are equal, each of `tasks` (sampled from `of` tasks) is attempted once with the same limits: a
     task or two on which the model is certain say little about the others.
     """
-    temperature = rollouts.context.temperature
+    temperature = rollouts.context.sampling.temperature
     groups = [group for group in collected.groups if len(group.policy_trajectories) > 1]
     numbers = {"k": k, "temperature": temperature}
     if k < 2 or not groups:

@@ -1,32 +1,36 @@
-"""Trying an environment out: what its expert and its baselines score, at what cost, and whether it keeps its word."""
+"""Trials of an environment without a model: what its players score, at what cost, and whether it keeps its contract."""
 
+import contextlib
 import itertools
 import math
-import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import psutil
+
+from longloop.envs.base import Environment, Player
 from longloop.envs.contract import remarks
 from longloop.envs.play import Played, Script, Silent, answered, cut, expert_of, play
+from longloop.isolation.guard import Watched
 from longloop.isolation.proxy import Remote
-from longloop.protocols import Player
 from longloop.types import Fault, Message, StopReason, Task, UserError
+
+Make = Callable[[], Watched]
 
 _EXPERT_TURNS = 1000
 _WORDS, _WORD = 8, 200
-"""Words that are tried where there is no expert, and the characters of each."""
+"""How many of a task's words are tried if there is no expert, and the most characters of each."""
 _PATIENCE = 600.0
 """Seconds that an attempt may take."""
 MALFORMED = (
     *(" ", "?", 'Action: {"\x00\x1b[31m": [', "Thought: nothing but a thought"),
     *("\N{GRINNING FACE} " * 20, "(" * 500, "never ending " * 1000),
 )
-"""Actions that no agent should say, and some will."""
+"""Actions that no agent should take, but some will."""
 
 
 @dataclass
@@ -35,21 +39,21 @@ class Score:
 
     rewards: list[float] = field(default_factory=list)
     successes: list[str] = field(default_factory=list)
-    """The tasks it succeeded in."""
+    """The tasks at which it succeeded."""
     failures: list[str] = field(default_factory=list)
     why: str = ""
-    """How the first of the failures ended."""
+    """How the first failure ended."""
     errors: dict[str, list[str]] = field(default_factory=dict)
-    """Attempts that the environment broke off: what happened, and at which tasks."""
+    """Attempts that the environment ended with an error: what happened, and at which tasks."""
     steps: int = 0
     stepping: float = 0.0
-    """Seconds in the environment's steps."""
+    """Seconds spent in the environment's steps."""
     seconds: float = 0.0
-    """Of whole attempts, their starts included."""
+    """Seconds of whole attempts, their starts included."""
     memory: int = 0
-    """The most bytes that were seen in use after an attempt."""
+    """The most bytes that were in use after an attempt."""
     remarks: dict[str, str] = field(default_factory=dict)
-    """What is odd about the messages, and at which task it was seen first."""
+    """What is odd about the messages, and the first task where it was seen."""
 
     def add(self, task: Task, played: Played, seconds: float) -> None:
         self.rewards.append(played.outcome.reward)
@@ -72,22 +76,22 @@ class Score:
 
 
 async def scores(
-    make: Callable[[], Any],
+    make: Callable[[], Environment],
     tasks: Sequence[Task],
     *,
     expert: bool = True,
     seconds: float = math.inf,
     patience: float = _PATIENCE,
 ) -> dict[str, Score]:
-    """Everyone who can play without a model: the expert, if there is one, and the baselines.
+    """Return the scores of everyone who can play without a model: the expert, if there is one, and the baselines.
 
-    Tasks are taken in turn until the seconds are over, the first one in any case. A baseline has the turns that an
-    agent has by default, the expert as many as it needs.
+    Tasks are played in their order until `seconds` have passed, the first one in any case. A baseline has as many turns
+    as an agent by default, the expert as many as it needs.
     """
     found: dict[str, Score] = {}
     ends = time.perf_counter() + seconds
-    for place, task in enumerate(tasks):
-        if place and time.perf_counter() > ends:
+    for index, task in enumerate(tasks):
+        if index and time.perf_counter() > ends:
             break
         began = time.perf_counter()
         name = "nothing"
@@ -109,7 +113,7 @@ async def scores(
 
 
 def _note(score: Score, task: Task, error: Exception, patience: float) -> None:
-    """Write down an attempt that came to nothing."""
+    """Record an attempt that ended with an error."""
     if isinstance(error, UserError):
         raise error
     late = isinstance(error, TimeoutError)
@@ -118,10 +122,10 @@ def _note(score: Score, task: Task, error: Exception, patience: float) -> None:
 
 
 async def contests(
-    make: Callable[[], Any], task: Task, chosen: Callable[[str], bool]
-) -> AsyncGenerator[tuple[Any, str, Player]]:
-    """Who can play a task, each with an environment of their own: there they look for valid actions, and where it lives
-    in a worker, so do they."""
+    make: Callable[[], Environment], task: Task, chosen: Callable[[str], bool]
+) -> AsyncGenerator[tuple[Environment, str, Player]]:
+    """Yield those who can play a task, each with an environment of its own: a player may ask it for valid actions, and
+    lives in its worker, if there is one."""
     for number in itertools.count():
         env = make()
         everyone = list((await players(env, task, chosen)).items())
@@ -130,43 +134,44 @@ async def contests(
             return
 
 
-async def players(env: Any, task: Task, chosen: Callable[[str], bool] = lambda name: True) -> dict[str, Player]:
-    """The expert, if there is one, who does nothing, and the other baselines; of these the chosen ones."""
+async def players(env: Environment, task: Task, chosen: Callable[[str], bool] = lambda name: True) -> dict[str, Player]:
+    """Return the chosen ones among the expert, if there is one, `nothing`, and the other baselines."""
     found: dict[str, Player] = {}
-    if chosen("expert") and (expert := expert_of(env, task)) is not None:  # to ask it may take a while
+    if chosen("expert") and (expert := expert_of(env, task)) is not None:  # asking for it may take a while
         found["expert"] = expert
-    others = await answered(env.baselines(task)) if hasattr(env, "baselines") else {}
+    others = await answered(env.baselines(task))
     return found | {name: player for name, player in ({"nothing": Silent()} | others).items() if chosen(name)}
 
 
-def by_luck(environment: Any, player: str) -> bool:
-    """Whether a baseline may succeed now and then without that being a fault."""
-    return player.startswith("random") or player in getattr(environment, "lucky", ())
+def by_luck(environment: Environment | type[Environment], player: str) -> bool:
+    """Return whether a baseline may succeed now and then without that being a fault."""
+    return player.startswith("random") or player in environment.lucky
 
 
-def spread(tasks: Sequence[Task]) -> list[Task]:
-    """All the tasks, in an order of which any beginning lies evenly over them."""
-    order = sorted(range(len(tasks)), key=lambda place: place * (math.sqrt(5) - 1) / 2 % 1)
-    return [tasks[place] for place in order]
+def evenly_spaced(tasks: Sequence[Task]) -> list[Task]:
+    """Return all tasks, ordered so that the first n of them, for any n, are spaced evenly over the list."""
+    order = sorted(range(len(tasks)), key=lambda index: index * (math.sqrt(5) - 1) / 2 % 1)
+    return [tasks[index] for index in order]
 
 
-async def alone(make: Callable[[], Any], task: Task) -> Played:
-    """An attempt that can be made again: the expert's, or where there is none some words that may mean something."""
+async def alone(make: Callable[[], Environment], task: Task) -> Played:
+    """Play an attempt that can be repeated: the expert's, or if there is none, words of the task that may mean
+    something."""
     env = make()
     return await play(env, task, expert_of(env, task) or Script([*itertools.islice(_words(task.data), _WORDS), "?"]))
 
 
-async def difference(make: Callable[[], Any], task: Task) -> str:
-    """What is another when an attempt's actions are said again; empty when nothing is."""
+async def difference(make: Callable[[], Environment], task: Task) -> str:
+    """Repeat an attempt, and say what was different the second time; empty if nothing was."""
     first = await alone(make, task)
     return _differs(first, await play(make(), task, Script(first.said)))
 
 
-async def sharing(make: Callable[[], Any], tasks: Sequence[Task]) -> tuple[str, str]:
-    """How attempts that are made side by side, turn by turn, disturb each other; and what the environment's class was
-    seen to keep for all of them. Both empty when all is well.
+async def sharing(make: Make, tasks: Sequence[Task]) -> tuple[str, str]:
+    """Play attempts side by side, turn by turn. Return how they disturbed each other, and which attribute of the
+    environment's class they changed for all; empty texts if all is well.
 
-    `make` is for guarded environments. Attempts in workers have a process each, which is as far apart as it gets.
+    Attempts in workers are not tried, since each has a process of its own.
     """
     env = make()
     kind = type(env.env)
@@ -186,7 +191,7 @@ async def sharing(make: Callable[[], Any], tasks: Sequence[Task]) -> tuple[str, 
         if _is_other(one.get(name), value)
     )
     kept = f"{kind.__name__}.{name}" if (name := next(changed, "")) else ""
-    if not getattr(env, "deterministic", True):
+    if not env.deterministic:
         return "", kept
     for task, played in zip(some, together, strict=True):
         if other := _differs(first[task.id], played):
@@ -194,8 +199,8 @@ async def sharing(make: Callable[[], Any], tasks: Sequence[Task]) -> tuple[str, 
     return "", kept
 
 
-async def _side_by_side(make: Callable[[], Any], attempts: Sequence[tuple[Task, Sequence[str]]]) -> list[Played]:
-    """Every attempt is started before the first action, then each makes a turn, and again, until all have finished."""
+async def _side_by_side(make: Make, attempts: Sequence[tuple[Task, Sequence[str]]]) -> list[Played]:
+    """Start every attempt before the first action, then let each take a turn, and so on until all have finished."""
     envs = [make() for _ in attempts]
     try:
         messages = [list(await env.start(task)) for env, (task, _) in zip(envs, attempts, strict=True)]
@@ -216,7 +221,7 @@ async def _side_by_side(make: Callable[[], Any], attempts: Sequence[tuple[Task, 
 
 
 def _differs(first: Played, again: Played) -> str:
-    """The first method that answered otherwise."""
+    """Say which method first gave another answer; empty if none did."""
     if first == again:
         return ""
     turns = 0
@@ -232,7 +237,7 @@ def _differs(first: Played, again: Played) -> str:
 
 
 def _words(data: Any) -> Iterator[str]:
-    """What a task's data names: where there is no expert, an answer may be among it."""
+    """Yield the values in a task's data, since one of them may be the answer."""
     if isinstance(data, dict | list):
         for one in data.values() if isinstance(data, dict) else data:
             yield from _words(one)
@@ -241,7 +246,7 @@ def _words(data: Any) -> Iterator[str]:
 
 
 def _class_state(environment: type) -> dict[str, Any]:
-    """What a class and its bases hold besides methods."""
+    """Return the attributes of a class and its bases that are not methods."""
     return {
         name: value
         for kind in reversed(environment.__mro__[:-1])
@@ -251,17 +256,17 @@ def _class_state(environment: type) -> dict[str, Any]:
 
 
 def _is_other(before: Any, after: Any) -> bool:
-    """Whether an attribute was set to something else. A cache that has grown is still the same object."""
+    """Return whether an attribute was set to another value. A cache that has grown is still the same object."""
     try:
         return before is not after and bool(before != after)
     except Exception:
         return True
 
 
-async def violations(make: Callable[[], Any], task: Task, repeatable: bool = True) -> list[str]:
-    """What of the contract the answers to malformed actions, or a repeated attempt, break.
+async def violations(make: Callable[[], Environment], task: Task, repeatable: bool = True) -> list[str]:
+    """Return how the environment breaks the contract when it meets malformed actions, or a repeated attempt.
 
-    What would fail at every task in the same way, or take as long again, is raised.
+    Raises what every task would meet in the same way: a failure without any action, or a timeout.
     """
     await play(make(), task, Silent(), patience=_PATIENCE)
     try:
@@ -277,24 +282,14 @@ async def violations(make: Callable[[], Any], task: Task, repeatable: bool = Tru
 
 
 def words(error: Exception) -> str:
-    """What happened to an attempt."""
+    """Describe the error that ended an attempt."""
     return str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
 
 
-def splits(environment: type) -> tuple[str, ...]:
-    """The splits that an environment says it has, or those that most have."""
-    return getattr(environment, "splits", ("train", "dev", "test"))
-
-
 def resident() -> int:
-    """Bytes of memory in use by this process and all that descend from it; 0 where there is no /proc to tell."""
-    pages, waiting = 0, [str(os.getpid())]
-    while waiting:
-        process = Path("/proc", waiting.pop())
-        try:
-            pages += int((process / "statm").read_text().split()[1])
-            for children in process.glob("task/*/children"):
-                waiting += children.read_text().split()
-        except OSError:
-            continue  # it has ended meanwhile
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    """Return the bytes of memory in use by this process and its descendants."""
+    this, total = psutil.Process(), 0
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            total += process.memory_info().rss
+    return total

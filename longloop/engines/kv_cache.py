@@ -1,8 +1,4 @@
-"""The engine's memory of what it has read: a slot per session, and the plan that reads and writes it.
-
-A slot keeps the keys, values and token ids of one sequence. Its ids say exactly what the keys and values are of, so
-reuse is a comparison of ids and can never be wrong: a session finds its own past, a group's second attempt finds the
-opening that the first has read.
+"""The keys and values of the engine's slots, and the attention plan that reads and writes them in plain torch.
 
 Shapes: L layers (or keys), S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single
 tokens, H query heads, K key/value heads, G query heads per key head, D head size, N tiles of Q queries.
@@ -10,7 +6,6 @@ tokens, H query heads, K key/value heads, G query heads per key head, D head siz
 
 import time
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,40 +13,32 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-UNKNOWN = -1
-"""In place of a token that has been drawn on the device but not yet been looked at."""
+from longloop.engines.slots import Row
 
 _TILE, _KEYS = 32, 256
 """Queries in a tile, and the step by which the number of keys grows that a query is given."""
 
 _PATIENCE = 60
-"""Seconds that memory is waited for."""
+"""Seconds to wait for memory on a full device."""
 
 
-class Slots:
-    """Up to S sequences: what is known of them, and the keys and values of what was read, in tensors that grow.
+class KVCache:
+    """One tensor with the keys and values of all layers and slots. It is allocated at first use, and can grow.
 
-    They grow up to `most` tokens each, and beyond it only as far as a sequence really goes. One slot more than asked
-    for takes what is written by the idle part of a padded row. Unwritten memory is zero, never garbage: masked keys
-    still take part in the arithmetic, and garbage may be NaN.
+    There is one slot more than asked for: the idle part of a padded row writes there. Unwritten memory is zero, never
+    garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
     """
 
-    def __init__(self, count: int, layers: int, most: int) -> None:
-        self.count, self.layers, self.most = count, layers, most
-        self.place: Tensor | None = None
-        """On the device: where the keys and values lie, and the capacity. It stays when they move."""
+    def __init__(self, slots: int, layers: int) -> None:
+        self.slots, self.layers = slots, layers
+        self.kv_address: Tensor | None = None
+        """On the device: the tensor's address and its capacity. This tensor stays when the cache moves."""
         self._like: Tensor | None = None
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything and give the memory back."""
-        self.capacity = 0
-        self.length = np.zeros(self.count, dtype=np.int64)
-        """Tokens whose keys and values are held."""
-        self.known = np.zeros(self.count, dtype=np.int64)
-        """Tokens that are known; those beyond `length` are still to be read."""
-        self.ids = np.zeros((self.count, 0), dtype=np.int64)
-        self.logp = np.zeros((self.count, 0), dtype=np.float64)
+        """Give the memory back."""
+        self._capacity = 0
         self._kv: Tensor | None = None
 
     @property
@@ -59,41 +46,39 @@ class Slots:
         return 0 if self._kv is None else self._kv.nbytes
 
     def reserve(self, tokens: int) -> None:
-        """Make room for sequences of this many tokens."""
-        if tokens <= self.capacity:
+        """Make room for this many tokens in each slot, and keep what is there."""
+        if tokens <= self._capacity:
             return
-        grown = max(tokens, min(self.most, _upto(max(tokens + 256, self.capacity * 3 // 2))))
-        more = ((0, 0), (0, grown - self.capacity))
-        self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
-        before, self.capacity = self.capacity, grown
-        if self._kv is not None:
-            self._move(before)
-
-    def _move(self, held: int) -> None:
-        """Into a larger tensor. Where a device has no room for both, by way of the machine's memory, which takes some
-        seconds for ten gigabytes."""
+        held, self._capacity = self._capacity, tokens
         old = self._kv
-        assert old is not None
+        if old is None:
+            return
         try:
-            self._take()[..., :held, :] = old
+            self._allocate()[..., :held, :] = old
         except torch.OutOfMemoryError:
+            # The device has no room for both: by way of the machine's memory, some seconds for ten gigabytes.
             old, self._kv = old.cpu(), None
-            self._take(patience=_PATIENCE)[..., :held, :] = old
+            self._allocate(patience=_PATIENCE)[..., :held, :] = old
 
-    def memory(self, like_KTD: Tensor | None = None) -> Tensor:
-        """The keys and values of all layers, [L, 2, S + 1, K, C, D]; only the first time must it be said what like."""
+    def copy(self, source: int, slot: int, tokens: int) -> None:
+        """Copy the first tokens of one slot to another."""
+        if self._kv is not None:  # else no layer has written any
+            self._kv[:, :, slot, :, :tokens] = self._kv[:, :, source, :, :tokens]
+
+    def tensor(self, like_KTD: Tensor | None = None) -> Tensor:
+        """The KV tensor, [L, 2, S + 1, K, C, D]. The first call must pass keys, whose dtype and sizes it takes."""
         if like_KTD is not None and self._like is None:
             self._like = like_KTD.new_empty(like_KTD.shape[0], 0, like_KTD.shape[2])
-        return self._take(patience=_PATIENCE) if self._kv is None else self._kv
+        return self._allocate(patience=_PATIENCE) if self._kv is None else self._kv
 
-    def _take(self, patience: int = 0) -> Tensor:
-        """Memory for all slots. Another process on the card may give some back in a moment, after its own turn of
-        collecting or learning: so many seconds are waited for that."""
+    def _allocate(self, patience: int = 0) -> Tensor:
+        """Allocate for the present capacity. If the device is full, try for `patience` seconds: another process may
+        give memory back when it changes between sampling and learning."""
         assert self._like is not None
         K, _, D = self._like.shape
-        while self._kv is None or self._kv.shape[4] != self.capacity:
+        while self._kv is None or self._kv.shape[4] != self._capacity:
             try:
-                self._kv = self._like.new_zeros(self.layers, 2, self.count + 1, K, self.capacity, D)
+                self._kv = self._like.new_zeros(self.layers, 2, self.slots + 1, K, self._capacity, D)
             except torch.OutOfMemoryError:
                 if not patience:
                     raise
@@ -101,86 +86,26 @@ class Slots:
                     warnings.warn(f"The card is full: waiting up to {patience} s for another process.", stacklevel=2)
                 patience -= 1
                 time.sleep(1.0)
-        place = torch.tensor([self._kv.data_ptr(), self.capacity])
-        if self.place is None:
-            self.place = place.to(self._kv.device)
-        self.place.copy_(place)
+        kv_address = torch.tensor([self._kv.data_ptr(), self._capacity])
+        if self.kv_address is None:
+            self.kv_address = kv_address.to(self._kv.device)
+        self.kv_address.copy_(kv_address)
         return self._kv
-
-    def common(self, ids: np.ndarray) -> np.ndarray:
-        """For every slot, with how many of these ids its sequence begins, as far as it is known."""
-        width = min(len(ids), self.capacity)
-        same = self.ids[:, :width] == ids[:width]
-        first_difference = np.where(same.all(axis=1), width, same.argmin(axis=1) if width else 0)
-        return np.minimum(first_difference, self.known)
-
-    def begins(self, slot: int, ids: np.ndarray) -> bool:
-        """Whether these ids go on from all that the slot knows."""
-        known = self.known[slot]
-        return bool(0 < known < len(ids) and (self.ids[slot, :known] == ids[:known]).all())
-
-    def begin(self, slot: int, ids: np.ndarray, source: int, tokens: int) -> None:
-        """Put a sequence into a slot, whose first tokens were read in another (or in this one)."""
-        if source != slot and self._kv is not None:
-            self._kv[:, :, slot, :, :tokens] = self._kv[:, :, source, :, :tokens]
-        self.ids[slot, : len(ids)] = ids
-        self.length[slot] = tokens
-        self.known[slot] = len(ids)
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one forward pass reads: a span of new tokens from each of some slots, end to end, single tokens first."""
-
-    slot_R: np.ndarray
-    start_R: np.ndarray
-    count_R: np.ndarray
-    singles: int
-    goes_on: bool = False
-    """Whether the last span has its end in another part of the row."""
-
-    @property
-    def last_R(self) -> np.ndarray:
-        """Where in the row each span ends."""
-        return np.cumsum(self.count_R) - 1
-
-    @property
-    def whole_R(self) -> np.ndarray:
-        """Which spans have their end here: all but the last, where that goes on."""
-        return np.arange(len(self.slot_R)) < len(self.slot_R) - self.goes_on
-
-    def cut(self, size: int) -> "list[Row]":
-        """The row in parts of at most `size` tokens, in their order."""
-        parts, end_R = [], np.cumsum(self.count_R)
-        for begin in range(0, int(end_R[-1]), size):
-            from_R = np.maximum(end_R - self.count_R, begin)
-            upto_R = np.minimum(end_R, begin + size)
-            here = np.flatnonzero(from_R < upto_R)
-            start_R = self.start_R + from_R - (end_R - self.count_R)
-            goes_on = bool(upto_R[here[-1]] < end_R[here[-1]])
-            singles = int((here < self.singles).sum())
-            parts.append(Row(self.slot_R[here], start_R[here], (upto_R - from_R)[here], singles, goes_on))
-        return parts
-
-    def tokens(self) -> tuple[np.ndarray, np.ndarray]:
-        """The slot of every token of the row, and its position there."""
-        before = np.repeat(np.cumsum(self.count_R) - self.count_R - self.start_R, self.count_R)
-        return np.repeat(self.slot_R, self.count_R), np.arange(int(self.count_R.sum())) - before
 
 
 class Reading:
-    """The plan of one pass in plain torch.
+    """The attention plan of one pass in plain torch.
 
-    On a CPU, what a token gets must not depend, to the last bit, on what else is in the pass, nor on where a prompt was
-    cut. A product of matrices adds up in an order that depends on its shape, so every call of attention has a shape
-    that follows from positions alone. Queries come one by one (single tokens) or in tiles that begin at multiples of
-    _TILE, and are given keys up to the next multiple of _KEYS, masked beyond their own position.
+    On a CPU, a token's output must not depend, to the last bit, on what else is in the pass, nor on where a prompt was
+    cut. A matrix product adds up in an order that depends on its shape, so the shape of every attention call follows
+    from positions alone. Queries come one by one (single tokens) or in tiles that begin at multiples of _TILE, and are
+    given keys up to the next multiple of _KEYS, masked beyond their own position.
 
     The row may be longer than its spans: the rest is padding, whose output is zero.
     """
 
-    def __init__(self, slots: Slots, row: Row, device: torch.device) -> None:
-        self._slots, self._device = slots, device
+    def __init__(self, cache: KVCache, row: Row, device: torch.device) -> None:
+        self._cache, self._device = cache, device
         self._singles = [
             _Singles(at, row.slot_R[at], row.start_R[at], keys, device)
             for keys in np.unique(_upto(row.start_R[: row.singles]))
@@ -192,7 +117,7 @@ class Reading:
         self._masks: dict[tuple[int, int, int], Tensor] = {}
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
-        k_SKCD, v_SKCD = self._slots.memory(k_KTD)[layer]
+        k_SKCD, v_SKCD = self._cache.tensor(k_KTD)[layer]
         # The G query heads that share a key head are G queries of it: no head is copied.
         q_KGTD = q_HTD.unflatten(0, (k_KTD.shape[0], -1))
         out_KGTD = torch.zeros_like(q_KGTD)
@@ -216,7 +141,7 @@ class Reading:
         scale: float,
         window: int,
     ) -> None:
-        """Tile after tile, those together that see the same keys. `at` is where the span lies in the row."""
+        """Attend tile by tile; tiles that see the same keys share a call. `at` is the span's first index in the row."""
         K, G, _, D = q_KGTD.shape
         end = start + count
         while start < end:
@@ -236,7 +161,7 @@ class Reading:
             at, start = at + upto - start, upto
 
     def _mask(self, tile: int, tiles: int, keys: int, G: int, window: int) -> Tensor:
-        """What the queries of some tiles see, [N, 1, G * _TILE, L]."""
+        """Which keys the queries of some tiles see, [N, 1, G * _TILE, L]."""
         if (tile, tiles, window) not in self._masks:
             query_at = torch.arange(tile, tile + tiles * _TILE, device=self._device)
             seen = _sees(query_at, keys, window).unflatten(0, (tiles, 1, _TILE))
@@ -245,14 +170,14 @@ class Reading:
 
 
 class _Singles:
-    """Single tokens of a row that see the same number of keys. `at` is where they lie in the row."""
+    """Single tokens of a row that are given the same number of keys. `at` is their indices in the row."""
 
     def __init__(self, at: np.ndarray, slot: np.ndarray, start: np.ndarray, keys: int, device: torch.device) -> None:
         self._at_B, self._slot_B, self._start_B = (torch.from_numpy(x).to(device) for x in (at, slot, start))
         self._keys = int(keys)
-        # Slots that lie together are read in place; scattered ones are gathered first.
-        together = slot[-1] - slot[0] == len(slot) - 1
-        self._rows: slice | Tensor = slice(int(slot[0]), int(slot[-1]) + 1) if together else self._slot_B
+        # Neighboring slots are read in place; scattered ones are gathered first.
+        neighbors = slot[-1] - slot[0] == len(slot) - 1
+        self._rows: slice | Tensor = slice(int(slot[0]), int(slot[-1]) + 1) if neighbors else self._slot_B
         self._masks: dict[int, Tensor] = {}
 
     def attend(
@@ -282,7 +207,7 @@ def _upto(position: Any) -> Any:
 
 
 def _first(x_CD: Tensor, keys: int) -> Tensor:
-    """The first keys or values; zeros beyond the capacity."""
+    """The first keys or values, with zeros beyond the capacity."""
     more = keys - x_CD.shape[-2]
     return x_CD[..., :keys, :] if more <= 0 else pad(x_CD, (0, 0, 0, more))
 

@@ -1,7 +1,7 @@
-"""Replays given actions: for tests that need no model, and for forcing an agent's hand.
+"""Replays given actions: for tests that need no model, and to make an agent act as prescribed.
 
-`actions` is a list that every episode goes through turn by turn (the last is repeated), or a function from the
-session's name and the turn's number to the text to say. Log-probs are 0: a learner will refuse to train on them.
+`actions` is a list that every episode goes through turn by turn, repeating the last, or a function from the session's
+name and the turn's number to the text of the action. Log-probs are 0: a learner refuses to train on them.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from longloop.tokens.chat import Chat
-from longloop.types import Sampled
+from longloop.types import Sampled, SamplingParams
 
 
 class ScriptedEngine:
@@ -20,21 +20,11 @@ class ScriptedEngine:
         self._chat = chat
         self._turns: Counter[str] = Counter()
 
-    async def sample(
-        self,
-        ids: Sequence[int],
-        *,
-        session: str,
-        seed: int,
-        max_tokens: int,
-        temperature: float,
-        stop_ids: frozenset[int],
-        stop: Sequence[str] = (),
-    ) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         text = self._script(session, self._turns[session])
         self._turns[session] += 1
         said = self._chat.action_ids(text)
-        cut = np.array(said[:max_tokens], np.int64)
+        cut = np.array(said[: params.max_tokens], np.int64)
         return Sampled(cut, np.zeros(len(cut)), "stop" if len(cut) == len(said) else "length")
 
     def forget(self, session: str) -> None:

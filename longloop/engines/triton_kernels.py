@@ -1,10 +1,10 @@
-"""Attention over the engine's slots, in Triton: the keys and values stay where they are, whatever their lengths.
+"""Attention over the engine's KV cache, in Triton: keys and values are read where they are, whatever their lengths.
 
 `decode` is for sequences that add one token: the query heads that share a key head are the rows of one matrix product,
 and a long sequence is divided among several programs whose partial results are merged. `extend` is for spans of new
-tokens, in blocks of queries, once `write` has put their keys and values down. All that varies is in device tensors, so
-that a CUDA graph can replay them: even where the keys and values lie, which is [L, 2, S, K, C, D] at the address that
-`place` holds, C beside it.
+tokens, in blocks of queries, once `write` has stored their keys and values. All that varies is in device tensors, so
+that a CUDA graph can replay the kernels. That includes the cache itself, [L, 2, S, K, C, D]: `kv_address` holds its
+address and C.
 
 Shapes: L layers, S slots, C capacity in tokens, B sequences, T tokens in the row, N blocks, H query heads, K key/value
 heads, D head size.
@@ -17,12 +17,12 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 64
-"""Queries of one block of `extend`."""
+"""Queries in one block of `extend`."""
 
 _PROGRAMS = 256
-"""Enough programs to keep every processor of a large card busy; more would only have more to merge."""
+"""Programs that keep every multiprocessor of a large card busy; with more there is only more to merge."""
 _ALL = 2**30
-"""A window that nothing falls out of."""
+"""A window that is longer than any sequence."""
 
 
 @torch.library.custom_op("longloop::attend", mutates_args=())
@@ -30,7 +30,7 @@ def attend(
     q_THD: Tensor,
     k_TKD: Tensor,
     v_TKD: Tensor,
-    place: Tensor,
+    kv_address: Tensor,
     slots: int,
     layer: int,
     slot_T: Tensor,
@@ -41,16 +41,16 @@ def attend(
     scale: float,
     window: int,
 ) -> Tensor:
-    """Put new keys and values into their slots, and attend to what is there: first the single tokens, then blocks.
+    """Write new keys and values into the cache and attend to what is there: first the single tokens, then the blocks.
 
-    One operation, of which torch.compile need not know the inside, and the same for every layer.
+    A custom operation, the same for every layer, which torch.compile does not look into.
     """
     out_THD = torch.empty_like(q_THD, memory_format=torch.contiguous_format)
     q, k, v, out = (x[:most_singles] for x in (q_THD, k_TKD, v_TKD, out_THD))
-    decode(q, k, v, out, place, slots, layer, slot_T, position_T, singles, scale, window)
+    decode(q, k, v, out, kv_address, slots, layer, slot_T, position_T, singles, scale, window)
     if len(block_N4):
-        write(k_TKD, v_TKD, place, slots, layer, slot_T, position_T)  # the single tokens' once more
-        extend(q_THD, out_THD, k_TKD.shape[1], place, slots, layer, block_N4, scale, window)
+        write(k_TKD, v_TKD, kv_address, slots, layer, slot_T, position_T)  # those of the single tokens again
+        extend(q_THD, out_THD, k_TKD.shape[1], kv_address, slots, layer, block_N4, scale, window)
     return out_THD
 
 
@@ -60,12 +60,12 @@ def _(q_THD: Tensor, *_: object) -> Tensor:
 
 
 def write(
-    k_TKD: Tensor, v_TKD: Tensor, place: Tensor, slots: int, layer: int, slot_T: Tensor, position_T: Tensor
+    k_TKD: Tensor, v_TKD: Tensor, kv_address: Tensor, slots: int, layer: int, slot_T: Tensor, position_T: Tensor
 ) -> None:
-    """Put each token's key and value where its slot has it."""
+    """Write each token's key and value at its position in its slot."""
     T, K, D = k_TKD.shape
     _write[(T, K)](
-        *(k_TKD, v_TKD, place, slot_T, position_T),
+        *(k_TKD, v_TKD, kv_address, slot_T, position_T),
         *(k_TKD.stride(0), k_TKD.stride(1), v_TKD.stride(0), v_TKD.stride(1)),
         *(slots, layer),
         K=K,
@@ -80,7 +80,7 @@ def decode(
     k_BKD: Tensor,
     v_BKD: Tensor,
     out_BHD: Tensor,
-    place: Tensor,
+    kv_address: Tensor,
     slots: int,
     layer: int,
     slot_B: Tensor,
@@ -89,9 +89,9 @@ def decode(
     scale: float,
     window: int,
 ) -> None:
-    """One token for each of the first `count` sequences, at position `start` of its slot; it sees itself and its past.
+    """One token for each of the first `count` sequences, at position `start` of its slot, sees itself and its past.
 
-    Its key and value are put down but not read back: the running softmax begins with them.
+    Its key and value are written but not read back: the running softmax begins with them.
     """
     B, H, D = q_BHD.shape
     K = k_BKD.shape[1]
@@ -99,7 +99,7 @@ def decode(
     part_BHPD = out_BHD if parts == 1 else q_BHD.new_empty((B, H, parts, D), dtype=torch.float32)
     weight_BHP = q_BHD.new_empty((B, H, parts), dtype=torch.float32)
     _decode[(B, K, parts)](
-        *(q_BHD, k_BKD, v_BKD, place, part_BHPD, weight_BHP, slot_B, start_B, count),
+        *(q_BHD, k_BKD, v_BKD, kv_address, part_BHPD, weight_BHP, slot_B, start_B, count),
         *(x.stride(n) for x in (q_BHD, k_BKD, v_BKD) for n in (0, 1)),
         *(slots, layer, scale, window or _ALL, parts),
         K=K,
@@ -117,17 +117,17 @@ def extend(
     q_THD: Tensor,
     out_THD: Tensor,
     K: int,
-    place: Tensor,
+    kv_address: Tensor,
     slots: int,
     layer: int,
     block_N4: Tensor,
     scale: float,
     window: int,
 ) -> None:
-    """Blocks of queries, each from one span: (first in the row, how many, slot, position of the first); 0 idle."""
+    """Blocks of queries, each from one span: (index in the row, number or 0, slot, position of the first)."""
     H, D = q_THD.shape[1:]
     _extend[(block_N4.shape[0], H)](
-        *(q_THD, place, out_THD, block_N4),
+        *(q_THD, kv_address, out_THD, block_N4),
         *(q_THD.stride(0), q_THD.stride(1), out_THD.stride(0), out_THD.stride(1), slots, layer),
         *(scale, window or _ALL),
         K=K,
@@ -139,7 +139,7 @@ def extend(
 
 
 def _tile(q: Tensor, most: int = 64) -> dict[str, int]:
-    """How many keys are taken at once, and how far ahead they are fetched: what fits into any card's shared memory."""
+    """How many keys are read at once, and how far ahead: what fits into any card's shared memory."""
     width = max(16, triton.next_power_of_2(q.shape[-1]))
     size = width * q.element_size()
     keys = max(16, min(most, 16384 // size))
@@ -149,13 +149,13 @@ def _tile(q: Tensor, most: int = 64) -> dict[str, int]:
 
 
 @triton.jit
-def _keys(PLACE, like, slots, layer, slot, head, K: tl.constexpr, D: tl.constexpr):
-    """Where a slot's keys of one head begin, and how far behind them its values are.
+def _keys(KV_ADDRESS, like, slots, layer, slot, head, K: tl.constexpr, D: tl.constexpr):
+    """The address of a slot's keys of one head, and the offset from there to its values.
 
-    They may lie elsewhere at the next replay: what does not change is where that is written.
+    The cache may be elsewhere at the next replay, so its address is read from `kv_address`.
     """
-    capacity = tl.load(PLACE + 1)
-    memory = tl.load(PLACE).to(tl.pointer_type(like.dtype.element_ty))
+    capacity = tl.load(KV_ADDRESS + 1)
+    memory = tl.load(KV_ADDRESS).to(tl.pointer_type(like.dtype.element_ty))
     memory = tl.multiple_of(memory, 16)
     plane = capacity * slots * K * D
     return memory + (2 * layer * plane + (slot.to(tl.int64) * K + head) * capacity * D), plane
@@ -163,12 +163,12 @@ def _keys(PLACE, like, slots, layer, slot, head, K: tl.constexpr, D: tl.constexp
 
 @triton.jit(do_not_specialize=["layer"])
 def _write(
-    K_NEW, V_NEW, PLACE, SLOT, POSITION,
+    K_NEW, V_NEW, KV_ADDRESS, SLOT, POSITION,
     kn_t, kn_k, vn_t, vn_k, slots, layer, K: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     t, h = tl.program_id(0), tl.program_id(1)
     d = tl.arange(0, WIDTH)
-    key, to_value = _keys(PLACE, K_NEW, slots, layer, tl.load(SLOT + t), h, K, D)
+    key, to_value = _keys(KV_ADDRESS, K_NEW, slots, layer, tl.load(SLOT + t), h, K, D)
     to = key + tl.load(POSITION + t) * D + d
     tl.store(to, tl.load(K_NEW + t * kn_t + h * kn_k + d, mask=d < D), mask=d < D)
     tl.store(to + to_value, tl.load(V_NEW + t * vn_t + h * vn_k + d, mask=d < D), mask=d < D)
@@ -198,7 +198,7 @@ def _attend(
 
 @triton.jit(do_not_specialize=["layer"])
 def _decode(
-    Q, K_NEW, V_NEW, PLACE, PART, WEIGHT, SLOT, START, COUNT,
+    Q, K_NEW, V_NEW, KV_ADDRESS, PART, WEIGHT, SLOT, START, COUNT,
     q_b, q_h, kn_b, kn_k, vn_b, vn_k, slots, layer, scale, window, parts,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
@@ -206,20 +206,20 @@ def _decode(
     b, h, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     g, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     mine = (g < G)[:, None] & (d < D)[None, :]
-    # All loads are begun before the first is needed: they would take as long as some tiles of keys.
-    place = tl.load(START + b)
-    k_at, to_value = _keys(PLACE, Q, slots, layer, tl.load(SLOT + b), h, K, D)
+    # Begin all loads before the first is needed: one after the other they take as long as some tiles of keys.
+    position = tl.load(START + b)
+    k_at, to_value = _keys(KV_ADDRESS, Q, slots, layer, tl.load(SLOT + b), h, K, D)
     q = tl.load(Q + b * q_b + (h * G + g)[:, None] * q_h + d[None, :], mask=mine, other=0.0)
     k_new = tl.load(K_NEW + b * kn_b + h * kn_k + d, mask=d < D, other=0.0)
     v_new = tl.load(V_NEW + b * vn_b + h * vn_k + d, mask=d < D, other=0.0)
     if b >= tl.load(COUNT):
         return
-    begin = tl.maximum(place + 1 - window, 0)
-    each = tl.cdiv(tl.cdiv(place - begin, parts), KEYS) * KEYS
+    begin = tl.maximum(position + 1 - window, 0)
+    each = tl.cdiv(tl.cdiv(position - begin, parts), KEYS) * KEYS
     low = begin + part * each
-    high = tl.minimum(low + each, place)
+    high = tl.minimum(low + each, position)
     own = part == 0
-    to = k_at + place * D + d
+    to = k_at + position * D + d
     tl.store(to, k_new, mask=d < tl.where(own, D, 0))
     tl.store(to + to_value, v_new, mask=d < tl.where(own, D, 0))
     w = tl.sum(q.to(tl.float32) * k_new.to(tl.float32)[None, :], 1) * scale
@@ -255,7 +255,7 @@ def _merge(PART, WEIGHT, OUT, COUNT, D: tl.constexpr, PARTS: tl.constexpr, MANY:
 
 @triton.jit(do_not_specialize=["layer"])
 def _extend(
-    Q, PLACE, OUT, BLOCKS,
+    Q, KV_ADDRESS, OUT, BLOCKS,
     q_t, q_h, o_t, o_h, slots, layer, scale, window,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, KEYS: tl.constexpr, EXACT: tl.constexpr,
@@ -264,18 +264,18 @@ def _extend(
     row = tl.load(BLOCKS + block * 4)
     rows = tl.load(BLOCKS + block * 4 + 1)
     if rows > 0:
-        slot, place = tl.load(BLOCKS + block * 4 + 2), tl.load(BLOCKS + block * 4 + 3)
-        k_at, to_value = _keys(PLACE, Q, slots, layer, slot, h // G, K, D)
+        slot, position = tl.load(BLOCKS + block * 4 + 2), tl.load(BLOCKS + block * 4 + 3)
+        k_at, to_value = _keys(KV_ADDRESS, Q, slots, layer, slot, h // G, K, D)
         i, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
         mine = (i < rows)[:, None] & (d < D)[None, :]
         q = tl.load(Q + (row + i)[:, None] * q_t + h * q_h + d[None, :], mask=mine, other=0.0)
         m = tl.full((ROWS,), float("-inf"), tl.float32)
         total = tl.zeros((ROWS,), tl.float32)
         acc = tl.zeros((ROWS, WIDTH), tl.float32)
-        last = place + tl.minimum(i, rows - 1)
+        last = position + tl.minimum(i, rows - 1)
         first = tl.maximum(last + 1 - window, 0)
         low = tl.min(first) // KEYS * KEYS
-        for at in range(low, place + rows, KEYS):
+        for at in range(low, position + rows, KEYS):
             key = at + tl.arange(0, KEYS)
             m, total, acc = _attend(q, m, total, acc, k_at, k_at + to_value, key, first, last, scale, D, WIDTH, EXACT)
         out = (acc / total[:, None]).to(OUT.dtype.element_ty)

@@ -1,1 +1,2 @@
-"""Environments, a file or a folder each."""
+"""Environments, each a file or a folder, and what they have in common: base, contract, play, react, user_code,
+shared."""

@@ -1,9 +1,9 @@
 """AppWorld: a person's everyday digital chores, done by writing Python against the APIs of simulated apps.
 
-Trivedi et al. 2024, on the `appworld` package and its own evaluator. It needs pydantic 1 and freezes the clock of its
-process from start to finish, so it lives in a virtualenv and a process of its own; there is one world per process.
-The data is the benchmark's, in the folder that `env.data`, APPWORLD_ROOT or LONGLOOP_DATA/appworld names, or the small
-world that recipes/appworld/mini.py writes. Reward is the share of the task's tests that pass; success is all of them.
+Trivedi et al. 2024, on the `appworld` package and its own evaluator. The package needs pydantic 1 and freezes the clock
+of its process from start to finish, so it runs in a virtualenv and a process of its own, one world per process. The
+data is the benchmark's, or the small world that recipes/appworld/mini.py writes. The reward is the share of the task's
+tests that pass; success is all of them.
 """
 
 import importlib
@@ -13,13 +13,14 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import code_of, react
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 VERSION = "0.1.3.post1"
@@ -38,44 +39,49 @@ the email address (the phone's is the phone number), and apis.supervisor.show_ac
 Long lists come in pages. Decide everything yourself. At the end call apis.supervisor.complete_task(), with answer=... \
 if something was asked."""
 _RUN = "longloop"
-"""What the library calls an experiment: the name of a folder."""
+"""The name of the library's experiment, which is a folder."""
 
 
-class AppWorld:
-    """`data` is the folder that holds AppWorld's `data`; `hardest` leaves out the tasks of a higher difficulty (LOOP
-    trains on those up to 2 of 3); `observation` is how many characters of what a turn printed the agent sees: three for
-    each of LOOP's 3,000 tokens, since an environment has no tokenizer; `code_seconds` is how long a turn's code may run
-    before it is interrupted, and must be well below rollout.step_seconds."""
+class AppWorld(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        data: str = ""
+        """The folder that holds AppWorld's `data`; empty for $APPWORLD_ROOT or $LONGLOOP_DATA/appworld."""
+        hardest: int = 3
+        """Leave out the tasks of a higher difficulty. LOOP trains on those up to 2 (of 3)."""
+        observation: int = 9000
+        """Characters of a turn's output that the agent sees: three for each of LOOP's 3,000 tokens, since an
+        environment has no tokenizer."""
+        code_seconds: int = 30
+        """Seconds after which a turn's code is interrupted; must be well below rollout.step_seconds."""
 
-    isolation: ClassVar = "venv"
-    requires: ClassVar = (f"appworld=={VERSION}",)
-    prepare: ClassVar = (("appworld", "install"),)
-    """Commands of the virtualenv, run after pip: this one unpacks the apps."""
-    variables: ClassVar = ("APPWORLD_ROOT",)
-    reward_range: ClassVar = (0.0, 1.0)
-    splits: ClassVar = ("train", "dev", "test_normal", "test_challenge")
-    expert_splits: ClassVar = ("train", "dev")
+    options: Options
+    isolation = "venv"
+    requires = (f"appworld=={VERSION}",)
+    prepare = (("appworld", "install"),)  # unpacks the apps
+    variables = ("APPWORLD_ROOT",)
+    reward_range = (0.0, 1.0)
+    splits = ("train", "dev", "test_normal", "test_challenge")
+    expert_splits = ("train", "dev")
 
-    def __init__(self, data: str = "", hardest: int = 3, observation: int = 9000, code_seconds: int = 30) -> None:
-        self._data, self._observation, self._seconds = data, observation, code_seconds
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._world: Any = None
-        _library(data)  # seconds, in a new process, that no step's deadline should pay for
+        _library(options.data)  # takes seconds in a new process, which no step's deadline should pay for
 
     @classmethod
-    def tasks(
-        cls, split: str, data: str = "", hardest: int = 3, observation: int = 9000, code_seconds: int = 30
-    ) -> Sequence[Task]:
-        folder = _folder(data)
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        folder = _folder(options.data)
         if not (folder / "datasets" / f"{split}.txt").is_file():
             return []
-        names = _library(data).load_task_ids(split)
+        names = _library(options.data).load_task_ids(split)
         tasks = [Task(name, split, _known(folder, name), name.partition("_")[0]) for name in names]
-        return [task for task in tasks if task.data["difficulty"] <= hardest]
+        return [task for task in tasks if task.data["difficulty"] <= options.hardest]
 
     def start(self, task: Task) -> Sequence[Message]:
         # The library interrupts code by a signal, which only a main thread gets.
-        seconds = self._seconds if threading.current_thread() is threading.main_thread() else None
-        self._world = _library(self._data).AppWorld(task.id, experiment_name=_RUN, timeout_seconds=seconds)
+        seconds = self.options.code_seconds if threading.current_thread() is threading.main_thread() else None
+        self._world = _library(self.options.data).AppWorld(task.id, experiment_name=_RUN, timeout_seconds=seconds)
         who = self._world.task.supervisor
         opening = (
             f"I am {who.first_name} {who.last_name} (email {who.email}, phone number {who.phone_number}). "
@@ -86,12 +92,12 @@ class AppWorld:
     def step(self, action: Message) -> Step:
         try:
             printed = self._world.execute(code_of(action.content))
-        except BaseException as error:  # what the library's net does not hold: KeyboardInterrupt, NUL, lone surrogates
+        except BaseException as error:  # what the library does not catch: KeyboardInterrupt, NUL, lone surrogates
             self._world.safety_guard.disable()
             self._world.environment_io.clear()
             printed = f"Execution failed. {type(error).__name__}: {error}"
         printed = printed.rstrip().encode(errors="replace").decode()
-        return Step([Message("user", cut(printed, self._observation))], done=self._world.task_completed())
+        return Step([Message("user", cut(printed, self.options.observation))], done=self._world.task_completed())
 
     def finish(self) -> Outcome:
         if self._world is None:
@@ -99,16 +105,16 @@ class AppWorld:
         try:
             found = self._world.evaluate()
         finally:
-            self._world.close()  # the clock goes on
+            self._world.close()  # the clock runs again
             shutil.rmtree(self._world.output_directory, ignore_errors=True)
         passed = [{"name": test["requirement"], "passed": True} for test in found.passes]
         failed = [{"name": test["requirement"], "passed": False} for test in found.failures]
         return Outcome(found.pass_count / found.num_tests, found.success, {"tests": passed + failed})
 
     def expert(self, task: Task) -> Player:
-        """Our small world says turn by turn how its tasks are done. The benchmark has for its train and dev tasks a
-        solution that does everything in one turn, and for the others none."""
-        truth = _folder(self._data) / "tasks" / task.id / "ground_truth"
+        """Return a player of the stored solution. Our small world stores it turn by turn; the benchmark has, for its
+        train and dev tasks only, a solution that does everything in one turn."""
+        truth = _folder(self.options.data) / "tasks" / task.id / "ground_truth"
         if (truth / "turns.json").is_file():
             return Script([react(*turn) for turn in json.loads((truth / "turns.json").read_text())])
         if not (truth / "compiled_solution.py").is_file():
@@ -122,7 +128,7 @@ class AppWorld:
 
 
 def cut(text: str, limit: int) -> str:
-    """At most `limit` characters of what was printed, if possible whole lines, and how much more there was."""
+    """Return at most `limit` characters of what was printed, whole lines if possible, and say how much was cut off."""
     if len(text) <= limit:
         return text
     end = text.rfind("\n", limit // 2, limit)
@@ -132,7 +138,7 @@ def cut(text: str, limit: int) -> str:
 
 @cache
 def _folder(data: str) -> Path:
-    """Where AppWorld's data lies. Remembered, because the library overwrites APPWORLD_ROOT."""
+    """Return the folder of AppWorld's data. Cached, because the library overwrites APPWORLD_ROOT."""
     given = os.environ.get("LONGLOOP_DATA")
     root = data or os.environ.get("APPWORLD_ROOT") or (given and os.path.join(given, "appworld"))
     if not root or not os.path.isdir(os.path.join(root, "data", "tasks")):
@@ -146,7 +152,7 @@ def _folder(data: str) -> Path:
 
 
 def _known(folder: Path, name: str) -> dict[str, Any]:
-    """What is told of a task: its difficulty and, where the data says so, the apps it needs."""
+    """Return a task's difficulty and, where the data says so, the apps it needs."""
     known = {"difficulty": _truth(folder, name, "metadata")["difficulty"]}
     told = (folder / "tasks" / name / "ground_truth" / "required_apps.json").is_file()
     return known | ({"apps": _truth(folder, name, "required_apps")} if told else {})
@@ -158,8 +164,8 @@ def _truth(folder: Path, name: str, what: str) -> Any:
 
 @cache
 def _library(data: str) -> Any:
-    """The package, reading this folder's data and writing to a folder of this process alone, so that attempts at one
-    task in many processes do not meet, and the data may be read-only."""
+    """Return the package, set up to read this folder's data and to write to a folder of this process alone: attempts at
+    one task in several processes do not interfere, and the data may be read-only."""
     folder = _folder(data)
     for left in Path(tempfile.gettempdir()).glob("longloop-appworld-*-*"):
         if not Path("/proc", left.name.split("-")[2]).exists():  # of a process that was killed

@@ -1,7 +1,7 @@
 """The contract that every environment must meet, as sentences about the one that does not.
 
-`has_methods` and `tasks_of` look at the class before a run; `expect` is what a rollout holds every answer against, and
-`failure` tells of a method that raised. `remarks` are about what is allowed and seldom meant.
+`check_class` and `tasks_of` look at a class before a run. `expect` checks every answer during one, and `failure`
+describes a method that raised. `remarks` names what is allowed but seldom meant.
 """
 
 import inspect
@@ -9,11 +9,12 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+from longloop.envs.base import REQUIRED, Environment
 from longloop.envs.user_code import raised_at
 from longloop.types import Message, Outcome, Step, Task, UserError
 
@@ -28,13 +29,13 @@ _OWES = {
     "act": "it must return what to say next, or an empty text when there is nothing more to do",
 }
 _COMPLETE = ("UserError", "WorkerLost")
-"""Errors that say themselves what to do."""
+"""Errors whose text already says what to do."""
 _LONGEST = 10_000_000
-"""Characters of a message. More than that no context holds, and to encode it would take minutes."""
+"""The most characters of a message. No context holds more, and encoding it would take minutes."""
 _LONG = 100_000
-"""Characters of a message from which on few contexts hold it."""
+"""Characters above which few contexts hold a message."""
 _MARKUP = re.compile(r"<\|\w+\|>|\[/?INST\]|<<SYS>>|<(?:start|end)_of_turn>")
-"""What chat templates frame messages with."""
+"""The marks that chat templates put around messages."""
 
 
 class NoTasks(UserError):
@@ -42,36 +43,54 @@ class NoTasks(UserError):
 
 
 class ContractError(TypeError):
-    """An answer is not what was promised. Says which method, what was expected, and what came."""
+    """An answer is not what was promised. The text says which method, what was expected, and what came."""
 
 
-def has_methods(environment: type) -> None:
-    """Refuse a class that lacks one of the three methods."""
-    for method in ("start", "step", "finish"):
-        if not callable(getattr(environment, method, None)):
-            raise UserError(
-                f"{environment.__name__} has no method {method}(); docs/new-environment.md shows the three it needs."
-            )
-
-
-def has_range(environment: type) -> None:
-    """Refuse a `reward_range` that is not two numbers, the lower first."""
-    declared = getattr(environment, "reward_range", None)
-    if declared is None:
-        return
-    try:
-        low, high = map(float, declared)
-    except (TypeError, ValueError):
-        low, high = math.nan, math.nan
-    if not low < high:
+def check_class(name: str, found: Any) -> type[Environment]:
+    """Return the class that `env.name` stands for, or raise a UserError that says why it is no environment."""
+    if not (inspect.isclass(found) and issubclass(found, Environment)):
+        kind = found.__name__ if inspect.isclass(found) else "MyEnv"
         raise UserError(
-            f"{environment.__name__}.reward_range is {_shown(declared)}; it must be the lowest and the highest reward "
-            "that finish() pays, as in (0.0, 1.0)."
+            f"env.name = {name!r} is no environment: derive it from the base class, as in class {kind}"
+            "(longloop.envs.base.Environment), and see docs/guides/environment.md for what it owes."
         )
+    name = found.__name__
+    for method in REQUIRED:
+        if not found.defines(method):
+            raise UserError(f"{name} has no method {method}(); docs/guides/environment.md shows the four it needs.")
+    if inspect.isfunction(inspect.getattr_static(found, "tasks")):
+        raise UserError(f"{name}.tasks must be a classmethod: write @classmethod above def tasks(cls, split, options).")
+    _takes_options(f"{name}.__init__()", "def __init__(self, options)", found)
+    _takes_options(f"{name}.tasks()", "def tasks(cls, split, options)", found.tasks, "train")
+    declared = vars(found.Options).get("__dataclass_params__")
+    if declared is None or not declared.frozen:
+        raise UserError(
+            f"{name}.Options must be a frozen dataclass: write @dataclass(frozen=True) above class Options."
+        )
+    if found.reward_range is not None:
+        try:
+            low, high = map(float, found.reward_range)
+        except (TypeError, ValueError):
+            low, high = math.nan, math.nan
+        if not low < high:
+            raise UserError(
+                f"{name}.reward_range is {_shown(found.reward_range)}; it must be the lowest and the highest reward "
+                "that finish() pays, as in (0.0, 1.0)."
+            )
+    return found
+
+
+def _takes_options(what: str, example: str, function: Callable[..., Any], *arguments: str) -> None:
+    try:
+        inspect.signature(function).bind(*arguments, options=None)
+    except TypeError as error:
+        raise UserError(
+            f"{what} is given the options of the [env] table as one object, `options`, but {error}. Write {example}."
+        ) from error
 
 
 def failure(method: str, error: BaseException, env: Any = None) -> str:
-    """A method that raised: what, in which of the user's lines, and what was expected instead."""
+    """Describe a method that raised: what, in which of the user's lines, and what was expected instead."""
     text, owes = str(error), _OWES[method]
     if "same thread" in text:  # sqlite3's; what it adds differs from attempt to attempt
         text = text.split(". ")[0]
@@ -85,23 +104,12 @@ def failure(method: str, error: BaseException, env: Any = None) -> str:
     return said + (f" ({where})" if where else "") + f"; {owes}"
 
 
-def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Task]:
-    """The split's tasks, each a Task with an id of its own and data that can be stored."""
+def tasks_of(environment: type[Environment], split: str, options: Any) -> list[Task]:
+    """Return the split's tasks, after checking that each is a Task with an id of its own and data that can be
+    stored."""
     name = environment.__name__
-    if not callable(getattr(environment, "tasks", None)):
-        raise UserError(f"{name} has no classmethod tasks(split), which must return a list of Task.")
-    if inspect.isfunction(inspect.getattr_static(environment, "tasks")):
-        raise UserError(f"{name}.tasks must be a classmethod: write @classmethod above def tasks(cls, split, ...).")
-    ask = environment.tasks  # type: ignore[attr-defined]
     try:
-        inspect.signature(ask).bind(split, **options)
-    except TypeError as error:
-        raise UserError(
-            f"{name}.tasks() gets the split and the options of the [env] table, like the constructor: {error}. Write "
-            "def tasks(cls, split, **options)."
-        ) from error
-    try:
-        tasks = ask(split, **options)
+        tasks = environment.tasks(split, options=options)
     except UserError:
         raise
     except Exception as error:
@@ -110,10 +118,10 @@ def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Tas
         raise UserError(f"{name}.tasks({split!r}) must return a list of Task, but returned {_shown(tasks)}.")
     if not tasks:
         raise NoTasks(f"{name} has no tasks in the split {split!r}. Set `split` (or `eval.split`) to one that has.")
-    for place, task in enumerate(tasks):
+    for index, task in enumerate(tasks):
         if not isinstance(task.id, str) or not task.id:
             raise UserError(
-                f"{name}.tasks({split!r}) must give every Task an id that is a text, but item {place} has the id "
+                f"{name}.tasks({split!r}) must give every Task an id that is a text, but item {index} has the id "
                 f"{_shown(task.id)}. Write Task(id=f'{split}-{{n}}', ...)."
             )
         if problem := _unstorable(task.data, "data") or "" if isinstance(task.data, dict) else "data is no dict":
@@ -130,9 +138,9 @@ def tasks_of(environment: type, split: str, options: dict[str, Any]) -> list[Tas
     return list(tasks)
 
 
-def expect(method: str, answer: Any, env: object = None) -> Any:
-    """An environment's answer, with plain numbers and JSON values in it, or a player's; ContractError if it is not what
-    was promised. The outcome's reward must lie in the `reward_range` that `env` declares, if it does."""
+def expect(method: str, answer: Any, reward_range: tuple[float, float] | None = None) -> Any:
+    """Return the answer of an environment or a player, with plain numbers and JSON values in it. Raise ContractError if
+    it is not what was promised, or if the reward of an outcome lies outside `reward_range`."""
     if method == "act":
         if not isinstance(answer, str):
             raise ContractError(f"act() must return a text, but returned {_shown(answer)}")
@@ -158,7 +166,7 @@ def expect(method: str, answer: Any, env: object = None) -> Any:
     if not isinstance(answer, Outcome):
         raise ContractError(f"finish() must return an Outcome, but returned {_shown(answer)}")
     reward = _number(method, answer.reward)
-    low, high = getattr(env, "reward_range", None) or (-math.inf, math.inf)
+    low, high = reward_range or (-math.inf, math.inf)
     if not low <= reward <= high:
         raise ContractError(f"finish() returned the reward {reward:g}, but reward_range says {low:g} to {high:g}")
     success = _truth("finish() must return an Outcome whose success", answer.success)
@@ -166,7 +174,7 @@ def expect(method: str, answer: Any, env: object = None) -> Any:
 
 
 def remarks(messages: Sequence[Message]) -> Iterator[str]:
-    """What is odd, though allowed, about what an environment says in a conversation; each kind once."""
+    """Yield what is odd, though allowed, about an environment's messages in a conversation; each kind once."""
     method, long, marked = "start", False, False
     for message in messages:
         if message.role == "assistant":
@@ -188,16 +196,16 @@ def remarks(messages: Sequence[Message]) -> Iterator[str]:
 
 
 def _not_messages(value: Any) -> str:
-    """What is there in place of a list of messages; empty when it is one."""
+    """Describe what is there in place of a list of messages; empty when it is one."""
     if isinstance(value, Message):
         return "one Message that is in no list: write [Message(...)]"
     if isinstance(value, str):
         return f"the text {_shown(value)}: write [Message('user', text)]"
     if not isinstance(value, Sequence):
         return _shown(value)
-    for place, one in enumerate(value):
+    for index, one in enumerate(value):
         if not isinstance(one, Message):
-            return f"a list whose item {place} is {_shown(one)}: write Message('user', text)"
+            return f"a list whose item {index} is {_shown(one)}: write Message('user', text)"
         for name in ("role", "content"):
             if not isinstance(getattr(one, name), str):
                 return f"a list with a Message whose {name} must be a text and is {_shown(getattr(one, name))}"
@@ -207,7 +215,7 @@ def _not_messages(value: Any) -> str:
 
 
 def _number(method: str, reward: Any) -> float:
-    """Numbers of any library, and booleans, are numbers."""
+    """Return the reward as a float. Numbers of any library, and booleans, are taken."""
     if not isinstance(reward, Real) or not math.isfinite(reward):
         raise ContractError(
             f"{method}() returned the reward {_shown(reward)}, which is not a finite number: write float(...)"
@@ -216,7 +224,8 @@ def _number(method: str, reward: Any) -> float:
 
 
 def _truth(promise: str, value: Any) -> bool:
-    """Anything else would count as true: a coroutine, for instance, or a method that was not called."""
+    """Return a bool. Anything else is refused, since a coroutine or a method that was not called would count as
+    true."""
     try:
         if value in (True, False):
             return bool(value)
@@ -226,7 +235,7 @@ def _truth(promise: str, value: Any) -> bool:
 
 
 def _json(method: str, info: Any) -> dict[str, Any]:
-    """As it will be read from disk; what JSON cannot hold is described."""
+    """Return `info` as it will be read from disk, with the repr of what JSON cannot hold."""
     if not isinstance(info, dict):
         raise ContractError(f"{method}() must return an info that is a dict, but it is {_shown(info)}")
     try:
@@ -238,7 +247,7 @@ def _json(method: str, info: Any) -> dict[str, Any]:
 
 
 def _unstorable(value: Any, path: str) -> str:
-    """What of a value JSON would not give back as it is; empty when all of it can be stored."""
+    """Describe the part of a value that JSON would not give back unchanged; empty when there is none."""
     if isinstance(value, dict):
         for key, one in value.items():
             if not isinstance(key, str):
@@ -262,7 +271,7 @@ def _called(method: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """What came instead, and the slip that is usually behind it."""
+    """Describe what came instead, and the slip that is usually behind it."""
     if inspect.isawaitable(value):
         name = getattr(value, "__name__", type(value).__name__)
         if inspect.iscoroutine(value):

@@ -1,34 +1,44 @@
 """A guessing game: find a hidden number from "higher" and "lower". Small enough to learn from nothing in a minute.
 
-The number is hidden from the agent, so every split has the same tasks, one for each number. Guessing at random finds
-it in tries/highest of the cases; halving the range finds every one of 1..7 in three tries.
+The number is hidden from the agent, so every split has the same tasks, one for each number. Random guesses find it in
+tries/highest of the cases; halving the range finds every one of 1..7 in three tries.
 """
 
 import copy
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
 
+from longloop.envs.base import Environment
 from longloop.types import Message, Outcome, Step, Task
 
 
-class Guess:
-    reward_range: ClassVar = (0.0, 1.0)
+class Guess(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        highest: int = 7
+        """The hidden number is one of 1 to this."""
+        tries: int = 3
+        """Guesses that an attempt has."""
 
-    def __init__(self, highest: int = 7, tries: int = 3) -> None:
-        self._highest = highest
-        self._tries = tries
+    options: Options
+    reward_range = (0.0, 1.0)
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._tries = options.tries
         self._found = False
 
     @classmethod
-    def tasks(cls, split: str, highest: int = 7, tries: int = 3) -> Sequence[Task]:
-        if split not in ("train", "dev", "test"):
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        if split not in cls.splits:
             return []
+        highest = options.highest
         return [Task(f"guess-{n}-of-{highest}", split, {"number": n}) for n in range(1, highest + 1)]
 
     async def start(self, task: Task) -> Sequence[Message]:
         self._number: int = task.data["number"]
-        return [Message("user", f"guess 1-{self._highest}")]
+        return [Message("user", f"guess 1-{self.options.highest}")]
 
     async def step(self, action: Message) -> Step:
         self._tries -= 1
@@ -44,11 +54,10 @@ class Guess:
         return Outcome(reward=float(self._found), success=self._found)
 
     def fork(self) -> "Guess":
-        """An independent copy at this turn."""
         return copy.copy(self)
 
     def expert(self, task: Task) -> "Halver":
-        return Halver(self._highest)
+        return Halver(self.options.highest)
 
 
 class Halver:

@@ -1,11 +1,11 @@
 """Multi-hop questions: HotpotQA, 2WikiMultihopQA and MuSiQue, answered with Search[...] and Finish[...].
 
-The agent searches the pages that come with all questions of the data set's files, a closed corpus, by title or by words
-(BM25). The reward is the F1 of its answer, or whether it matches exactly; success is the exact match. Answers are
-compared as the data sets' own evaluation does it. It needs the package bm25s (`pip install 'longloop[envs]'`) and the
-files.
+The agent searches the pages of all questions in the data set's files, a closed corpus, by title or by words (BM25). The
+reward is the F1 of its answer, or whether it matches exactly; success is the exact match. Answers are compared as in
+the data sets' own evaluations. It needs the package bm25s (`pip install 'longloop[envs]'`) and the files.
 """
 
+import copy
 import random
 import re
 import string
@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import act, call_of
 from longloop.envs.shared import datasets as files
 from longloop.envs.shared.search_index import Index, folded
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You answer a question with the help of an encyclopedia. In each turn write a thought, then one action:
@@ -38,7 +38,7 @@ _SOURCE = {
     "musique": "github.com/StonyBrookNLP/musique has musique_ans_v1.0_train.jsonl and musique_ans_v1.0_dev.jsonl.",
 }
 _PAGES, _OTHERS, _FOUND = 3, 5, 50
-"""Pages of one title that are shown, titles that are named besides, and pages that are looked at for both."""
+"""The most pages of one title that are shown, other titles that are named, and search results that are considered."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Page:
 
 
 class Library:
-    """A data set: its questions by split, and the pages of all of them with their index."""
+    """A data set: its questions by split, and the index of all their pages."""
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
         read: Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[Page]]]
@@ -75,10 +75,10 @@ class Library:
             self._titled.setdefault(_title(page.title), []).append(page)
 
     def find(self, words: str) -> list[Page]:
-        """The pages with that title, then those that the words fit best."""
+        """Return the pages with that title, then those that match the words best."""
         near = [self.pages[number] for number in self._index.find(words, _FOUND)]
         titled = self._titled.get(_title(words), [])
-        rank = {page: place for place, page in enumerate(near)}
+        rank = {page: index for index, page in enumerate(near)}
         return [
             *sorted(titled, key=lambda page: rank.get(page, _FOUND)),
             *(page for page in near if page not in titled),
@@ -88,34 +88,38 @@ class Library:
 _library = files.once(Library)
 
 
-class MultihopQA:
-    """`dataset` is hotpotqa, 2wiki or musique; `data` is the folder with its files, plain or packed with xz; `reward`
-    is f1 or em (exact match)."""
+class MultihopQA(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        dataset: Dataset = "hotpotqa"
+        """Whose questions are asked."""
+        data: str = ""
+        """The folder with the data set's files, plain or compressed with xz; empty for $LONGLOOP_DATA/multihop_qa."""
+        reward: Literal["f1", "em"] = "f1"
+        """The F1 of the answer, or 1 for an exact match and 0 otherwise."""
 
-    reward_range: ClassVar = (0.0, 1.0)
-    splits: ClassVar = ("train", "dev")
-    analysis: ClassVar = {
+    options: Options
+    reward_range = (0.0, 1.0)
+    splits = ("train", "dev")
+    analysis = {
         "patterns": {
             "failure": {"heard": r"^That is no action", "title": "actions that failed"},
             "searches": {"said": r"(?i)^Action:\s*search\["},
             "missed": {"heard": r"^No page (?:is like|has the title)", "title": "searches without a page / attempt"},
         }
     }
-    lucky: ClassVar = ("say yes",)
-    """Baselines that now and then succeed."""
+    lucky = ("say yes",)
 
-    def __init__(self, dataset: Dataset = "hotpotqa", data: str = "", reward: Literal["f1", "em"] = "f1") -> None:
-        self._dataset, self._data, self._reward = dataset, data, reward
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._answer: str | None = None
 
     @classmethod
-    def tasks(
-        cls, split: str, dataset: Dataset = "hotpotqa", data: str = "", reward: Literal["f1", "em"] = "f1"
-    ) -> Sequence[Task]:
-        return _open(data, dataset).tasks.get(split, [])
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        return _open(options.data, options.dataset).tasks.get(split, [])
 
     def start(self, task: Task) -> Sequence[Message]:
-        self._library = _open(self._data, self._dataset)
+        self._library = _open(self.options.data, self.options.dataset)
         self._task = task
         return [Message("system", SYSTEM), Message("user", task.data["question"])]
 
@@ -134,13 +138,11 @@ class MultihopQA:
         answers = self._task.data["answers"]
         exact = any(exact_match(self._answer, answer) for answer in answers)
         best = max(f1(self._answer, answer) for answer in answers)
-        return Outcome(float(exact) if self._reward == "em" else best, exact, {"answer": self._answer, "f1": best})
+        reward = float(exact) if self.options.reward == "em" else best
+        return Outcome(reward, exact, {"answer": self._answer, "f1": best})
 
     def fork(self) -> "MultihopQA":
-        """An independent copy at this turn: all that an attempt changes is its answer."""
-        other = MultihopQA(self._dataset, self._data, self._reward)
-        other._library, other._task = self._library, self._task
-        return other
+        return copy.copy(self)  # all that an attempt changes is its answer
 
     def expert(self, task: Task) -> "Reader":
         return Reader(task.data["hops"], task.data["answers"][0])
@@ -165,8 +167,8 @@ class MultihopQA:
 
 
 class Reader:
-    """Looks up the pages that the data set says support the answer, one after the other, and says what each tells. What
-    the words do not find, the title does."""
+    """Looks up the pages that the data set lists as supporting the answer, one after the other, and says what each
+    tells: first by the words of a hop, then by the page's title."""
 
     def __init__(self, hops: Sequence[Mapping[str, str]], answer: str) -> None:
         self._hops, self._answer = list(hops), answer
@@ -186,7 +188,7 @@ class Reader:
 
 
 class Guesser:
-    """Looks up some words of the question, and answers with the title of one of the pages it sees."""
+    """Searches for some words of the question, and answers with the title of one of the pages it sees."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(f"guess/{seed}")
@@ -203,7 +205,7 @@ class Guesser:
 
 
 def normalized(answer: str) -> str:
-    """Small letters, without punctuation, articles and extra spaces, as in SQuAD and all that followed it."""
+    """Return an answer in lower case, without punctuation, articles and extra spaces, as SQuAD compares answers."""
     letters = "".join(letter for letter in answer.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", letters).split())
 
@@ -213,7 +215,7 @@ def exact_match(answer: str, right: str) -> bool:
 
 
 def f1(answer: str, right: str) -> float:
-    """Of the words in common. As in HotpotQA, yes and no are right or wrong, and share nothing with longer answers."""
+    """Return the F1 of the words in common. As in HotpotQA, yes and no share nothing with longer answers."""
     said, true = normalized(answer), normalized(right)
     if said != true and {said, true} & {"yes", "no", "noanswer"}:
         return 0.0
@@ -230,12 +232,12 @@ def _title(text: str) -> str:
 
 
 def _hotpot(row: Mapping[str, Any]) -> tuple[dict[str, Any], list[Page]]:
-    """A question of HotpotQA or 2WikiMultihopQA, and its pages."""
+    """Return a question of HotpotQA or 2WikiMultihopQA, and its pages."""
     sentences = {title: [sentence.strip() for sentence in said] for title, said in row["context"]}
     facts: dict[str, list[str]] = {}
     for title, number in row["supporting_facts"]:
         facts.setdefault(title, []).extend(sentences.get(title, [])[number : number + 1])
-    # Whoever asks knows the titles in the question; the others are learned on the way.
+    # The titles in the question come first; the others are learned on the way.
     titles = sorted(facts, key=lambda title: folded(title) not in folded(row["question"]))
     hops = [{"words": title, "title": title, "fact": " ".join(facts[title])} for title in titles]
     pages = [Page(title, " ".join(said)) for title, said in sentences.items()]
@@ -243,7 +245,7 @@ def _hotpot(row: Mapping[str, Any]) -> tuple[dict[str, Any], list[Page]]:
 
 
 def _musique(row: Mapping[str, Any]) -> tuple[dict[str, Any], list[Page]]:
-    """A question of MuSiQue, and its pages. A step of its decomposition may name an earlier one's answer (#1)."""
+    """Return a question of MuSiQue, and its pages. A step of its decomposition may refer to an earlier answer (#1)."""
     pages = [Page(page["title"], page["paragraph_text"]) for page in row["paragraphs"]]
     hops: list[dict[str, str]] = []
     learned: list[str] = []

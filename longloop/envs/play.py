@@ -1,4 +1,4 @@
-"""An attempt without a model: someone who speaks text plays a task. For experts, baselines, people and tests."""
+"""An attempt without a model: a player, who speaks text, plays a task. For experts, baselines, people and tests."""
 
 import asyncio
 import contextlib
@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from longloop.envs.base import Environment, Player
 from longloop.envs.contract import expect
 from longloop.envs.react import act
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Task
 
 _SHOWN = 80
-"""Characters that are shown of what was said."""
+"""Characters of an action that are shown."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """What was said, by both sides, and the verdict."""
+    """The record of an attempt: the messages of both sides, and the verdict."""
 
     messages: list[Message]
     turns: int
@@ -30,12 +30,12 @@ class Played:
 
     @property
     def said(self) -> list[str]:
-        """What the player said, turn by turn."""
+        """The player's actions, turn by turn."""
         return [message.content for message in self.messages if message.role == "assistant"]
 
     @property
     def ending(self) -> str:
-        """How it ended, for someone who wonders why it failed."""
+        """How the attempt ended, in words, for someone who wonders why it failed."""
         paid = f"it was paid {self.outcome.reward:g} after {self.turns} turn{'s' * (self.turns != 1)}"
         tests = self.outcome.info.get("tests")
         failed = [str(test.get("name")) for test in tests or () if isinstance(test, dict) and not test.get("passed")]
@@ -48,19 +48,20 @@ class Played:
         return f"{paid}; its last words were {cut(self.said[-1])!r}{heard}"
 
 
-def expert_of(env: Any, task: Task) -> Player | None:
-    """Who can do the task; None where the environment has no expert, or none for the task's split."""
-    if hasattr(env, "expert") and task.split in getattr(env, "expert_splits", (task.split,)):
-        return env.expert(task)
-    return None
+def expert_of(env: Environment, task: Task) -> Player | None:
+    """Return a player who can do the task, or None if the environment has no expert for its split."""
+    if not env.has_expert or (env.expert_splits is not None and task.split not in env.expert_splits):
+        return None
+    return env.expert(task)
 
 
-async def play(env: Any, task: Task, player: Player, max_turns: int = 40, patience: float | None = None) -> Played:
-    """One attempt, from start to finish; every answer is held against the contract.
+async def play(
+    env: Environment, task: Task, player: Player, max_turns: int = 40, patience: float | None = None
+) -> Played:
+    """Play one attempt from start to finish, and check every answer against the contract.
 
-    One that fails is finished too, to give back its worker. Where it lives in one, it has `patience` seconds.
+    An attempt that fails is finished too, so that its worker is given back. `patience` limits its seconds.
     """
-    leave = getattr(env, "leave", env.finish)  # what was given up may still run: who is guarded does not wait for it
     turns, seconds = 0, 0.0
     try:
         async with asyncio.timeout(patience):
@@ -78,14 +79,14 @@ async def play(env: Any, task: Task, player: Player, max_turns: int = 40, patien
                     break
     except BaseException:
         with contextlib.suppress(Exception):
-            await answered(leave())
+            await answered(env.finish())
         raise
     async with asyncio.timeout(patience):
-        return Played(messages, turns, expect("finish", await answered(env.finish()), env), seconds)
+        return Played(messages, turns, expect("finish", await answered(env.finish()), env.reward_range), seconds)
 
 
 class Silent:
-    """Does nothing at all: the floor of every result."""
+    """Does nothing at all, which is the floor of every result."""
 
     def act(self, messages: Sequence[Message]) -> str:
         return ""
@@ -102,7 +103,7 @@ class Script:
 
 
 class Random:
-    """Does any of the actions that there are at each turn, drawn with a seed."""
+    """Takes one of the possible actions at each turn, drawn with a seed."""
 
     def __init__(self, choices: Callable[[], Sequence[str]], seed: str) -> None:
         self._choices, self._rng = choices, random.Random(seed)
@@ -117,5 +118,5 @@ def cut(text: str) -> str:
 
 
 async def answered(value: Any) -> Any:
-    """What a method returned, also where it has to be awaited."""
+    """Return what a method returned, awaited if it has to be."""
     return await value if inspect.isawaitable(value) else value

@@ -1,4 +1,4 @@
-"""How an agent writes a turn: a thought, then an action. Written and (tolerantly) read here, for all environments.
+"""The format of a turn, a thought and then an action: written, and read tolerantly, for all environments.
 
 An action is code in a fence (`react`, `code_of`) or a line of text (`act`, `action_of`); some environments have actions
 of the form `name[argument]` (`call_of`). Nothing here raises, whatever the text: what cannot be read comes back empty.
@@ -22,24 +22,24 @@ _QUOTES = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
 def react(thought: str, code: str) -> str:
-    """A turn with code as its action."""
+    """Write a turn whose action is code."""
     return f"Thought: {thought}\n```python\n{code}\n```"
 
 
 def code_of(text: str) -> str:
-    """The code of a turn: what stands in the first fence (closed or not); without one, all but the thought."""
+    """Return the code of a turn: the first fence's (closed or not); without one, all but the thought."""
     fence = _FENCE.search(text)
     return (fence.group(1) if fence else _THOUGHT.sub("", text)).strip("\n")
 
 
 def act(thought: str, action: str) -> str:
-    """A turn with a line of text as its action."""
+    """Write a turn whose action is a line of text."""
     return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"
 
 
 def action_of(text: str) -> str:
-    """The action of a turn, in one line: what follows the first `Action:`; without one, the first line that is not the
-    thought. Empty when there is none."""
+    """Return the action of a turn, in one line: what follows the first `Action:`; without one, the first line that is
+    not the thought. Empty if there is none."""
     before, *parts = _LABEL.split("\n".join(text.splitlines()))
     labelled = [((line or word).lower(), said) for line, word, said in zip(*[iter(parts)] * 3, strict=True)]
     actions = [said for label, said in labelled if label == "action"]
@@ -52,14 +52,14 @@ def action_of(text: str) -> str:
 
 
 def call_of(text: str) -> tuple[str, str]:
-    """The action of a turn as the (name, argument) of `name[argument]`, the name in small letters; ("", "") when it is
-    no such thing."""
+    """Return the action of a turn as the (name, argument) of `name[argument]`, the name in lower case; ("", "") if it
+    has another form."""
     call = _CALL.search(action_of(text))
     return (call[1].lower(), _unquoted(call[2].strip())) if call else ("", "")
 
 
 def _bare(text: str) -> str:
-    """Without the marks of lists, quotations and code around it."""
+    """Return a text without the marks of lists, quotations and code around it."""
     while (bare := _unquoted(text.strip().strip("`*").lstrip(">").strip().removeprefix("- "))) != text:
         text = bare
     return bare

@@ -3,9 +3,9 @@
 The simulator of Wang et al. (2022) in version 1.2.3: 30 kinds of tasks in 7,207 variations, of which 3,592 are for
 training, 1,796 for dev and 1,819 for test. It runs on Java, one game at a time in a process (jvm.py).
 
-The reward is the score over 100, a success the score 100. A score below 0 (a wrong `focus on` ends the attempt with
--100) counts as 0, and so does one that is no better than what the task began with. Experts follow the simulator's gold
-paths. With the simulator's own limit of 100 steps not every one of them arrives; here `rollout.max_turns` is the limit.
+The reward is the score over 100, and success is a score of 100. A score below 0 (a wrong `focus on` ends the attempt
+with -100) counts as 0, and so does one that is no better than the score at the start. Experts follow the simulator's
+gold paths, of which some are longer than the simulator's own limit of 100 steps; here `rollout.max_turns` is the limit.
 """
 
 import functools
@@ -13,13 +13,14 @@ import importlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Random, Script, Silent
 from longloop.envs.react import act, action_of
 from longloop.envs.shared.jvm import Machine
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You do a science experiment in a text world with these rooms: kitchen, foundry, workshop, bathroom, \
@@ -46,17 +47,24 @@ def _launch() -> Any:
 _MACHINE = Machine("scienceworld", _launch)
 
 
-class ScienceWorld:
-    """`simplification` is one or more of the simulator's, with commas: `easy` (all that a task allows), teleportAction,
-    openDoors, openContainers, selfWateringFlowerPots, noElectricalAction; empty for none. `steps` ends an attempt after
-    so many actions (0: never). `indices` names JSON files with lists of `[task, variation]` that replace the
-    simulator's own splits, with `{split}` where the split's name stands, as ETO publishes them."""
+class ScienceWorld(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        simplification: str = "easy"
+        """The simulator's simplifications, separated by commas: `easy` (all that a task allows), teleportAction,
+        openDoors, openContainers, selfWateringFlowerPots, noElectricalAction; empty for none."""
+        steps: int = 0
+        """End an attempt after this many actions; 0 for no limit."""
+        indices: str = ""
+        """JSON files with lists of `[task, variation]` that replace the simulator's splits, as ETO publishes them;
+        write `{split}` for the split's name."""
 
-    isolation: ClassVar = "venv"
-    requires: ClassVar = ("scienceworld==1.2.3",)
-    reward_range: ClassVar = (0.0, 1.0)
-    system: ClassVar = ("java",)
-    analysis: ClassVar = {
+    options: Options
+    isolation = "venv"
+    requires = ("scienceworld==1.2.3",)
+    reward_range = (0.0, 1.0)
+    system = ("java",)
+    analysis = {
         "patterns": {
             "failure": {
                 "heard": r"^No known action|^Ambiguous request|^Unknown action",
@@ -67,24 +75,24 @@ class ScienceWorld:
         }
     }
 
-    def __init__(self, simplification: str = "easy", steps: int = 0, indices: str = "") -> None:
-        self._simplification = simplification
-        self._left = steps or -1
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._left = options.steps or -1
         self._score = self._first = 0
 
     @classmethod
-    def tasks(cls, split: str, simplification: str = "easy", steps: int = 0, indices: str = "") -> Sequence[Task]:
-        _check(simplification)
-        chosen = _listed(indices, split) if indices else _variations().get(split, [])
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        _check(options.simplification)
+        chosen = _listed(options.indices, split) if options.indices else _variations().get(split, [])
         return [Task(f"{kind}/{number}", split, {"kind": kind, "variation": number}) for kind, number in chosen]
 
     def start(self, task: Task) -> Sequence[Message]:
         simulator = _MACHINE.take(self)
-        simulator.load(task.data["kind"], task.data["variation"], self._simplification)
+        simulator.load(task.data["kind"], task.data["variation"], self.options.simplification)
         server = simulator.server
         seen = server.step("look around")
         self._score = self._first = _score(server)
-        teleports = any(word in _TELEPORT for word in self._simplification.split(","))
+        teleports = any(word in _TELEPORT for word in self.options.simplification.split(","))
         system = SYSTEM.format(go="teleport to" if teleports else "go to")
         return [Message("system", system), Message("user", f"{server.getTaskDescription()}\n\n{seen}")]
 
@@ -101,16 +109,15 @@ class ScienceWorld:
         return Outcome(self._reward, self._score == 100, {"score": self._score})
 
     def expert(self, task: Task) -> Player:
-        """Walks the gold path, which the simulator makes with the task."""
-        return Script(
-            [act("", line) for line in _gold(task.data["kind"], task.data["variation"], self._simplification)]
-        )
+        """Return a player of the gold path, which the simulator makes with the task."""
+        lines = _gold(task.data["kind"], task.data["variation"], self.options.simplification)
+        return Script([act("", line) for line in lines])
 
     def baselines(self, task: Task) -> dict[str, Player]:
         return {"nothing": Silent(), "random": Random(self.valid, task.id)}
 
     def valid(self) -> list[str]:
-        """What can be done now, in the order of the alphabet. Slow: many times a step."""
+        """Return the possible actions, sorted. Takes many times as long as a step."""
         return sorted(_MACHINE.of(self).server.getValidActionObjectCombinations())
 
     @property
@@ -131,7 +138,7 @@ def _gold(kind: str, number: int, simplification: str) -> tuple[str, ...]:
 
 @functools.cache
 def _variations() -> dict[str, list[tuple[str, int]]]:
-    """Split -> every (kind of task, variation) in it."""
+    """Return every (kind of task, variation) by split."""
     server = _MACHINE.running().aside
     found: dict[str, list[tuple[str, int]]] = {"train": [], "dev": [], "test": []}
     for kind in server.getTaskNames():
@@ -149,7 +156,7 @@ def _check(simplification: str) -> None:
 
 
 def _listed(indices: str, split: str) -> list[tuple[str, int]]:
-    """The tasks in a file of the user's. ETO writes `task-2a-test-conductivity` for test-conductivity."""
+    """Return the tasks in a file of the user's. ETO writes `task-2a-test-conductivity` for test-conductivity."""
     if "{split}" not in indices:
         raise UserError(f"env.indices = {indices!r}: write {{split}} where the file's name has train, dev or test.")
     path = Path(indices.format(split=split))

@@ -4,19 +4,20 @@ The simulator of Jansen and Cote (2022) in version 1.1.0: the games coin, cookin
 sorting, simonsays and peckingorder, each with 1,000 seeds for train, dev and test. It runs on Java, one game at a time
 in a process (jvm.py).
 
-The reward is the game's score, 0 to 1; success is what the game calls so. Experts follow the simulator's gold paths.
+The reward is the game's score, 0 to 1; the game decides what is a success. Experts follow the simulator's gold paths.
 """
 
 import functools
 import importlib
 import json
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Random, Script, Silent
 from longloop.envs.react import act, action_of
 from longloop.envs.shared.jvm import Machine
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You play a text game. In each turn write a thought, then one action, a few words long:
@@ -34,18 +35,25 @@ def _launch() -> Any:
 
 _MACHINE = Machine("textworld_express", _launch)
 _ASIDE = Machine("textworld_express", _launch)
-"""For what is asked besides: making a gold path disturbs the game that is being played in the same JVM."""
+"""Makes gold paths, which would disturb a game that is played in the same JVM."""
 
 
-class TextWorldExpress:
-    """`params` changes how the game is made, as the simulator writes it: `numLocations=5,includeDoors=0`. `steps` ends
-    an attempt after so many actions (0: never)."""
+class TextWorldExpress(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        game: str = "coin"
+        """Which game: coin, cookingworld, twc, mapreader, arithmetic, sorting, simonsays or peckingorder."""
+        params: str = ""
+        """How the game is made, in the simulator's words: `numLocations=5,includeDoors=0`."""
+        steps: int = 0
+        """End an attempt after this many actions; 0 for no limit."""
 
-    isolation: ClassVar = "venv"
-    requires: ClassVar = ("textworld-express==1.1.0",)
-    reward_range: ClassVar = (0.0, 1.0)
-    system: ClassVar = ("java",)
-    analysis: ClassVar = {
+    options: Options
+    isolation = "venv"
+    requires = ("textworld-express==1.1.0",)
+    reward_range = (0.0, 1.0)
+    system = ("java",)
+    analysis = {
         "patterns": {
             "failure": {
                 "heard": r"^Unknown action|^You can't move there|^That is already ",
@@ -55,15 +63,16 @@ class TextWorldExpress:
         }
     }
 
-    def __init__(self, game: str = "coin", params: str = "", steps: int = 0) -> None:
-        self._game, self._params = game, params
-        self._left = steps or -1
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._left = options.steps or -1
         self._state: dict[str, Any] = {"score": 0.0, "tasksuccess": False, "validActions": []}
 
     @classmethod
-    def tasks(cls, split: str, game: str = "coin", params: str = "", steps: int = 0) -> Sequence[Task]:
-        if split not in ("train", "dev", "test"):
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        if split not in cls.splits:
             return []
+        game, params = options.game, options.params
         server = _ASIDE.running().server
         if complaint := server.load(game, params):
             raise UserError(f"env.game = {game!r}, env.params = {params!r}: {complaint.strip()}")
@@ -72,7 +81,7 @@ class TextWorldExpress:
 
     def start(self, task: Task) -> Sequence[Message]:
         simulator = _MACHINE.take(self)
-        simulator.load(self._game, self._params)
+        simulator.load(self.options.game, self.options.params)
         self._state = json.loads(simulator.server.generateNewGameJSON(task.data["seed"], task.split, False))
         goal = simulator.server.getTaskDescription()
         return [Message("system", SYSTEM), Message("user", f"{goal}\n\n{self._state['observation']}")]
@@ -88,14 +97,15 @@ class TextWorldExpress:
         return Outcome(self._reward, self._state["tasksuccess"], {"score": self._state["score"]})
 
     def expert(self, task: Task) -> Player:
-        """Walks the gold path, which the simulator makes with the game."""
-        return Script([act("", line) for line in _gold(self._game, self._params, task.data["seed"], task.split)])
+        """Return a player of the gold path, which the simulator makes with the game."""
+        lines = _gold(self.options.game, self.options.params, task.data["seed"], task.split)
+        return Script([act("", line) for line in lines])
 
     def baselines(self, task: Task) -> dict[str, Player]:
         return {"nothing": Silent(), "random": Random(self.valid, task.id)}
 
     def valid(self) -> list[str]:
-        """What can be done now, in the order of the alphabet."""
+        """Return the possible actions, sorted."""
         return sorted(self._state["validActions"])
 
     @property

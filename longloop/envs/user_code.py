@@ -1,4 +1,4 @@
-"""Where the user's own code failed, or still runs: file, line and function, without our frames or a library's."""
+"""Locates where the user's own code failed or still runs: file, line and function, leaving out other frames."""
 
 import linecache
 import os
@@ -15,19 +15,17 @@ import longloop
 _PACKAGE = Path(longloop.__file__).parent
 _STDLIB = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 _CODE = 60
-"""Characters that are shown of a line of code."""
+"""Characters of a line of code that are shown."""
 
 
 def raised_at(error: BaseException, env: Any = None, *, code: bool = False) -> str:
-    """`sql_env.py:12, in step`: the innermost of the user's lines that an error passed through; empty without any.
-
-    `code` adds the line itself.
-    """
+    """Return the innermost of the user's lines that an error passed through, as `sql_env.py:12, in step`; empty if
+    there is none. `code` adds the line itself."""
     return _at(reversed(list(traceback.walk_tb(error.__traceback__))), env, code)
 
 
 def running_at(frame: FrameType | None, env: Any = None) -> str:
-    """The same, with the line itself, for code that is being run."""
+    """Return the same, with the line itself, for code that is running."""
     return _at(traceback.walk_stack(frame), env, code=True) if frame is not None else ""
 
 
@@ -42,7 +40,7 @@ def _at(frames: Iterable[tuple[FrameType, int]], env: Any, code: bool) -> str:
 
 
 def _file_of(environment: type) -> str | None:
-    """Where an environment's class is written; None for our wrappers around one."""
+    """Return the file of an environment's class; None for our proxies of one."""
     module = environment.__module__
     if module.startswith("longloop.") and (module == "longloop.isolation.proxy" or ".envs." not in module):
         return None
@@ -57,6 +55,6 @@ def _is_users(file: str) -> bool:
 
 
 def _short(file: str) -> str:
-    """Relative to where the command runs, if it lies below."""
+    """Return a path relative to the current folder, if it lies below."""
     relative = os.path.relpath(file)
     return file if relative.startswith("..") else relative

@@ -1,7 +1,7 @@
 """Confinement of a worker: what the Linux kernel lets an unprivileged process give up, through libc alone.
 
-`confine` runs in the worker, before its second thread and before any code of the environment. From then on the process
-and all its descendants
+`confine` runs in the worker, before it starts a second thread or runs any code of the environment. From then on the
+process and all its descendants
 
 - cannot gain privileges, and have no capability but those for reading and writing files (no_new_privs, capset);
 - cannot change the limits of another process, which could end the trainer (seccomp);
@@ -34,7 +34,7 @@ _CHANGE_FOLDERS = 0b1_1111_1111 << 4
 _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 """Landlock's scopes: of both, only what belongs to the worker can be reached."""
 _DEVICES = ("null", "zero", "full", "random", "urandom", "ptmx", "pts", "kvm", "kfd", "dri", "nvidia*")
-"""What may be written to in /dev. Not /dev/shm, which all processes of the machine share, nor any disk."""
+"""The entries of /dev that may be written to: neither /dev/shm, which all processes share, nor any disk."""
 _FILE_CAPABILITIES = 0b11111
 """chown, dac_override, dac_read_search, fowner and fsetid: what root needs to use files as root does."""
 _PRLIMIT: dict[str, dict[int, tuple[int, ...]]] = {
@@ -47,7 +47,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(writes: Iterable[str], file_limit: int) -> None:
-    """Confine this process for good. It may write below `writes`, files of at most `file_limit` bytes."""
+    """Confine this process for good. It may write below `writes` only, and files of at most `file_limit` bytes."""
     _prctl(_SET_NO_NEW_PRIVS, 1)
     for limit, most in ((resource.RLIMIT_FSIZE, file_limit), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(limit)[1]
@@ -61,16 +61,16 @@ def confine(writes: Iterable[str], file_limit: int) -> None:
 
 
 def shield() -> None:
-    """Where Landlock cannot keep workers out of this process's memory, let nobody of the same user in.
+    """Make this process's memory unreadable to other processes of the user, if Landlock cannot keep workers out of it.
 
-    Debuggers, profilers that attach, and core dumps are kept out as well, for as long as the process lives.
+    This also excludes debuggers, profilers that attach, and core dumps, for as long as the process lives.
     """
     if not landlock():
         _prctl(_SET_DUMPABLE, 0)
 
 
 def unprotected() -> str:
-    """A sentence on what this kernel lets a hostile environment in a worker do; empty where it lacks nothing."""
+    """Say what this kernel would let a hostile environment in a worker do; empty if nothing."""
     open_ = {
         "write to your files": landlock() < 1,
         "empty your files": 1 <= landlock() < 3,
@@ -88,17 +88,17 @@ def unprotected() -> str:
 
 @functools.cache
 def landlock() -> int:
-    """The version of the kernel's Landlock interface; 0 where there is none, or it may not be used."""
+    """Return the version of the kernel's Landlock interface; 0 if there is none, or it may not be used."""
     return max(0, _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)) if sys.platform == "linux" else 0
 
 
 def seccomp() -> bool:
-    """Whether the kernel has seccomp filters, and ours is written for this machine."""
+    """Return whether the kernel has seccomp filters, and ours is written for this machine."""
     return os.uname().machine in _PRLIMIT and os.path.exists("/proc/sys/kernel/seccomp/actions_avail")
 
 
 def _write_only_to(folders: Iterable[Path]) -> None:
-    """Restrict this thread, and what it starts, with Landlock. Reading stays as it is."""
+    """Restrict this thread, and what it starts, with Landlock. Reading is not restricted."""
     version = landlock()
     in_files = _WRITE_FILE | (_TRUNCATE if version >= 3 else 0)
     in_folders = in_files | _CHANGE_FOLDERS | (_REFER if version >= 2 else 0)
@@ -145,7 +145,7 @@ def _forbid_limits_of_others(numbers: dict[int, tuple[int, ...]]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Keep those for files, if there are any. Without privileges to be gained, an exec does not bring others back."""
+    """Keep only the capabilities for files. With no_new_privs set, an exec does not bring others back."""
     header = struct.pack("=Ii", 0x20080522, 0)
     sets = ctypes.create_string_buffer(24)
     _call("capget", header, sets)

@@ -1,4 +1,4 @@
-"""Calling an environment: one call at a time, under a deadline, and with every way of failing turned into a Fault."""
+"""Calls to an environment: one at a time, each with a deadline, every way of failing turned into a Fault."""
 
 import asyncio
 import contextlib
@@ -8,32 +8,35 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from longloop.envs.base import Environment, Player, declare_as
 from longloop.envs.contract import ContractError, expect, failure
 from longloop.envs.play import answered
 from longloop.envs.user_code import raised_at, running_at
 from longloop.isolation.watchdog import Blocked, Span, unblocked
-from longloop.protocols import Environment, Player
 from longloop.types import Fault, Message, Outcome, Step, StopReason, Task, UserError
 
 
 class Guarded:
-    """An environment behind its deadline. A call that is given up goes on in its thread; no other begins beside it.
-
-    An expert fails in the same ways, and is called in the same way.
-    """
+    """An environment, or a player, whose calls have deadlines. A call that timed out goes on in its thread, and no
+    other begins before it ends."""
 
     def __init__(self, env: Environment | Player) -> None:
         self._env: Any = env
         self._inside = threading.Lock()
         self._thread = 0
-        """The thread that is inside, or was the last."""
+        """The thread that runs the current call, or ran the last."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a plain function still runs, such as one that timed out."""
+        return self._inside.locked()
 
     async def ready(self) -> None:
-        """Wait for what it needs before its time begins to count: a free worker, where it lives in one."""
-        await ready(self._env)
+        """Wait for what the environment needs before its time begins to count."""
+        await self._env.ready()
 
     async def call(self, method: str, arguments: tuple[Any, ...], seconds: float) -> Any:
-        """A method's answer. A plain function runs in a thread, so that it, too, has a deadline."""
+        """Return a method's answer. A plain function runs in a thread, so that its deadline holds as well."""
         function = getattr(self._env, method)
         this = asyncio.current_task()
         assert this is not None
@@ -43,9 +46,9 @@ class Guarded:
                 answer = await _in_thread(self._alone, function, *arguments) if plain else function(*arguments)
                 if inspect.isawaitable(answer):
                     answer = await unblocked(answer, f"{method}()", self._env, seconds)
-                return expect(method, answer, self._env)
+                return expect(method, answer, self._env.reward_range if method == "finish" else None)
         except Fault:
-            raise  # of an environment inside this one
+            raise  # from an environment inside this one
         except ContractError as error:
             raise Fault(StopReason.ENV_ERROR, str(error)) from error
         except Blocked as error:
@@ -66,8 +69,9 @@ class Guarded:
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
 
     async def leave(self, seconds: float) -> None:
-        """Let it finish, though its verdict does not count. Nobody waits for a call that was given up: it does."""
-        if self._inside.locked() and not inspect.iscoroutinefunction(self._env.finish):
+        """Call finish() for cleanup and discard its result. If a timed-out call is still running, finish() runs after
+        it in a background thread."""
+        if self.busy and not inspect.iscoroutinefunction(self._env.finish):
             threading.Thread(target=self._finish, daemon=True).start()
             return
         with contextlib.suppress(Fault):
@@ -83,8 +87,8 @@ class Guarded:
             return function(*arguments)
 
     def _too_long(self, method: str, seconds: float, error: TimeoutError) -> str:
-        """With the line at which it stands: a thread's is still running, a coroutine was cancelled there."""
-        if self._inside.locked():
+        """Say which line the call had reached: a thread is still there, a coroutine was cancelled there."""
+        if self.busy:
             where = running_at(sys._current_frames().get(self._thread), self._env)
         else:
             where = raised_at(error.__cause__, self._env, code=True) if error.__cause__ else ""
@@ -92,69 +96,67 @@ class Guarded:
         return f"{said}; it must answer within rollout.step_seconds"
 
 
-class Watched:
-    """An environment for players without a model, called as training calls it: behind deadlines, plain methods in
-    threads, and every failure a Fault. So are its players."""
+class Watched(Environment):
+    """An environment for players without a model, called as training calls it: with deadlines, plain methods in
+    threads, and every failure a Fault. Its players are called in the same way."""
 
-    def __init__(self, make: Callable[[], Any], seconds: float) -> None:
+    def __init__(self, make: Callable[[], Environment], seconds: float) -> None:
         try:
             self.env = make()
         except UserError:
             raise
         except (Exception, SystemExit) as error:
             raise Fault(StopReason.ENV_ERROR, failure("the constructor", error)) from error
+        declare_as(self, self.env)
         self._guarded, self._seconds = Guarded(self.env), seconds
 
-    async def start(self, task: Task) -> Sequence[Message]:
+    async def ready(self) -> None:
         await self._guarded.ready()
+
+    async def start(self, task: Task) -> Sequence[Message]:
+        await self.ready()
         return await self._guarded.call("start", (task,), self._seconds)
 
     async def step(self, action: Message) -> Step:
         return await self._guarded.call("step", (action,), self._seconds)
 
     async def finish(self) -> Outcome:
+        if self._guarded.busy:  # a call timed out: there is no verdict, and nobody waits for it to end
+            await self.leave()
+            return Outcome(0.0, False)
         return await self._guarded.call("finish", (), self._seconds)
 
     async def leave(self) -> None:
         """Clean up after a fault."""
         await self._guarded.leave(self._seconds)
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.env, name)
-        return {"expert": self._expert, "baselines": self._baselines}.get(name, found)
-
-    def _expert(self, task: Task) -> "WatchedPlayer | None":
-        player = self._asked("expert", task)
+    def expert(self, task: Task) -> "WatchedPlayer | None":
+        player = self._player("expert", self.env.expert, task)
         return None if player is None else WatchedPlayer(player, self._seconds)
 
-    async def _baselines(self, task: Task) -> "Mapping[str, WatchedPlayer]":
-        players = await answered(self._asked("baselines", task))
+    async def baselines(self, task: Task) -> "Mapping[str, WatchedPlayer]":
+        players = await answered(self._player("baselines", self.env.baselines, task))
         return {name: WatchedPlayer(player, self._seconds) for name, player in players.items()}
 
-    def _asked(self, method: str, task: Task) -> Any:
-        """Who plays a task. That has no deadline; stderr is told when it takes long."""
+    def _player(self, name: str, method: Callable[[Task], Any], task: Task) -> Any:
+        """Ask for those who play a task. This has no deadline; a line on stderr says when it takes long."""
         try:
-            with Span(f"{method}()", self.env, self._seconds, interrupt=False):
-                return getattr(self.env, method)(task)
+            with Span(f"{name}()", self.env, self._seconds, interrupt=False):
+                return method(task)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            raise Fault(StopReason.ENV_ERROR, failure(method, error, self.env)) from error
+            raise Fault(StopReason.ENV_ERROR, failure(name, error, self.env)) from error
 
 
 class WatchedPlayer:
-    """A player whose every action has a deadline, too."""
+    """A player with a deadline for every action."""
 
     def __init__(self, player: Player, seconds: float) -> None:
         self._guarded, self._seconds = Guarded(player), seconds
 
     async def act(self, messages: Sequence[Message]) -> str:
         return await self._guarded.call("act", (messages,), self._seconds)
-
-
-async def ready(env: Any) -> None:
-    if hasattr(env, "ready"):
-        await env.ready()
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Worker processes, seen from the trainer: pooled, lent to one attempt at a time, watched, killed and replaced.
+"""The trainer's side of worker processes: a pool lends them to one attempt at a time, watches, kills and replaces them.
 
-A worker is lent to the asyncio task that needs it, and comes back when no environment is open in it any more, or when
-the task fails or is cancelled. A task never waits for a second worker while it has one, so no number is too small.
-A call that was not answered (a deadline, a cancellation, a dead worker, nonsense) costs the worker: it is killed with
-all its processes, and the next attempt gets another.
+A worker is lent to the asyncio task that asks for it. It comes back when no environment is open in it any more, or when
+the task fails or is cancelled. A task never waits for a second worker while it has one, so any number of workers is
+enough. A call without a proper answer (a deadline, a cancellation, a dead worker, nonsense) costs the worker: it is
+killed with all its processes, and the next attempt gets another.
 """
 
 import asyncio
@@ -17,13 +17,16 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 import longloop
+from longloop.envs.base import Environment
 from longloop.envs.contract import ContractError, NoTasks
 from longloop.isolation import confinement, scratch
 from longloop.isolation.worker import LONGEST, packed
@@ -40,7 +43,7 @@ spec.loader.exec_module(sys.modules["longloop"])
 from longloop.isolation.worker import serve
 serve(int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
 """
-"""What a worker's Python is told: this longloop, and nothing else that is installed beside it, can be imported."""
+"""The program of a worker. It imports this longloop, and nothing else that is installed beside it."""
 _VARIABLES = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "XDG_CACHE_HOME"),
     *("JAVA_HOME", "LD_LIBRARY_PATH", "LONGLOOP_DATA"),
@@ -49,19 +52,19 @@ _VARIABLES = (
 _STARTING = 180.0
 """Seconds for a new worker to import the environment and make one; a used one has a tenth of it."""
 _SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks, ContractError)}
-"""Errors that keep their kind on the way here; any other has only its name."""
+"""Errors that keep their class on the way here; of any other, only the name is kept."""
 _LOOKS = 0.25
-"""Seconds between two looks at what workers use; more where looking takes a tenth of that, as with many workers."""
+"""Seconds between two looks at what workers use; ten times what a look takes, if that is more."""
 _LOG = 1 << 26
-"""Bytes that an attempt may print before they are forgotten."""
+"""Bytes of output after which a worker's log is emptied."""
 
 
 class WorkerLost(Exception):
-    """The worker is gone, and why."""
+    """The worker is gone. The text says why."""
 
 
 class Worker:
-    """One process with an environment's class in it. It lives for many attempts, one after the other."""
+    """One process with an environment's class in it. It serves many attempts, one after the other."""
 
     def __init__(
         self, python: str, variables: Mapping[str, str], folder: Path, writes: Sequence[str] = (), disk: int = 2000
@@ -69,17 +72,17 @@ class Worker:
         """It may write to its own temporary `folder`, `disk` MB of it, and below the folders `writes`."""
         self.folder = folder
         self.open = 0
-        """Environments that live in it: that of an attempt, and its copies."""
+        """The number of environments in it: that of an attempt, and its copies."""
         self.episodes = 0
         self.borrower: asyncio.Task[Any] | None = None
         self.use = Use()
         self.cpu_before = 0.0
         """Its CPU seconds when it was lent."""
         self.big = False
-        """Used too much memory or disk at the last look. Only the second look counts: for a moment, a process that is
-        being started has all the memory and open files of the one that starts it."""
+        """Whether it used too much memory or disk at the last look. Only the second look in a row counts: a process
+        that has just been forked briefly has all the memory and open files of its parent."""
         self.lost = ""
-        """Why it is gone, if it is."""
+        """Why it is gone; empty while it lives."""
         self._condemned = ""
         self._requests = 0
         self._log = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  (it lives as long as the worker)
@@ -101,7 +104,8 @@ class Worker:
         self.pid = self._process.pid
 
     async def call(self, name: str, read: Callable[[Any], T], **arguments: Any) -> T:
-        """What it answers, as `read` takes it. What the environment raised is raised; any other way is its end."""
+        """Return its answer, read by `read`. What the environment raised is raised here; any other failure kills the
+        worker."""
         if self.lost:
             raise WorkerLost(self.lost)
         self._requests += 1
@@ -129,41 +133,41 @@ class Worker:
         raise _SPOKEN[kind](text) if kind in _SPOKEN else type(kind, (Exception,), {})(text)
 
     def kill(self, why: str) -> None:
-        """It, and every process it started, at once. Without a reason, it died by itself."""
+        """Kill it and every process it started. `why` is empty if it died by itself."""
         if self.lost:
             return
-        self._kill_all()  # while its number is still its own
+        self._kill_all()  # before its pid can be reused
         self.lost = self._condemned or why or self._death()
         self._pipe.close()
 
     def condemn(self, why: str) -> None:
-        """From the thread that watches: end it, and have whoever uses it learn why."""
+        """Kill it from the watching thread; whoever uses it learns why."""
         if not self.lost and not self._condemned:
             self._condemned = why
             self._kill_all()
 
     def size(self) -> int:
-        """What it uses: all its processes when last looked at, or itself right now, if that is more."""
+        """Return its bytes of memory: those of all its processes at the last look, or its own now, if that is more."""
         try:
-            now = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except OSError:
+            now = psutil.Process(self.pid).memory_info().rss
+        except psutil.Error:
             now = 0  # it has ended
         return max(now, self.use.bytes)
 
     def gone(self, seconds: float = 0.0) -> bool:
-        """Whether it was lost and has ended. Asking leaves no zombie behind."""
+        """Whether it was lost and has ended. Reaps the process."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return bool(self.lost) and self._process.wait(seconds) is not None
         return False
 
     def dead(self) -> bool:
-        """Whether it has ended, by whatever hand. Its number stays its own until it is killed."""
-        with contextlib.suppress(ChildProcessError):  # it is being buried in another thread
+        """Whether it has ended, for whatever reason. Does not reap it, so its pid is not reused before `kill`."""
+        with contextlib.suppress(ChildProcessError):  # another thread is reaping it
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         return False
 
     def forget_log(self, above: int = 0) -> None:
-        """What was printed so far, if it is more than this."""
+        """Empty the log if it has more bytes than `above`."""
         if os.fstat(self._log.fileno()).st_size > above:
             self._log.truncate(0)
 
@@ -181,7 +185,7 @@ class Worker:
             os.killpg(self.pid, signal.SIGKILL)
 
     def _death(self) -> str:
-        """How it ended, and the last line of what it printed."""
+        """Say how it ended, and the last line that it printed."""
         try:
             code = self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -194,27 +198,29 @@ class Worker:
 
 @dataclass(frozen=True)
 class Use:
-    """What all processes of a worker use."""
+    """What all processes of a worker use together."""
 
     bytes: int = 0
     cpu: float = 0.0
-    """Seconds, since they began."""
+    """Seconds since they began."""
     processes: tuple[int, ...] = ()
 
 
-def use_by_group() -> dict[int, Use]:
-    """What every process group on the machine uses, from /proc."""
-    page, tick = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
-    found: dict[int, Use] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
+def use_by_group(groups: Collection[int]) -> dict[int, Use]:
+    """Return what each of these process groups uses. A group keeps its members even when their parents have ended."""
+    found = dict.fromkeys(groups, Use())
+    for pid in psutil.pids():
         try:
-            fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
-        except OSError:
+            group = os.getpgid(pid)
+            if group not in found:
+                continue
+            process = psutil.Process(pid)
+            with process.oneshot():
+                resident, spent = process.memory_info().rss, sum(process.cpu_times()[:4])  # its ended children included
+        except (ProcessLookupError, psutil.Error):
             continue  # it ended meanwhile
-        group, resident = int(fields[2]), int(fields[21]) * page
-        before = found.get(group, Use())
-        cpu = before.cpu + sum(map(int, fields[11:15])) / tick
-        found[group] = Use(before.bytes + resident, cpu, (*before.processes, int(name)))
+        before = found[group]
+        found[group] = Use(before.bytes + resident, before.cpu + spent, (*before.processes, pid))
     return found
 
 
@@ -222,14 +228,14 @@ class Pool:
     """Workers for one environment: at most `size` lent at a time.
 
     A worker that uses more than `memory` MB, more than `disk` MB for files, or more than `cpu` seconds in one attempt
-    is killed in the middle of it; after `episodes` attempts, or with half of the memory taken at the end of one, it is
-    replaced. It is confined (confinement.py) and has a temporary folder of its own, which is removed when it ends.
+    is killed at once. After `episodes` attempts, or with half of the memory in use at the end of one, it is replaced.
+    It is confined (confinement.py) and has a temporary folder of its own, which is removed when it ends.
     """
 
     def __init__(
         self,
-        environment: type,
-        options: Mapping[str, Any],
+        environment: type[Environment],
+        options: Any,
         *,
         python: str,
         path: Sequence[str],
@@ -242,45 +248,46 @@ class Pool:
         self._memory, self._disk, self._cpu, self._episodes, self._size = memory, disk, cpu, episodes, size
         self._load = {
             "environment": f"{environment.__module__}:{environment.__qualname__}",
-            "options": dict(options),
+            "options": asdict(options),
             "path": list(path),
             "data_limit": 2 * memory << 20,
         }
-        wanted = {*_VARIABLES, *getattr(environment, "variables", ())}
+        wanted = {*_VARIABLES, *environment.variables}
         kept = {key: value for key, value in os.environ.items() if key in wanted}
-        self._python, self._variables = python, kept | {"PYTHONHASHSEED": "0"}  # so that sets are in one order in all
+        self._python, self._variables = python, kept | {"PYTHONHASHSEED": "0"}  # one order of sets in all workers
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._lent: dict[asyncio.Task[Any], Worker | None] = {}
-        """By the task that may use it; None while it is being made ready."""
+        """By the task that borrows it; None while the worker is being prepared."""
         self._gates: weakref.WeakKeyDictionary[Any, asyncio.Semaphore] = weakref.WeakKeyDictionary()
-        """Of each event loop: a pool outlives them."""
+        """One for each event loop, since a pool outlives them."""
         self._watching: threading.Thread | None = None
         self._tasks: dict[str, list[Task]] = {}
-        self._writes = [_made(folder, environment) for folder in getattr(environment, "writes", ())]
+        self._writes = [_made(folder, environment) for folder in environment.writes]
         self._folder, lock = scratch.make()
         self._spawnings = 0
         self.close = weakref.finalize(self, _kill_each, self._workers, self._folder, lock)
-        """Ends all workers; called at the latest when the pool is forgotten, or the program ends."""
+        """Ends all workers. Also called when the pool is garbage-collected, and when the program ends."""
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers that live."""
+        """The process ids of the workers that live."""
         return [worker.pid for worker in list(self._workers) if not worker.lost]
 
     def tasks(self, split: str) -> list[Task]:
-        """The tasks of a split, as the environment in a worker tells them; it is asked once."""
+        """Return the tasks of a split, which a worker lists once."""
         if split not in self._tasks:
-            with ThreadPoolExecutor(1) as thread:  # there may be an event loop in this one
+            with ThreadPoolExecutor(1) as thread:  # an event loop may already run in this one
                 self._tasks[split] = thread.submit(asyncio.run, self._ask_for_tasks(split)).result()
         return self._tasks[split]
 
     async def new(self) -> tuple[Worker, int]:
-        """An environment, by its number, in the worker that the running task has or in the next that is free."""
+        """Make an environment in the worker that the running task has, or in the next that is free. Return the worker,
+        and the environment's number in it."""
         task = asyncio.current_task()
         assert task is not None
         for old in [old for old in self._lent if old.get_loop().is_closed()]:
-            self._take_back(old)  # nobody will finish what was left open there
+            self._take_back(old)  # what was left open there will never be finished
         if task not in self._lent:
             await self._gate(task).acquire()
             self._lent[task] = None
@@ -301,7 +308,7 @@ class Pool:
         return worker, number
 
     def closed(self, worker: Worker) -> None:
-        """One environment fewer in a worker; without any it can be lent to another task."""
+        """Count one environment less in a worker; without any it can be lent to another task."""
         worker.open -= 1
         task = worker.borrower
         if not worker.open and task is not None and self._lent.get(task) is worker:
@@ -323,7 +330,7 @@ class Pool:
                 self._keep(worker)
 
     def _keep(self, worker: Worker) -> None:
-        """For the next attempt, unless it is worn out or was left in the middle of one."""
+        """Keep a worker for the next attempt, unless it is worn out or was left in the middle of one."""
         worn = worker.episodes >= self._episodes or worker.size() > self._memory << 19
         if worn or worker.open or len(self._idle) >= self._size:
             worker.kill("it is not needed any more")
@@ -331,8 +338,8 @@ class Pool:
             self._idle.append(worker)
 
     async def _ask(self, name: str, read: Callable[[Any], T], **arguments: Any) -> tuple[Worker, T]:
-        """A free worker, and its answer. What an attempt did to a worker never costs the next one: a used worker that
-        does not answer as it should is replaced."""
+        """Call a free worker; return it and its answer. A used worker that does not answer is replaced, so that what
+        one attempt did to it does not cost the next."""
         while True:
             used = bool(self._idle)
             worker = self._idle.pop() if used else self._spawned()
@@ -374,12 +381,12 @@ class Pool:
         return worker
 
     def look(self) -> None:
-        """End the workers that use too much, and bury those that are lost."""
-        workers = list(self._workers)  # before looking: one that is just being started still looks like this process
-        use = use_by_group() if workers else {}
+        """Kill the workers that use too much, and remove those that are lost."""
+        workers = list(self._workers)
+        use = use_by_group({worker.pid for worker in workers}) if workers else {}
         for worker in workers:
             if worker.dead():
-                with contextlib.suppress(ValueError):  # who has it on loan learns of it by its next call
+                with contextlib.suppress(ValueError):  # a borrower learns of it by its next call
                     self._idle.remove(worker)
                     worker.kill("")
             if worker.gone():
@@ -387,7 +394,7 @@ class Pool:
                 scratch.remove(worker.folder)
                 continue
             worker.forget_log(above=_LOG)
-            worker.use = use.get(worker.pid, Use())
+            worker.use = use[worker.pid]
             used, cpu = worker.use.bytes >> 20, worker.use.cpu - worker.cpu_before
             stored = self._stored(worker)
             if used > self._memory and worker.big:
@@ -399,7 +406,7 @@ class Pool:
             worker.big = used > self._memory or bool(stored)
 
     def _stored(self, worker: Worker) -> str:
-        """What is wrong with the files of a worker; mostly nothing is."""
+        """Say what is wrong with the files of a worker; empty if nothing is."""
         try:
             if scratch.used(worker.folder, worker.use.processes, self._disk << 20) > self._disk << 20:
                 return f"the worker's temporary files take more than {self._disk} MB, which is env.worker_disk"
@@ -409,7 +416,7 @@ class Pool:
 
 
 def _watch(pool: "weakref.ref[Pool]") -> None:
-    """For as long as there is a pool."""
+    """Look at the pool's workers from time to time, for as long as there is a pool."""
     while (here := pool()) is not None:
         began = time.perf_counter()
         here.look()
@@ -427,8 +434,8 @@ def _kill_each(workers: set[Worker], folder: Path, lock: int) -> None:
     os.close(lock)
 
 
-def _made(folder: str, environment: type) -> str:
-    """A folder that an environment's class names in `writes`: it has to be there to be allowed."""
+def _made(folder: str, environment: type[Environment]) -> str:
+    """Make a folder that an environment's class names in `writes`, since only one that exists can be allowed."""
     path = Path(folder).expanduser().absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)

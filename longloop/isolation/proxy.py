@@ -1,33 +1,32 @@
-"""An environment that lives in a worker, and its players: what stands for them in the trainer, message by message.
+"""The trainer's side of an environment that lives in a worker, and of its players: each call becomes a request.
 
-Nobody who uses one needs to know. `ready` may be awaited before a deadline begins, since a free worker may have to be
-waited for; whatever comes first does it otherwise.
+`ready` waits for a free worker. Await it before a deadline begins; otherwise the first call waits.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from longloop.envs.base import Environment, declare_as
 from longloop.isolation.pool import Pool, Worker, WorkerLost
 from longloop.types import Message, Outcome, Step, Task
 
 T = TypeVar("T")
 
 
-class Remote:
-    """The three methods that every environment has; `remote` adds those that its class has besides."""
+class Remote(Environment):
+    """An environment in a worker of a pool. `remote` makes the class for an environment's."""
 
-    def __init__(self, pool: Pool, place: tuple[Worker, int] | None = None) -> None:
+    def __init__(self, pool: Pool, key: tuple[Worker, int] | None = None) -> None:
         self._pool = pool
-        self._place = place
+        self._key = key
         """The worker, and the environment's number in it."""
         self._over = False
 
     async def ready(self) -> None:
-        """Have a worker, and the environment made in it."""
-        if self._place is None:
-            self._place = await self._pool.new()
+        """Wait for a worker, and have the environment made in it."""
+        if self._key is None:
+            self._key = await self._pool.new()
 
     async def start(self, task: Task) -> Sequence[Message]:
         return await self.call("start", _messages, task=asdict(task))
@@ -36,38 +35,38 @@ class Remote:
         return await self.call("step", _step, action=action.content)
 
     async def finish(self) -> Outcome:
-        """Also gives the worker back, whatever comes of it."""
+        """Return the verdict. The worker is given back even if there is none."""
         try:
             return await self.call("finish", _outcome)
         finally:
-            if self._place is not None and not self._over:
-                self._pool.closed(self._place[0])
+            if self._key is not None and not self._over:
+                self._pool.closed(self._key[0])
             self._over = True
 
     async def call(self, name: str, read: Callable[[Any], T], **arguments: Any) -> T:
         if self._over:
             raise WorkerLost("the environment has been finished")
         await self.ready()
-        assert self._place is not None
-        worker, number = self._place
+        assert self._key is not None
+        worker, number = self._key
         return await worker.call(name, read, **({} if name == "act" else {"env": number}), **arguments)
 
-    async def _fork(self) -> "Remote":
+    async def fork(self) -> "Remote":
         number = await self.call("fork", int)
-        assert self._place is not None
-        self._place[0].open += 1
-        return type(self)(self._pool, (self._place[0], number))
+        assert self._key is not None
+        self._key[0].open += 1
+        return type(self)(self._pool, (self._key[0], number))
 
-    def _expert(self, task: Task) -> "RemotePlayer":
+    def expert(self, task: Task) -> "RemotePlayer":
         return RemotePlayer(self, task)
 
-    async def _baselines(self, task: Task) -> "Mapping[str, RemotePlayer]":
+    async def baselines(self, task: Task) -> "Mapping[str, RemotePlayer]":
         numbers = await self.call("baselines", dict, task=asdict(task))
         return {name: RemotePlayer(self, task, number) for name, number in numbers.items()}
 
 
 class RemotePlayer:
-    """Someone who plays beside an environment, in its worker. The expert is only made when it is asked to act."""
+    """A player in the worker of its environment. The expert (no number) is made when it first acts."""
 
     def __init__(self, env: Remote, task: Task, number: int | None = None) -> None:
         self._env, self._task, self._number = env, task, number
@@ -78,16 +77,12 @@ class RemotePlayer:
         return await self._env.call("act", _text, player=self._number, messages=[asdict(m) for m in messages])
 
 
-_OPTIONAL = {"fork": Remote._fork, "expert": Remote._expert, "baselines": Remote._baselines}
-_DECLARED = ("deterministic", "lucky", "expert_splits", "reward_range")
-
-
-@functools.cache
-def remote(environment: type) -> type[Remote]:
-    """What stands for an environment's class: of the same name, with the methods that it has and what it declares."""
-    methods = {name: how for name, how in _OPTIONAL.items() if hasattr(environment, name)}
-    declared = {name: getattr(environment, name) for name in _DECLARED if hasattr(environment, name)}
-    return type(environment.__name__, (Remote,), {**methods, **declared})
+def remote(environment: type[Environment]) -> type[Remote]:
+    """Return the proxy class of an environment's class: it has its name, and declares what it declares."""
+    proxy: type[Remote] = type(environment.__name__, (Remote,), {})
+    declare_as(proxy, environment)
+    proxy.can_fork = environment.can_fork
+    return proxy
 
 
 def _messages(value: Any) -> list[Message]:

@@ -1,8 +1,8 @@
-"""Temporary folders of workers, one for each, below a folder of their pool's.
+"""The temporary folders of workers, one for each, below the folder of their pool.
 
-The pool holds a lock on its folder. One without a lock belonged to a trainer that was killed, and the next pool that
-this user starts removes it. What lies in these folders was made by whoever is not trusted: it is looked at without
-following links, and removed by `rm`, which no depth of folders can stop.
+A pool holds a lock on its folder. A folder without a lock belonged to a trainer that was killed, and the next pool of
+the same user removes it. The contents come from code that is not trusted: they are read without following links, and
+removed by `rm`, which copes with folders of any depth.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from pathlib import Path
 
 _NAME = "longloop-workers-"
 _LEAST = 4096
-"""Bytes that any entry of a folder counts, so that empty files count too."""
+"""Bytes that every entry of a folder counts at least, so that empty files count too."""
 
 
 def make() -> tuple[Path, int]:
-    """A new folder for a pool, and the descriptor that holds its lock. Removes what killed trainers left behind."""
+    """Make a folder for a pool; return it and the descriptor that holds its lock. Removes what killed trainers left."""
     for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
         with contextlib.suppress(OSError):
             if left.stat().st_uid == os.geteuid():
@@ -29,23 +29,23 @@ def make() -> tuple[Path, int]:
                 os.close(lock)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_NAME))
-        with contextlib.suppress(OSError):  # in this very moment another trainer took it for one that was left behind
+        with contextlib.suppress(OSError):  # another trainer has just removed it as left behind
             return folder, _locked(folder)
 
 
 def remove(folder: Path) -> None:
-    """With all that is in it, also in folders that were made unreadable."""
+    """Remove a folder with all that is in it, unreadable folders included."""
     with contextlib.suppress(OSError):
-        folder.rmdir()  # mostly there is nothing in it
+        folder.rmdir()  # it is mostly empty
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if folder.exists():
             subprocess.run([*command, "--", str(folder)], stderr=subprocess.DEVNULL)
 
 
 def used(folder: Path, processes: Iterable[int], most: int) -> int:
-    """Bytes on disk below the folder, and in files without a name that the processes hold open (deleted ones, memfds).
+    """Return the bytes on disk below the folder, and in nameless files that the processes hold open (deleted, memfds).
 
-    Counts no further once it has more than `most`. Raises OSError where a folder cannot be looked into.
+    Stops counting above `most`. Raises OSError if a folder cannot be read.
     """
     total, counted = 0, set()
     for found in _files(folder, processes):
@@ -71,7 +71,7 @@ def _files(folder: Path, processes: Iterable[int]) -> Iterable[os.stat_result]:
                         if stat.S_ISDIR(found.st_mode):
                             waiting.append(entry.path)
         except (FileNotFoundError, NotADirectoryError):
-            continue  # it was removed meanwhile
+            continue  # it has been removed meanwhile
     for process in processes:
         with contextlib.suppress(OSError):  # it ended meanwhile
             for name in os.listdir(f"/proc/{process}/fd"):
@@ -82,7 +82,7 @@ def _files(folder: Path, processes: Iterable[int]) -> Iterable[os.stat_result]:
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor of the folder, locked until it is closed. OSError where somebody has the lock, or it is gone."""
+    """Return a descriptor of the folder that locks it until it is closed. Raises OSError if it is locked or gone."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

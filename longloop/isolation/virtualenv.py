@@ -1,12 +1,11 @@
-"""Virtualenvs that environments have to themselves, in the user's cache.
+"""The virtualenvs of environments, in the user's cache.
 
-A class says what it needs: `requires`, exact pip requirements; `prepare`, commands that are run once pip is done, each
-found among those of the virtualenv; `system`, programs that must be on the machine. A virtualenv cannot be moved, so it
-is built where it stays, and counts when its last file, which says what it was built from, is there and still true.
+An environment's class declares what it needs in `requires`, `prepare` and `system` (envs/base.py). A virtualenv cannot
+be moved, so it is built in its final folder. The last file written there says what it was built from; without that
+file, or if the class has changed since, the virtualenv is built anew.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,21 +13,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from longloop.cache import cache_dir
+from longloop.envs.base import Environment
 from longloop.types import UserError
 
 _BUILT = "longloop.json"
 _PROGRAMS = {"java": "a Java runtime (Debian and Ubuntu: `sudo apt install default-jre-headless`)"}
 
 
-def place(name: str) -> Path:
-    """Where an environment's virtualenv is kept, whether or not it is there yet."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "longloop" / "envs" / name.replace(":", ".")
+def folder_of(name: str) -> Path:
+    """Return the folder of an environment's virtualenv, whether or not it exists."""
+    return cache_dir() / "envs" / name.replace(":", ".")
 
 
-def python(name: str, environment: type) -> str:
-    """The Python of an environment's virtualenv, which must be there, whole and as the class wants it."""
-    folder = place(name)
+def python(name: str, environment: type[Environment]) -> str:
+    """Return the Python of an environment's virtualenv, or raise a UserError if it is missing or out of date."""
+    folder = folder_of(name)
     if not folder.is_dir():
         raise UserError(
             f"{name} runs in a virtualenv of its own, which is not on this machine yet. "
@@ -42,9 +42,9 @@ def python(name: str, environment: type) -> str:
     return str(folder / "bin" / "python")
 
 
-def needs(name: str, environment: type) -> None:
-    """Refuse an environment that needs a program which is not there."""
-    for program in getattr(environment, "system", ()):
+def check_programs(name: str, environment: type[Environment]) -> None:
+    """Raise a UserError if a program that the environment needs is not on the PATH."""
+    for program in environment.system:
         if shutil.which(program) is None:
             raise UserError(
                 f"{name} needs {_PROGRAMS.get(program, program)}, and there is no `{program}` on your PATH. "
@@ -52,9 +52,9 @@ def needs(name: str, environment: type) -> None:
             )
 
 
-def install(name: str, environment: type, tell: Callable[[str], None]) -> Path:
-    """Build an environment's virtualenv, unless it is there; then say what else the environment needs."""
-    folder, recipe = place(name), _recipe(environment)
+def install(name: str, environment: type[Environment], tell: Callable[[str], None]) -> Path:
+    """Build an environment's virtualenv, unless it is up to date, and check that its programs are there."""
+    folder, recipe = folder_of(name), _recipe(environment)
     if _read(folder) != recipe:
         requires, prepare = recipe["requires"], recipe["prepare"]
         shutil.rmtree(folder, ignore_errors=True)
@@ -68,7 +68,7 @@ def install(name: str, environment: type, tell: Callable[[str], None]) -> Path:
             tell(" ".join([program, *arguments]))
             _run(name, [str(folder / "bin" / program), *arguments])
         (folder / _BUILT).write_text(json.dumps(recipe))
-    needs(name, environment)
+    check_programs(name, environment)
     return folder
 
 
@@ -82,17 +82,17 @@ def _run(name: str, command: Sequence[str]) -> None:
         )
 
 
-def _recipe(environment: type) -> dict[str, Any]:
-    """What a virtualenv is built from, as JSON has it."""
+def _recipe(environment: type[Environment]) -> dict[str, Any]:
+    """Return what a virtualenv is built from, as JSON values."""
     return {
         "python": sys.version.split()[0],
-        "requires": list(getattr(environment, "requires", ())),
-        "prepare": [list(command) for command in getattr(environment, "prepare", ())],
+        "requires": list(environment.requires),
+        "prepare": [list(command) for command in environment.prepare],
     }
 
 
 def _read(folder: Path) -> Any:
-    """What it was built from; None when it was not built to the end."""
+    """Return what a virtualenv was built from; None if its building was not completed."""
     try:
         return json.loads((folder / _BUILT).read_text())
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""Ends, or at least names, code of an environment that does not give the event loop back.
+"""Interrupts, or at least names, code of an environment that blocks the event loop.
 
 An `async def` that sleeps, computes or waits without `await` stops every attempt, and no asyncio deadline can fire
 meanwhile. So a thread keeps watch. When the time is over, it sends the main thread a signal, whose handler raises
 `Blocked` inside the environment's code: that attempt fails, the others go on. If no signal gets through (a call into a
-C library), a line on stderr says who blocks and where.
+C library), a line on stderr says what blocks, and where.
 """
 
 import signal
@@ -17,15 +17,15 @@ from typing import Any
 from longloop.envs.user_code import running_at
 
 _SIGNAL = signal.SIGRTMIN + 9 if hasattr(signal, "SIGRTMIN") else None
-"""One that nobody else uses: SIGALRM and SIGUSR1 may be the environment's."""
+"""A signal that nobody else uses: SIGALRM and SIGUSR1 may be the environment's."""
 _LOOKS = 0.1
 """Seconds between two looks."""
 _GRACE = 2.0
-"""Seconds that an interrupted call has to end before stderr is told."""
+"""Seconds that an interrupted call has to end before a line on stderr names it."""
 
 
 class Blocked(BaseException):
-    """Raised inside the environment's code. No Exception, so that the environment does not catch it by accident."""
+    """Raised inside the environment's code. Not an Exception, so that the environment does not catch it by accident."""
 
 
 class Span:
@@ -59,7 +59,7 @@ class Span:
 
 @types.coroutine
 def unblocked(awaitable: Awaitable[Any], what: str, env: Any, seconds: float) -> Generator[Any, Any, Any]:
-    """Await it; no part of it that runs without awaiting may take longer than `seconds`."""
+    """Await something of which no part may run longer than `seconds` without awaiting."""
 
     async def whole() -> Any:
         return await awaitable
@@ -79,12 +79,12 @@ def unblocked(awaitable: Awaitable[Any], what: str, env: Any, seconds: float) ->
 
 
 _spans: dict[int, Span] = {}
-"""What is being run, by thread."""
+"""The span that each thread is in."""
 _watching = False
 
 
 def _keep_watch() -> None:
-    """Start the thread once; take the signal as soon as the main thread comes by, unless someone else has it."""
+    """Start the thread once. Install the handler on the first call from the main thread, unless the signal is taken."""
     global _watching
     main = threading.current_thread() is threading.main_thread()
     if _SIGNAL is not None and main and signal.getsignal(_SIGNAL) is signal.SIG_DFL:
@@ -95,7 +95,7 @@ def _keep_watch() -> None:
 
 
 def _interrupt(signum: int, frame: Any) -> None:
-    """Runs in the main thread, wherever that is now: whoever ended in time is left alone."""
+    """Run in the main thread, wherever it is now. Code that ended in time is left alone."""
     span = _spans.get(threading.get_ident())
     if span is not None and span.interrupt and span.overdue > 0:
         raise Blocked

@@ -1,9 +1,9 @@
-"""The worker's side: a process in which an environment lives, and the frames that it is spoken to with.
+"""The worker's side: a process in which an environment lives, and the frames of its protocol.
 
-It may run in the environment's own virtualenv, so nothing is imported here but the standard library and what longloop
-itself needs no package for. A frame is four bytes of length (big-endian), then so many bytes of JSON; nothing is ever
-unpickled. Every request has a number, `id`, and its answer the same; docs/reliability.md lists the calls. The worker
-ends, with every process it started, when the other end of the pipe is closed.
+It may run in the environment's own virtualenv, so this file imports only the standard library and those modules of
+longloop that need no package. A frame is a length of four bytes (big-endian), then that many bytes of JSON; nothing is
+ever unpickled. Every request has a number, `id`, which its answer repeats; docs/reliability.md lists the calls. The
+worker ends, with every process it started, when the other end of the pipe is closed.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from longloop.isolation.confinement import confine
 from longloop.types import Message, Task, UserError
 
 LONGEST = 1 << 27
-"""Bytes of a frame. A length beyond it is none: any text that strays onto the pipe reads as a longer one."""
+"""The most bytes of a frame. Any text that strays onto the pipe reads as a longer one, and is thereby noticed."""
 
 _HINT = ". In a worker, files can be written only in the temporary folder and in those that the class names in `writes`"
 
@@ -40,7 +40,7 @@ def packed(content: dict[str, Any]) -> bytes:
 
 
 class Host:
-    """What lives in the worker: environments and players, by number. Its public methods are the calls."""
+    """The environments and players of a worker, by number. Its public methods are the calls of the protocol."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -49,20 +49,20 @@ class Host:
         self._made = 0
 
     def load(self, environment: str, options: dict[str, Any], path: Sequence[str], data_limit: int) -> None:
-        """Once, at first: the class, from `module:Class`."""
+        """The first call, made once: load the class from `module:Class`."""
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         most = data_limit if hard == resource.RLIM_INFINITY else min(data_limit, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         sys.path += [entry for entry in path if entry not in sys.path]
         module, _, name = environment.partition(":")
         self._class = getattr(importlib.import_module(module), name)
-        self._options = options
+        self._options = self._class.Options(**options)
 
     def tasks(self, split: str) -> list[dict[str, Any]]:
         return [asdict(task) for task in tasks_of(self._class, split, self._options)]
 
     def new(self) -> int:
-        return self._kept(self._envs, self._class(**self._options))
+        return self._kept(self._envs, self._class(options=self._options))
 
     def start(self, env: int, task: dict[str, Any]) -> Any:
         return [asdict(message) for message in self._asked("start", env, Task(**task))]
@@ -82,7 +82,10 @@ class Host:
         return self._kept(self._envs, self._answer(self._envs[env].fork()))
 
     def expert(self, env: int, task: dict[str, Any]) -> int:
-        return self._kept(self._players, self._answer(self._envs[env].expert(Task(**task))))
+        player = self._envs[env].expert(Task(**task))
+        if player is None:
+            raise UserError(f"there is no expert for {task['id']!r}; name the splits that have one in expert_splits")
+        return self._kept(self._players, player)
 
     def baselines(self, env: int, task: dict[str, Any]) -> dict[str, int]:
         players = self._answer(self._envs[env].baselines(Task(**task)))
@@ -96,7 +99,7 @@ class Host:
         return expect(method, self._answer(getattr(self._envs[env], method)(*arguments)))
 
     def _answer(self, value: Any) -> Any:
-        """What a method returned, also where it has to be awaited."""
+        """Return what a method returned, awaited if it has to be."""
 
         async def awaited() -> Any:
             return await value
@@ -113,8 +116,8 @@ CALLS = [name for name in vars(Host) if not name.startswith("_")]
 
 
 def serve(descriptor: int, file_limit: int, writes: Sequence[str]) -> None:
-    """Answer requests until the pipe is closed. Whatever is printed goes to the log that is stdout and stderr."""
-    confine(writes, file_limit)  # before there is a second thread, which it would not hold for
+    """Answer requests until the pipe is closed. Whatever the environment prints goes to the log (stdout and stderr)."""
+    confine(writes, file_limit)  # before there is a second thread, which would not be confined
     os.set_inheritable(descriptor, False)
     pipe = socket.socket(fileno=descriptor)
     end = threading.Thread(target=_end_with, args=(pipe,), daemon=True)
@@ -128,21 +131,21 @@ def serve(descriptor: int, file_limit: int, writes: Sequence[str]) -> None:
                 raise ValueError(f"no such call: {call!r}")
             try:
                 answer = {"id": number, "value": getattr(host, call)(**request)}
-            except BaseException as error:  # whatever an environment does, also when it wants to exit
+            except BaseException as error:  # SystemExit included
                 hint = _HINT if isinstance(error, PermissionError) else ""
                 answer = {"id": number, "error": type(error).__name__, "text": f"{_told(error)}{hint}"}
             pipe.sendall(packed(answer))
-    end.join()  # or it could be over before what it started is
+    end.join()  # it kills what the environment started
 
 
 def _told(error: BaseException) -> str:
-    """Its text, with the line of the environment's code that it comes from."""
+    """Return the error's text, with the line of the environment's code that raised it."""
     where = "" if isinstance(error, UserError) else raised_at(error)
     return f"{error} ({where})" if where else str(error)
 
 
 def _read(pipe: socket.socket, size: int) -> bytes:
-    """So many bytes; none at the end."""
+    """Read `size` bytes; return none at the end of the stream."""
     found = bytearray()
     while len(found) < size:
         part = pipe.recv(min(size - len(found), 1 << 20))
@@ -153,7 +156,8 @@ def _read(pipe: socket.socket, size: int) -> bytes:
 
 
 def _end_with(pipe: socket.socket, kill: Callable[[int, int], None] = os.killpg) -> None:
-    """Nothing survives the trainer, not even what is in the middle of a step, and has taken `os.killpg` away."""
+    """Kill this process and its group when the trainer's end of the pipe closes, even in the middle of a step. `kill`
+    is bound early, so that the environment cannot replace it."""
     poll = select.poll()
     poll.register(pipe, select.POLLRDHUP)
     poll.poll()

@@ -179,7 +179,8 @@ class LocalLearner:
                 packed = pack(samples, minibatch.step, self.policy.device)
                 scored = self._score(packed)
                 if minibatch.on_policy:
-                    scores += zip(samples, _rows(samples, scored.logp_N), strict=True)
+                    rows = zip(samples, _rows(samples, scored.logp_N), strict=True)
+                    scores += [(sample, row) for sample, row in rows if sample.own]
                 total, metrics = loss(scored, packed.batch)
                 (total / minibatch.norm).backward()
                 _add(sums, metrics | _standard_metrics(scored, packed, total))
@@ -191,15 +192,15 @@ class LocalLearner:
         values["kl"] = float(sums["kl"][0]) / max(1, len(own))
         if not own:
             del values["kl"]  # the policy did not choose these actions
-        if minibatch.on_policy and own:
+        if scores:
             # The policy is still the one that sampled: every ratio must be 1.
-            checked = [(sample, row) for sample, row in scores if sample.own]
-            agreement = compare([sample for sample, _ in checked], [row for _, row in checked])
+            agreement = compare([sample for sample, _ in scores], [row for _, row in scores])
             check(agreement, self.policy.bf16)
             values["ratio_gap"] = agreement.worst
-            if self.agreement is not None:
+            # `clipped` is the share of all units; those of others may be clipped before any weight has moved.
+            if self.agreement is not None and len(scores) == len(minibatch.samples):
                 self.agreement = still_good(self.agreement, values.get("clipped", 0.0))
-        return values, tuple(scores) if own else ()
+        return values, tuple(scores)
 
     @contextmanager
     def _as_in_updates(self) -> Iterator[None]:
@@ -250,7 +251,10 @@ class LocalLearner:
     def load(self, folder: Path) -> None:
         checkpoint.load(folder, self.policy, self.heads, self.fp32_weights, self.parameters, self.optimizer)
         if (folder / _AGREEMENT).exists():
-            self.agreement = Agreement(**json.loads((folder / _AGREEMENT).read_text()))
+            known = json.loads((folder / _AGREEMENT).read_text())
+            if "most" in known:  # longloop 0.1
+                known["p99"] = known.pop("most")
+            self.agreement = Agreement(**known)
         self.policy.version += 1
 
     def _score(self, packed: PackedBatch) -> Scored:

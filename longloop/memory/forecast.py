@@ -1,10 +1,13 @@
-"""Where memory goes, foreseen; and whether the longest allowed trajectory will fit, before the first step.
+"""Forecasts where memory goes, and whether the longest allowed trajectory will fit, before the first step.
 
-The learner's own update is followed on tensors without content (shapes.py): every tensor that an operation returns is
-counted until it is given up, at the full length of the largest micro-batch. So what is kept for the backward pass and
-what an operation needs while it runs are those of the real update, and nothing is computed and no weight is read. Not
-seen is what a kernel allocates within itself and what an allocator keeps for later. On a GPU the longest trajectory is
-then also run for real.
+It runs the learner's own update on tensors without content (shapes.py), at the full length of the largest micro-batch,
+and counts every tensor from the operation that returns it until it is freed. So what is kept for the backward pass and
+what an operation needs while it runs are those of the real update, though nothing is computed and no weight is read. It
+does not see what a kernel allocates internally, nor what an allocator keeps for later. On a GPU the longest trajectory
+is then also run for real.
+
+Private here: `torch.utils._python_dispatch`, `torch.utils._pytree` and `Storage._cdata`, with which torch's own tools
+follow operations and tell storages apart.
 """
 
 import os
@@ -26,7 +29,7 @@ from longloop.memory.shapes import Blank, weightless
 from longloop.types import Batch, Metrics, Minibatch, Needs, Sample, Scored, UserError
 
 _FOLLOWED = 2**17
-"""Tokens of a micro-batch that are followed one and all; a larger one is extrapolated, for then all grows linearly."""
+"""Tokens up to which a micro-batch is followed; a larger one is extrapolated, since memory grows linearly there."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,17 @@ class Ledger:
 
     @property
     def held(self) -> int:
-        """From the first update to the last, whatever is done."""
+        """What is held from the first update to the last."""
         return self.weights + self.adapters + self.fp32_weights + self.optimizer + self.second_copy
 
     @property
     def update(self) -> int:
-        """At the worst moment of an update that has several micro-batches, so that gradients are held meanwhile."""
+        """What an update with several micro-batches needs at its worst moment: it holds gradients meanwhile."""
         return self.held + self.gradients + self.activations + self.working
 
     @property
     def collect(self) -> int:
-        """While sampling there are no gradients and no activations worth the name."""
+        """What sampling needs: no gradients, and hardly any activations."""
         return self.held + self.kv
 
     @property
@@ -88,14 +91,14 @@ def forecast(
     longest: int,
     sessions: int,
 ) -> Ledger:
-    """What training a model of this shape needs when its longest trajectory has so many tokens."""
+    """What training a model of this shape needs if its longest trajectory has `longest` tokens."""
     try:
         learner = weightless(shape, model, config, needs)
         forward, peak = _followed(learner, longest)
     except (NotImplementedError, RuntimeError) as error:
         raise UserError(
-            f"The memory of a model of type {shape.model_type!r} cannot be foreseen, for it does not run on tensors "
-            f"without content: {str(error).strip().splitlines()[0]} Set learner.memory_check=false to train it "
+            f"The memory of a model of type {shape.model_type!r} cannot be forecast: it does not run on tensors "
+            f"without content ({str(error).strip().splitlines()[0]}). Set learner.memory_check=false to train it "
             "without a forecast."
         ) from error
     policy, copy, heads = learner.policy, learner.second_copy, learner.heads.values()
@@ -134,10 +137,10 @@ def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
 
 
 def available(device: torch.device) -> int:
-    """Free bytes: of the card, or of the machine within its control group's limit."""
+    """Free bytes of the card, or of the machine within its control group's limit."""
     if device.type == "cuda":
         if (device.index or 0) >= torch.cuda.device_count():
-            raise UserError(f"There is no device {str(device)!r} here. Name a card's memory by --gpu-gib.")
+            raise UserError(f"There is no device {str(device)!r} here. Give a card's memory with --gpu-gib.")
         return torch.cuda.mem_get_info(device)[0]
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else ():
@@ -150,12 +153,12 @@ def available(device: torch.device) -> int:
 
 
 class _Live(TorchDispatchMode):
-    """Counts the bytes of every storage from the operation that returns it until nobody holds it."""
+    """Counts the bytes of every storage from the operation that returns it until it is freed."""
 
     def __init__(self, known: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.bytes = self.peak = 0
-        # Storages are known by their addresses, which are used again; so each is forgotten as it goes.
+        # Storages are told apart by addresses, which are reused: each is removed when it is freed.
         self._seen: dict[int, Any] = {x.untyped_storage()._cdata: None for x in known}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -180,7 +183,7 @@ class _Live(TorchDispatchMode):
 
 
 def _followed(learner: LocalLearner, longest: int) -> tuple[int, int]:
-    """Bytes beside the weights in the largest micro-batch: after its forward pass, and at the worst moment."""
+    """Bytes besides the weights in the largest micro-batch: after its forward pass, and at the worst moment."""
     tokens = max(longest, learner.config.micro_tokens)
     if tokens <= _FOLLOWED:
         return _follow(learner, _lengths(longest, tokens))
@@ -191,7 +194,7 @@ def _followed(learner: LocalLearner, longest: int) -> tuple[int, int]:
 
 
 def _follow(learner: LocalLearner, lengths: list[int]) -> tuple[int, int]:
-    """One micro-batch, with the gradients of those before it beside it."""
+    """The same for one micro-batch, with the gradients of earlier ones held."""
     forward = 0
 
     def loss(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
@@ -209,13 +212,13 @@ def _follow(learner: LocalLearner, lengths: list[int]) -> tuple[int, int]:
 
 
 def _lengths(longest: int, tokens: int) -> list[int]:
-    """Of the sequences in a micro-batch of so many tokens: as few and as equal as can be."""
+    """Lengths of the sequences in a micro-batch of so many tokens: as few and as equal as possible."""
     count = -(-tokens // longest)
     return [tokens // count] * count
 
 
 def _made_up(lengths: Sequence[int]) -> Minibatch:
-    """Sequences of which every token but the first is an action; so they have no opening to share."""
+    """Sequences in which every token but the first is an action; so they have no opening to share."""
     samples = [
         Sample(
             ids=np.ones(tokens, np.int64),
@@ -231,7 +234,7 @@ def _made_up(lengths: Sequence[int]) -> Minibatch:
 
 
 def _loss(scored: Scored, batch: Batch) -> tuple[torch.Tensor, Metrics]:
-    """Whatever has a gradient."""
+    """A loss that has a gradient for all that is trained."""
     return scored.logp_N.sum() + sum(value_N.sum() for value_N in scored.heads.values()), {}
 
 

@@ -1,7 +1,10 @@
-"""Models without their weights: made on torch's `meta` device from a config's numbers, they take no memory.
+"""Models without their weights: on torch's `meta` device they take no memory.
 
-A shape is what `config.json` says of a model. Those of some public models are written here, so that one can ask what
+A shape is what `config.json` says about a model. Those of some public models are written here, so that one can ask what
 they would need before fetching anything: `model.path=shape:qwen2.5-7b`.
+
+Private here: `aten._scaled_dot_product_flash_attention_for_cpu`, the kernel that `scaled_dot_product_attention` chooses
+on a CPU but not on `meta`.
 """
 
 import copy
@@ -24,7 +27,7 @@ from transformers import (
 from longloop.config import LearnerConfig, ModelConfig, nearest
 from longloop.learners.local import LocalLearner
 from longloop.model import attention, download, tiny
-from longloop.model.policy import Policy, placed
+from longloop.model.policy import Policy, device_and_dtype
 from longloop.types import Needs, UserError
 
 PREFIX = "shape:"
@@ -77,8 +80,8 @@ def shape_of(model: ModelConfig) -> PreTrainedConfig:
 
 
 def weightless(shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfig, needs: Needs) -> LocalLearner:
-    """A learner of this shape whose tensors have no content. What it does, it does under `Blank`."""
-    device, dtype = placed(model)
+    """A learner of this shape whose tensors have no content. Use it under `Blank`."""
+    device, dtype = device_and_dtype(model)
     placeless = model.model_copy(update={"device": "meta", "dtype": str(dtype).removeprefix("torch.")})
     config = config.model_copy(update={"compile": False})  # compiled, operations could not be followed one by one
     with torch.device("meta"), Blank():
@@ -90,7 +93,7 @@ def weightless(shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfi
 
 
 class Blank(TorchFunctionMode):
-    """Answers what cannot be read from tensors without content: a number is 0, and any two tensors are close."""
+    """Answers what tensors without content cannot: any number is 0, and any two tensors are close."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.Tensor.item, torch.Tensor.__float__):
@@ -99,7 +102,7 @@ class Blank(TorchFunctionMode):
 
 
 class _Kernels(TorchFunctionMode):
-    """Lets attention take the kernel that it takes on a real device."""
+    """Makes attention take the kernel that it takes on a real device."""
 
     def __init__(self, cuda: bool) -> None:
         super().__init__()
@@ -114,7 +117,7 @@ class _Kernels(TorchFunctionMode):
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False, **options: Any
 ) -> Tensor:
-    """What CPUs run; left to itself, torch would here take a kernel that keeps [tokens, tokens]."""
+    """The kernel that CPUs run; on `meta` torch would choose one that keeps [tokens, tokens]."""
     bias = None if attn_mask is None else attn_mask.to(q.dtype)
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return kernel(q, k, v, 0.0, is_causal, attn_mask=bias, scale=options["scale"])[0]

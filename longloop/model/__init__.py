@@ -1,6 +1,7 @@
-"""The policy: loading it, adapters, attention, compiled passes, checkpoints. Engines and learners stand on this floor.
+"""The policy: loading, adapters, attention, compiled passes, checkpoints. Engines and learners both build on it.
 
-Private interfaces of torch and transformers are used here and nowhere above.
+Private interfaces of torch and PEFT stay in here (and those that count memory in `memory/`); each docstring names its
+own.
 """
 
 from importlib.util import find_spec
@@ -9,7 +10,7 @@ from pathlib import Path
 from longloop.types import UserError
 
 SHIPPED = {"novice": "errands"}
-"""Models that come with longloop, and the package whose folder has them (docs/novice.md: how the novice was made)."""
+"""Models that come with longloop, and the package whose folder has them (docs/environments/novice.md)."""
 
 
 def shipped(name: str) -> Path:

@@ -2,7 +2,11 @@
 
 Engine and learner run the same Hugging Face module. All tokens of a forward pass lie end to end in one row; a *plan*
 says which tokens belong together and where their keys and values are. `VarlenPlan` is the learner's plan
-(whole sequences, no cache); the engine's plan is in `engines/kv_cache.py`.
+(whole sequences, no cache); the engine's plans are in `engines/kv_cache.py` and `engines/cuda_graphs.py`.
+
+Private here: `aten._flash_attention_forward`, the kernel of torch's own attention for sequences of any lengths. The
+public `torch.nn.attention.varlen.varlen_attn` calls the same kernel, but takes fewer key than query heads only since
+torch 2.12 (docs/decisions/0012-engine-parts.md).
 
 Shapes: H query heads, K key/value heads, G = H/K, T tokens in the row, L keys, D head size.
 """
@@ -21,7 +25,7 @@ from longloop.types import UserError
 NAME = "longloop"
 
 _BLOCK = 256
-"""Queries in a call that needs a mask; with fewer, calls cost more than they spare (measured on a CPU)."""
+"""Queries in a call that needs a mask; smaller calls cost more than they save (measured on a CPU)."""
 
 
 class Plan(Protocol):
@@ -33,9 +37,9 @@ class Plan(Protocol):
 class VarlenPlan:
     """Sequences end to end, each causal within itself.
 
-    A sequence may lie in two parts: `after` names for each part the one that it continues, or -1. Several may continue
-    the same one, whose keys and values they then share. On a GPU one kernel takes them all; elsewhere neighbours of one
-    length share a call.
+    A sequence may lie in two parts: `after` has for each part the index of the one that it continues, or -1. Several
+    may continue the same one, and share its keys and values. On a GPU one kernel call handles all; elsewhere neighbors
+    of equal length share a call.
     """
 
     def __init__(self, lengths: Sequence[int], after: Sequence[int] = ()) -> None:
@@ -56,7 +60,7 @@ class VarlenPlan:
             k_LKD, v_LKD = self._continued(k_LKD), self._continued(v_LKD)
         if q_HTD.is_cuda and _has_flash(q_HTD):
             return self._flash(q_THD, k_LKD, v_LKD, scale, window)
-        # By split and not by slices: the backward pass of each slice would be as long as the whole row.
+        # With split, not slices: the backward pass of each slice would be as long as the whole row.
         qs = q_THD.split([count * length for count, length, _ in self._alike])
         ks, vs = (x.split([count * keys for count, _, keys in self._alike]) for x in (k_LKD, v_LKD))
         outputs = []
@@ -70,7 +74,7 @@ class VarlenPlan:
     def _continued(self, x_TKD: Tensor) -> Tensor:
         """Keys or values of all parts, each behind those of the part that it continues.
 
-        By split and cat, whose backward passes add in a fixed order; that of indexing does not on a GPU.
+        With split and cat, whose backward passes add in a fixed order; that of indexing does not on a GPU.
         """
         parts = x_TKD.split(self._lengths)
         joined: list[Tensor] = []
@@ -79,10 +83,10 @@ class VarlenPlan:
         return torch.cat(joined)
 
     def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int) -> Tensor:
-        """`causal` where the queries follow other tokens, some of them at a time.
+        """`causal` for queries that follow other tokens, one block of queries at a time.
 
-        A mask hides later keys without sparing their computation, so a block of queries is given no key after its own.
-        And masks are kept for the backward pass, so each is a corner of the same one.
+        A mask hides later keys but does not save their computation, so a block is given no key after its own. Masks are
+        kept for the backward pass, so all are corners of one.
         """
         if window not in self._masks:
             seen = _seen(_BLOCK, max(_BLOCK, *self._key_lengths), window, q.device)
@@ -98,10 +102,7 @@ class VarlenPlan:
         return torch.cat(outputs, dim=2)
 
     def _flash(self, q_THD: Tensor, k_LKD: Tensor, v_LKD: Tensor, scale: float, window: int) -> Tensor:
-        """Flash attention over sequences of any length, by the operation that torch's own attention ends in.
-
-        Its masks, too, take the queries of a sequence for the last of its tokens.
-        """
+        """Flash attention over sequences of any lengths. The queries of a sequence are the last of its tokens."""
         if self._ends is None:
             ends, key_ends = (
                 torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=q_THD.device)
@@ -119,7 +120,7 @@ class VarlenPlan:
 
 
 def _has_flash(q: Tensor) -> bool:
-    """Flash attention is for half precision, heads of 8, 16, ... 256, and cards since Ampere."""
+    """Whether flash attention can be used: half precision, heads of 8, 16, ... 256, and a card since Ampere."""
     fits = q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
     return fits and (q.is_meta or torch.cuda.get_device_capability(q.device) >= (8, 0))
 
@@ -127,7 +128,7 @@ def _has_flash(q: Tensor) -> bool:
 def causal(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int = 0, mask: Tensor | None = None) -> Tensor:
     """Causal attention of [B, H, T, D] queries over [B, K, L, D] keys; the queries are the last T of the L tokens.
 
-    Where a mask is needed it is made, or is the given one.
+    `mask` is used where one is needed; without it, one is made.
     """
     tokens, keys = q.shape[2], k.shape[2]
     gqa = q.shape[1] != k.shape[1]
@@ -164,10 +165,8 @@ def _attention(
         raise UserError("This model runs under longloop's attention; call it through Policy.hidden.")
     for unknown in ("softcap", "s_aux"):
         if options.get(unknown) is not None:
-            raise UserError(
-                f"{type(module).__name__} needs the attention feature {unknown!r}, which longloop does not have."
-            )
-    attend = _apart if isinstance(plan, VarlenPlan) else _attend
+            raise UserError(f"{type(module).__name__} needs the attention feature {unknown!r}, which longloop lacks.")
+    attend = _attend_uncompiled if isinstance(plan, VarlenPlan) else _attend
     return attend(plan, module, layer, query, key, value, scaling, sliding_window or 0), None
 
 
@@ -178,8 +177,8 @@ def _attend(
     return plan.attend(number, query[0], key[0], value[0], scale, window).unsqueeze(0)
 
 
-_apart = torch.compiler.disable(_attend)
-"""For the learner's plans, of which every micro-batch has another: torch.compile goes around it."""
+_attend_uncompiled = torch.compiler.disable(_attend)
+"""For the learner's plans, which differ from micro-batch to micro-batch: torch.compile leaves this call alone."""
 
 
 AttentionInterface.register(NAME, _attention)

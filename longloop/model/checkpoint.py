@@ -2,7 +2,7 @@
 
 model/       a model folder, or the adapter alone with LoRA; transformers and peft load it as it is
 NAME_head.safetensors                   for each head of the algorithm
-optimizer.safetensors                   both moments and the step count of every trained tensor, and its float32 master
+optimizer.safetensors                   both moments, the step count and the float32 weights of every trained tensor
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,12 @@ def save(
         for name, parameter in parameters.items()
         for kind, value in optimizer.state[parameter].items()
     }
-    state |= {f"master/{name}": master.detach() for name, master in fp32_weights.apart.items()}
+    state |= {f"master/{name}": weight.detach() for name, weight in fp32_weights.apart.items()}
     save_file(state, folder / "optimizer.safetensors")
 
 
 def export(folder: Path, policy: Policy, dtype: str) -> None:
-    """The model as a plain folder, adapters merged. The policy is spent by it."""
+    """Write the model as a plain folder, adapters merged. The policy cannot be used afterwards."""
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if dtype not in kinds:
         raise UserError(f"--dtype {dtype}: choose one of {', '.join(kinds)}.")
@@ -57,12 +57,12 @@ def export(folder: Path, policy: Policy, dtype: str) -> None:
 
 
 def merged(policy: Policy) -> Any:
-    """The module of a policy, its adapters merged into the weights. The policy is spent by it."""
+    """The module of a policy, its adapters merged into the weights. The policy cannot be used afterwards."""
     return policy.module if policy.adapters is None else policy.adapters.merge_and_unload()
 
 
 def load_weights(folder: Path, policy: Policy) -> None:
-    """Put saved weights into a policy that was made from the same config."""
+    """Load saved weights into a policy that was made from the same config."""
     if policy.adapters is not None:
         from peft import set_peft_model_state_dict
 
@@ -82,11 +82,12 @@ def load(
 ) -> None:
     load_weights(folder, policy)
     for name, head in heads.items():
-        head.load_state_dict(load_file(folder / f"{name}_head.safetensors"))
+        stored, only = folder / f"{name}_head.safetensors", folder / "value_head.safetensors"  # longloop 0.1 had one
+        head.load_state_dict(load_file(stored if stored.is_file() else only))
     older = folder / "optimiser.safetensors"  # longloop 0.1
     state = load_file(older if older.is_file() else folder / "optimizer.safetensors")
-    for name, master in fp32_weights.apart.items():
-        master.data.copy_(state.pop(f"master/{name}"))
+    for name, weight in fp32_weights.apart.items():
+        weight.data.copy_(state.pop(f"master/{name}"))
     for name, parameter in parameters.items():
         mine: dict[str, Any] = {key.split("/", 1)[0]: v for key, v in state.items() if key.split("/", 1)[1] == name}
         if mine:  # a tensor that never had a gradient has no state yet

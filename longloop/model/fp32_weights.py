@@ -1,8 +1,10 @@
 """float32 weights behind bfloat16 ones.
 
-The module samples and learns in bfloat16, whose eight bits of precision would swallow a small step. So the optimizer
-works on a float32 copy of each trained tensor, and the module holds what that rounds to. Gradients are summed in
-float32, too; the module's own are dropped as soon as they are added.
+The module samples and learns in bfloat16, whose eight bits of precision would swallow a small update. So the optimizer
+works on a float32 copy of each trained tensor, and the module holds the copy rounded to bfloat16. Gradients are summed
+in float32, too; the module's own are dropped as soon as they are added.
+
+Private here: `torch._foreach_copy_`, which copies all tensors in a few kernels.
 """
 
 from collections.abc import Mapping
@@ -13,27 +15,27 @@ from torch.nn import Parameter
 
 
 class FP32Weights:
-    """`parameters` are what is optimised: a tensor that is float32 already is its own master."""
+    """`parameters` is what the optimizer changes: the float32 copies, and tensors that are float32 already."""
 
     def __init__(self, trained: Mapping[str, Parameter]) -> None:
         self._trained = {name: p for name, p in trained.items() if p.dtype != torch.float32}
         self.apart = {name: Parameter(p.detach().float()) for name, p in self._trained.items()}
-        """The masters that are tensors of their own."""
+        """The float32 copies."""
         self.parameters = dict(trained) | self.apart
         for name, p in self._trained.items():
-            p.register_post_accumulate_grad_hook(partial(_hand_over, self.apart[name]))
+            p.register_post_accumulate_grad_hook(partial(_add_gradient, self.apart[name]))
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Let the module have what the optimizer made of its weights."""
+        """Round the float32 weights into the module."""
         if self.apart:
             torch._foreach_copy_(list(self._trained.values()), list(self.apart.values()))
 
 
-def _hand_over(master: Parameter, p: torch.Tensor) -> None:
+def _add_gradient(fp32: Parameter, p: torch.Tensor) -> None:
     assert p.grad is not None
-    if master.grad is None:
-        master.grad = p.grad.float()
+    if fp32.grad is None:
+        fp32.grad = p.grad.float()
     else:
-        master.grad += p.grad
+        fp32.grad += p.grad
     p.grad = None

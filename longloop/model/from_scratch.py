@@ -1,9 +1,9 @@
 """A small model for one environment: a tokenizer trained on its expert's transcripts, and a Llama with random weights.
 
-The tokenizer is byte-level BPE whose pieces may span words, so that the phrases an environment repeats (its prompt, its
-documentation, its code) are a few tokens; but capitalised words, quotes and digits stand alone, so that a name or a
-number is spelled the same wherever it is copied to. Where any word may be part of a name, no piece may span `words`:
-texts become longer, and copying easier.
+The tokenizer is byte-level BPE whose tokens may span words, so that phrases which an environment repeats (its prompt,
+its documentation, its code) become a few tokens. Capitalized words, quotes and digits stand alone, so that a name or a
+number has the same tokens wherever it is copied to. With `words`, no token spans words, for environments in which any
+word may be part of a name: texts become longer, and copying easier.
 """
 
 import re
@@ -24,7 +24,7 @@ _WORD = Regex(r" ?[A-Za-z]+| ?[0-9]|\s+")
 def make(
     folder: Path, texts: Iterable[str], *, words: bool, vocabulary: int, hidden: int, layers: int, heads: int, seed: int
 ) -> int:
-    """Write the model's folder; how many weights it has."""
+    """Write the model's folder. Returns the number of its weights."""
     tokenizer = train_tokenizer(texts, vocabulary, words)
     torch.manual_seed(seed)
     module = LlamaForCausalLM(
@@ -57,7 +57,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, words: bool = False) 
     )
     backend.decoder = decoders.ByteLevel()
     special = [AddedToken(token, special=True, normalized=False) for token in [*ROLES, "<|end|>"]]
-    # A merge that spells a special token would get its id, and text could then forge it: there must be none to learn.
+    # A merge that spells a special token would get its id, and text could then forge it: show none to the trainer.
     spelled = re.compile("|".join(re.escape(str(token)) for token in special))
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,

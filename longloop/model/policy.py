@@ -1,7 +1,11 @@
 """The policy: one Hugging Face module, held once, that both samples and learns.
 
-`hidden` runs the transformer over tokens laid end to end, `logits` is the language-model head, `score` gives the
+`hidden` runs the transformer over tokens laid end to end, `logits` is the language-model head, `score` computes the
 log-probs of chosen tokens without ever holding [tokens, vocabulary].
+
+Private here: `Module._call_impl` and `_compiled_call_impl`, so that the same modules run compiled within a context and
+plain outside it (`Module.compile` is for good); and settings of torch's compiler (`torch._dynamo.config`,
+`torch._functorch.config`, `torch.fx.experimental._config`), which have no public names.
 
 Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
 """
@@ -24,14 +28,14 @@ from longloop.model.attention import NAME, Plan, VarlenPlan
 from longloop.types import UserError
 
 transformers_logging.disable_progress_bar()
-# cuDNN's attention compiles a plan for every new length, seconds each; the other kernels take any length as it comes.
+# cuDNN's attention compiles a plan for every new length, seconds each; the other kernels take any length.
 torch.backends.cuda.enable_cudnn_sdp(False)
 
 # Every attention and MLP projection of the common families, as in LOOP's recipe.
 _LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 _RECOMPILE_LIMIT = 128
-"""Compiled variants of a layer in one process: several models, each with and without adapters, in several dtypes."""
+"""How many variants of a layer one process may compile: several models, with and without adapters, several dtypes."""
 
 
 class Policy:
@@ -44,7 +48,7 @@ class Policy:
         self.layers: int = module.config.get_text_config().num_hidden_layers
         self.adapters: Any = None
         self._compiled: dict[bool, list[tuple[Any, Callable[..., Any]]]] = {}
-        device, dtype = placed(config)
+        device, dtype = device_and_dtype(config)
         self.bf16 = dtype == torch.bfloat16
         module.config.use_cache = False
         module.set_attn_implementation(NAME)
@@ -65,7 +69,7 @@ class Policy:
 
     @property
     def end_ids(self) -> list[int]:
-        """The end tokens that the model's own generation settings name."""
+        """The end tokens in the model's own generation settings."""
         ends = getattr(self.module.generation_config, "eos_token_id", None)
         return [] if ends is None else ends if isinstance(ends, list) else [ends]
 
@@ -88,7 +92,7 @@ class Policy:
         return cap * torch.tanh(logits / cap) if cap else logits
 
     def score(self, hidden_ND: Tensor, target_N: Tensor, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
-        """Log-prob and entropy of each target, a chunk at a time; backward computes a chunk's logits again."""
+        """Log-prob and entropy of each target, a chunk at a time; the backward pass recomputes a chunk's logits."""
 
         def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
             logp = (self.logits(hidden) / temperature).log_softmax(-1)
@@ -111,7 +115,7 @@ class Policy:
 
     @contextmanager
     def using(self, module: Any) -> Iterator[None]:
-        """Run another module in this one's place, for instance a frozen copy."""
+        """Run another module instead of this one, for instance a frozen copy."""
         mine = self._backbone, self._head
         self._backbone, self._head = getattr(module, module.base_model_prefix), module.get_output_embeddings()
         try:
@@ -121,25 +125,25 @@ class Policy:
 
     @contextmanager
     def compiled(self) -> Iterator[None]:
-        """Run the layers, and what comes before and after them, through torch.compile, which fuses what lies between
-        matrix products. All layers are alike but for their number, so it is done once."""
+        """Run the layers, and what comes before and after them, through torch.compile, which fuses the operations
+        between matrix products. All layers are alike but for their number, so they are compiled once."""
         # torch counts recompilations by code object, and all modules of all policies share that of `_call_impl`.
         with torch._dynamo.config.patch(recompile_limit=_RECOMPILE_LIMIT), self._through_compiled(whole=True):
             yield
 
     @contextmanager
     def fused(self) -> Iterator[None]:
-        """The same for an update, in pieces around attention and once for rows of any length.
+        """The same for an update: the layers in pieces around attention, compiled once for rows of any length.
 
-        What cannot be compiled runs as it is, which must be known before the backward pass.
+        What cannot be compiled runs uncompiled, which must be known before the backward pass.
         """
         embeddings = self._backbone.get_input_embeddings()
         with (
             torch._dynamo.config.patch(specialize_float=True, suppress_errors=True),
             torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
-            # A row that is just as long as the model is wide is still a row of any length.
+            # A row that happens to be as long as the model is wide is still a row of any length.
             torch.fx.experimental._config.patch(use_duck_shape=False),  # type: ignore[attr-defined]
-            # What enters the first layer has a gradient, as in the others: also under adapters.
+            # The first layer's input needs a gradient, as that of the others: under adapters it would not.
             embeddings.register_forward_hook(lambda module, inputs, output: output.requires_grad_()),
             self._through_compiled(whole=False),
         ):
@@ -158,20 +162,20 @@ class Policy:
                 module._compiled_call_impl = None
 
     def _compile_pieces(self) -> list[tuple[Any, Callable[..., Any]]]:
-        """What is called in place of which module. Nothing is compiled before it is called."""
+        """Modules, and what to call instead of each. Compilation happens at the first call."""
         layers = getattr(self._backbone, "layers", ())
         return [(layer, torch.compile(layer._call_impl, dynamic=True)) for layer in layers]
 
     def _compile_whole(self) -> list[tuple[Any, Callable[..., Any]]]:
-        from longloop.model.fused_projections import Once, join
+        from longloop.model.fused_projections import DeduplicateNodes, fuse
 
-        join(self.module)
-        options = {"post_grad_custom_pre_pass": Once()}
+        fuse(self.module)
+        options = {"post_grad_custom_pre_pass": DeduplicateNodes()}
         compile = partial(torch.compile, fullgraph=True, dynamic=True, options=options)
         layers = getattr(self._backbone, "layers", ())
         around = [getattr(self._backbone, name) for name in ("rotary_emb", "norm") if hasattr(self._backbone, name)]
         return [
-            # The number as an argument may be any; a number that a module holds is compiled into the code.
+            # As an argument the number may vary; the number that a module holds would be compiled into the code.
             *((layer, partial(compile(layer._call_impl), layer=number)) for number, layer in enumerate(layers)),
             *((module, compile(module._call_impl)) for module in around),
         ]
@@ -198,7 +202,7 @@ class Policy:
 
     @torch.no_grad()
     def _check_head(self) -> None:
-        """Our way from ids to logits must be the model's own, or every log-prob would be wrong."""
+        """Check that our way from ids to logits is the model's own; every log-prob would be wrong otherwise."""
         ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
         positions = torch.arange(len(ids), device=self.device)
         ours = self.logits(self.hidden(ids, positions, VarlenPlan([len(ids)])))
@@ -207,12 +211,12 @@ class Policy:
         ).logits[0]
         if not torch.allclose(ours, theirs.float(), rtol=1e-3, atol=1e-3):
             raise UserError(
-                f"{type(self.module).__name__} computes its logits in a way longloop does not know; it cannot be used."
+                f"{type(self.module).__name__} computes its logits in a way that longloop does not support."
             )
 
 
-def placed(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
-    """Where a model is held, and in which precision."""
+def device_and_dtype(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
+    """The device and the precision of a model."""
     device = torch.device(config.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if config.dtype == "auto":
         return device, torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -220,9 +224,9 @@ def placed(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
 
 
 def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None) -> Policy:
-    """The model a config names: a built-in one, a folder, or a name on the Hugging Face hub (or in its cache).
+    """Load the model that a config names: a built-in one, a folder, or a name on the Hugging Face hub or in its cache.
 
-    `made` is a module and its tokenizer to take instead.
+    `made`: a module and its tokenizer to take instead.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -236,7 +240,7 @@ def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None) ->
     else:
         path = download.source(config.path)
         try:
-            module = AutoModelForCausalLM.from_pretrained(path, dtype=placed(config)[1])
+            module = AutoModelForCausalLM.from_pretrained(path, dtype=device_and_dtype(config)[1])
             tokenizer = AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError, ImportError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

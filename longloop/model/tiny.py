@@ -1,6 +1,6 @@
-"""A model small enough for tests and first steps: a Llama of some eighty thousand weights that reads single characters.
+"""A model small enough for tests and first steps: a Llama of eighty thousand weights that reads characters.
 
-Its weights are random, made from the seed: it knows nothing, and what it learns it learned from the reward.
+Its weights are random, drawn from the seed: all that it can do later, it learned from the reward.
 """
 
 import torch
@@ -16,7 +16,7 @@ TEMPLATE = (
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One id per character (upper case is folded, unknown ones share `<unk>`), and a three-role chat template."""
+    """One id per character (in lower case, unknown ones share `<unk>`), and a chat template with three roles."""
     vocab = {"<unk>": 0} | {character: id for id, character in enumerate(_CHARACTERS, start=1)}
     backend = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     backend.normalizer = normalizers.Lowercase()

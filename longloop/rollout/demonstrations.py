@@ -10,13 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from longloop.envs.base import Player
 from longloop.envs.play import answered, expert_of
-from longloop.isolation.guard import Watched, ready
-from longloop.protocols import Player
+from longloop.isolation.guard import Watched
 from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import Fault, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import (
+    Fault,
+    Message,
+    Outcome,
+    Sampled,
+    SamplingParams,
+    Step,
+    StopReason,
+    Task,
+    Trajectory,
+    UserError,
+)
 
 
 async def demonstrate(context: RolloutContext, task: Task) -> Trajectory:
@@ -37,10 +48,10 @@ def with_expert(make: Callable[[], Watched], task: Task) -> tuple[Watched, Task,
     env = make()
     expert = expert_of(env, task)
     if expert is None:
-        where = f" for the split {task.split!r}" if hasattr(env, "expert") else ""
+        where = f" for the split {task.split!r}" if env.has_expert else ""
         raise UserError(
             f"{type(env.env).__name__} has no expert{where}, so there is nothing to imitate. Name a run whose attempts "
-            "are worth it with demos=RUN, or give the environment one (docs/new-environment.md)."
+            "are worth it with demos=RUN, or give the environment one (docs/guides/environment.md)."
         )
     return env, task, expert
 
@@ -92,7 +103,7 @@ class _ExpertAsEngine:
         self._lost = True  # until it has answered
 
     async def ready(self) -> None:
-        await ready(self._env)
+        await self._env.ready()
 
     async def start(self, task: Task) -> Sequence[Message]:
         self._seen = await self._env.start(task)
@@ -114,9 +125,9 @@ class _ExpertAsEngine:
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        return getattr(self._env, "reward_range", None)
+        return self._env.reward_range
 
-    async def sample(self, ids: Sequence[int], **_: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         return _said(self._chat, await answered(self._expert.act(self._seen)))
 
     def forget(self, session: str) -> None: ...

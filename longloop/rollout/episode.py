@@ -9,18 +9,19 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
 from longloop.config import RolloutConfig
+from longloop.envs.base import Environment
 from longloop.envs.contract import failure
 from longloop.isolation.guard import Fault, Guarded
-from longloop.protocols import Engine, Environment
+from longloop.protocols import Engine
 from longloop.rollout.stragglers import STRAGGLER
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, Turn, UserError
+from longloop.types import Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory, Turn, UserError
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,13 @@ class RolloutContext:
     chat: Chat
     engine: Engine
     limits: RolloutConfig
-    temperature: float
+    sampling: SamplingParams
+
+    def params(self, ids: Sized, seed: int) -> SamplingParams:
+        """How to sample the action that follows these ids."""
+        room = min(self.limits.turn_tokens, self.limits.context - len(ids))
+        stop_ids, stop = self.chat.end_ids, tuple(self.limits.stop)
+        return replace(self.sampling, max_tokens=room, seed=seed, stop_ids=stop_ids, stop=stop)
 
 
 async def ended(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -149,15 +156,8 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
         if room < 1:
             return StopReason.CONTEXT_FULL
         asked = time.perf_counter()
-        sampled = await context.engine.sample(
-            transcript.ids,
-            session=session,
-            seed=seed_of(session, number),
-            max_tokens=min(limits.turn_tokens, room),
-            temperature=context.temperature,
-            stop_ids=context.chat.end_ids,
-            stop=limits.stop,
-        )
+        params = context.params(transcript.ids, seed_of(session, number))
+        sampled = await context.engine.sample(transcript.ids, params, session=session)
         acted = time.perf_counter()
         turn = Turn(
             context=tuple(messages),

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from longloop.rollout.demonstrations import demonstrate, retokenize
-from longloop.rollout.episode import Record, RolloutContext, ended, run_episode
+from longloop.rollout.episode import Record, RolloutContext, ended
 from longloop.rollout.failure_budget import Faults
 from longloop.rollout.search import grow
-from longloop.rollout.starts import act_once, from_start
+from longloop.rollout.starts import act_once, run_from
 from longloop.rollout.stragglers import Stragglers
 from longloop.types import Group, Start, Task, Trajectory
 
@@ -61,7 +61,8 @@ class GroupRollouts:
         Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
         With `single_action` an attempt is one action at its start: no environment takes part and no reward is paid.
         """
-        contexts = [replace(self.context, temperature=t) for t in temperatures] or [self.context]
+        sampling = [replace(self.context.sampling, temperature=t) for t in temperatures] or [self.context.sampling]
+        contexts = [replace(self.context, sampling=one) for one in sampling]
         if single_action:
             return await act_once(contexts, starts, k, f"{self._name}/{seed}", self.progress)
         limits = self.context.limits
@@ -77,8 +78,8 @@ class GroupRollouts:
                 if aside := self.faults.instead(start.task, number):
                     return self.faults.seen(aside)
                 session = f"{self._name}/{seed + index}/{number}"
-                context = from_start(contexts[number % len(contexts)], start)
-                one = await run_episode(context, start.task, number, session, records[index, number])
+                context = contexts[number % len(contexts)]
+                one = await run_from(context, start, number, session, records[index, number])
                 return self.faults.seen(one)
 
         running = {key: asyncio.create_task(attempt(*key)) for key in keys}

@@ -27,10 +27,21 @@ from typing import Any
 
 import numpy as np
 
-from longloop.isolation.guard import Guarded, ready
-from longloop.protocols import Environment
+from longloop.envs.base import Environment
+from longloop.isolation.guard import Guarded
 from longloop.rollout.episode import Record, RolloutContext, run_episode
-from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import (
+    Group,
+    Message,
+    Outcome,
+    Sampled,
+    SamplingParams,
+    Step,
+    StopReason,
+    Task,
+    Trajectory,
+    UserError,
+)
 
 _Actions = tuple[tuple[int, ...], ...]
 """The ids of the actions so far, turn by turn, which identify a state."""
@@ -85,10 +96,10 @@ class _Node:
 async def grow(context: RolloutContext, task: Task, session: str, attempts: int, explore: float) -> Group:
     """Up to `attempts` distinct attempts; fewer when the tree is exhausted or the policy repeats itself."""
     environment = context.make()
-    if not hasattr(environment, "fork"):
+    if not environment.can_fork:
         raise UserError(
             f"{type(environment).__name__} has no fork(), and a search tree needs copies of an environment; "
-            "docs/new-environment.md shows it."
+            "docs/guides/environment.md shows it."
         )
     paid: dict[_Actions, list[float]] = defaultdict(list)
     root = _Node(unstarted=[environment], rewards=paid[()])
@@ -153,7 +164,7 @@ class _Branch:
     async def ready(self) -> None:
         if self._node.env is None:
             self._env = self._node.unstarted.pop() if self._node.unstarted else self._context.make()
-            await ready(self._env)
+            await self._env.ready()
 
     def start(self, task: Task) -> Any:
         if self._node.env is not None:
@@ -178,12 +189,12 @@ class _Branch:
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
-        return getattr(self._env, "reward_range", None)
+        return self._env.reward_range if self._env is not None else None
 
-    async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         if self._turn < len(self._node.played):
             return self._node.played[self._turn][0]
-        self._sampled = await self._engine.sample(ids, **options)
+        self._sampled = await self._engine.sample(ids, params, session=session)
         return self._sampled
 
     def forget(self, session: str) -> None:

@@ -10,18 +10,24 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from longloop.protocols import Engine
-from longloop.rollout.episode import RolloutContext, ended, seed_of
-from longloop.types import Fault, Group, Ids, Message, Sampled, Start, StopReason, Trajectory, Turn
+from longloop.rollout.episode import Record, RolloutContext, ended, run_episode, seed_of
+from longloop.types import Fault, Group, Ids, Message, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
 
 
-def from_start(context: RolloutContext, start: Start) -> RolloutContext:
-    """The context for an attempt from a start."""
-    return replace(context, engine=_ReplayThenLive(context.engine, start)) if start.turns else context
+async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
+    """An attempt from a start; see `run_episode`."""
+    if start.recorded is None or not start.turns:
+        return await run_episode(context, start.task, attempt, session, record)
+    replaying = replace(context, engine=_ReplayThenLive(context.engine, start))
+    one = await run_episode(replaying, start.task, attempt, session, record)
+    if one.stop is StopReason.FINISHED and len(one.turns) < min(start.turn + 1, len(start.recorded.turns)):
+        error = _otherwise(len(one.turns), start.recorded)
+        return replace(one, stop=StopReason.ENV_ERROR, error=error, reward=0.0, success=False, info={})
+    return one
 
 
 def ids_at(start: Start) -> Ids:
@@ -43,12 +49,12 @@ class _ReplayThenLive:
         self._turn = 0
         self._live = False
 
-    async def sample(self, ids: Sequence[int], *arguments: Any, **options: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         if self._turn < len(self._start.turns) or not self._live:
             self._check(ids)
         if self._turn == len(self._start.turns):
             self._live = True
-            return await self._engine.sample(ids, *arguments, **options)
+            return await self._engine.sample(ids, params, session=session)
         turn = self._start.turns[self._turn]
         self._turn += 1
         return Sampled(turn.action_ids, turn.action_logprobs, turn.finish)
@@ -57,17 +63,20 @@ class _ReplayThenLive:
         recorded = self._start.recorded
         assert recorded is not None
         if self._turn < len(recorded.turns) and not np.array_equal(ids, ids_at(replace(self._start, turn=self._turn))):
-            raise Fault(
-                StopReason.ENV_ERROR,
-                f"at turn {self._turn} the environment does not answer as it did in attempt {recorded.attempt}, so an "
-                "attempt cannot go on from there; it must answer equal actions equally",
-            )
+            raise Fault(StopReason.ENV_ERROR, _otherwise(self._turn, recorded))
 
     def forget(self, session: str) -> None:
         self._engine.forget(session)
 
     def release(self) -> None:
         self._engine.release()
+
+
+def _otherwise(turn: int, recorded: Trajectory) -> str:
+    return (
+        f"at turn {turn} the environment does not answer as it did in attempt {recorded.attempt}, so an attempt cannot "
+        "go on from there; it must answer equal actions equally"
+    )
 
 
 async def act_once(
@@ -113,18 +122,10 @@ async def act_once(
 
 async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str) -> Turn:
     """The policy's own action in place of a recorded one."""
-    limits = context.limits
     asked = time.perf_counter()
     try:
-        sampled = await context.engine.sample(
-            ids.tolist(),
-            session=session,
-            seed=seed_of(session),
-            max_tokens=min(limits.turn_tokens, limits.context - len(ids)),
-            temperature=context.temperature,
-            stop_ids=context.chat.end_ids,
-            stop=limits.stop,
-        )
+        params = context.params(ids, seed_of(session))
+        sampled = await context.engine.sample(ids.tolist(), params, session=session)
     finally:
         context.engine.forget(session)
     return Turn(

@@ -1,1 +1,1 @@
-"""The run folder: documented in docs/run-format.md, written append-only, read by everything else."""
+"""The run folder (docs/reference/run-format.md): `run.py` writes it, `run_reader.py` reads it for everything else."""

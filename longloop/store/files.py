@@ -1,4 +1,4 @@
-"""Writing that survives a crash: a file appears whole, lines are added one by one, a cut last line is harmless."""
+"""Files that survive a crash: a file appears whole or not at all; lines are appended, and a cut last one is ignored."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from longloop.types import UserError
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """The file appears complete or not at all."""
+    """Write a file so that it appears complete or not at all."""
     temporary = path.with_name(path.name + ".partial")
     try:
         with temporary.open("wb") as file:
@@ -23,7 +23,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def append_lines(path: Path, objects: list[Any]) -> None:
-    """Add JSON lines in one write. A partial line that a crash left behind is cut off first."""
+    """Append JSON lines in one write. A partial line that a crash left behind is cut off first."""
     text = "".join(json.dumps(o, separators=(",", ":"), allow_nan=False) + "\n" for o in objects)
     try:
         with path.open("ab+") as file:
@@ -40,14 +40,32 @@ def append_lines(path: Path, objects: list[Any]) -> None:
         raise cannot_write(path, error) from error
 
 
-def read_lines(path: Path) -> Iterator[Any]:
-    """The JSON lines of a file, without a last one that was cut."""
-    if not path.exists():
+def read_lines(path: Path, skip_damaged: bool = False) -> Iterator[Any]:
+    """Yield the JSON lines of a file, without a last one that was cut; nothing if there is no such file.
+
+    A whole line that is not JSON raises ValueError, or is passed over with `skip_damaged`.
+    """
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    if not skip_damaged:
+                        raise
+    except FileNotFoundError:
         return
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield json.loads(line)
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """What changes when a file does: its time and size; zeros if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
@@ -58,7 +76,7 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 
 def _end_of_last_line(file: Any) -> int:
-    """The position after the last newline."""
+    """The offset after the last newline."""
     end = file.seek(0, os.SEEK_END)
     while end > 0:
         start = max(0, end - 65536)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longloop.config import Config, ModelConfig
-from longloop.store.run import checkpoint_in, stored_config
+from longloop.store.run_reader import checkpoint_in, stored_config
 
 
 @dataclass(frozen=True)

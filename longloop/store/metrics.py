@@ -1,6 +1,8 @@
-"""metrics.jsonl: one object a step. A step that was repeated after a crash has two lines; the last one counts."""
+"""metrics.jsonl: one object per step. A step that was repeated after a crash has two lines; the last one counts."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +17,73 @@ class Metrics:
         append_lines(self._path, [_finite(values)])
 
     def read(self) -> list[dict[str, Any]]:
-        """The lines in order of step, one for each."""
-        lines = {line["step"]: line for line in read_lines(self._path)}
+        """One line for each step, in order. A damaged line costs its step, not the run."""
+        lines = {}
+        for line in read_lines(self._path, skip_damaged=True):
+            if isinstance(line, dict) and isinstance(line.get("step"), int):
+                lines[line["step"]] = line
         return [lines[step] for step in sorted(lines)]
 
 
-def cells(e: dict[str, Any]) -> dict[str, str]:
-    """An evaluation as a person reads it."""
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found: the object `eval` of a line. Intervals are 95%."""
 
-    def with_interval(key: str, form: str) -> str:
-        low, high = e[f"{key}_interval"]
-        return f"{e[key]:{form}} [{low:{form}}, {high:{form}}]"
+    tasks: int
+    attempts: int
+    """Per task."""
+    unscored: int
+    """Attempts that the environment spoiled; they count for nothing."""
+    success: float
+    """Mean over tasks of the share of attempts that succeeded (TGC when tasks have one attempt)."""
+    success_interval: tuple[float, float]
+    """Wilson's interval with the number of tasks as the number of trials: attempts at one task are not independent."""
+    reward: float
+    reward_interval: tuple[float, float]
+    """Percentile bootstrap over tasks."""
+    pass_at: dict[str, float]
+    """k -> the chance that at least one of k attempts succeeds, for k = 1, 2, 4, ... attempts (unbiased)."""
+    scenarios: float | None
+    """Share of scenarios whose every task succeeded in every attempt (SGC); None when tasks have no scenarios."""
+    floor_reward: float
+    """What an agent that does nothing is paid on the same tasks."""
+    floor_success: float
 
-    cells = {
-        "success [95%]": with_interval("success", ".1%"),
-        "reward [95%]": with_interval("reward", ".3f"),
-        "doing nothing": f"{e['floor_success']:.1%}, reward {e['floor_reward']:.3f}",
-    }
-    cells |= {f"pass@{k}": f"{value:.1%}" for k, value in e["pass_at"].items() if k != "1"}
-    if e["scenarios"] is not None:
-        cells["scenarios"] = f"{e['scenarios']:.1%}"
-    spoiled = f", {e['unscored']} spoiled by the environment" if e["unscored"] else ""
-    cells["tasks"] = f"{e['tasks']} x {e['attempts']} attempts{spoiled}"
-    return cells
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Evaluation":
+        """Raises KeyError or TypeError for what is not a stored evaluation."""
+        values = {field.name: stored[field.name] for field in fields(cls)}
+        if not isinstance(values["success"], int | float):
+            raise TypeError("an evaluation without a success")
+        for name in ("success_interval", "reward_interval"):
+            low, high = values[name]
+            values[name] = low, high
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> dict[str, str]:
+        """Row name -> text, as tables show an evaluation."""
+
+        def with_interval(value: float, ends: tuple[float, float], form: str) -> str:
+            return f"{value:{form}} [{ends[0]:{form}}, {ends[1]:{form}}]"
+
+        cells = {
+            "success [95%]": with_interval(self.success, self.success_interval, ".1%"),
+            "reward [95%]": with_interval(self.reward, self.reward_interval, ".3f"),
+            "doing nothing": f"{self.floor_success:.1%}, reward {self.floor_reward:.3f}",
+        }
+        cells |= {f"pass@{k}": f"{value:.1%}" for k, value in self.pass_at.items() if k != "1"}
+        if self.scenarios is not None:
+            cells["scenarios"] = f"{self.scenarios:.1%}"
+        spoiled = f", {self.unscored} spoiled by the environment" if self.unscored else ""
+        return cells | {"tasks": f"{self.tasks} x {self.attempts} attempts{spoiled}"}
+
+
+def when(step: int) -> str:
+    """Of an evaluation: which it is."""
+    return "before training" if step == 0 else f"after step {step}"
 
 
 def _finite(value: Any) -> Any:

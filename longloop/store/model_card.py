@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from longloop.config import Config, isolation
-from longloop.store.metrics import Metrics, cells
-from longloop.store.run import read_facts, stored_config
+from longloop.store.metrics import Evaluation, when
+from longloop.store.run_reader import load_run
 
 
-def card(run: Path, step: int, dtype: str) -> str:
+def card(folder: Path, step: int, dtype: str) -> str:
     """The card of the model that a run had after `step`, in Hugging Face's form: facts for machines, then Markdown."""
-    config, facts = stored_config(run), read_facts(run)
-    lines = [line for line in Metrics(run / "metrics.jsonl").read() if line["step"] <= step]
+    run = load_run(folder)
+    config, facts = run.config, run.facts
+    lines = [line for line in run.metrics if line["step"] <= step]
+    evaluations = {at: found for at, found in run.evaluations.items() if at <= step}
     env, algo, path = config.env["name"], config.algo["name"], config.model.path
     hub = f"base_model: {path}\n" if path.count("/") == 1 and not Path(path).exists() else ""
     changed = f"LoRA adapters of rank {config.model.lora_rank}, merged" if config.model.lora_rank else "all weights"
@@ -43,7 +45,7 @@ pipeline_tag: text-generation
 {_table(about)}
 ## Results
 
-{_results(config, lines, step)}
+{_results(config, evaluations, step)}
 ## Use
 
 A plain Hugging Face folder with its chat template: `AutoModelForCausalLM.from_pretrained(FOLDER)`, `vllm serve FOLDER`,
@@ -67,19 +69,19 @@ def _trained_on(config: Config, lines: list[dict[str, Any]]) -> str:
     return f"{attempts:,} attempts at tasks of its split `{config.split}`{shown}; {tokens:,} tokens in updates"
 
 
-def _results(config: Config, lines: list[dict[str, Any]], step: int) -> str:
-    measured = [line for line in lines if "eval" in line]
-    if not measured:
+def _results(config: Config, evaluations: dict[int, Evaluation], step: int) -> str:
+    if not evaluations:
         return "It was not evaluated in this run.\n"
-    ends = [measured[0], measured[-1]] if len(measured) > 1 else measured
-    columns = [cells(line["eval"]) for line in ends]
-    headings = ["before training" if line["step"] == 0 else f"after step {line['step']}" for line in ends]
-    rows = [["", *headings], ["---"] * (len(ends) + 1)]
+    ends = sorted({min(evaluations), max(evaluations)})
+    columns = [evaluations[at].cells() for at in ends]
+    rows = [["", *map(when, ends)], ["---"] * (len(ends) + 1)]
     rows += [[name, *(cells[name] for cells in columns)] for name in columns[0]]
-    late = "" if ends[-1]["step"] == step else f"The model itself, after step {step}, was not evaluated. "
+    how = config.eval.model_dump(exclude={"every", "split", "tasks", "attempts"}).items()
+    sampling = ", ".join(f"{name} {value:g}" for name, value in how)
+    late = "" if ends[-1] == step else f"The model itself, after step {step}, was not evaluated. "
     return (
         "\n".join(f"| {' | '.join(row)} |" for row in rows)
-        + f"\n\n{late}Tasks of the split `{config.eval.split}`, temperature {config.eval.temperature:g}. Brackets are "
+        + f"\n\n{late}Tasks of the split `{config.eval.split}`, {sampling}. Brackets are "
         "intervals over tasks (success: Wilson; reward: bootstrap); they say nothing about other seeds.\n"
     )
 

@@ -1,4 +1,4 @@
-"""A run is a folder. This is the only writer of it; docs/run-format.md says what is in it.
+"""The one writer of a run folder, which docs/reference/run-format.md describes.
 
 A step is finished when its checkpoint has been renamed into place; what was written of an unfinished step is written
 again when the run is resumed, and readers take the last. `config.toml` is what the run began with and stays; settings
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from longloop import __version__
-from longloop import config as configs
-from longloop.config import FORMAT, Config, Overrides, WorkerConfig
-from longloop.store.files import append_lines, cannot_write, read_lines, write_whole
+from longloop.config import FORMAT, Config, WorkerConfig
+from longloop.store.files import append_lines, cannot_write, write_whole
 from longloop.store.metrics import Metrics
+from longloop.store.run_reader import checkpoints, read_facts
 from longloop.store.trajectories import Trajectories
 from longloop.types import UserError
 
@@ -62,7 +62,7 @@ class Run:
 
     @classmethod
     def create(cls, config: Config, facts: dict[str, Any]) -> "Run":
-        """A new folder for a new run. An existing one is never touched."""
+        """Create the folder of a new run. Raises UserError if it exists."""
         folder = Path(config.folder) / config.name
         try:
             folder.mkdir(parents=True)
@@ -80,7 +80,7 @@ class Run:
 
     @classmethod
     def reopen(cls, folder: Path, changed: Mapping[str, Sequence[Any]] | None = None) -> "Run":
-        """An existing run, to be continued; `changed` has the old and new value of settings that differ from now on."""
+        """Open an existing run to continue it; `changed` has the old and the new value of each setting that differs."""
         read_facts(folder)
         run = cls(folder)
         if changed:
@@ -94,7 +94,7 @@ class Run:
         return max(checkpoints(self.folder), default=0) + 1
 
     def save(self, step: int, keep: int, write: Callable[[Path], None], state: dict[str, Any]) -> None:
-        """A checkpoint, whole or not at all; then all but the newest `keep` are deleted."""
+        """Write a checkpoint, whole or not at all, and delete all but the newest `keep`."""
         final = self.folder / "checkpoints" / f"{step:06d}"
         partial = final.with_name(final.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -116,8 +116,8 @@ class Run:
         self._clear(keep)
 
     def restore(self, keep: int, read: Callable[[Path], None]) -> dict[str, Any] | None:
-        """Load the newest checkpoint and return its state; None when there is none yet. What a save that was killed
-        left behind is deleted."""
+        """Load the newest checkpoint and return its state; None when there is none yet. Deletes what a killed save left
+        behind."""
         self._clear(keep)
         steps = checkpoints(self.folder)
         if not steps:
@@ -131,7 +131,7 @@ class Run:
         self.note(status=status)
 
     def note(self, **facts: Any) -> None:
-        """Add to run.json, or change what it says."""
+        """Add entries to run.json, or replace them."""
         self._write_facts(read_facts(self.folder) | facts)
 
     def __enter__(self) -> "Run":
@@ -148,7 +148,7 @@ class Run:
             self._lock.close()
 
     def _clear(self, keep: int) -> None:
-        """Only the newest `keep` checkpoints stay. One that is half gone has no whole one's name."""
+        """Delete all but the newest `keep` checkpoints. Each is renamed first: half of one must not pass for whole."""
         for old in sorted(checkpoints(self.folder))[:-keep]:
             whole = self.folder / "checkpoints" / f"{old:06d}"
             whole.replace(whole.with_name(whole.name + ".partial"))
@@ -159,63 +159,21 @@ class Run:
         write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())
 
 
-def checkpoints(folder: Path) -> list[int]:
-    """The steps that have a whole checkpoint."""
-    return [int(path.name) for path in (folder / "checkpoints").glob("*") if path.name.isdigit()]
-
-
-def checkpoint_in(path: Path) -> Path | None:
-    """The checkpoint that a path names, itself or as the newest of a run folder; None where it is neither."""
-    if path.parent.name == "checkpoints" and (path.parents[1] / "run.json").is_file():
-        if not (path / "state.json").is_file():
-            kept = ", ".join(map(str, sorted(checkpoints(path.parents[1])))) or "none"
-            raise UserError(
-                f"{path} is not a checkpoint (any more); the run has those of these steps: {kept}. To keep one for "
-                "other runs, export it: `longloop export RUN --out FOLDER`, then model.path=FOLDER."
-            )
-        return path
-    if not (path / "run.json").is_file():
-        return None
-    if not checkpoints(path):
-        raise UserError(f"{path} is a run folder without a checkpoint, so there is no model in it.")
-    return path / "checkpoints" / f"{max(checkpoints(path)):06d}"
-
-
-def stored_config(folder: Path, overrides: Overrides = ()) -> Config:
-    """The config that a run was last trained with, its changes included, with overrides."""
-    tree = with_changes(configs.read(folder / "config.toml"), read_changes(folder))
-    return configs.resolve(tree, str(folder / "config.toml"), overrides)
-
-
-def read_changes(folder: Path) -> list[dict[str, Any]]:
-    """What was changed when a run was resumed: the first step it holds for, and each key's old and new value."""
-    return list(read_lines(folder / "changes.jsonl"))
-
-
-def with_changes(tree: dict[str, Any], changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A run's config as it is after these changes."""
-    for line in changes:
-        for key, (_, new) in line["changed"].items():
-            table, _, name = key.rpartition(".")
-            (tree.setdefault(table, {}) if table else tree)[name] = new
-    return tree
-
-
 def changes_between(folder: Path, before: Config, after: Config) -> dict[str, list[Any]]:
-    """What differs in the config that a run is to go on with: key -> [old, new]. Refused where nothing may differ."""
+    """Key -> [old, new] of the settings that a run is resumed with. Raises UserError for one that must not change."""
     changed = differences(settings_of(before), settings_of(after))
     for key, (was, becomes) in changed.items():
         if not any(key == allowed or key.startswith(f"{allowed}.") for allowed in CHANGEABLE):
             raise UserError(
                 f"{key} was {was!r} in {folder} and cannot become {becomes!r} when the run is resumed: "
                 f"{_FIXED[key.partition('.')[0]]}. Start a new run from its weights, with model.path={folder}. What "
-                "may change is listed in docs/run-format.md."
+                "may change is listed in docs/reference/run-format.md."
             )
     return changed
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """Dotted key -> value, without what only says where the run is."""
+    """Dotted key -> value, without the name and folder of the run."""
     return {key: value for key, value in _flat(config.model_dump()) if key not in ("format", "name", "folder")}
 
 
@@ -231,19 +189,6 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{key}.")
         else:
             yield prefix + key, value
-
-
-def read_facts(folder: Path) -> dict[str, Any]:
-    """run.json of a folder that must be a run this longloop can read."""
-    try:
-        facts = json.loads((folder / "run.json").read_text())
-    except (OSError, json.JSONDecodeError):
-        raise UserError(f"{folder} is not a run folder: it has no readable run.json.") from None
-    if facts.get("format", 0) > FORMAT:
-        raise UserError(
-            f"{folder} is in run format {facts['format']}; this longloop knows up to {FORMAT}. Upgrade longloop."
-        )
-    return facts
 
 
 def machine_facts() -> dict[str, Any]:

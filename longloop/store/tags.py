@@ -15,7 +15,7 @@ _CHANGING = threading.Lock()
 
 
 def read_tags(folder: Path) -> list[str]:
-    """Sorted. Empty where there is no such file, or it holds something else."""
+    """The tags of a run, sorted; none where tags.json is missing or holds something else."""
     try:
         tags = json.loads((folder / "tags.json").read_bytes())
     except (OSError, ValueError):
@@ -24,7 +24,7 @@ def read_tags(folder: Path) -> list[str]:
 
 
 def set_tag(folder: Path, tag: str, on: bool) -> list[str]:
-    """Add a tag to a run, or remove it; the tags that the run has now."""
+    """Add a tag to a run, or remove it. Returns the tags that the run has now."""
     tag = " ".join(tag.split())
     if not _is_tag(tag):
         raise UserError(f"A tag has 1 to {LONGEST} printable characters.")

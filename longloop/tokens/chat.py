@@ -1,7 +1,7 @@
 """The only caller of a chat template.
 
 Turns messages into token ids such that
-- special tokens come from the template alone: text from an environment that spells `<|im_end|>` stays text;
+- special tokens come from the template alone: an environment's text that spells `<|im_end|>` stays text;
 - a conversation that grows keeps its earlier ids: `extension` returns only what is new, or None when the template
   rewrote what came before (then the caller starts a new sample).
 
@@ -18,10 +18,10 @@ from tokenizers import AddedToken, Tokenizer
 
 from longloop.types import Message, UserError
 
-# Unicode non-characters, which no text may contain: they stand for what must not be read as a special token.
+# Unicode noncharacters, which no text may contain: they mark what must not be read as a special token.
 _ESCAPE = "\ufdd0"
 _EDGE = "\ufdd1"
-# White space as the tokenizers library has it: Python counts four control characters more.
+# White space as the tokenizers library defines it: Python adds four control characters.
 _SPACE = r"(?:(?![\x1c-\x1f])\s)*"
 _NOT_TEXT = re.compile("[\ufdd0-\ufdd2\ud800-\udfff]")
 
@@ -71,19 +71,19 @@ class Chat:
 
     @property
     def end_id(self) -> int:
-        """The id that whoever speaks for the model should end a turn with: the template's, if it has one."""
+        """The id that ends a turn which is written for the model: the template's, if it has one."""
         return self._closing[0] if self._closing else min(self.end_ids)
 
     @cached_property
     def _closing(self) -> list[int]:
-        """The token that the template closes an assistant's turn with, if it is one."""
+        """The token with which the template closes an assistant's turn, if it is a single one."""
         mark = "MARK"
         text = self.render([Message("user", "x"), Message("assistant", mark)], generate=False)
         closing = self.encode(text[text.rindex(mark) + len(mark) :])
         return [id for id in closing[:1] if id in self._framing.values()]
 
     def render(self, messages: Sequence[Message], generate: bool = True) -> str:
-        """The conversation as text, special tokens inside messages escaped. `generate`: end where the agent speaks."""
+        """The conversation as text, special tokens inside messages escaped. `generate`: end where the agent acts."""
         turns = [{"role": m.role, "content": self._escape(m)} for m in messages]
         try:
             return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=generate)
@@ -94,7 +94,7 @@ class Chat:
     def encode(self, rendered: str) -> tuple[int, ...]:
         """Rendered text to ids: special tokens where the template put them, plain text everywhere else.
 
-        For what `render` returned, and nothing else: in any other text, a special token that it spells becomes one.
+        Pass only what `render` returned: in any other text, a spelled-out special token becomes one.
         """
         ids: list[int] = []
         end = 0
@@ -105,9 +105,9 @@ class Chat:
         return (*ids, *self._encode_plain(rendered[end:]))
 
     def action_ids(self, text: str) -> tuple[int, ...]:
-        """An assistant's whole turn that says `text`: an expert's, a stored or a scripted one.
+        """The ids of a whole turn with this text: an expert's, a stored or a scripted one.
 
-        A special token spelled in the text stays text, as in `render`; only the end of the turn is one.
+        A special token spelled out in the text stays text, as in `render`; only the end of the turn is one.
         """
         return (*self.encode(self._escape(Message("assistant", text))), self.end_id)
 
@@ -133,7 +133,7 @@ class Chat:
         return rest
 
     def decode(self, ids: Sequence[int]) -> str:
-        """What was sampled, as text for people and environments."""
+        """Sampled ids as text for people and environments."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _escape(self, message: Message) -> str:
@@ -156,7 +156,7 @@ class Chat:
 
 
 def _pattern(tokens: Sequence[AddedToken]) -> re.Pattern[str]:
-    """Matches any of the tokens, the longest first, with the white space it swallows."""
+    """Matches any of the tokens, the longest first, with the white space that belongs to it."""
     longest_first = sorted(tokens, key=lambda token: -len(str(token)))
     parts = [
         (_SPACE if token.lstrip else "") + f"({re.escape(str(token))})" + (_SPACE if token.rstrip else "")
@@ -172,8 +172,8 @@ def _plain_tokenizer(tokenizer: Tokenizer, framing: set[str]) -> Tokenizer:
     spec = json.loads(tokenizer.to_str())
     vocabulary = spec["model"]["vocab"]
     known = set(vocabulary) if isinstance(vocabulary, dict) else {piece for piece, _ in vocabulary}
-    # Tokens outside the model's vocabulary are numbered by their place here, so those keep it under a spelling that no
-    # text contains; the others can simply be left out.
+    # Tokens outside the model's vocabulary are numbered by their position here, so those keep it under a spelling that
+    # no text contains; the others can simply be left out.
     spec["added_tokens"] = [t for t in spec["added_tokens"] if t["content"] not in framing & known]
     for number, token in enumerate(spec["added_tokens"]):
         if token["content"] in framing:

@@ -1,1 +1,1 @@
-"""The viewer: pages over run folders, as docs/run-format.md describes them. Loads no torch, changes no run."""
+"""The viewer: pages over run folders, which docs/reference/run-format.md describes. Loads no torch, changes no run."""

@@ -1,52 +1,52 @@
-"""What longloop.analysis finds in a run, for its pages: some work at a time, and each step once."""
+"""What longloop.analysis finds in a run, for its pages: a little work at a time, and each step once."""
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from longloop.analysis.pictures import Picture
-from longloop.analysis.report import Places, Report, report
+from longloop.analysis.report import AttemptIds, Report, report
 from longloop.analysis.rules import Rules, declared, rules
 from longloop.analysis.run import analysis
 from longloop.analysis.tally import Tally, tally
+from longloop.store.files import stamp
+from longloop.store.run_reader import FOLDERS, RunReader
 from longloop.types import UserError
 from longloop.viewer.charts import Chart, Line
 from longloop.viewer.page import address
-from longloop.viewer.run_reader import KINDS, Record
 
 
-class Counted:
+class CountedSteps:
     """The steps of a run that have been counted so far."""
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
-        self._rules = _rules(record.folder)
+    def __init__(self, run: RunReader) -> None:
+        self._run = run
+        self._rules = _rules(run)
         self._tallies: dict[tuple[str, int], tuple[object, Tally]] = {}
         self._made: tuple[object, Report | None] = (None, None)
 
     def count(self, patience: float) -> tuple[int, int]:
-        """Go on counting for so many seconds; how many steps are done, and of how many."""
+        """Go on counting for that many seconds. Returns how many steps are done, and of how many."""
         deadline = time.monotonic() + patience
-        wanted = [(kind, step) for kind in reversed(KINDS) for step in self._record.attempts[kind].steps()]
+        wanted = [(kind, step) for kind in reversed(FOLDERS) for step in self._run.stored[kind].steps()]
         done = 0
-        for kind, step in _spread(wanted):
-            attempts = self._record.attempts[kind]
-            stamp = (attempts.folder / f"{step:06d}.jsonl").stat().st_mtime_ns
+        for kind, step in _evenly_spaced(wanted):
+            stored = self._run.stored[kind]
+            now = stamp(stored.path(step))
             known = self._tallies.get((kind, step))
-            if known is not None and known[0] == stamp:
+            if known is not None and known[0] == now:
                 done += 1
             elif time.monotonic() < deadline:
-                self._tallies[kind, step] = stamp, tally(attempts.lines(step), kind, step, self._rules)
+                self._tallies[kind, step] = now, tally(stored.stored(step), kind, step, self._rules)
                 done += 1
         return done, len(wanted)
 
     def report(self) -> Report | None:
-        """Of what was counted so far; None when that is nothing."""
-        stamps = {place: stamp for place, (stamp, _) in self._tallies.items()}
+        """The report on the steps counted so far; None when there are none."""
+        stamps = {key: counted for key, (counted, _) in self._tallies.items()}
         if self._made[0] != stamps:
-            steps = {kind: {s: t for (k, s), (_, t) in self._tallies.items() if k == kind} for kind in KINDS}
+            steps = {kind: {s: t for (k, s), (_, t) in self._tallies.items() if k == kind} for kind in FOLDERS}
             try:
-                made = report(analysis(steps["step"], steps["eval"], self._rules, self._record.name))
+                made = report(analysis(steps["step"], steps["eval"], self._rules, self._run.name))
             except UserError:
                 made = None
             self._made = stamps, made
@@ -61,27 +61,27 @@ def charts(pictures: Sequence[Picture]) -> list[Chart]:
     return [chart for chart in found if not chart.empty]
 
 
-def attempts(record: Record, cell: Places) -> list[tuple[str, str]]:
+def attempts(run: RunReader, cell: AttemptIds) -> list[tuple[str, str]]:
     """Attempts as `longloop show` takes them, each with its address."""
-    places = [(place, place if place.startswith("eval/") else f"step/{place}") for place in cell.places]
-    return [(shown, address("run", record.name, *where.split("/"))) for shown, where in places]
+    paths = [(one, one if one.startswith("eval/") else f"step/{one}") for one in cell.ids]
+    return [(one, address("run", run.name, *path.split("/"))) for one, path in paths]
 
 
-def _rules(folder: Path) -> Rules:
-    """What is wrong in a run's own rules costs those rules, not the page."""
+def _rules(run: RunReader) -> Rules:
+    """The run's own rules, or the defaults where they are wrong: that must not cost the page."""
     try:
-        return rules(declared(folder))
+        return rules(declared(run))
     except UserError:
         return rules()
 
 
-def _spread(steps: list[tuple[str, int]]) -> list[tuple[str, int]]:
+def _evenly_spaced(steps: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Both ends first, then the middles: a curve has its shape long before it has all its points."""
-    order = sorted(range(len(steps)), key=lambda place: _fineness(place, len(steps)))
-    return [steps[place] for place in order]
+    return [steps[index] for index in sorted(range(len(steps)), key=lambda index: _level(index, len(steps)))]
 
 
-def _fineness(place: int, count: int) -> int:
-    if place in (0, count - 1):
+def _level(index: int, count: int) -> int:
+    """In which round of halving a step is reached."""
+    if index in (0, count - 1):
         return 0
-    return next(level for level in range(1, 64) if place % max(1, count >> level) == 0)
+    return next(level for level in range(1, 64) if index % max(1, count >> level) == 0)

@@ -1,4 +1,4 @@
-"""Line charts as SVG, drawn on the server: nothing to load, crisp at any size, colours from the page's style sheet.
+"""Line charts as SVG, drawn on the server: nothing to load, crisp at any size, colors from the page's style sheet.
 
 The numbers are also put into the picture as an attribute, where the page's script finds them to show under the pointer.
 """
@@ -19,7 +19,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 20
 _MOST = 400
 """Points of a line; a longer one is averaged piece by piece."""
 _NOISY = 30
-"""Points from which on a line is drawn faintly, with its running mean over it, unless smoothing was chosen."""
+"""A line with more points is drawn faintly, with its running mean over it, unless smoothing was chosen."""
 SMOOTHINGS = {"": "automatic", "0": "off", **{str(steps): f"{steps} steps" for steps in (5, 10, 20, 50, 100, 200)}}
 """How addresses name the running means that can be chosen."""
 
@@ -28,7 +28,7 @@ SMOOTHINGS = {"": "automatic", "0": "off", **{str(steps): f"{steps} steps" for s
 class Line:
     name: str
     points: Sequence[Point]
-    colour: int = 0
+    color: int = 0
     band: Sequence[tuple[float, float, float]] = ()
     """(x, low, high): around a mean, or of a measurement."""
     dots: bool = False
@@ -44,7 +44,7 @@ class Chart:
     """Between 0 and 1, shown as per cent."""
     note: str = ""
     smooth: int | None = None
-    """Steps of the running mean; 0 is none, None is as many as suit a line that is long enough."""
+    """Steps of the running mean: 0 for none, None to choose by the length of the line."""
     log: bool = False
 
     @property
@@ -79,7 +79,7 @@ class Chart:
             "right": _WIDTH - _RIGHT,
             "x": xs,
             "share": self.share,
-            "lines": [[line.name, line.colour, [(x, _short(y)) for x, y in _thin(line.points)]] for line in self.lines],
+            "lines": [[line.name, line.color, [(x, _short(y)) for x, y in _thin(line.points)]] for line in self.lines],
         }
         return Markup(
             '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" data-chart="{}">{}</svg>'
@@ -98,7 +98,7 @@ class Chart:
 
 
 def styled(charts: Sequence[Chart], smooth: str, log: bool) -> list[Chart]:
-    """Charts as a reader wants them; `smooth` is one of SMOOTHINGS. Those that have negative numbers stay linear."""
+    """Charts in the style that was chosen; `smooth` is one of SMOOTHINGS. Those with negative numbers stay linear."""
     found = []
     for chart in charts:
         values = [y for line in chart.lines for _, y in line.points]
@@ -114,10 +114,10 @@ def sparkline(points: Sequence[Point], high: float = 1.0) -> Markup:
         return Markup("")
     points = _thin(_smooth(points), 60)
     (first, _), (last, _) = points[0], points[-1]
-    place = [(2 + 96 * (x - first) / (last - first), 22 - 20 * min(1, max(0, y / high))) for x, y in points]
-    area = Markup('<path class="area c0" d="{}L98 23L2 23Z"/>').format(_path(place))
-    end = Markup('<circle class="c0" cx="{:.1f}" cy="{:.1f}" r="2"/>').format(*place[-1])
-    line = Markup('<path class="line c0" d="{}"/>').format(_path(place))
+    drawn = [(2 + 96 * (x - first) / (last - first), 22 - 20 * min(1, max(0, y / high))) for x, y in points]
+    area = Markup('<path class="area c0" d="{}L98 23L2 23Z"/>').format(_path(drawn))
+    end = Markup('<circle class="c0" cx="{:.1f}" cy="{:.1f}" r="2"/>').format(*drawn[-1])
+    line = Markup('<path class="line c0" d="{}"/>').format(_path(drawn))
     return Markup('<svg class="spark" viewBox="0 0 102 24" aria-hidden="true">{}{}{}</svg>').format(area, line, end)
 
 
@@ -141,11 +141,11 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     unit = 10 ** math.floor(math.log10(rough))
     size = next(size * unit for size in (1, 2, 5, 10) if size * unit >= rough * 0.999)
     first, last = math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9)
-    return [round(place * size, 12) for place in range(first, last + 1)]
+    return [round(number * size, 12) for number in range(first, last + 1)]
 
 
 def powers(low: float, high: float) -> list[float]:
-    """Round numbers between two ends for a logarithmic scale: 1, 2, 5, 10, 20, ... or of these as many as have room."""
+    """Round numbers between two ends for a logarithmic scale: 1, 2, 5, 10, 20, ..., fewer where there is no room."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     fine = [float(f"{digit}e{exponent}") for exponent in exponents for digit in (1, 2, 5)]
     fine = [value for value in fine if low * 0.999 <= value <= high * 1.001]
@@ -163,29 +163,29 @@ def finite(points: Sequence[tuple[float, float | None]]) -> list[Point]:
 
 
 def _drawn(line: Line, across: Scale, up: Scale, smooth: int | None) -> list[str]:
-    colour = f"c{line.colour % 8}"
+    color = f"c{line.color % 8}"
     parts = []
     if line.dots:
         for x, low, high in line.band:
             parts.append(
-                f'<line class="line bar {colour}" x1="{across(x):.1f}" x2="{across(x):.1f}" '
+                f'<line class="line bar {color}" x1="{across(x):.1f}" x2="{across(x):.1f}" '
                 f'y1="{up(low):.1f}" y2="{up(high):.1f}"/>'
             )
     elif line.band:
         upper = [(across(x), up(high)) for x, _, high in line.band]
         lower = [(across(x), up(low)) for x, low, _ in reversed(line.band)]
-        parts.append(f'<path class="band {colour}" d="{_path([*upper, *lower])}Z"/>')
+        parts.append(f'<path class="band {color}" d="{_path([*upper, *lower])}Z"/>')
     points = _thin(line.points)
     noisy = len(points) > _NOISY and not line.band if smooth is None else smooth > 1
     noisy = noisy and bool(points) and not line.dashed and not line.dots
-    place = [(across(x), up(y)) for x, y in points]
-    if len(place) == 1 or line.dots:
-        parts += [f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in place]
+    drawn = [(across(x), up(y)) for x, y in points]
+    if len(drawn) == 1 or line.dots:
+        parts += [f'<circle class="{color}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in drawn]
     dashed = " dashed" if line.dashed else ""
-    parts.append(f'<path class="line {colour}{" faint" if noisy else dashed}" d="{_path(place)}"/>')
+    parts.append(f'<path class="line {color}{" faint" if noisy else dashed}" d="{_path(drawn)}"/>')
     if noisy:
-        place = [(across(x), up(y)) for x, y in _smooth(points, smooth)]
-        parts.append(f'<path class="line {colour}" d="{_path(place)}"/>')
+        drawn = [(across(x), up(y)) for x, y in _smooth(points, smooth)]
+        parts.append(f'<path class="line {color}" d="{_path(drawn)}"/>')
     return parts
 
 
@@ -207,7 +207,7 @@ def _thin(points: Sequence[Point], most: int = _MOST) -> list[Point]:
 
 
 def _smooth(points: Sequence[Point], steps: int | None = None) -> list[Point]:
-    """The running mean over so many steps, half of them on either side; over a fifteenth of the line if not told."""
+    """The running mean over that many steps, half of them on either side; by default over a fifteenth of the line."""
     apart = (points[-1][0] - points[0][0]) / max(1, len(points) - 1) or 1.0
     reach = max(1, len(points) // 30) if steps is None else round(steps / apart / 2)
     values = [y for _, y in points]
@@ -220,8 +220,8 @@ def _short(value: float) -> float:
 
 
 def legend(lines: Sequence[Line]) -> Markup:
-    """The names of lines beside their colours; none for a single line."""
+    """The names of lines beside their colors; none for a single line."""
     if len(lines) < 2:
         return Markup("")
-    items = [Markup('<span><i class="key c{}"></i>{}</span>').format(line.colour % 8, line.name) for line in lines]
+    items = [Markup('<span><i class="key c{}"></i>{}</span>').format(line.color % 8, line.name) for line in lines]
     return Markup('<div class="legend">{}</div>').format(Markup("").join(escape(item) for item in items))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from longloop.store.run_reader import RunReader
 from longloop.viewer.charts import Chart, Line, Point, finite
-from longloop.viewer.run_reader import Record
 
 Metrics = Mapping[str, Any]
 
@@ -19,7 +19,7 @@ class _Curve:
     share: bool = False
     note: str = ""
     sampled: bool = False
-    """Whether it is measured of training's attempts, and says nothing of an agent that only imitates."""
+    """Whether it describes the attempts of training; a run that only imitates has none of its own."""
 
 
 def _of(*keys: str) -> Callable[[Metrics], Any]:
@@ -75,54 +75,54 @@ _CURVES = (
 _PHASES = ("collect", "credit", "update", "evaluate")
 
 
-def of_run(record: Record) -> list[Chart]:
-    """All that a run measured of itself."""
-    metrics = record.metrics
-    lines = [Line("demonstrations" if record.demonstrated else "training", success(record), 0)]
-    held_out = _points(metrics, _of("eval", "success"))
-    if held_out:
-        ends = [(line["step"], line["eval"].get("success_interval")) for line in metrics if line.get("eval")]
-        band = [(step, *interval) for step, interval in ends if interval]
+def of_run(run: RunReader) -> list[Chart]:
+    """All that a run has measured."""
+    metrics = run.metrics
+    lines = [Line("demonstrations" if run.demonstrated else "training", success(run), 0)]
+    measured = run.evaluations
+    if measured:
+        band = [(step, *found.success_interval) for step, found in measured.items()]
+        held_out = [(step, found.success) for step, found in measured.items()]
         lines.append(Line("held out, 95%", held_out, 1, band, dots=True))
-        floor = _points(metrics, _of("eval", "floor_success"))
+        floor = [(step, found.floor_success) for step, found in measured.items()]
         if any(y > 0 for _, y in floor):
             lines.append(Line("doing nothing", floor, 7, dashed=True))
     charts = [Chart("Success", lines, share=True)]
-    curves = [curve for curve in (*_CURVES, *_further(metrics)) if not (curve.sampled and record.demonstrated)]
+    curves = [curve for curve in (*_CURVES, *_further(metrics)) if not (curve.sampled and run.demonstrated)]
     charts += [_chart(curve, [Line(curve.title, _points(metrics, curve.value), 0)]) for curve in curves]
-    phases = [Line(name, _points(metrics, _of("time", name)), place) for place, name in enumerate(_PHASES)]
+    phases = [Line(name, _points(metrics, _of("time", name)), color) for color, name in enumerate(_PHASES)]
     charts.append(Chart("Seconds", [line for line in phases if line.points], note="per phase of a step"))
-    memory = [Line(name, _points(metrics, _gib(name)), place) for place, name in enumerate(("process", "card"))]
+    memory = [Line(name, _points(metrics, _gib(name)), color) for color, name in enumerate(("process", "card"))]
     shown = [line for line in memory if line.points]
     charts.append(Chart("Memory", shown, note="GiB at most: process so far, card in the step"))
     return [chart for chart in charts if not chart.empty]
 
 
-def of_runs(records: Sequence[Record]) -> list[Chart]:
-    """The same curves of several runs, over one another."""
-    groups = list(alike(records).items())
+def of_runs(runs: Sequence[RunReader]) -> list[Chart]:
+    """The same curves of several runs, drawn over one another."""
+    groups = list(alike(runs).items())
     held_out = _Curve("Success, held out", _of("eval", "success"), True)
     training = _Curve("Success, training", _of("success"), True, sampled=True)
     time = _Curve("Seconds", lambda line: sum(line["time"].values()) if line.get("time") else None, note="of a step")
     charts = []
-    further = _further([line for record in records for line in record.metrics])
+    further = _further([line for run in runs for line in run.metrics])
     for curve in (held_out, training, *_CURVES, *further, time):
         lines = [
-            _together(name, members, curve, place)
-            for place, (name, members) in enumerate(groups)
+            _mean(name, members, curve, color)
+            for color, (name, members) in enumerate(groups)
             if not (curve.sampled and members[0].demonstrated)
         ]
         charts.append(_chart(curve, [line for line in lines if line.points]))
     return [chart for chart in charts if not chart.empty]
 
 
-def alike(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The runs by what they are runs of: same config but for seed and name."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        config = {key: value for key, value in record.config.items() if key not in ("seed", "name", "folder")}
-        groups.setdefault(json.dumps(config, sort_keys=True) if config else record.name, []).append(record)
-    named: dict[str, list[Record]] = {}
+def alike(runs: Sequence[RunReader]) -> dict[str, list[RunReader]]:
+    """Group runs whose configs differ in seed and name alone."""
+    groups: dict[str, list[RunReader]] = {}
+    for run in runs:
+        settings = {key: value for key, value in run.settings.items() if key not in ("seed", "name", "folder")}
+        groups.setdefault(json.dumps(settings, sort_keys=True) if settings else run.name, []).append(run)
+    named: dict[str, list[RunReader]] = {}
     for members in groups.values():
         name = members[0].name
         if len(members) > 1:
@@ -132,28 +132,29 @@ def alike(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _further(metrics: Sequence[Metrics]) -> list[_Curve]:
-    """What an algorithm measures of its own, under the name that its loss gave it."""
+    """Curves of the metrics that only this algorithm has."""
     names = {name for line in metrics for name in line.get("update") or {}} - _UPDATED.keys()
     return [_Curve(name.replace("_", " ").capitalize(), _of("update", name)) for name in sorted(names)]
 
 
-def success(record: Record) -> list[Point]:
-    """Of the training steps."""
-    return _points(record.metrics, _of("success"))
+def success(run: RunReader) -> list[Point]:
+    """Success of the training steps."""
+    return _points(run.metrics, _of("success"))
 
 
 def _chart(curve: _Curve, lines: Sequence[Line]) -> Chart:
     return Chart(curve.title, lines, curve.share, curve.note)
 
 
-def _together(name: str, members: Sequence[Record], curve: _Curve, colour: int) -> Line:
+def _mean(name: str, members: Sequence[RunReader], curve: _Curve, color: int) -> Line:
+    """The mean of several runs, with a band from the lowest to the highest."""
     values: dict[float, list[float]] = {}
-    for record in members:
-        for step, value in _points(record.metrics, curve.value):
+    for run in members:
+        for step, value in _points(run.metrics, curve.value):
             values.setdefault(step, []).append(value)
     points = [(step, fmean(values[step])) for step in sorted(values)]
     band = [(step, min(values[step]), max(values[step])) for step in sorted(values)] if len(members) > 1 else []
-    return Line(name, points, colour, band)
+    return Line(name, points, color, band)
 
 
 def _points(metrics: Sequence[Metrics], value: Callable[[Metrics], Any]) -> list[Point]:

@@ -8,16 +8,18 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Any
 
-from longloop.types import StopReason
+from longloop.store.run_reader import FOLDERS, RunReader
+from longloop.store.trajectories import IndexEntry, StoredTrajectory
+from longloop.types import StopReason, Task
 from longloop.viewer import tokens
-from longloop.viewer.attempts import Entry, asked
 from longloop.viewer.diff import CHARACTERS, LINES, Comparison
-from longloop.viewer.page import Content, NotThere, address
-from longloop.viewer.run_reader import KINDS, Record
+from longloop.viewer.page import NotThere, Page, address
+from longloop.viewer.search import search
+from longloop.viewer.text import unread_note
 
 _HITS = 100
 _OTHERS = 200
-"""Attempts at a task beyond which not all are listed for comparison."""
+"""With more attempts at a task, one of each group is offered for comparison."""
 _SORTS = ("group", "spread", "advantage", "reward", "turns", "stop", "task")
 
 
@@ -26,10 +28,10 @@ class GroupRow:
     """A group in a line."""
 
     number: int
-    entries: Sequence[Entry]
+    entries: Sequence[IndexEntry]
     advantages: Mapping[tuple[int, int], float]
-    asked: str
-    """The beginning of the task's text."""
+    task_text: str
+    """Its beginning."""
 
     @property
     def task(self) -> str:
@@ -44,13 +46,14 @@ class GroupRow:
         return fmean(self.rewards) if self.rewards else None
 
     @property
-    def spread(self) -> float:
+    def reward_range(self) -> float:
+        """The highest reward minus the lowest."""
         return max(self.rewards) - min(self.rewards) if self.rewards else 0.0
 
     @property
     def advantage(self) -> float:
         """The largest of any attempt, whatever its sign."""
-        return max((abs(self.advantages.get(entry.place, 0.0)) for entry in self.entries), default=0.0)
+        return max((abs(self.advantages.get(entry.key, 0.0)) for entry in self.entries), default=0.0)
 
     @property
     def turns(self) -> float:
@@ -61,11 +64,11 @@ class GroupRow:
         return Counter(entry.stop for entry in self.entries).most_common()
 
     def key(self, sort: str) -> Any:
-        """Where it belongs when sorted; what is unusual comes first."""
+        """Sort key; what is unusual comes first."""
         lost = sum(entry.stop != StopReason.FINISHED for entry in self.entries)
         return {
             "group": self.number,
-            "spread": (-self.spread, self.number),
+            "spread": (-self.reward_range, self.number),
             "advantage": (-self.advantage, self.number),
             "reward": (1e9 if self.reward is None else self.reward, self.number),
             "turns": (-self.turns, self.number),
@@ -74,17 +77,17 @@ class GroupRow:
         }[sort]
 
 
-def step(record: Record, kind: str, number: int, sort: str = "") -> Content:
-    attempts = record.attempts[kind]
-    entries = attempts.entries(number)
+def step(run: RunReader, kind: str, number: int, sort: str = "") -> Page:
+    stored = run.stored[kind]
+    entries = stored.entries(number)
     if not entries:
-        raise NotThere(f"{record.name} has no {_title(kind, number)}.")
-    advantages = attempts.advantages(number)
+        raise NotThere(f"{run.name} has no {_title(kind, number)}.")
+    advantages = stored.advantages(number)
     sort = sort if sort in _SORTS else "group"
-    by_group: dict[int, list[Entry]] = {}
+    by_group: dict[int, list[IndexEntry]] = {}
     for entry in entries:
         by_group.setdefault(entry.group, []).append(entry)
-    rows = [GroupRow(place, found, advantages, attempts.asked(found[0])) for place, found in by_group.items()]
+    rows = [GroupRow(index, found, advantages, stored.task_text(found[0])) for index, found in by_group.items()]
     rows.sort(key=lambda row: row.key(sort))
     scored = [entry for entry in entries if entry.scored]
     values = {
@@ -97,124 +100,126 @@ def step(record: Record, kind: str, number: int, sort: str = "") -> Content:
         "unscored": len(entries) - len(scored),
         "success": fmean(entry.success for entry in scored) if scored else None,
         "reward": fmean(entry.reward for entry in scored) if scored else None,
-        "metrics": next((line for line in record.metrics if line["step"] == number), {}),
+        "metrics": next((line for line in run.metrics if line["step"] == number), {}),
         "heading": _title(kind, number),
     }
-    links = _around(attempts.steps(), number, lambda other: address("run", record.name, kind, other))
-    up = {"up": address("run", record.name)}
-    return Content("step.html", _title(kind, number), values, record, (record,), links=links | up)
+    links = _around(stored.steps(), number, lambda other: address("run", run.name, kind, other))
+    up = {"up": address("run", run.name)}
+    return Page("step.html", _title(kind, number), values, run, (run,), links=links | up)
 
 
-def group(record: Record, kind: str, number: int, place: int) -> Content:
-    attempts = record.attempts[kind]
-    everyone = attempts.entries(number)
-    entries = [entry for entry in everyone if entry.group == place]
+def group(run: RunReader, kind: str, number: int, index: int) -> Page:
+    stored = run.stored[kind]
+    everyone = stored.entries(number)
+    entries = [entry for entry in everyone if entry.group == index]
     if not entries:
-        raise NotThere(f"{_title(kind, number)} of {record.name} has no group {place}.")
-    given = attempts.advantages(number)
-    read = [(entry, attempts.read(entry) or {}) for entry in entries]
-    alike: dict[str, list[tuple[Entry, dict[str, Any]]]] = {}
-    for entry, line in read:
-        alike.setdefault(_course(entry, line), []).append((entry, line))
-    columns = [
-        {
-            "entries": [entry for entry, _ in same],
-            "entry": entry,
-            "advantage": given.get(entry.place),
-            "expert": line.get("expert", False),
-            "turns": line.get("turns") or [],
-            "tests": _tests(line),
-        }
-        for same in alike.values()
-        for entry, line in same[:1]
-    ]
-    opening = next((line for _, line in read if line.get("turns")), {})
+        raise NotThere(f"{_title(kind, number)} of {run.name} has no group {index}.")
+    advantages = stored.advantages(number)
+    alike: dict[str, list[IndexEntry]] = {}
+    columns = []
+    task_text = ""
+    for entry in entries:
+        trajectory = stored.get(entry) or _gone(entry)
+        task_text = task_text or trajectory.task_text
+        same = alike.setdefault(_course(entry, trajectory), [])
+        same.append(entry)
+        if len(same) == 1:
+            columns.append(
+                {
+                    "entries": same,
+                    "entry": entry,
+                    "advantage": advantages.get(entry.key),
+                    "expert": trajectory.expert,
+                    "turns": trajectory.turns,
+                    "tests": trajectory.tests,
+                }
+            )
     values = {
         "kind": kind,
         "number": number,
-        "place": place,
-        "task": (opening.get("task") or {}) | {"id": entries[0].task},
-        "asked": asked(opening),
+        "group": index,
+        "task": entries[0].task,
+        "task_text": task_text,
         "columns": columns,
         "count": len(entries),
         "heading": _title(kind, number),
     }
-    places = sorted({entry.group for entry in everyone})
-    links = _around(places, place, lambda other: address("run", record.name, kind, number, other))
-    links["up"] = address("run", record.name, kind, number)
-    return Content("group.html", f"Group {place}", values, record, links=links)
+    indices = sorted({entry.group for entry in everyone})
+    links = _around(indices, index, lambda other: address("run", run.name, kind, number, other))
+    links["up"] = address("run", run.name, kind, number)
+    return Page("group.html", f"Group {index}", values, run, links=links)
 
 
-def attempt(record: Record, kind: str, number: int, place: int, which: int, by: str = "") -> Content:
-    attempts = record.attempts[kind]
-    entries = attempts.entries(number)
-    entry = next((entry for entry in entries if entry.place == (place, which)), None)
-    line = attempts.read(entry) if entry else None
-    if entry is None or line is None:
-        raise NotThere(f"{record.name} has no attempt {kind}/{number}/{place}/{which}, or it was cut off.")
-    by = by if by in tokens.COLOURINGS else ""
-    coloured = tokens.coloured(record, attempts, number, line, by) if by else None
-    turns = line.get("turns") or []
+def attempt(run: RunReader, kind: str, number: int, index: int, which: int, by: str = "") -> Page:
+    """Attempt `which` of group `index`; `by` is one of tokens.COLORINGS, or nothing."""
+    stored = run.stored[kind]
+    entries = stored.entries(number)
+    entry = next((entry for entry in entries if entry.key == (index, which)), None)
+    trajectory = stored.get(entry) if entry else None
+    if entry is None or trajectory is None:
+        raise NotThere(f"{run.name} has no attempt {kind}/{number}/{index}/{which}, or it was cut off.")
+    by = by if by in tokens.COLORINGS else ""
+    colored = tokens.colored(run, stored, number, trajectory, by) if by else None
     seconds: Counter[str] = Counter()
-    for turn in turns:
-        seconds.update(turn.get("seconds") or {})
+    for turn in trajectory.turns:
+        seconds.update(turn.seconds)
     values = {
         "kind": kind,
         "number": number,
         "entry": entry,
         "heading": _title(kind, number),
-        "task": line.get("task") or {},
-        "line": line,
-        "turns": list(zip_longest(turns, coloured or [])),
-        "advantage": attempts.advantages(number).get(entry.place),
+        "trajectory": trajectory,
+        "turns": list(zip_longest(trajectory.turns, colored or [])),
+        "advantage": stored.advantages(number).get(entry.key),
         "seconds": dict(seconds),
-        "tests": _tests(line),
-        "notes": _notes(line),
-        "unread": record.unread(line),
-        "data": _json((line.get("task") or {}).get("data")),
+        "tests": trajectory.tests,
+        "notes": _notes(trajectory),
+        "unread": unread_note(run, trajectory),
+        "data": _json(trajectory.task.data),
         "why": _why(entry.stop),
-        "siblings": [other for other in entries if other.group == place],
-        "colourings": _colourings(record, kind, number),
+        "siblings": [other for other in entries if other.group == index],
+        "colorings": _colorings(run, kind, number),
         "by": by,
-        "missing": bool(by) and coloured is None,
-        "here": f"{kind}/{number}/{place}/{which}",
+        "missing": bool(by) and colored is None,
+        "here": f"{kind}/{number}/{index}/{which}",
     }
-    order = [other.place for other in entries]
-    links = _around(order, entry.place, lambda other: address("run", record.name, kind, number, *other, tokens=by))
-    links["up"] = address("run", record.name, kind, number, place)
-    return Content("attempt.html", f"Attempt {place}/{which}", values, record, links=links)
+    order = [other.key for other in entries]
+    links = _around(order, entry.key, lambda other: address("run", run.name, kind, number, *other, tokens=by))
+    links["up"] = address("run", run.name, kind, number, index)
+    return Page("attempt.html", f"Attempt {index}/{which}", values, run, links=links)
 
 
-def compare(records: Mapping[str, Record], left: str, right: str, other: str) -> Content:
+def compare(runs: Mapping[str, RunReader], left: str, right: str, other: str) -> Page:
     """`left` and `right` are a run's name and an attempt's address with a colon between them."""
-    record, kind, entry = _parse(records, left)
-    among = records.get(other, record)
+    run, kind, entry = _parse(runs, left)
+    among = runs.get(other, run)
+    ours = run.stored[kind].get(entry) or _gone(entry)
     values: dict[str, Any] = {
-        "left": (record, kind, entry, record.attempts[kind].read(entry) or {}),
+        "left": (run, kind, entry, ours),
         "left_name": left,
         "right": None,
-        "run": among,
-        "records": list(records),
+        "among": among,
+        "names": list(runs),
         "most": (CHARACTERS, LINES),
-        "found": _others(among, entry.task, None if among is not record else (kind, entry)),
+        "found": _others(among, entry.task, None if among is not run else (kind, entry)),
     }
     if right:
-        record, kind, entry = _parse(records, right)
-        line = record.attempts[kind].read(entry) or {}
-        values["right"] = record, kind, entry, line
+        its_run, its_kind, its_entry = _parse(runs, right)
+        theirs = its_run.stored[its_kind].get(its_entry) or _gone(its_entry)
+        values["right"] = its_run, its_kind, its_entry, theirs
         comparison = Comparison()
-        both = zip_longest(_actions(values["left"][3]), _actions(line), fillvalue="")
-        values["turns"] = [(ours == theirs, comparison.rows(ours, theirs)) for ours, theirs in both]
+        both = zip_longest((t.action for t in ours.turns), (t.action for t in theirs.turns), fillvalue="")
+        values["turns"] = [(one == another, comparison.rows(one, another)) for one, another in both]
         values["comparison"] = comparison
-    return Content("compare.html", "Compare", values, values["left"][0])
+    return Page("compare.html", "Compare", values, run)
 
 
-def find(record: Record, query: Mapping[str, str]) -> Content:
+def find(run: RunReader, query: Mapping[str, str]) -> Page:
     text, task, stop, success = (query.get(name, "").strip() for name in ("text", "task", "stop", "success"))
     kind = query.get("kind", "")
-    kind = kind if kind in KINDS else "step" if record.attempts["step"].steps() else "eval"
+    kind = kind if kind in FOLDERS else "step" if run.stored["step"].steps() else "eval"
 
-    def wanted(entry: Entry) -> bool:
+    def wanted(entry: IndexEntry) -> bool:
         return (
             task.lower() in entry.task.lower()
             and stop in ("", entry.stop)
@@ -222,32 +227,33 @@ def find(record: Record, query: Mapping[str, str]) -> Content:
         )
 
     start = tuple(int(part) for part in query.get("from", "").split(".") if part.isascii() and part.isdigit())
-    hits, more = record.attempts[kind].search(text, wanted, start if len(start) == 2 else None, _HITS)
+    stored = run.stored[kind]
+    hits, more = search(stored, text, wanted, (start[0], start[1]) if len(start) == 2 else None, _HITS)
     values = {
-        "hits": [(hit, record.attempts[kind].asked(hit.entry)) for hit in hits],
-        "asked": {"text": text, "task": task, "stop": stop, "success": success, "kind": kind},
+        "hits": [(hit, stored.task_text(hit.entry)) for hit in hits],
+        "query": {"text": text, "task": task, "stop": stop, "success": success, "kind": kind},
         "more": ".".join(map(str, more)) if more else "",
         "down_to": more[0] if more else None,
         "stops": [str(reason) for reason in StopReason],
     }
-    return Content("find.html", "Attempts", values, record)
+    return Page("find.html", "Attempts", values, run)
 
 
-def _others(record: Record, task: str, this: tuple[str, Entry] | None) -> list[tuple[str, Entry]]:
+def _others(run: RunReader, task: str, this: tuple[str, IndexEntry] | None) -> list[tuple[str, IndexEntry]]:
     """The attempts at a task; of many, one of each group."""
-    found = [(kind, entry) for kind in KINDS for entry in record.attempts[kind].of_task(task)]
+    found = [(kind, entry) for kind in FOLDERS for entry in run.stored[kind].of_task(task)]
     if len(found) > _OTHERS:
         found = list({(kind, entry.step, entry.group): (kind, entry) for kind, entry in reversed(found)}.values())[::-1]
     return [pair for pair in found if pair != this]
 
 
-def _parse(records: Mapping[str, Record], name: str) -> tuple[Record, str, Entry]:
+def _parse(runs: Mapping[str, RunReader], name: str) -> tuple[RunReader, str, IndexEntry]:
     run, _, rest = name.rpartition(":")
-    kind, *place = rest.split("/")
-    if run in records and kind in KINDS and len(place) == 3 and all(p.isascii() and p.isdigit() for p in place):
-        entry = records[run].attempts[kind].find(*map(int, place))
+    kind, *numbers = rest.split("/")
+    if run in runs and kind in FOLDERS and len(numbers) == 3 and all(n.isascii() and n.isdigit() for n in numbers):
+        entry = runs[run].stored[kind].find(*map(int, numbers))
         if entry is not None:
-            return records[run], kind, entry
+            return runs[run], kind, entry
     raise NotThere(f"There is no attempt {name} to compare.")
 
 
@@ -261,26 +267,21 @@ def _title(kind: str, number: int) -> str:
     )
 
 
-def _course(entry: Entry, line: dict[str, Any]) -> str:
-    """What was said, heard and paid, in one text: equal for attempts that went the same way."""
-    turns = [(turn.get("action"), turn.get("context")) for turn in line.get("turns") or []]
-    paid = [entry.reward, entry.success, entry.stop, bool(line.get("expert")), line.get("error"), _tests(line)]
+def _gone(entry: IndexEntry) -> StoredTrajectory:
+    """What is left of a trajectory whose line is gone."""
+    return StoredTrajectory(entry.group, Task(entry.task, ""), entry.attempt, entry.reward, entry.success, entry.stop)
+
+
+def _course(entry: IndexEntry, trajectory: StoredTrajectory) -> str:
+    """Actions, messages and verdict in one text: equal for attempts that went the same way."""
+    turns = [(turn.action, [(m.role, m.content) for m in turn.context]) for turn in trajectory.turns]
+    paid = [entry.reward, entry.success, entry.stop, trajectory.expert, trajectory.error, trajectory.tests]
     return json.dumps([turns, paid])
 
 
-def _actions(line: dict[str, Any]) -> list[str]:
-    return [turn.get("action") or "" for turn in line.get("turns") or []]
-
-
-def _tests(line: dict[str, Any]) -> list[dict[str, Any]]:
-    tests = (line.get("info") or {}).get("tests")
-    return [test for test in tests if isinstance(test, dict)] if isinstance(tests, list) else []
-
-
-def _notes(line: dict[str, Any]) -> str:
+def _notes(trajectory: StoredTrajectory) -> str:
     """What else the judge wrote."""
-    rest = {key: value for key, value in (line.get("info") or {}).items() if key != "tests" or not _tests(line)}
-    return _json(rest)
+    return _json({key: value for key, value in trajectory.info.items() if key != "tests" or not trajectory.tests})
 
 
 def _json(value: Any) -> str:
@@ -291,12 +292,13 @@ def _why(stop: str) -> str:
     return StopReason(stop).sentence if stop in list(StopReason) else ""
 
 
-def _colourings(record: Record, kind: str, number: int) -> dict[str, str]:
-    gap = tokens.has_gap(record.attempts[kind], number)
-    return {name: said for name, said in tokens.COLOURINGS.items() if name != "gap" or gap}
+def _colorings(run: RunReader, kind: str, number: int) -> dict[str, str]:
+    gap = tokens.has_gap(run.stored[kind], number)
+    return {name: said for name, said in tokens.COLORINGS.items() if name != "gap" or gap}
 
 
-def _around(places: Sequence[Any], here: Any, link: Any) -> dict[str, str]:
-    at = places.index(here)
-    links = {"prev": link(places[at - 1])} if at > 0 else {}
-    return links | ({"next": link(places[at + 1])} if at + 1 < len(places) else {})
+def _around(order: Sequence[Any], here: Any, link: Any) -> dict[str, str]:
+    """Links to what comes before and after."""
+    at = order.index(here)
+    links = {"prev": link(order[at - 1])} if at > 0 else {}
+    return links | ({"next": link(order[at + 1])} if at + 1 < len(order) else {})

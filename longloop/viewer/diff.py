@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 LINES, CHARACTERS = 5_000, 300_000
-"""Of each attempt, that are shown."""
+"""How much of each attempt is shown."""
 _WORK = 1_000_000
 """Comparisons of two words or lines: about half a second."""
 
@@ -43,9 +43,9 @@ class Comparison:
         ours, theirs = self._shown(0, left), self._shown(1, right)
         found = []
         for same, mine, yours in self._passages(ours, theirs):
-            for place in range(max(len(mine), len(yours))):
-                one = mine[place] if place < len(mine) else None
-                other = yours[place] if place < len(yours) else None
+            for row in range(max(len(mine), len(yours))):
+                one = mine[row] if row < len(mine) else None
+                other = yours[row] if row < len(yours) else None
                 found.append(Row(escape(one), escape(other), True) if same else self._changed(one, other))
         return found
 
@@ -86,16 +86,16 @@ class Comparison:
             x, y = i + length, j + length
 
     def _shared(self, ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int, int]]:
-        """Stretches that both have: where in ours, where in theirs, and how long. Beginning and end come for free."""
+        """Runs that both have: position in ours, in theirs, and length. Equal beginnings and ends cost no search."""
         shorter = min(len(ours), len(theirs))
         head = next((n for n in range(shorter) if ours[n] != theirs[n]), shorter)
         tail = next((n for n in range(shorter - head) if ours[-1 - n] != theirs[-1 - n]), shorter - head)
         # Whatever the other side does not have at all cannot be shared, and is left out of the search.
         both = {*ours[head : len(ours) - tail]} & {*theirs[head : len(theirs) - tail]}
-        mine = [place for place in range(head, len(ours) - tail) if ours[place] in both]
-        yours = [place for place in range(head, len(theirs) - tail) if theirs[place] in both]
+        mine = [at for at in range(head, len(ours) - tail) if ours[at] in both]
+        yours = [at for at in range(head, len(theirs) - tail) if theirs[at] in both]
         number = {value: n for n, value in enumerate(both)}
-        pairs = self._search([number[ours[place]] for place in mine], [number[theirs[place]] for place in yours])
+        pairs = self._search([number[ours[at]] for at in mine], [number[theirs[at]] for at in yours])
         found = [(0, 0, head)] if head else []
         for one, other in ((mine[a], yours[b]) for a, b in pairs):
             i, j, length = found[-1] if found else (-1, -1, 0)
@@ -106,9 +106,9 @@ class Comparison:
         return [*found, (len(ours) - tail, len(theirs) - tail, tail)] if tail else found
 
     def _search(self, ours: list[int], theirs: list[int]) -> list[tuple[int, int]]:
-        """The longest common subsequence, as pairs of places (Myers 1986); none when it would take too long.
+        """The longest common subsequence, as pairs of positions (Myers 1986); none when it would take too long.
 
-        `reach[k]` is how far into `ours` one comes on diagonal k, where k places fewer of `theirs` are used, with as
+        `reach[k]` is how far into `ours` one comes on diagonal k, where k fewer of `theirs` are used, with as
         many differences as there were rounds.
         """
         reach, rounds = {1: 0}, list[dict[int, int]]()
@@ -131,7 +131,7 @@ class Comparison:
 
     @staticmethod
     def _entered(reach: dict[int, int], k: int, differences: int) -> int:
-        """Where a diagonal is entered from the better of its neighbours: by one of theirs, or by one of ours."""
+        """Where a diagonal is entered from the better of its neighbors: by one of theirs, or by one of ours."""
         down = k == -differences or (k != differences and reach[k - 1] < reach[k + 1])
         return reach[k + 1] if down else reach[k - 1] + 1
 

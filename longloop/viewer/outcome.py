@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from longloop.analysis.outcomes import Share, wilson
+from longloop.analysis.outcomes import Share
 from longloop.analysis.report import difference
-from longloop.stats import SUCCESS, Change, change
-from longloop.viewer.attempts import Entry
+from longloop.stats import SUCCESS, Change, change, disjoint, wilson_interval
+from longloop.store.metrics import Evaluation, when
+from longloop.store.run_reader import RunReader
+from longloop.store.trajectories import IndexEntry
 from longloop.viewer.charts import number
-from longloop.viewer.run_reader import Record
 
 _PAIRS = 6
 """Tasks below which the bootstrap feigns certainty: five of five that rise are chance in one of sixteen cases."""
 _MANY = 30
 """Training steps after which a run should have learned something."""
-_SURE = 2.58
-"""Standard errors for a stretch that was chosen because it is the best."""
+_SURE = 0.99
+"""Confidence for a window that was chosen because it is the best."""
 _ADVICE = "Try easier tasks, demonstrations first (`longloop demos`, then `algo.name=sft`), or another model."
 
 Line = dict[str, Any]
@@ -26,100 +27,99 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Held-out success in the first and the last evaluation that measure the same. They are one where there is one."""
+    """Held-out success in the first and the last evaluation that compare."""
 
-    first: Line
-    last: Line
+    steps: tuple[int, int]
+    """After which they were made; one step twice where there is a single evaluation."""
+    first: Evaluation
+    last: Evaluation
     change: Change
+
+    @property
+    def single(self) -> bool:
+        return self.steps[0] == self.steps[1]
 
     @property
     def direction(self) -> int:
         """1 and -1 where success clearly rose or fell; 0 where chance could have done it."""
-        if self.first is self.last:
+        if self.single:
             return 0
-        if self.change.interval and self.last["eval"].get("tasks", 0) >= _PAIRS:
+        if self.change.interval and self.last.tasks >= _PAIRS:
             low, high = self.change.interval
             return (low > 0) - (high < 0)
-        before, after = (line["eval"].get("success_interval") or (0.0, 1.0) for line in (self.first, self.last))
+        before, after = self.first.success_interval, self.last.success_interval
         return (after[0] > before[1]) - (after[1] < before[0])
 
 
-def outcome(record: Record) -> Outcome | None:
+def outcome(run: RunReader) -> Outcome | None:
     """None before the first evaluation."""
-    return record.made("outcome", lambda: _outcome(record))
+    return run.derived("outcome", lambda: _outcome(run))
 
 
-def _outcome(record: Record) -> Outcome | None:
-    changed = {"eval.split", "eval.tasks", "eval.attempts", "eval.temperature"}
-    since = max((line["step"] for line in record.changes if changed & line["changed"].keys()), default=0)
-    found = [
-        line for line in record.metrics if line["step"] >= since and (line.get("eval") or {}).get("success") is not None
-    ]
+def _outcome(run: RunReader) -> Outcome | None:
+    found = run.comparable_evaluations
     if not found:
         return None
-    ends = [_by_task(record.attempts["eval"].entries(line["step"])) for line in (found[0], found[-1])]
-    return Outcome(found[0], found[-1], change(SUCCESS, ends[0], ends[1] if len(found) > 1 else None, paired=True))
+    steps = min(found), max(found)
+    first, last = (_by_task(run.stored["eval"].entries(step)) for step in steps)
+    changed = change(SUCCESS, first, last if len(found) > 1 else None, paired=True)
+    return Outcome(steps, found[steps[0]], found[steps[1]], changed)
 
 
-def sentence(record: Record) -> str:
-    """What came of it, in words."""
-    found = outcome(record)
+def sentence(run: RunReader) -> str:
+    """The outcome in a sentence."""
+    found = outcome(run)
     if found is None:
-        return _in_training(record)
-    evaluation = found.last["eval"]
-    after, step = _held_out(evaluation), found.last["step"]
+        return _in_training(run)
+    before, after, (begin, end) = _held_out(found.first), _held_out(found.last), found.steps
     moved = difference(SUCCESS, found.change)
-    if found.first is found.last:
-        said = f"Held-out success was {after} at step {step}"
+    if found.single:
+        said = f"Held-out success was {after} at step {end}"
     elif found.direction:
         verb = "rose" if found.direction > 0 else "fell"
-        said = f"Held-out success {verb} from {_held_out(found.first['eval'])} to {after} by step {step}"
+        said = f"Held-out success {verb} from {before} to {after} by step {end}"
     else:
-        when = "before training" if found.first["step"] == 0 else f"after step {found.first['step']}"
-        before = _held_out(found.first["eval"])
-        said = f"No clear change in held-out success: {before} {when}, {after} after step {step}"
+        said = f"No clear change in held-out success: {before} {when(begin)}, {after} after step {end}"
     said += f", {moved}" if moved else ""
-    tasks, attempts = evaluation.get("tasks"), evaluation.get("attempts")
-    size = f" ({count(tasks, 'task')}, {count(attempts, 'attempt')} each)" if tasks else ""
-    floor = evaluation.get("floor_success")
-    return said + size + (f"; doing nothing scores {number(floor, True)}." if floor is not None else ".")
+    size = f"({count(found.last.tasks, 'task')}, {count(found.last.attempts, 'attempt')} each)"
+    return f"{said} {size}; doing nothing scores {number(found.last.floor_success, True)}."
 
 
-def _in_training(record: Record) -> str:
-    trained = _trained(record)
+def _in_training(run: RunReader) -> str:
+    trained = _trained(run)
     if not trained:
         return "Nothing was measured yet."
-    if record.demonstrated:
+    if run.demonstrated:
         share = number(_success(trained).success, True)
         return f"Nothing was measured of the agent: of the demonstrations that it imitates, {share} succeed."
     few = max(1, min(5, len(trained) // 2))
     first, last = _success(trained[:few]), _success(trained[-few:])
     over = "the first and last steps" if few == 1 else f"the first and last {few} steps"
     ends = f"{number(first.success, True)} to {number(last.success, True)} (mean of {over})"
-    if _apart(first, last):
+    if disjoint(first.interval, last.interval):
         return f"Success in training went from {ends}."
     return f"No clear change in training success: {ends}."
 
 
-def worries(record: Record) -> list[str]:
+def worries(run: RunReader) -> list[str]:
     """What a person should look at first."""
-    return list(record.made("worries", lambda: tuple(_worries(record))))
+    return list(run.derived("worries", lambda: tuple(_worries(run))))
 
 
-def _worries(record: Record) -> Iterator[str]:
-    steps = [line for line in record.metrics if line.get("attempts")]
-    if record.too_new:
+def _worries(run: RunReader) -> Iterator[str]:
+    steps = [line for line in run.metrics if line.get("attempts")]
+    if run.too_new:
         yield "A later longloop wrote this run; upgrade, or some of it may be shown wrongly."
-    if record.status == "killed":
-        yield f"The process was killed. Continue with: longloop train --resume {record.folder}"
+    if run.status == "killed":
+        yield f"The process was killed. Continue with: longloop train --resume {run.folder}"
     guarded = [line["step"] for line in steps if line.get("guard")]
     if guarded:
         yield f"A guard skipped updates in {len(guarded)} of {len(steps)} steps, last in step {guarded[-1]}."
-    collapsed = list(_collapsed(record))
+    collapsed = list(_collapsed(run))
     yield from collapsed
-    yield from _entropy(record)
+    yield from _entropy(run)
     idle = list(_without_updates(steps))
-    yield from idle or ([] if collapsed else _unchanged(record))
+    yield from idle or ([] if collapsed else _unchanged(run))
     late = steps[-10:]
     equal = sum(line.get("equal_groups", 0) for line in late)
     groups = sum(line.get("groups", 0) for line in late)
@@ -132,38 +132,38 @@ def _worries(record: Record) -> Iterator[str]:
             yield f"{lost:,} attempts {meaning}."
 
 
-def _collapsed(record: Record) -> Iterator[str]:
-    """Success at half of its best or less, and not by chance."""
+def _collapsed(run: RunReader) -> Iterator[str]:
+    """Success that fell to half of its best or less, and not by chance."""
     advice = "Look at KL, entropy and gradient norm from there on; a lower `algo.lr` often helps."
-    measured = [line for line in record.metrics if (line.get("eval") or {}).get("success_interval")]
+    measured = run.evaluations
     if measured:
-        best = max(measured, key=lambda line: line["eval"]["success"])
-        top, now = best["eval"], measured[-1]["eval"]
-        if now["success"] <= top["success"] / 2 and now["success_interval"][1] < top["success_interval"][0]:
-            yield f"Held-out success collapsed: {_held_out(top)} at step {best['step']}, {_held_out(now)} now. {advice}"
+        best = max(measured, key=lambda step: measured[step].success)
+        top, now = measured[best], measured[max(measured)]
+        if now.success <= top.success / 2 and now.success_interval[1] < top.success_interval[0]:
+            yield f"Held-out success collapsed: {_held_out(top)} at step {best}, {_held_out(now)} now. {advice}"
             return
-    trained = [] if record.demonstrated else _trained(record)
+    trained = [] if run.demonstrated else _trained(run)
     size = max(3, len(trained) // 20)
     windows = [trained[start : start + size] for start in range(0, len(trained) - size + 1, max(1, size // 2))]
     if len(windows) < 2:
         return
     window = max(windows, key=lambda window: _success(window).success)
     high, low = _success(window, _SURE), _success(trained[-size:], _SURE)
-    if low.success <= high.success / 2 and _apart(high, low):
+    if low.success <= high.success / 2 and disjoint(high.interval, low.interval):
         yield (
             f"Success in training collapsed: {number(high.success, True)} in steps {window[0]['step']} to "
             f"{window[-1]['step']}, {number(low.success, True)} in the last {size}. {advice}"
         )
 
 
-def _entropy(record: Record) -> Iterator[str]:
+def _entropy(run: RunReader) -> Iterator[str]:
     """Entropy that grew out of bounds, or vanished before the tasks were learned."""
     found = [
         (line["update"]["entropy"], line.get("success") or 0.0)
-        for line in record.metrics
+        for line in run.metrics
         if isinstance((line.get("update") or {}).get("entropy"), int | float)
     ]
-    if len(found) < 6 or record.demonstrated:
+    if len(found) < 6 or run.demonstrated:
         return
     size = max(3, len(found) // 20)
     (first, before), (last, success) = (
@@ -194,48 +194,44 @@ def _without_updates(steps: Sequence[Line]) -> Iterator[str]:
         yield f"{said}. The agent never succeeded. {_ADVICE}"
 
 
-def _unchanged(record: Record) -> Iterator[str]:
-    """Many steps, and success that is what it was, as far as one can tell."""
-    trained = _trained(record)
+def _unchanged(run: RunReader) -> Iterator[str]:
+    """Many steps without a clear change in success."""
+    trained = _trained(run)
     if len(trained) < _MANY:
         return
-    found = outcome(record)
-    if found is not None and (found.direction or found.last["eval"]["success"] >= 0.95):
+    found = outcome(run)
+    if found is not None and (found.direction or found.last.success >= 0.95):
         return
     size = max(5, len(trained) // 10)
     first, last = _success(trained[:size]), _success(trained[-size:])
     said = []
-    if not record.demonstrated:
-        if _apart(first, last) or last.success >= 0.95:
+    if not run.demonstrated:
+        if disjoint(first.interval, last.interval) or last.success >= 0.95:
             return
         said.append(f"{number(first.success, True)} to {number(last.success, True)} in training")
-    if found is not None and found.first is not found.last:
-        before, after = (number(round(line["eval"]["success"], 3), True) for line in (found.first, found.last))
+    if found is not None and not found.single:
+        before, after = (number(round(one.success, 3), True) for one in (found.first, found.last))
         said.append(f"{before} to {after} held out")
     if not said:
         return
-    never = not record.demonstrated and not any(line["success"] for line in trained)
+    never = not run.demonstrated and not any(line["success"] for line in trained)
     advice = _ADVICE if never else "Try a higher `algo.lr`, more tasks or attempts a step, or easier tasks."
     yield f"After {len(trained)} steps success has not clearly changed ({', '.join(said)}). {advice}"
 
 
-def _trained(record: Record) -> list[Line]:
-    return [line for line in record.metrics if line.get("success") is not None]
+def _trained(run: RunReader) -> list[Line]:
+    return [line for line in run.metrics if line.get("success") is not None]
 
 
-def _success(lines: Sequence[Line], z: float = 1.96) -> Share:
-    """In some training steps, within so many standard errors. Groups are the trials: attempts in one are not
-    independent."""
+def _success(lines: Sequence[Line], confidence: float = 0.95) -> Share:
+    """Success in some training steps. Groups are the trials of its interval: attempts in one are not independent."""
     share = fmean(line["success"] for line in lines)
     groups = sum(line.get("groups") or 1 for line in lines)
-    return Share(share, sum(line.get("attempts") or 0 for line in lines), groups, wilson(share, groups, z))
+    attempts = sum(line.get("attempts") or 0 for line in lines)
+    return Share(share, attempts, groups, wilson_interval(share, groups, confidence))
 
 
-def _apart(one: Share, other: Share) -> bool:
-    return one.interval[0] > other.interval[1] or one.interval[1] < other.interval[0]
-
-
-def _by_task(entries: Sequence[Entry]) -> dict[str, Counter[str]]:
+def _by_task(entries: Sequence[IndexEntry]) -> dict[str, Counter[str]]:
     sums: dict[str, Counter[str]] = {}
     for entry in entries:
         if entry.scored:
@@ -243,11 +239,10 @@ def _by_task(entries: Sequence[Entry]) -> dict[str, Counter[str]]:
     return sums
 
 
-def _held_out(evaluation: Line) -> str:
-    interval = evaluation.get("success_interval")
-    ends = f" [{number(interval[0], True)}, {number(interval[1], True)}]" if interval else ""
-    return number(round(evaluation["success"], 3), True) + ends
+def _held_out(found: Evaluation) -> str:
+    low, high = (number(end, True) for end in found.success_interval)
+    return f"{number(round(found.success, 3), True)} [{low}, {high}]"
 
 
-def count(number: Any, noun: str) -> str:
+def count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,25 +1,23 @@
-"""What the pages about whole runs show: all of them, one, several over one another, what became of one."""
+"""What the pages about whole runs show: the list, one run, curves of several, the analysis of one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from longloop.store.run_reader import RunReader
 from longloop.viewer import curves as drawn
-from longloop.viewer.analysis import Counted, charts
+from longloop.viewer.analysis import CountedSteps, charts
 from longloop.viewer.charts import SMOOTHINGS, Chart, styled
 from longloop.viewer.outcome import outcome, sentence, worries
-from longloop.viewer.page import Content, NotThere
-from longloop.viewer.run_reader import Record
-
-_MEMORY = ("weights", "adapters", "masters", "gradients", "optimizer", "second_copy", "activations", "working", "kv")
+from longloop.viewer.page import NotThere, Page
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in a line."""
+    """A run in a line of the list."""
 
-    record: Record
+    run: RunReader
     status: str
     started: str
     env: str
@@ -44,109 +42,110 @@ class Summary:
     @property
     def words(self) -> str:
         """What a filter looks at."""
-        return " ".join((self.record.name, self.status, self.algo, self.env, self.model, *self.tags)).lower()
+        return " ".join((self.run.name, self.status, self.algo, self.env, self.model, *self.tags)).lower()
 
 
-def summary(record: Record) -> Summary:
-    config, metrics = record.config, record.metrics
-    found = outcome(record)
-    last = found.last["eval"] if found else {}
-    demonstrated = record.demonstrated
+def summary(run: RunReader) -> Summary:
+    settings, metrics = run.settings, run.metrics
+    found = outcome(run)
+    last = found.last if found else None
+    demonstrated = run.demonstrated
     trained = [line["success"] for line in metrics if line.get("success") is not None]
     return Summary(
-        record=record,
-        status=record.status,
-        started=_moment(record.facts.get("started")),
-        env=_name(config.get("env")),
-        model=str((config.get("model") or {}).get("path") or "-").rstrip("/").rsplit("/", 1)[-1],
-        algo=_name(config.get("algo")),
+        run=run,
+        status=run.status,
+        started=_moment(run.facts.get("started")),
+        env=_name(settings.get("env")),
+        model=str((settings.get("model") or {}).get("path") or "-").rstrip("/").rsplit("/", 1)[-1],
+        algo=_name(settings.get("algo")),
         step=max((line["step"] for line in metrics), default=0),
-        steps=config.get("steps"),
-        held_out=last.get("success"),
-        interval=last.get("success_interval"),
-        tasks=last.get("tasks"),
+        steps=settings.get("steps"),
+        held_out=last.success if last else None,
+        interval=last.success_interval if last else None,
+        tasks=last.tasks if last else None,
         direction=found.direction if found else 0,
         demonstrated=demonstrated,
         trained=trained[-1] if trained else None,
-        curve=[] if demonstrated else drawn.success(record),
-        tags=record.tags,
+        curve=[] if demonstrated else drawn.success(run),
+        tags=run.tags,
     )
 
 
 _COLUMNS: dict[str, tuple[str, Callable[[Summary], Any], bool]] = {
-    "run": ("run", lambda run: run.record.name.lower(), False),
-    "status": ("status", lambda run: run.status, False),
-    "held_out": ("held out", lambda run: run.held_out, True),
-    "training": ("training", lambda run: None if run.demonstrated else run.trained, True),
-    "step": ("step", lambda run: run.step, True),
-    "algorithm": ("algorithm", lambda run: run.algo, False),
-    "environment": ("environment", lambda run: run.env, False),
-    "model": ("model", lambda run: run.model, False),
-    "started": ("started", lambda run: run.started or None, True),
+    "run": ("run", lambda summary: summary.run.name.lower(), False),
+    "status": ("status", lambda summary: summary.status, False),
+    "held_out": ("held out", lambda summary: summary.held_out, True),
+    "training": ("training", lambda summary: None if summary.demonstrated else summary.trained, True),
+    "step": ("step", lambda summary: summary.step, True),
+    "algorithm": ("algorithm", lambda summary: summary.algo, False),
+    "environment": ("environment", lambda summary: summary.env, False),
+    "model": ("model", lambda summary: summary.model, False),
+    "started": ("started", lambda summary: summary.started or None, True),
 }
 """What runs are sorted by: the heading, the value, and whether the greatest comes first."""
 
 
-def runs(records: Sequence[Record], text: str = "", sort: str = "", order: str = "") -> Content:
-    """Those that have all the words (`#word`: that tag), sorted. Runs without a value come last either way."""
+def runs(every: Sequence[RunReader], text: str = "", sort: str = "", order: str = "") -> Page:
+    """The list of runs that match all the words (`#word`: a tag), sorted. Runs without a value come last either way."""
     sort = sort if sort in _COLUMNS else "started"
     _, value, greatest = _COLUMNS[sort]
     descending = greatest if order not in ("up", "down") else order == "down"
-    found = sorted((run for run in map(summary, records) if _wanted(run, text)), key=lambda run: run.record.name)
-    known = [run for run in found if value(run) is not None]
+    found = sorted((one for one in map(summary, every) if _wanted(one, text)), key=lambda one: one.run.name)
+    known = [one for one in found if value(one) is not None]
     known.sort(key=value, reverse=descending)
     values = {
-        "runs": known + [run for run in found if value(run) is None],
-        "of": len(records),
+        "runs": known + [one for one in found if value(one) is None],
+        "of": len(every),
         "text": text,
         "columns": {name: heading for name, (heading, _, _) in _COLUMNS.items()},
         "sort": sort,
         "order": "down" if descending else "up",
     }
-    return Content("runs.html", "Runs", values, watch=())
+    return Page("runs.html", "Runs", values, watch=())
 
 
-def _wanted(run: Summary, text: str) -> bool:
-    tags = [tag.lower() for tag in run.tags]
+def _wanted(summary: Summary, text: str) -> bool:
+    tags = [tag.lower() for tag in summary.tags]
     whole = text.lower().strip()
     if whole.startswith("#") and whole[1:] in tags:
         return True  # a tag may have spaces
-    return all(word[1:] in tags if word.startswith("#") else word in run.words for word in whole.split())
+    return all(word[1:] in tags if word.startswith("#") else word in summary.words for word in whole.split())
 
 
-def run(record: Record, smooth: str = "", log: str = "") -> Content:
-    steps = [line for line in record.metrics if line["step"] > 0]
+def run_page(run: RunReader, smooth: str = "", log: str = "") -> Page:
+    steps = [line for line in run.metrics if line["step"] > 0]
+    held_out = {step: found.success for step, found in run.evaluations.items()}
     values = {
-        "run": summary(record),
-        "sentence": sentence(record),
-        "worries": worries(record),
-        **_curves(drawn.of_run(record), smooth, log),
-        "ribbon": _ribbon(record),
-        "evaluations": [(step, _evaluation(record, step)) for step in record.attempts["eval"].steps()],
+        "summary": summary(run),
+        "sentence": sentence(run),
+        "worries": worries(run),
+        **_curves(drawn.of_run(run), smooth, log),
+        "ribbon": _ribbon(run),
+        "evaluations": [(step, held_out.get(step)) for step in run.stored["eval"].steps()],
         "seconds": sum(sum((line.get("time") or {}).values()) for line in steps),
         "facts": _flat(
-            {key: value for key, value in record.facts.items() if key not in ("memory", "packages", "analysis")}
+            {key: value for key, value in run.facts.items() if key not in ("memory", "packages", "analysis")}
         ),
-        "config": _config(record),
-        "memory": _memory(record.facts.get("memory")),
+        "config": _config(run),
+        "memory": _memory(run.facts.get("memory")),
     }
-    return Content("run.html", record.name, values, record, (record,))
+    return Page("run.html", run.name, values, run, (run,))
 
 
-def curves(records: Sequence[Record], smooth: str = "", log: str = "") -> Content:
-    if not records:
+def curves(runs: Sequence[RunReader], smooth: str = "", log: str = "") -> Page:
+    if not runs:
         raise NotThere("No run was chosen. Tick some on the page of all runs.")
-    groups = drawn.alike(records)
+    groups = drawn.alike(runs)
     values = {
-        **_curves(drawn.of_runs(records), smooth, log),
-        "chosen": [record.name for record in records],
+        **_curves(drawn.of_runs(runs), smooth, log),
+        "chosen": [run.name for run in runs],
         "groups": groups,
         "banded": any(len(group) > 1 for group in groups.values()),
     }
-    return Content("curves.html", "Curves", values, watch=tuple(records))
+    return Page("curves.html", "Curves", values, watch=tuple(runs))
 
 
-def analysis(record: Record, counted: Counted, patience: float, only: str = "") -> Content:
+def analysis(run: RunReader, counted: CountedSteps, patience: float, only: str = "") -> Page:
     """All that longloop.analysis finds, or one section of it."""
     done, of = counted.count(patience)
     report = counted.report()
@@ -157,7 +156,7 @@ def analysis(record: Record, counted: Counted, patience: float, only: str = "") 
         "headline": report.headline if report else "No attempt was scored yet.",
         "sections": [(section, charts(section.pictures)) for section in sections],
     }
-    return Content("analysis.html", only or "Analysis", values, record, (record,), unfinished=done < of)
+    return Page("analysis.html", only or "Analysis", values, run, (run,), unfinished=done < of)
 
 
 def _curves(charts: Sequence[Chart], smooth: str, log: str) -> dict[str, Any]:
@@ -165,21 +164,17 @@ def _curves(charts: Sequence[Chart], smooth: str, log: str) -> dict[str, Any]:
     return {"charts": styled(charts, smooth, bool(log)), "smooth": smooth, "log": bool(log), "smoothings": SMOOTHINGS}
 
 
-def _ribbon(record: Record) -> list[tuple[int, float | None]]:
+def _ribbon(run: RunReader) -> list[tuple[int, float | None]]:
     """All steps that can be opened, with their success."""
-    success = {line["step"]: line.get("success") for line in record.metrics}
-    return [(step, success.get(step)) for step in record.attempts["step"].steps()]
-
-
-def _evaluation(record: Record, step: int) -> float | None:
-    return next(((line.get("eval") or {}).get("success") for line in record.metrics if line["step"] == step), None)
+    success = run.column("success")
+    return [(step, success.get(step)) for step in run.stored["step"].steps()]
 
 
 def _memory(memory: Any) -> list[tuple[str, str, float]]:
     """The parts of the forecast: name, GiB, and the share of the largest."""
     if not isinstance(memory, dict):
         return []
-    parts = [(name, memory[name]) for name in (*_MEMORY, "update", "collect", "peak") if memory.get(name)]
+    parts = [(name, size) for name, size in memory.items() if isinstance(size, int | float) and size]
     most = max((size for _, size in parts), default=1)
     return [(name.replace("_", " "), f"{size / 2**30:.3g} GiB", size / most) for name, size in parts]
 
@@ -194,14 +189,14 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def _config(record: Record) -> list[tuple[str, str]]:
-    """The settings of a run as they are now, with what those were that changed when it was resumed."""
+def _config(run: RunReader) -> list[tuple[str, str]]:
+    """The settings of a run as they are now; those that changed when it was resumed with their old values."""
     changed = {
-        key: f" (from step {line.get('step')}, was {old})"
-        for line in record.changes
-        for key, (old, _) in line["changed"].items()
+        key: f" (from step {change.step}, was {old})"
+        for change in run.changes
+        for key, (old, _) in change.changed.items()
     }
-    return [(key, value + changed.get(key, "")) for key, value in _flat(record.config)]
+    return [(key, value + changed.get(key, "")) for key, value in _flat(run.settings)]
 
 
 def _name(table: Any) -> str:

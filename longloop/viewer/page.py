@@ -1,10 +1,10 @@
-"""What a page is: a template and what it shows, and how addresses are written."""
+"""A page is a template and what it shows; and how addresses are written."""
 
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from longloop.viewer.run_reader import Record
+from longloop.store.run_reader import RunReader
 
 
 class NotThere(Exception):
@@ -12,17 +12,17 @@ class NotThere(Exception):
 
 
 @dataclass(frozen=True)
-class Content:
+class Page:
     """What a page shows."""
 
     template: str
     title: str
     values: dict[str, Any]
-    record: Record | None = None
-    watch: tuple[Record, ...] | None = None
-    """The runs whose growth changes the page: none of them, these, or (empty) all that there are."""
+    run: RunReader | None = None
+    watch: tuple[RunReader, ...] | None = None
+    """The runs whose growth changes the page: None for none, an empty tuple for all."""
     unfinished: bool = False
-    """Whether asking again at once would show more."""
+    """Whether a reload would show more."""
     links: dict[str, str] = field(default_factory=dict)
     """`prev`, `next` and `up`: where the arrow keys lead."""
 

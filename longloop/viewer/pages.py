@@ -1,6 +1,6 @@
-"""Addresses and pages, for server and letter: `/run/NAME/step/12/3/5` is attempt 5 of group 3 of step 12.
+"""Addresses and pages, for the server and the HTML export: `/run/NAME/step/12/3/5` is attempt 5 of group 3 of step 12.
 
-A page is a template and what it shows; what that is comes from overview.py (a run as a whole) and detail.py (attempts).
+What a page shows comes from overview.py (a run as a whole) and detail.py (attempts).
 """
 
 from collections.abc import Callable, Mapping
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from longloop.analysis.report import BEHAVIOURS
+from longloop.analysis.report import BEHAVIORS
+from longloop.store.run_reader import FOLDERS, RunReader
 from longloop.viewer import detail, overview, text
-from longloop.viewer.analysis import Counted, attempts
+from longloop.viewer.analysis import CountedSteps, attempts
 from longloop.viewer.charts import legend, number, sparkline
 from longloop.viewer.library import Library
-from longloop.viewer.page import Content, NotThere, address
-from longloop.viewer.run_reader import KINDS, Record
+from longloop.viewer.page import NotThere, Page, address
 
 HERE = Path(__file__).parent
 
@@ -29,10 +29,10 @@ class Pages:
         link: Callable[[str], str] = lambda path: path,
         patience: float = 1.0,
     ) -> None:
-        """`patience` is for how many seconds a page may count before it shows what it has."""
+        """`patience`: the seconds that a page may count before it shows what it has."""
         self._patience = patience
         self.library = library
-        self._counted: dict[str, Counted] = {}
+        self._counted: dict[str, CountedSteps] = {}
         self._layout = layout
         self._link = link
         self._environment = Environment(
@@ -56,68 +56,66 @@ class Pages:
 
     def html(self, path: str, query: Query | None = None) -> str:
         """The page at an address. Raises NotThere."""
-        return self._render(self.content(path, query or {}))
+        return self._render(self.page(path, query or {}))
 
     def missing(self, said: str) -> str:
-        return self._render(Content("missing.html", "Not here", {"said": said}))
+        return self._render(Page("missing.html", "Not here", {"said": said}))
 
-    def _render(self, content: Content) -> str:
-        watched = None if content.watch is None else [record.name for record in content.watch]
+    def _render(self, page: Page) -> str:
+        watched = None if page.watch is None else [run.name for run in page.watch]
         shown = {
             "layout": self._layout,
-            "title": content.title,
-            "record": content.record,
-            "links": {name: self._link(path) for name, path in content.links.items()},
+            "title": page.title,
+            "run": page.run,
+            "links": {name: self._link(path) for name, path in page.links.items()},
             "follow": watched is not None,
             "watch": watched or [],
             "version": "" if watched is None else self.version(watched),
-            "unfinished": content.unfinished,
+            "unfinished": page.unfinished,
         }
-        html = self._environment.get_template(content.template).render(shown | content.values)
+        html = self._environment.get_template(page.template).render(shown | page.values)
         return html.encode(errors="replace").decode()  # half a surrogate pair, from text that was never Unicode
 
     def version(self, names: list[str]) -> str:
         """Changes when one of the runs does; without names, also when there is another run."""
-        records = self.library.records
-        wanted = [records[name] for name in names if name in records] if names else records.values()
-        return " ".join(record.version for record in wanted)
+        runs = self.library.runs
+        wanted = [runs[name] for name in names if name in runs] if names else runs.values()
+        return " ".join(run.version for run in wanted)
 
-    def content(self, path: str, query: Query) -> Content:
+    def page(self, path: str, query: Query) -> Page:
         match path.strip("/").split("/"):
             case [""]:
                 asked = (_one(query, name) for name in ("text", "sort", "order"))
-                return overview.runs(list(self.library.records.values()), *asked)
+                return overview.runs(list(self.library.runs.values()), *asked)
             case ["curves"]:
-                chosen = [self.record(name) for name in query.get("run", [])]
+                chosen = [self.run(name) for name in query.get("run", [])]
                 return overview.curves(chosen, _one(query, "smooth"), _one(query, "log"))
             case ["compare"]:
-                return detail.compare(
-                    self.library.records, _one(query, "left"), _one(query, "right"), _one(query, "run")
-                )
+                return detail.compare(self.library.runs, _one(query, "left"), _one(query, "right"), _one(query, "run"))
             case ["run", name]:
-                return overview.run(self.record(name), _one(query, "smooth"), _one(query, "log"))
-            case ["run", name, "analysis" | "behaviours" as which]:
-                record = self.record(name)
-                counted = self._counted.setdefault(name, Counted(record))
-                return overview.analysis(record, counted, self._patience, BEHAVIOURS if which == "behaviours" else "")
+                return overview.run_page(self.run(name), _one(query, "smooth"), _one(query, "log"))
+            case ["run", name, "analysis" | "behaviors" as which]:
+                run = self.run(name)
+                counted = self._counted.setdefault(name, CountedSteps(run))
+                return overview.analysis(run, counted, self._patience, BEHAVIORS if which == "behaviors" else "")
             case ["run", name, "find"]:
-                return detail.find(self.record(name), {key: values[0] for key, values in query.items() if values})
-            case ["run", name, kind, *place] if kind in KINDS and all(map(_is_number, place)):
-                record = self.record(name)
-                match [int(part) for part in place]:
+                return detail.find(self.run(name), {key: values[0] for key, values in query.items() if values})
+            case ["run", name, kind, *numbers] if kind in FOLDERS and all(map(_is_number, numbers)):
+                run = self.run(name)
+                match [int(part) for part in numbers]:
                     case [step]:
-                        return detail.step(record, kind, step, _one(query, "sort"))
+                        return detail.step(run, kind, step, _one(query, "sort"))
                     case [step, group]:
-                        return detail.group(record, kind, step, group)
+                        return detail.group(run, kind, step, group)
                     case [step, group, attempt]:
-                        return detail.attempt(record, kind, step, group, attempt, _one(query, "tokens"))
+                        return detail.attempt(run, kind, step, group, attempt, _one(query, "tokens"))
         raise NotThere(f"There is no page {path}.")
 
-    def record(self, name: str) -> Record:
-        records = self.library.records
-        if name not in records:
+    def run(self, name: str) -> RunReader:
+        runs = self.library.runs
+        if name not in runs:
             raise NotThere(f"There is no run {name} here.")
-        return records[name]
+        return runs[name]
 
 
 def _one(query: Query, name: str) -> str:

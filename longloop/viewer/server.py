@@ -1,4 +1,4 @@
-"""The viewer's web server. On the loopback address alone, for the names of that address alone; all it writes is tags.
+"""The viewer's web server. It binds to loopback, answers to loopback's names only, and writes nothing but tags.
 
 A page of some other site in the same browser cannot read from here: a foreign name that resolves to this machine is
 refused by the Host header, and no page may load, embed or run anything that is not its own. Nor can it tag a run: a
@@ -34,11 +34,11 @@ _HEADERS = {
 }
 
 _LARGEST = 4096
-"""Bytes of what is sent to tag a run."""
+"""Bytes that a request to tag a run may have."""
 
 
 class _Headers:
-    """Puts the security headers onto every answer, errors included."""
+    """Adds the security headers to every answer, errors included."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -77,8 +77,8 @@ def app(pages: Pages) -> Starlette:
         try:
             match json.loads(body):
                 case {"tag": str(name), "on": bool(on)}:
-                    record = pages.record(request.path_params["name"])
-                    await run_in_threadpool(set_tag, record.folder, name, on)
+                    run = pages.run(request.path_params["name"])
+                    await run_in_threadpool(set_tag, run.folder, name, on)
                     return PlainTextResponse("")
         except NotThere as problem:
             return PlainTextResponse(str(problem), 404)
@@ -103,7 +103,7 @@ def app(pages: Pages) -> Starlette:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket of this machine's own; 0 takes any port that is free."""
+    """A socket on the loopback address; port 0 takes any that is free."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

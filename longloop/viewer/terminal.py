@@ -1,79 +1,73 @@
-"""One attempt in a terminal. What models and environments said is printed as text, never as control sequences."""
+"""One attempt in a terminal. Text of models and environments is printed without its control sequences."""
 
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from longloop.types import UserError
-from longloop.viewer.attempts import Entry
-from longloop.viewer.run_reader import KINDS, Record
-from longloop.viewer.text import visible
+from longloop.store.run_reader import FOLDERS, RunReader, load_run
+from longloop.store.trajectories import IndexEntry, StoredTurn
+from longloop.types import Message, UserError
+from longloop.viewer.text import unread_note, visible
 
 
-def show(folder: Path, place: str, console: Console) -> None:
-    """Print the attempt at a place: STEP/GROUP/ATTEMPT, with `eval/` before it for one of an evaluation."""
-    if not (folder / "run.json").is_file():
-        raise UserError(f"{folder} is not a run folder. Name one that `longloop train` wrote, such as runs/quickstart.")
-    record = Record(folder.name, folder)
-    kind, entry = _find(record, place)
-    line = record.attempts[kind].read(entry)
-    if line is None:
-        raise UserError(f"{place} is in the index of {folder}, but its line was cut off or is gone.")
-    verdict, colour = ("success", "green") if entry.success else ("failure", "red")
+def show(folder: Path, attempt_id: str, console: Console) -> None:
+    """Print an attempt. Its id is STEP/GROUP/ATTEMPT, with `eval/` before it for one of an evaluation."""
+    run = load_run(folder)
+    kind, entry = _find(run, attempt_id)
+    trajectory = run.stored[kind].get(entry)
+    if trajectory is None:
+        raise UserError(f"{attempt_id} is in the index of {folder}, but its line was cut off or is gone.")
+    verdict, color = ("success", "green") if entry.success else ("failure", "red")
     if not entry.scored:
-        verdict, colour = "no score", "yellow"
-    console.print(Text.assemble((visible(entry.task), "bold"), "  ", (verdict, colour)), soft_wrap=True)
+        verdict, color = "no score", "yellow"
+    console.print(Text.assemble((visible(entry.task), "bold"), "  ", (verdict, color)), soft_wrap=True)
     said = f"reward {entry.reward:g}, stopped: {visible(entry.stop)}, {entry.turns} turns, {entry.action_tokens} tokens"
     console.print(Text(said, "dim"))
-    if line.get("error"):
-        console.print(Text(visible(line["error"]), "red"))
-    for number, turn in enumerate(line.get("turns") or [], 1):
+    if trajectory.error:
+        console.print(Text(visible(trajectory.error), "red"))
+    for number, turn in enumerate(trajectory.turns, 1):
         _turn(number, turn, console)
-    unread = record.unread(line)
-    for message in line["unread"] if unread else ():
-        _message(message, console, unread)
-    tests = (line.get("info") or {}).get("tests")
-    for test in tests if isinstance(tests, list) else ():
-        if not isinstance(test, dict):
-            continue
+    note = unread_note(run, trajectory)
+    for message in trajectory.unread:
+        _message(message, console, note)
+    for test in trajectory.tests:
         passed = bool(test.get("passed"))
         mark = ("pass  ", "green") if passed else ("FAIL  ", "bold red")
         console.print(Text.assemble(mark, visible(str(test.get("name")))), soft_wrap=True)
 
 
-def _turn(number: int, turn: dict[str, Any], console: Console) -> None:
-    for message in turn.get("context") or ():
+def _turn(number: int, turn: StoredTurn, console: Console) -> None:
+    for message in turn.context:
         _message(message, console)
-    notes = [f"turn {number}", *(f"{name} {spent:.2f} s" for name, spent in (turn.get("seconds") or {}).items())]
-    notes += ["cut at the token limit"] * (turn.get("finish") == "length")
-    notes += [f"paid {turn['reward']:g}"] if turn.get("reward") else []
+    notes = [f"turn {number}", *(f"{name} {spent:.2f} s" for name, spent in turn.seconds.items())]
+    notes += ["cut at the token limit"] * (turn.finish == "length")
+    notes += [f"paid {turn.reward:g}"] if turn.reward else []
     console.print()
     console.print(Text(", ".join(notes), "bold cyan"))
-    console.print(Padding(Text(visible(turn.get("action") or "")), (0, 0, 0, 2)))
+    console.print(Padding(Text(visible(turn.action)), (0, 0, 0, 2)))
 
 
-def _message(message: dict[str, Any], console: Console, note: str = "") -> None:
+def _message(message: Message, console: Console, note: str = "") -> None:
     console.print()
-    said = [(visible(str(message.get("role"))), "dim bold"), *([(f"  {note}", "yellow")] if note else [])]
+    said = [(visible(message.role), "dim bold"), *([(f"  {note}", "yellow")] if note else [])]
     console.print(Text.assemble(*said), soft_wrap=True)
-    console.print(Padding(Text(visible(message.get("content") or ""), "dim"), (0, 0, 0, 2)))
+    console.print(Padding(Text(visible(message.content), "dim"), (0, 0, 0, 2)))
 
 
-def _find(record: Record, place: str) -> tuple[str, Entry]:
-    kind, *numbers = place.split("/") if place.split("/")[0] in KINDS else ["step", *place.split("/")]
-    attempts = record.attempts[kind]
+def _find(run: RunReader, attempt_id: str) -> tuple[str, IndexEntry]:
+    kind, *numbers = attempt_id.split("/") if attempt_id.split("/")[0] in FOLDERS else ["step", *attempt_id.split("/")]
+    stored = run.stored[kind]
     if len(numbers) != 3 or not all(part.isascii() and part.isdigit() for part in numbers):
-        raise UserError(f"{place!r} is not a place: write STEP/GROUP/ATTEMPT such as 12/0/3, or eval/20/0/0.")
+        raise UserError(f"{attempt_id!r} is not an attempt: write STEP/GROUP/ATTEMPT such as 12/0/3, or eval/20/0/0.")
     step, group, attempt = map(int, numbers)
-    entry = attempts.find(step, group, attempt)
+    entry = stored.find(step, group, attempt)
     if entry is None:
-        steps = attempts.steps()
+        steps = stored.steps()
         known = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no attempts yet"
         if step in steps:
-            found = attempts.entries(step)
+            found = stored.entries(step)
             known = f"step {step} has groups up to {max(e.group for e in found)}" if found else "its lines were cut off"
-        raise UserError(f"{record.folder} has no attempt {place}: {known}.")
+        raise UserError(f"{run.folder} has no attempt {attempt_id}: {known}.")
     return kind, entry

@@ -1,14 +1,18 @@
-"""Text of models and environments as HTML. None of it is trusted: whatever is not our own mark-up is escaped here."""
+"""Text of models and environments for pages and terminals. None of it is trusted: it is escaped here."""
 
 import re
 
 from markupsafe import Markup
 
+from longloop.store.run_reader import RunReader
+from longloop.store.trajectories import StoredTrajectory
+from longloop.types import StopReason
+
 _FENCE = re.compile(r"(```[^\n]*\n)(.*?)(```|\Z)", re.DOTALL)
 _LONGEST = 40_000
-"""Characters of code beyond which it is not highlighted: a lexer may take its time."""
+"""Longer code is not highlighted: a lexer can be slow."""
 _LONG = (1000, 14)
-"""Characters and lines from which on a message is folded."""
+"""Characters and lines; longer messages are folded."""
 
 
 def action(text: str) -> Markup:
@@ -23,7 +27,7 @@ def action(text: str) -> Markup:
 
 
 def code(text: str, language: str = "") -> Markup:
-    """Highlighted by classes, without styles of its own."""
+    """Code with classes for highlighting; the style sheet has the colors."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
@@ -43,15 +47,29 @@ def long(text: str) -> bool:
     return len(text) > _LONG[0] or text.count("\n") >= _LONG[1]
 
 
-def excerpt(text: str, most: int = 160) -> str:
+def excerpt(text: str, length: int = 160) -> str:
     """The beginning of a text, on one line."""
-    line = " ".join(text[: 4 * most].split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    line = " ".join(text[: 4 * length].split())
+    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def visible(text: str) -> str:
     """For a terminal: control characters as their escapes, so that a text cannot act on it."""
     return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def unread_note(run: RunReader, trajectory: StoredTrajectory) -> str:
+    """What to say of the messages that an attempt did not answer; empty where there are none."""
+    if not trajectory.unread:
+        return ""
+    if trajectory.stop != StopReason.CONTEXT_FULL:
+        return "came last, and was not answered"
+    tokens = 0
+    for turn in trajectory.turns:
+        tokens *= not turn.restarts_context
+        tokens += turn.context_tokens + turn.action_tokens
+    limit = (run.settings.get("rollout") or {}).get("context", 0)
+    return f"did not fit: the conversation had {tokens:,} of the {limit:,} tokens of rollout.context before it"
 
 
 def _prose(text: str) -> Markup:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from longloop.model import SHIPPED, shipped
-from longloop.viewer.attempts import Attempts
-from longloop.viewer.run_reader import Record
+from longloop.store.run_reader import RunReader
+from longloop.store.trajectories import StoredTrajectory, Trajectories
 
-COLOURINGS = {
+COLORINGS = {
     "advantage": "by advantage",
     "logprob": "by log-prob",
     "gap": "by the gap between sampler and learner",
@@ -24,35 +24,32 @@ class Token:
     text: str
     value: float
     shade: int
-    """-4 to 4: how strongly, and towards which of two colours."""
+    """-4 to 4: how strongly, and towards which of two colors."""
 
 
-def coloured(record: Record, attempts: Attempts, step: int, line: dict[str, Any], by: str) -> list[list[Token]] | None:
+def colored(
+    run: RunReader, stored: Trajectories, step: int, trajectory: StoredTrajectory, by: str
+) -> list[list[Token]] | None:
     """The tokens that the agent chose in each turn; None when the columns are not there."""
-    turns = line.get("turns") or []
-    start = line.get("first_token", 0)
-    count = sum(turn.get("context_tokens", 0) + turn.get("action_tokens", 0) for turn in turns)
+    part = trajectory.tokens
     column = {"advantage": "advantages", "logprob": "logprobs", "gap": "logprobs"}[by]
-    columns = attempts.columns(step, "ids", column, "learner", part=slice(start, start + count))
-    if columns is None or len(columns.get("ids", ())) < count or (by == "gap" and "learner" not in columns):
+    columns = stored.columns(step, "ids", column, "learner", part=part)
+    if columns is None or len(columns.get("ids", ())) < part.stop - part.start:
+        return None
+    if by == "gap" and "learner" not in columns:
         return None
     values = columns["learner"] - columns["logprobs"] if by == "gap" else columns[column]
-    texts = _texts(columns["ids"].tolist(), _tokenizer(record))
-    # An advantage or a gap is coloured in proportion to the attempt's largest; a log-prob by how unlikely it was.
+    texts = _texts(columns["ids"].tolist(), _tokenizer(run))
+    # An advantage or a gap is colored in proportion to the attempt's largest; a log-prob by how unlikely it was.
     known = values[np.isfinite(values)]
     scale = 1.0 if by == "logprob" else float(np.abs(known).max(initial=0.0)) or 1.0
-    at, out = 0, []
-    for turn in turns:
-        at += turn.get("context_tokens", 0)
-        end = at + turn.get("action_tokens", 0)
-        out.append([Token(texts[i], float(values[i]), _shade(float(values[i]) / scale)) for i in range(at, end)])
-        at = end
-    return out
+    tokens = [Token(text, value, _shade(value / scale)) for text, value in zip(texts, map(float, values), strict=True)]
+    return [tokens[action] for _, _, action in trajectory.spans(start=0)]
 
 
-def has_gap(attempts: Attempts, step: int) -> bool:
-    columns = attempts.columns(step, "learner", part=slice(0, 0))
-    return bool(columns)
+def has_gap(stored: Trajectories, step: int) -> bool:
+    """Whether the learner's log-probs are stored."""
+    return bool(stored.columns(step, "learner", part=slice(0, 0)))
 
 
 def _shade(value: float) -> int:
@@ -63,7 +60,7 @@ def _shade(value: float) -> int:
 
 
 def _texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Each token as it reads after the one before it."""
+    """The text of each token as it reads after the one before it."""
     if tokenizer is None:
         return [f"⟨{number}⟩" for number in ids]
     texts = []
@@ -81,10 +78,10 @@ def _texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
     return texts
 
 
-def _tokenizer(record: Record) -> Any:
-    """The one of the newest checkpoint, or of the model's folder; None where there is neither."""
-    path = str((record.config.get("model") or {}).get("path") or "")
-    folders = [*sorted(record.folder.glob("checkpoints/[0-9]*/model"), reverse=True)]
+def _tokenizer(run: RunReader) -> Any:
+    """The tokenizer of the newest checkpoint, or of the model's folder; None where there is neither."""
+    path = str((run.settings.get("model") or {}).get("path") or "")
+    folders = [checkpoint / "model" for checkpoint in reversed(run.checkpoints.values())]
     folders += [shipped(path)] if path in SHIPPED else [Path(path), Path(path) / "model"] if path else []
     found = next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
     return _load(found) if found else None

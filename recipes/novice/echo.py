@@ -6,8 +6,10 @@ hundred. Here every token is a copy, so it learns that first, in minutes.
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from errands.people import FIRST, LAST
+from longloop.envs.base import Environment
 from longloop.types import Message, Outcome, Step, Task
 
 WORDS = (
@@ -16,13 +18,19 @@ WORDS = (
 )
 
 
-class Echo:
-    def __init__(self, items: int = 6) -> None: ...
+class Echo(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        items: int = 6
+        """Names, numbers and words to repeat."""
+
+    splits = ("train", "dev")
 
     @classmethod
-    def tasks(cls, split: str, items: int = 6) -> Sequence[Task]:
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
         many = {"train": 20_000, "dev": 64}.get(split, 0)
-        return [Task(f"{split}-{n}", split, {"text": _text(random.Random(f"{split}/{n}"), items)}) for n in range(many)]
+        texts = [_text(random.Random(f"{split}/{n}"), options.items) for n in range(many)]
+        return [Task(f"{split}-{n}", split, {"text": text}) for n, text in enumerate(texts)]
 
     async def start(self, task: Task) -> Sequence[Message]:
         self._text = task.data["text"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes errands/novice, the model of the quick start: some twenty minutes on two cores. docs/novice.md tells why.
+# Makes errands/novice, the model of the quick start: some twenty minutes on two cores. docs/environments/novice.md tells why.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rm -rf runs/novice runs/novice-{start,echo,copier,language,reader}

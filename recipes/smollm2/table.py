@@ -12,18 +12,17 @@ from statistics import fmean
 from typing import Any
 
 from errands.scenario import by_name
-from longloop.compare import over_seeds
-from longloop.store.metrics import Metrics
-from longloop.store.trajectories import Trajectories
+from longloop.stats import seed_interval
+from longloop.store.run_reader import load_run
 
 RESULTS = Path("runs/smollm2-results")
 ATTEMPTS = Path("runs/smollm2-attempts")
 SPLITS = ["fresh", "dev", "test_normal", "test_challenge"]
 
 
-def cell(values: list[float]) -> str:
-    mean, reach = over_seeds(values)
-    return f"{100 * mean:.1f} ± {100 * reach:.1f}" if len(values) > 1 else f"{100 * mean:.1f}"
+def cell(values: list[float], lowest: float = 0.0) -> str:
+    mean, interval = seed_interval(values, (lowest, 1.0))
+    return f"{100 * mean:.1f}" + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
 
 
 def tens(steps: list[Any], size: int = 10) -> list[list[Any]]:
@@ -45,18 +44,18 @@ def table() -> None:
     both = sorted(found["sft"].keys() & found["loop"].keys())
     gains = [[found["loop"][n][split]["success"] - found["sft"][n][split]["success"] for n in both] for split in SPLITS]
     if both:
-        print("| LOOP over SFT | | " + " | ".join(f"{cell(gain)} | " for gain in gains) + "|")
+        print("| LOOP over SFT | | " + " | ".join(f"{cell(gain, lowest=-1.0)} | " for gain in gains) + "|")
 
 
 def sizes() -> None:
     """The same attempts, of all seeds together, apart by whether two APIs are enough for the errand."""
     for side in ("sft", "loop"):
         for split in SPLITS:
-            folders = sorted(ATTEMPTS.glob(f"{side}-*/{split}/evaluations"))
-            tried = [attempt for folder in folders for attempt in Trajectories(folder).index()]
-            small = [len(by_name()[attempt["task"].split("/")[1]].apis) <= 2 for attempt in tried]
+            stored = [load_run(folder).stored["eval"] for folder in sorted(ATTEMPTS.glob(f"{side}-*/{split}"))]
+            tried = [entry for some in stored for step in some.steps() for entry in some.entries(step)]
+            small = [len(by_name()[entry.task.split("/")[1]].apis) <= 2 for entry in tried]
             for size, wanted in (("one or two APIs", True), ("three and more", False)):
-                those = [attempt["success"] for attempt, few in zip(tried, small, strict=True) if few == wanted]
+                those = [entry.success for entry, few in zip(tried, small, strict=True) if few == wanted]
                 if those:
                     print(f"{side}, {split}, {size}: {sum(those)} of {len(those)}")
 
@@ -88,8 +87,10 @@ def picture(runs: list[list[dict[str, Any]]], path: str) -> None:
     at = [
         [x["eval"]["success"] for lines in runs for x in lines if x["step"] == step and "eval" in x] for step in shared
     ]
-    means, reaches = zip(*map(over_seeds, at), strict=True)
-    axes.errorbar(shared, means, reaches, color="black", capsize=3, label=f"dev, mean of {len(runs)} seeds, 95%")
+    intervals = [(mean, ends or (mean, mean)) for mean, ends in map(seed_interval, at)]
+    reaches = [[mean - low for mean, (low, _) in intervals], [high - mean for mean, (_, high) in intervals]]
+    label = f"dev, mean of {len(runs)} seeds, 95%"
+    axes.errorbar(shared, [mean for mean, _ in intervals], reaches, color="black", capsize=3, label=label)
     axes.plot([], [], ":", color="grey", label="training tasks, five steps at a time")
     axes.set(xlabel="LOOP step", ylabel="success", ylim=(0, 1))
     axes.legend()
@@ -100,8 +101,8 @@ def main() -> None:
     table()
     print()
     sizes()
-    metrics = {path.parent.name: path for path in sorted(Path("runs").glob("smollm2-loop-*/metrics.jsonl"))}
-    runs = {name: Metrics(path).read() for name, path in metrics.items()}
+    folders = [path.parent for path in sorted(Path("runs").glob("smollm2-loop-*/metrics.jsonl"))]
+    runs = {folder.name: load_run(folder).metrics for folder in folders}
     for name, lines in runs.items():
         training(name, [line for line in lines if "time" in line])
     if runs and sys.argv[1:]:

@@ -101,7 +101,7 @@ def test_the_analysis_leads_to_the_attempts_that_failed(browser, tmp_path):
         browser.until("document.querySelectorAll('.counted').length > 3 && !document.querySelector('.lead .tag')")
         assert "Held-out success: " in browser.text(".lead") and own(browser, port)
         headings = browser.run("[...document.querySelectorAll('h2')].map((heading) => heading.innerText)")
-        assert headings == ["Success", "Behaviours", "Stop reasons", "Failures", "Reward without success"]
+        assert headings == ["Success", "Behaviors", "Stop reasons", "Failures", "Reward without success"]
         assert browser.run("document.querySelectorAll('svg.chart').length") > 8
         rows = "[...document.querySelectorAll('.counted tbody tr')]"
         assert browser.run(f"{rows}.some((row) => row.innerText.startsWith('the answer is #'))")
@@ -116,9 +116,9 @@ def test_arrows_go_through_the_attempts_of_a_step(browser, tmp_path):
     recorded.small(tmp_path / "run", steps=1)
     with server(tmp_path / "run") as (port, _):
         browser.open(f"http://127.0.0.1:{port}/run/run/step/1/0/2")
-        for key, place in (("ArrowRight", "0/3"), ("ArrowRight", "1/0"), ("ArrowLeft", "0/3"), ("u", "0")):
+        for key, path in (("ArrowRight", "0/3"), ("ArrowRight", "1/0"), ("ArrowLeft", "0/3"), ("u", "0")):
             browser.press(key)
-            browser.until(f"location.pathname === '/run/run/step/1/{place}' && document.readyState === 'complete'")
+            browser.until(f"location.pathname === '/run/run/step/1/{path}' && document.readyState === 'complete'")
         browser.press("u")
         browser.until("location.pathname === '/run/run/step/1' && document.readyState === 'complete'")
         browser.press("/")
@@ -292,26 +292,26 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
     name = "%3Cimg%20src%3Dx%20onerror%3Dhacked%3D1%3E"
     left = f"{name}:step/1/0/0"
     with server(tmp_path / "runs") as (port, _):
-        places = ["/", f"/run/{name}", f"/run/{name}/step/1", f"/run/{name}/step/1/0", f"/run/{name}/step/1/0/0"]
-        places += [
+        paths = ["/", f"/run/{name}", f"/run/{name}/step/1", f"/run/{name}/step/1/0", f"/run/{name}/step/1/0/0"]
+        paths += [
             f"/run/{name}/find?text=%3Cscript%3E&task=%3Cscript",
             f"/run/{name}/analysis",
-            f"/run/{name}/behaviours",
+            f"/run/{name}/behaviors",
             f"/curves?run={name}",
         ]
-        places += [
+        paths += [
             f"/compare?left={left}",
             f"/compare?left={left}&right={left[:-1]}1",
             f"/run/{name}/step/1/0/0?tokens=logprob",
         ]
-        for place in places:
-            browser.open(f"http://127.0.0.1:{port}{place}")
-            assert browser.run("window.hacked === undefined"), place
-            assert browser.run("document.scripts.length") == 1, place
+        for path in paths:
+            browser.open(f"http://127.0.0.1:{port}{path}")
+            assert browser.run("window.hacked === undefined"), path
+            assert browser.run("document.scripts.length") == 1, path
             assert (
                 browser.run("document.querySelectorAll('img, main iframe, [onload], [onerror], style').length") == 0
-            ), place
-            assert own(browser, port), place
+            ), path
+            assert own(browser, port), path
         browser.open(f"http://127.0.0.1:{port}/run/{name}/analysis")
         seen = browser.text()
         assert seen.count("<script>window.hacked=1</script>") == 2, "the scenarios"
@@ -322,15 +322,15 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
         assert "{{7*7}}" in browser.text() and "window.hacked=1>" in browser.text("h1")
 
 
-def test_the_letter_opens_without_a_server(browser, tmp_path):
+def test_the_html_export_opens_without_a_server(browser, tmp_path):
     from longloop.viewer.html_export import write
     from longloop.viewer.library import Library
 
     recorded.small(tmp_path / "runs/quickstart")
     hostile(tmp_path / "runs/hostile")
-    pages, _ = write(Library([tmp_path / "runs"]), tmp_path / "letter.html")
+    pages, _ = write(Library([tmp_path / "runs"]), tmp_path / "runs.html")
     assert pages > 60
-    browser.open((tmp_path / "letter.html").as_uri())
+    browser.open((tmp_path / "runs.html").as_uri())
     shown = "[...document.querySelectorAll('.page')].filter((page) => page.offsetParent).map((page) => page.id)"
     assert browser.run(shown) == ["/"]
     browser.run("document.querySelector('td a[href=\"#/run/quickstart\"]').click()")
@@ -349,7 +349,7 @@ def test_the_letter_opens_without_a_server(browser, tmp_path):
 def test_a_page_of_fifty_thousand_attempts_stays_small(browser, tmp_path):
     recorded.big(tmp_path / "big")
     with server(tmp_path / "big") as (port, _):
-        for place in ("/run/big", "/run/big/find", "/run/big/step/200"):
-            browser.open(f"http://127.0.0.1:{port}{place}")
-            assert browser.run("document.querySelectorAll('*').length") < 4000, place
+        for path in ("/run/big", "/run/big/find", "/run/big/step/200"):
+            browser.open(f"http://127.0.0.1:{port}{path}")
+            assert browser.run("document.querySelectorAll('*').length") < 4000, path
         assert "Step 200" in browser.text()

@@ -57,11 +57,11 @@ def test_a_summary_and_a_report_with_pictures(longloop, guessing):
     assert f"All of it is in {guessing}/analysis.md." in printed
     text = (guessing / "analysis.md").read_text()
     assert text.startswith("# Analysis of test\n\nloop on guess with tiny, seed 0; finished, started ")
-    for heading in ("Success", "Behaviours", "Stop reasons", "Failures", "Reward without success"):
+    for heading in ("Success", "Behaviors", "Stop reasons", "Failures", "Reward without success"):
         assert f"\n## {heading}\n" in text
     assert "Every attempt that failed was paid nothing" in text
     pictures = re.findall(r"!\[[^]]*\]\((.*?)\)", text)
-    assert pictures == ["outcomes.png", "behaviours.png"]
+    assert pictures == ["outcomes.png", "behaviors.png"]
     assert all((guessing / picture).read_bytes().startswith(b"\x89PNG") for picture in pictures)
 
 
@@ -75,7 +75,7 @@ def test_the_attempts_that_are_named_can_be_shown(longloop, guessing):
 
 
 def test_json_has_every_step_and_writes_nothing(longloop, guessing):
-    for name in ("behaviours.png", "outcomes.png", "analysis.md"):
+    for name in ("behaviors.png", "outcomes.png", "analysis.md"):
         (guessing / name).unlink(missing_ok=True)
     status, printed = longloop("analyze", guessing, "--json")
     (run,) = json.loads(printed)
@@ -91,7 +91,7 @@ def test_json_has_every_step_and_writes_nothing(longloop, guessing):
     assert run["last"]["success"]["success"] == pytest.approx(1 - len(failed) / 6)
     assert sum(kind["count"] for kind in run["last"]["failures"]["errors"]) == len(failed)
     assert run["last"]["stops"] == {"finished": 6} and run["reward_without_success"] == [] and run["by"] == {}
-    assert not [name for name in ("behaviours.png", "outcomes.png", "analysis.md") if (guessing / name).exists()]
+    assert not [name for name in ("behaviors.png", "outcomes.png", "analysis.md") if (guessing / name).exists()]
 
 
 def test_several_runs_stand_side_by_side(longloop, guessing, tmp_path):
@@ -113,7 +113,7 @@ def test_several_runs_stand_side_by_side(longloop, guessing, tmp_path):
     (lookups,) = [row.split() for row in rows if row.startswith("doc look-ups / attempt")]
     assert lookups[4:] == [f"{found['changes']['lookups']['first']:.2f}"], "the run that guesses has no such row"
     assert "These are the attempts of an expert, not of the agent." in printed
-    assert (expert / "behaviours.png").exists() and (expert / "analysis.md").exists()
+    assert (expert / "behaviors.png").exists() and (expert / "analysis.md").exists()
 
 
 def test_patterns_of_the_user(longloop, guessing, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from longloop.cli.main import main
+from longloop.envs.base import Environment
 from longloop.store.run import Run
 from longloop.types import Message, Outcome, Step, Task
 from tests.support.helpers import load_config, train, write_config
@@ -41,9 +42,9 @@ def refused_config(refused, tmp_path):
     return run
 
 
-class NoStep:
+class NoStep(Environment):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task("a", split)]
 
     async def start(self, task):
@@ -81,19 +82,19 @@ class Raising(NoStep):
 
 class NoTasks(BadStart):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return []
 
 
 class WrongTasks(BadStart):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return ["a", "b"]
 
 
 class SameIds(BadStart):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task("a", split), Task("a", split)]
 
 

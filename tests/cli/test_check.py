@@ -5,22 +5,21 @@ import sys
 
 import pytest
 
-from longloop.diagnose.trial import resident, to_samples
+from longloop.diagnose.trial import evenly_spaced, resident
 from longloop.types import Task
 
 BAD = """
+from longloop.envs.base import Environment
 from longloop.envs.play import Script
 from longloop.types import Message, Outcome, Step, Task
 
 
-class Sound:
+class Sound(Environment):
     deterministic = True
-
-    def __init__(self):
-        self.reward = 0.0
+    reward = 0.0
 
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task(f"{split}-{n}", split, {"n": n}) for n in range(50)]
 
     def start(self, task):
@@ -144,14 +143,13 @@ def test_a_sample_is_called_one(check):
 
 def test_a_beginning_lies_evenly_over_the_tasks():
     tasks = [Task(str(n), "train") for n in range(1000)]
-    order = [int(task.id) for task in to_samples(tasks)]
+    order = [int(task.id) for task in evenly_spaced(tasks)]
     assert sorted(order) == list(range(1000))
     for size in (5, 20, 100):
-        tenths = [sum(place // 200 == fifth for place in order[:size]) for fifth in range(5)]
+        tenths = [sum(index // 200 == fifth for index in order[:size]) for fifth in range(5)]
         assert max(tenths) - min(tenths) <= 2, (size, tenths)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux, whose /proc tells how much memory is used")
 def test_memory_counts_children():
     before = resident()
     code = "block = bytearray(b'x') * 100_000_000; print(flush=True); input()"

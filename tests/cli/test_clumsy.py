@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("error:coroutine:RuntimeWarning"),
 ]
-HERE = "tests/clumsy.py:"
+HERE = "tests/support/clumsy.py:"
 BLOCKING = ("SleepingStep", "EndlessStart", "StubbornFinish", "SleepingPlainStep", "WaitingStep")
 
 
@@ -160,9 +160,15 @@ def test_demonstrations_that_failed_are_counted_and_say_why(command, tmp_path):
     code, out, err = command("demos", "tests.support.clumsy:HalfAnExpert", f"folder={tmp_path}", "rollout.max_turns=2")
     assert code == 0 and "1 successful demonstrations, 2 failed." in out, err
     assert "1 of them ('train-1' for one): no success within rollout.max_turns, paid 0" in out
-    assert re.search(r"\('train-2' for one\): expert\(\) raised KeyError: 2 \(tests/clumsy.py:\d+, in expert\)", out)
+    assert re.search(
+        r"\('train-2' for one\): expert\(\) raised KeyError: 2 \(tests/support/clumsy.py:\d+, in expert\)", out
+    )
     code, _, err = command("demos", "tests.support.clumsy:RaisingAct", f"folder={tmp_path}", "name=none")
-    assert code == 2 and "failed at every task" in err and "act() raised KeyError: 'number?' (tests/clumsy.py:" in err
+    assert (
+        code == 2
+        and "failed at every task" in err
+        and "act() raised KeyError: 'number?' (tests/support/clumsy.py:" in err
+    )
 
 
 def test_a_module_that_cannot_be_imported(command, tmp_path, monkeypatch):

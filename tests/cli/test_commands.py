@@ -101,17 +101,12 @@ from longloop.algos.loop import Loop
 from longloop.envs.guess import Guess
 
 class MyEnv(Guess):
-    \"\"\"My own game.
+    \"\"\"My own game.\"\"\"
 
-    highest: the highest number there is
-    \"\"\"
-
-    def __init__(self, *, highest: int = 3) -> None:
-        super().__init__(highest)
-
-    @classmethod
-    def tasks(cls, split, highest=3):
-        return super().tasks(split, highest)
+    @dataclass(frozen=True)
+    class Options(Guess.Options):
+        highest: int = 3
+        \"\"\"the highest number there is\"\"\"
 
 @dataclass(frozen=True, kw_only=True)
 class MyAlgo(Loop):

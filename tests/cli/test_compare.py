@@ -11,7 +11,7 @@ import pytest
 
 from longloop import build
 from longloop.cli.comparison import table
-from longloop.compare import Plan, differing, over_seeds, paired
+from longloop.compare import Plan, differing, paired
 from longloop.config import read, resolve
 from longloop.types import UserError
 from tests.support.helpers import GUESS, write_config
@@ -148,14 +148,7 @@ def test_a_mistake_in_a_methods_table_is_the_users(tmp_path: Path) -> None:
         Plan(path, [], ["sft"], 1, "base")
 
 
-def test_intervals_by_hand() -> None:
-    """Three seeds, 0.3, 0.4, 0.5: s = 0.1, and t = 4.303, so 0.2484 to either side. Two seeds give none, nor do equal
-    ones; and no share is beyond 0 or 1, as 0.5 -+ 1.2422 would be."""
-    mean, interval = over_seeds([0.3, 0.4, 0.5])
-    assert mean == pytest.approx(0.4) and interval == pytest.approx((0.1516, 0.6484), abs=1e-4)
-    assert over_seeds([0.0, 0.5, 1.0]) == (0.5, (0.0, 1.0))
-    assert over_seeds([0.25, 0.75]) == (0.5, None) and over_seeds([0.5]) == (0.5, None)
-    assert over_seeds([0.25, 0.25, 0.25]) == (0.25, None)
+def test_the_gain_over_the_start_is_paired_by_task() -> None:
     tasks = [str(n) for n in range(50)]
     same = [dict.fromkeys(tasks, 0.5)]
     change = paired(same, same)

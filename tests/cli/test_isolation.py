@@ -11,19 +11,19 @@ from tests.support.helpers import train, write_config
 OWN = '''
 import json
 import sys
-from typing import ClassVar
 
+from longloop.envs.base import Environment
 from longloop.types import Message, Outcome, Step, Task
 
 
-class Own:
+class Own(Environment):
     """Says where it lives."""
 
-    isolation: ClassVar = "venv"
-    requires: ClassVar = ()
+    isolation = "venv"
+    requires = ()
 
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         import here  # a module beside this one, and only there in the worker
 
         return [Task(here.NAME, split, {"prefix": sys.prefix})] if split == "train" else []
@@ -51,20 +51,20 @@ def found(name):
 
 
 class NeedsJava(Own):
-    isolation: ClassVar = "process"
-    system: ClassVar = ("java",)
+    isolation = "process"
+    system = ("java",)
 
 
 class Prepared(Own):
-    prepare: ClassVar = (("python", "-c", "open('prepared.txt', 'a').write('once')"),)
+    prepare = (("python", "-c", "open('prepared.txt', 'a').write('once')"),)
 
 
 class Unlucky(Own):
-    prepare: ClassVar = (("python", "-c", "import sys; sys.exit('no luck')"),)
+    prepare = (("python", "-c", "import sys; sys.exit('no luck')"),)
 
 
 class NeedsTheWorld(Own):
-    requires: ClassVar = ("no-such-package-at-all==1.0",)
+    requires = ("no-such-package-at-all==1.0",)
 '''
 
 
@@ -106,13 +106,13 @@ def test_an_environment_in_a_virtualenv_of_its_own(longloop, tmp_path):
 
 def test_a_half_built_virtualenv_is_noticed(longloop, tmp_path):
     longloop("envs", "install", "own:Own")
-    (virtualenv.place("own:Own") / "longloop.json").unlink()
+    (virtualenv.folder_of("own:Own") / "longloop.json").unlink()
     code, said = longloop("check", "own:Own")
     assert code == 2 and "is half built or was built for other versions. `longloop envs install own:Own`" in said
     assert "Building" in longloop("envs", "install", "own:Own")[1]
     code, said = longloop("check", "own:Own", "--seeds", "1")
     assert code == 1 and "beside: expert fails" in said, said
-    (virtualenv.place("own:Own") / "longloop.json").write_text('{"requires": ["x==1"]}')
+    (virtualenv.folder_of("own:Own") / "longloop.json").write_text('{"requires": ["x==1"]}')
     assert longloop("check", "own:Own")[0] == 2
 
 
@@ -193,8 +193,8 @@ def test_a_broken_environment_stops_a_run(longloop, tmp_path):
         "from longloop.envs.guess import Guess\n\n"
         "class Moody(Guess):\n"
         "    made = 0\n\n"
-        "    def __init__(self, highest: int = 3, tries: int = 2) -> None:\n"
-        "        super().__init__(highest, tries)\n"
+        "    def __init__(self, options):\n"
+        "        super().__init__(options)\n"
         "        Moody.made += 1\n\n"
         "    async def step(self, action):\n"
         "        assert Moody.made < 3, 'out of order'\n"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ import pytest
 
 from longloop import build, config
 from longloop.config import Config, WorkerConfig, settings
-from longloop.options import options_of
+from longloop.envs.guess import Guess
+from longloop.options import environment_options, options_of
 from longloop.registry import ALGOS, ENGINES, ENVS
-from longloop.store.run import read_changes, stored_config
+from longloop.store.run_reader import RunReader, read_changes, stored_config
 from longloop.types import UserError
-from longloop.viewer.run_reader import Record
 from tests.support.helpers import GUESS, load_config, train, write_config
 
 ROOT = Path(__file__).parents[2]
@@ -104,11 +105,13 @@ def test_the_reference_has_the_options_of_every_class(section, known):
     import inspect
 
     for name, where in known.items():
-        found = options_of(where)
-        parameters = inspect.signature(build.named({"name": name}, known, section)).parameters
+        found = environment_options(where) if section == "env" else options_of(where)
+        named = build.named({"name": name}, known, section)
+        parameters = inspect.signature(named.Options if section == "env" else named).parameters
         assert list(found) == [key for key, one in parameters.items() if one.kind is not one.VAR_KEYWORD], name
         for key, option in found.items():
             assert bool(option.default) == (parameters[key].default is not inspect.Parameter.empty), (name, key)
+            assert option.meaning or section != "env", (name, key)
 
 
 def test_values_of_a_config_and_what_differs_from_the_defaults(command, tmp_path):
@@ -145,20 +148,16 @@ def test_a_key_without_its_table_is_found(tmp_path, word, meant):
 # --- what a run writes down ---
 
 
-class Odd:
-    """Defaults of all kinds: some that a file cannot hold, one that `tasks` does not take."""
+class Odd(Guess):
+    """Defaults of all kinds, some of which a file cannot hold."""
 
-    def __init__(
-        self,
-        size: int = 4,
-        none: int | None = None,
-        both: tuple[int, ...] = (1, 2),
-        thing: object = object(),
-        own: int = 1,
-    ) -> None: ...
-
-    @classmethod
-    def tasks(cls, split: str, size: int = 4, none: int | None = None, both: tuple[int, ...] = (1, 2)) -> list: ...
+    @dataclass(frozen=True)
+    class Options:
+        size: int = 4
+        none: int | None = None
+        both: tuple[int, ...] = (1, 2)
+        thing: object = object()
+        words: list[str] = field(default_factory=list)
 
 
 def test_every_default_is_written_out(command, tmp_path):
@@ -187,7 +186,7 @@ def test_every_default_is_written_out(command, tmp_path):
 
 def test_defaults_that_a_file_cannot_hold_are_left_out(tmp_path):
     full = build.written_out(load_config(tmp_path, f"env={{name='{__name__}:Odd'}}"))
-    assert full.env == {"name": f"{__name__}:Odd", "size": 4} | WorkerConfig().model_dump()
+    assert full.env == {"name": f"{__name__}:Odd", "size": 4, "words": []} | WorkerConfig().model_dump()
     assert Config.model_validate(tomllib.loads(full.to_toml())) == full
 
 
@@ -207,16 +206,16 @@ def test_what_may_change_does_and_is_recorded(command, run):
     assert "after step 4" in printed and "after step 2" not in printed, "other attempts than before do not compare"
     (line,) = read_changes(run)
     assert (
-        line["step"] == 3
-        and line["time"]
-        and line["changed"]
+        line.step == 3
+        and line.time
+        and line.changed
         == {
-            "algo.lr": [0.001, 0.0],
-            "algo.weight_decay": [0.01, 0.0],
-            "eval.attempts": [1, 2],
-            "rollout.temperature": [1.0, 0.5],
-            "save.keep": [5, 9],
-            "steps": [2, 4],
+            "algo.lr": (0.001, 0.0),
+            "algo.weight_decay": (0.01, 0.0),
+            "eval.attempts": (1, 2),
+            "rollout.temperature": (1.0, 0.5),
+            "save.keep": (5, 9),
+            "steps": (2, 4),
         }
     )
     weights = [(run / "checkpoints" / f"{step:06d}" / "model" / "model.safetensors").read_bytes() for step in (1, 2, 4)]
@@ -225,11 +224,11 @@ def test_what_may_change_does_and_is_recorded(command, run):
 
     code, _, error = command("train", "--resume", run, "algo.lr=1e-4", "steps=5")
     assert code == 0, error
-    assert [line["step"] for line in read_changes(run)] == [3, 5] and read_changes(run)[0] == line, "append-only"
+    assert [change.step for change in read_changes(run)] == [3, 5] and read_changes(run)[0] == line, "append-only"
     now = stored_config(run)
     assert (now.steps, now.algo["lr"], now.rollout.temperature, now.save.keep) == (5, 1e-4, 0.5, 9)
     assert command("train", "--resume", run)[0] == 0 and len(read_changes(run)) == 2, "nothing new, no line"
-    assert Record("test", run).config["algo"]["lr"] == 1e-4 and Record("test", run).config["steps"] == 5
+    assert RunReader(run).settings["algo"]["lr"] == 1e-4 and RunReader(run).config.steps == 5
     printed = command("config", run)[1]
     assert "Changed at step 3: algo.lr = 0.0 (was 0.001)." in printed and "algo.lr = 0.0001" in printed
 
@@ -257,7 +256,7 @@ def test_runs_of_before_are_resumed_as_well(command, run):
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(re.sub(r"^(clip|weight_decay|highest) = .*\n", "", text, flags=re.M))
     code, _, error = command("train", "--resume", run, "steps=3", "algo.clip=0.1")
-    assert code == 0 and list(read_changes(run)[0]["changed"]) == ["steps"], error
+    assert code == 0 and list(read_changes(run)[0].changed) == ["steps"], error
     assert command("train", "--resume", run, "steps=4", "algo.clip=0.2")[0] == 2
 
 

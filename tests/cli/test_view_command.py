@@ -32,7 +32,7 @@ def test_every_page_is_linked_and_none_is_broken(tmp_path):
             "/curves",
             "/compare",
             "analysis",
-            "behaviours",
+            "behaviors",
             "/step/1",
             "/step/1/0",
             "/step/1/0/0",
@@ -120,7 +120,7 @@ def test_html_is_one_file_that_loads_nothing(tmp_path, command):
         "/",
         "/run/run",
         "/run/run/analysis",
-        "/run/run/behaviours",
+        "/run/run/behaviors",
         "/run/run/step/3/2/1",
         "/run/run/eval/0/0/0",
     } <= ids

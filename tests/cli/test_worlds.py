@@ -8,13 +8,14 @@ import pytest
 from tests.support.helpers import write_config
 
 WORLDS = """
+from longloop.envs.base import Environment
 from longloop.envs.play import Script
 from longloop.types import Message, Outcome, Step, Task
 
 
-class Generous:
+class Generous(Environment):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task("one", split)] if split == "train" else []
 
     def start(self, task):
@@ -35,11 +36,11 @@ class Moody(Generous):
         return Step([Message("user", f"call {Moody.calls}")], done=True)
 
 
-class Secretive:
+class Secretive(Environment):
     expert_splits = ("train",)
 
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task("one", split)] if split != "dev" else []
 
     def start(self, task):

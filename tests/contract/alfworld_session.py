@@ -71,7 +71,7 @@ def players(folder: str) -> Any:
     from longloop.envs.alfworld.env import Alfworld
 
     def one(task: Any, name: str) -> Any:
-        env = Alfworld(folder, expert="handcoded" if name == "handcoded" else "walkthrough")
+        env = Alfworld(Alfworld.Options(folder, expert="handcoded" if name == "handcoded" else "walkthrough"))
         player = env.baselines(task)[name] if name in ("nothing", "random") else env.expert(task)
         played = asyncio.run(play(env, task, player))
         said = [[message.role, message.content] for message in played.messages]
@@ -79,7 +79,10 @@ def players(folder: str) -> Any:
 
     names = ("expert", "again", "handcoded", "nothing", "random")
     before = random.getstate()
-    found = {task.id: {name: one(task, name) for name in names} for task in Alfworld.tasks("valid_seen", data=folder)}
+    found = {
+        task.id: {name: one(task, name) for name in names}
+        for task in Alfworld.tasks("valid_seen", Alfworld.Options(data=folder))
+    }
     assert random.getstate() == before
     return found
 
@@ -88,8 +91,8 @@ def answers(folder: str) -> Any:
     """What the environment answers to things that are said in many ways, each at the start of a game."""
     from longloop.envs.alfworld.env import Alfworld
 
-    task = Alfworld.tasks("valid_seen", data=folder)[0]
-    env = Alfworld(folder)
+    task = Alfworld.tasks("valid_seen", Alfworld.Options(data=folder))[0]
+    env = Alfworld(Alfworld.Options(folder))
     place = env.start(task)[1].content.partition("you see a ")[2].partition(",")[0]
     said = {
         "plain": f"Thought: Hm.\nAction: go to {place}",
@@ -104,7 +107,7 @@ def answers(folder: str) -> Any:
     }
     found = {}
     for name, text in said.items():
-        env = Alfworld(folder)
+        env = Alfworld(Alfworld.Options(folder))
         env.start(task)
         step = env.step(Message("assistant", text))
         found[name] = [step.messages[0].content, step.done, env.finish().reward]
@@ -115,8 +118,8 @@ def copies(folder: str) -> Any:
     """A fork goes its own way; commands are shown when they are asked for."""
     from longloop.envs.alfworld.env import Alfworld
 
-    task = Alfworld.tasks("valid_seen", data=folder)[0]
-    env = Alfworld(folder, commands=True)
+    task = Alfworld.tasks("valid_seen", Alfworld.Options(data=folder))[0]
+    env = Alfworld(Alfworld.Options(folder, commands=True))
     opening = env.start(task)[1].content
     *first, last = json.loads((Path(folder) / "json_2.1.1" / task.data["game"] / "game.tw-pddl").read_text())[
         "walkthrough"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from longloop.config import make_options
 from longloop.envs.alfworld import pddl
 from longloop.envs.alfworld.env import Alfworld, games
 from longloop.isolation import virtualenv
@@ -145,7 +146,7 @@ def test_tasks_are_the_games_that_alfworld_plays(tmp_path: Path) -> None:
     write_game(tmp_path, "train/pick_heat-AppleSliced-None-Plate-1/trial_4")
     write_game(tmp_path, "train/pick_and_place_with_movable_recep-Egg-Cup-Shelf-1/trial_5")
     write_game(tmp_path, "valid_train/look_at-Pen-None-Lamp-2/trial_6")
-    assert Alfworld.tasks("train", data=str(tmp_path)) == [
+    assert Alfworld.tasks("train", Alfworld.Options(data=str(tmp_path))) == [
         Task(
             f"pick_heat-Egg-None-Plate-1/trial_{n}",
             "train",
@@ -155,19 +156,19 @@ def test_tasks_are_the_games_that_alfworld_plays(tmp_path: Path) -> None:
         for n in (1, 2)
     ]
     for split in ("dev", "valid_train"):
-        assert [(task.id, task.split) for task in Alfworld.tasks(split, data=str(tmp_path))] == [
+        assert [(task.id, task.split) for task in Alfworld.tasks(split, Alfworld.Options(data=str(tmp_path)))] == [
             ("look_at-Pen-None-Lamp-2/trial_6", split)
         ]
-    assert Alfworld.tasks("test", data=str(tmp_path)) == []
+    assert Alfworld.tasks("test", Alfworld.Options(data=str(tmp_path))) == []
     with pytest.raises(
         UserError, match=r"split 'valid_seen' should lie in .*valid_seen, and no game.tw-pddl .*alfworld-d"
     ):
-        Alfworld.tasks("valid_seen", data=str(tmp_path))
+        Alfworld.tasks("valid_seen", Alfworld.Options(data=str(tmp_path)))
 
 
 def test_missing_data_and_packages_are_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"no folder .*json_2.1.1. `alfworld-download` .*env.data or \$ALFWORLD_DATA"):
-        Alfworld(str(tmp_path))
+        Alfworld(Alfworld.Options(str(tmp_path)))
     write_game(tmp_path, "train/look_at-Pen-None-Lamp-2/trial_1")
     monkeypatch.setenv("LONGLOOP_DATA", str(tmp_path.parent))
     monkeypatch.delenv("ALFWORLD_DATA", raising=False)
@@ -175,12 +176,12 @@ def test_missing_data_and_packages_are_said_in_a_sentence(tmp_path: Path, monkey
         games()
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
     assert games() == tmp_path / "json_2.1.1"
-    with pytest.raises(UserError, match="experts are walkthrough and handcoded"):
-        Alfworld(expert="planner")
+    with pytest.raises(UserError, match=r"env\.expert = 'planner': Input should be 'walkthrough' or 'handcoded'"):
+        make_options(Alfworld.Options, {"expert": "planner"})
     old = tmp_path / "json_2.1.1" / "train" / "look_at-Pen-None-Lamp-2" / "trial_1" / "game.tw-pddl"
     monkeypatch.setitem(sys.modules, "fast_downward", None)
     with pytest.raises(UserError, match=r"packages are not installed .*`longloop envs install alfworld`"):
         pddl.Game(old)
     old.write_text(json.dumps({"pddl_domain": "", "grammar": "", "pddl_problem": ""}))
     with pytest.raises(UserError, match="another version of ALFWorld"):
-        Alfworld.tasks("train")
+        Alfworld.tasks("train", Alfworld.Options())

@@ -26,7 +26,7 @@ STUBBORN = react(
     "No.", "while True:\n    try:\n        while True:\n            pass\n    except Exception:\n        pass"
 )
 """Code that the library's time limit does not end."""
-ASK = "from longloop.envs.appworld import AppWorld; AppWorld.tasks('train')"
+ASK = "from longloop.envs.appworld import AppWorld; AppWorld.tasks('train', AppWorld.Options())"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def run(python: str, *arguments: str, root: Path | None = None) -> subprocess.Co
     return subprocess.run([python, "-W", "ignore", *arguments], capture_output=True, text=True, env=kept | given)
 
 
-def task_of(world: build.World, name: str) -> Task:
+def task_of(world: build.Environments, name: str) -> Task:
     return next(task for split in ("train", "dev") for task in world.tasks(split) if task.id == name)
 
 
@@ -69,7 +69,7 @@ def turns_of(root: Path, name: str) -> list[str]:
     return [react(*turn) for turn in turns]
 
 
-def judged(world: build.World, name: str, actions: Sequence[str]) -> Outcome:
+def judged(world: build.Environments, name: str, actions: Sequence[str]) -> Outcome:
     return asyncio.run(play(world.make(), task_of(world, name), Script(actions))).outcome
 
 
@@ -78,7 +78,7 @@ def failed(outcome: Outcome) -> list[str]:
 
 
 def during(
-    world: build.World, name: str, act: Callable[[Any, Callable[..., Any]], Coroutine[Any, Any, None]]
+    world: build.Environments, name: str, act: Callable[[Any, Callable[..., Any]], Coroutine[Any, Any, None]]
 ) -> Outcome:
     """An attempt by hand: `act` gets the environment, and a way to have code run and see what it printed."""
 
@@ -96,7 +96,7 @@ def during(
     return asyncio.run(attempt())
 
 
-def test_three_tasks_to_a_scenario(world: build.World, root: Path):
+def test_three_tasks_to_a_scenario(world: build.Environments, root: Path):
     train, dev = world.tasks("train"), world.tasks("dev")
     assert [task.id for task in dev] == [f"{name}_{n}" for name in ("chores", "debts") for n in (1, 2, 3)]
     assert {task.scenario for task in train} == {"alarms", "dues", "guests"} and len(train) == 9
@@ -106,7 +106,7 @@ def test_three_tasks_to_a_scenario(world: build.World, root: Path):
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_experts_pass_every_test_and_idlers_do_not(world: build.World, split: str):
+def test_experts_pass_every_test_and_idlers_do_not(world: build.Environments, split: str):
     async def attempt(task: Task) -> Played:
         env: Any = world.make()
         return await play(env, task, env.expert(task))
@@ -118,7 +118,7 @@ def test_experts_pass_every_test_and_idlers_do_not(world: build.World, split: st
         assert not judged(world, task.id, []).success
 
 
-def test_what_idlers_get(world: build.World):
+def test_what_idlers_get(world: build.Environments):
     """One test of alarms' four holds when nothing is done (nothing else changed), two when that is called complete."""
     assert judged(world, "alarms_2", []).reward == 1 / 4
     assert judged(world, "alarms_2", [COMPLETE]).reward == 2 / 4
@@ -129,7 +129,7 @@ def test_what_idlers_get(world: build.World):
     assert judged(world, "guests_2", [guess.replace("3", "'2'")]).success  # two said maybe
 
 
-def test_half_done_gets_its_share(world: build.World, root: Path):
+def test_half_done_gets_its_share(world: build.Environments, root: Path):
     turns = turns_of(root, "chores_1")
     outcome = judged(world, "chores_1", [*turns[:-2], COMPLETE])  # all but the file's deletion
     assert outcome.reward == 3 / 4 and failed(outcome) == ["The file is gone."]
@@ -142,14 +142,14 @@ def test_half_done_gets_its_share(world: build.World, root: Path):
     assert outcome.reward == 3 / 5 and not outcome.success
 
 
-def test_whoever_does_more_than_was_asked_fails(world: build.World, root: Path):
+def test_whoever_does_more_than_was_asked_fails(world: build.Environments, root: Path):
     turns = turns_of(root, "debts_1")
     alarm = react("Also an alarm.", "print(apis.phone.create_alarm(time='05:00', access_token=phone))")
     outcome = judged(world, "debts_1", [*turns[:-1], alarm, turns[-1]])
     assert outcome.reward == 4 / 5 and failed(outcome) == ["Nothing else was changed."]
 
 
-def test_unsafe_hung_and_malformed_code_is_answered(world: build.World, root: Path, tmp_path: Path):
+def test_unsafe_hung_and_malformed_code_is_answered(world: build.Environments, root: Path, tmp_path: Path):
     async def act(env: Any, say: Callable[..., Any]) -> None:
         assert (await say("import subprocess")).endswith("module is not allowed: subprocess.")
         assert "not allowed" in await say(f"import os\nos.system('touch {tmp_path}/a')")
@@ -181,7 +181,7 @@ def test_unsafe_hung_and_malformed_code_is_answered(world: build.World, root: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_code_that_cannot_be_interrupted_costs_its_worker_and_no_more(world: build.World, root: Path):
+def test_code_that_cannot_be_interrupted_costs_its_worker_and_no_more(world: build.Environments, root: Path):
     assert world.pool is not None
     pids: list[int] = []
 
@@ -224,7 +224,7 @@ asyncio.run(attempt())
     assert ended.poll(30_000)
 
 
-def test_long_output_is_cut_at_a_line(world: build.World):
+def test_long_output_is_cut_at_a_line(world: build.Environments):
     async def act(env: Any, say: Callable[..., Any]) -> None:
         seen = await say("for number in range(10_000):\n    print(number)")
         lines = seen.splitlines()
@@ -237,7 +237,7 @@ def test_long_output_is_cut_at_a_line(world: build.World):
     during(world, "alarms_1", act)
 
 
-def test_attempts_at_one_task_in_two_workers_do_not_meet_and_are_the_same(world: build.World, root: Path):
+def test_attempts_at_one_task_in_two_workers_do_not_meet_and_are_the_same(world: build.Environments, root: Path):
     assert world.pool is not None
     task, turns = task_of(world, "debts_2"), turns_of(root, "debts_2")
     looks = react("I look.", "print(phone, apis.supervisor.show_active_task())")  # a token, which is drawn at random
@@ -259,8 +259,8 @@ def test_the_clock_goes_on_when_an_attempt_ends_and_nothing_is_left(python: str,
 import os, tempfile, time
 tempfile.tempdir = {str(tmp_path)!r}
 from longloop.envs.appworld import AppWorld
-env = AppWorld()
-env.start(AppWorld.tasks("train")[0])
+env = AppWorld(AppWorld.Options())
+env.start(AppWorld.tasks("train", AppWorld.Options())[0])
 frozen = time.time()
 env.finish()
 print(frozen, time.time() - os.stat("/proc/self").st_mtime)

@@ -136,7 +136,7 @@ def test_our_module_does_not_hide_the_library(tmp_path):
     """In a bare process, as a worker is one."""
     code = (
         "import asyncio, longloop.envs.gymnasium as ours\n"
-        "assert ours.Gymnasium.tasks('dev', id='FrozenLake-v1', count=3)\n"
+        "assert ours.Gymnasium.tasks('dev', ours.Gymnasium.Options(id='FrozenLake-v1', count=3))\n"
         "import gymnasium; assert gymnasium.__file__ != ours.__file__ and 'torch' not in __import__('sys').modules"
     )
     root = str(Path(build.__file__).parents[1])

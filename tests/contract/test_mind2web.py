@@ -85,7 +85,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def questions(folder: str, task: Task, choices: int = 5) -> list[str]:
-    messages = asyncio.run(play(Mind2Web(folder, choices), task, Script(["Answer: A."] * 9))).messages
+    messages = asyncio.run(play(Mind2Web(Mind2Web.Options(folder, choices)), task, Script(["Answer: A."] * 9))).messages
     return [message.content for message in messages if message.role == "user"]
 
 
@@ -94,16 +94,16 @@ def letter(question: str, what: str) -> str:
 
 
 def test_a_task_is_a_sequence(folder: str):
-    tasks = Mind2Web.tasks("train", folder)
+    tasks = Mind2Web.tasks("train", Mind2Web.Options(folder))
     assert [(task.id, task.data["steps"], task.data["file"]) for task in tasks] == [
         ("train-to-bern", 3, "train/train_0.json"),
         ("early", 2, "train/train_1.json"),
     ]
-    assert Mind2Web.tasks("dev", folder) == []
+    assert Mind2Web.tasks("dev", Mind2Web.Options(folder)) == []
 
 
 def test_the_question(folder: str):
-    task = Mind2Web.tasks("train", folder)[0]
+    task = Mind2Web.tasks("train", Mind2Web.Options(folder))[0]
     first, second, third = questions(folder, task, choices=3)
     assert "Task: Find a train to Zürich in first class\nDone so far: none\n" in first
     assert "Done so far: [textbox] To -> TYPE: Zürich\n" in second  # the annotator's action, not ours
@@ -130,29 +130,29 @@ def test_as_much_of_the_page_as_the_choice_needs():
 
 
 def test_the_expert_is_right_and_others_are_not(folder: str):
-    tasks = Mind2Web.tasks("train", folder)
-    found = asyncio.run(scores(lambda: Mind2Web(folder), tasks))
+    tasks = Mind2Web.tasks("train", Mind2Web.Options(folder))
+    found = asyncio.run(scores(lambda: Mind2Web(Mind2Web.Options(folder)), tasks))
     assert found["expert"].rewards == [1.0, 1.0] and len(found["expert"].successes) == 2
     assert found["nothing"].rewards == [0.0, 0.0]
     assert found["none of the above"].rewards == [0.0, 0.5]  # the second one's first page lacks the element
     assert not found["random clicks"].successes
-    assert not any(asyncio.run(difference(lambda: Mind2Web(folder), task)) for task in tasks)
+    assert not any(asyncio.run(difference(lambda: Mind2Web(Mind2Web.Options(folder)), task)) for task in tasks)
 
 
 def test_each_step_is_scored(folder: str):
     """Right element and typed text, right element and wrong option, wrong element: 2 of 3, and one whole step."""
-    task = Mind2Web.tasks("train", folder)[0]
+    task = Mind2Web.tasks("train", Mind2Web.Options(folder))[0]
     first, second, _ = questions(folder, task)
     said = [
         f"Answer: {letter(first, 'To')}. Action: TYPE, Value: Zürich",
         f"Answer: {letter(second, 'class')}. Action: SELECT, Value: Second",
         "Answer: A.",
     ]
-    outcome = asyncio.run(play(Mind2Web(folder), task, Script(said))).outcome
+    outcome = asyncio.run(play(Mind2Web(Mind2Web.Options(folder)), task, Script(said))).outcome
     assert outcome.reward == outcome.info["element_accuracy"] == 2 / 3 and not outcome.success
     assert outcome.info["operation_f1"] == pytest.approx((1 + 0.5 + 0) / 3)  # SELECT is one of two words
     assert outcome.info["step_success"] == 1 / 3
-    assert asyncio.run(play(Mind2Web(folder), task, Script(said[:1]))).outcome.reward == 1 / 3
+    assert asyncio.run(play(Mind2Web(Mind2Web.Options(folder)), task, Script(said[:1]))).outcome.reward == 1 / 3
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_answers_are_read_tolerantly(text: str, read: tuple[str, str]):
 
 
 def test_no_answer_is_told_and_costs_no_step(folder: str):
-    task = Mind2Web.tasks("train", folder)[1]
-    env = Mind2Web(folder)
+    task = Mind2Web.tasks("train", Mind2Web.Options(folder))[1]
+    env = Mind2Web(Mind2Web.Options(folder))
     env.start(task)
     for text in ("", "hm", "Answer: Z.", "Answer: 7"):
         step = env.step(Message("assistant", text))
@@ -198,12 +198,12 @@ def test_f1_of_operations():
 def test_bad_data_is_said_clearly(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LONGLOOP_DATA", raising=False)
     with pytest.raises(UserError, match="huggingface"):
-        Mind2Web.tasks("train")
+        Mind2Web.tasks("train", Mind2Web.Options())
     with pytest.raises(NoTasks, match="no test_task_0"):  # other splits can be checked all the same
-        Mind2Web.tasks("test_task", folder)
+        Mind2Web.tasks("test_task", Mind2Web.Options(folder))
     for broken in ("[{", '[{"annotation_id": "x"}]', "[3]"):
         (tmp_path / "test_website_0.json").write_text(broken)
         with pytest.raises(UserError, match="is not Mind2Web's JSON"):
-            Mind2Web.tasks("test_website", folder)
+            Mind2Web.tasks("test_website", Mind2Web.Options(folder))
     with pytest.raises(UserError, match="2 to 25"):
-        Mind2Web(folder, choices=1)
+        Mind2Web(Mind2Web.Options(folder, choices=1))

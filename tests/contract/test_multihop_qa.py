@@ -68,8 +68,8 @@ def data(tmp_path_factory) -> str:
 
 
 def started(data: str, split: str = "train", **options) -> MultihopQA:
-    env = MultihopQA(data=data, **options)
-    env.start(MultihopQA.tasks(split, data=data, **options)[0])
+    env = MultihopQA(MultihopQA.Options(data=data, **options))
+    env.start(MultihopQA.tasks(split, MultihopQA.Options(data=data, **options))[0])
     return env
 
 
@@ -166,7 +166,7 @@ def test_forks_are_independent(data):
 
 
 def test_the_expert_looks_up_first_what_the_question_names(data):
-    env, task = MultihopQA(data=data), MultihopQA.tasks("train", data=data)[0]
+    env, task = MultihopQA(MultihopQA.Options(data=data)), MultihopQA.tasks("train", MultihopQA.Options(data=data))[0]
     played = asyncio.run(play(env, task, env.expert(task)))
     actions = [message.content.split("Action: ")[1] for message in played.messages if message.role == "assistant"]
     assert actions == ["Search[Tin Boats]", "Search[Ása Berg]", "Finish[Iceland]"] and played.outcome.success
@@ -174,8 +174,8 @@ def test_the_expert_looks_up_first_what_the_question_names(data):
 
 
 def test_the_expert_of_musique_asks_its_questions(data):
-    env = MultihopQA("musique", data)
-    task = MultihopQA.tasks("dev", "musique", data)[0]
+    env = MultihopQA(MultihopQA.Options("musique", data))
+    task = MultihopQA.tasks("dev", MultihopQA.Options("musique", data))[0]
     expert = env.expert(task)
     said = [expert.act([Message("user", text)]) for text in ("?", "Tin Boats: ...", "Tin Boats: ...", "Berg: ...")]
     actions = [text.split("Action: ")[1] for text in said]
@@ -190,9 +190,9 @@ def test_the_expert_of_musique_asks_its_questions(data):
 def test_data_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.delenv("LONGLOOP_DATA", raising=False)
     with pytest.raises(UserError, match=r"not part of longloop\. hotpotqa\.github\.io has .*env\.data=FOLDER"):
-        MultihopQA.tasks("train")
+        MultihopQA.tasks("train", MultihopQA.Options())
     with pytest.raises(UserError, match=r"no musique\*train\*\.json\* .*StonyBrookNLP"):
-        MultihopQA.tasks("train", "musique", str(tmp_path))
+        MultihopQA.tasks("train", MultihopQA.Options("musique", str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_data_of_another_version(tmp_path, broken):
     (tmp_path / "hotpot_train.json").write_text(json.dumps([HOTPOT, row | {"_id": "q9"}]))
     (tmp_path / "hotpot_dev.json").write_text(json.dumps([OTHER]))
     with pytest.raises(UserError, match=r"hotpot_train\.json, question 2: .*This is not a file of hotpotqa with"):
-        MultihopQA.tasks("train", data=str(tmp_path))
+        MultihopQA.tasks("train", MultihopQA.Options(data=str(tmp_path)))
 
 
 def test_an_unknown_data_set_is_refused_by_the_config(data):
@@ -221,10 +221,10 @@ def test_an_unknown_data_set_is_refused_by_the_config(data):
 )
 def test_floors_and_ceilings(dataset, sizes):
     def make() -> MultihopQA:
-        return MultihopQA(dataset, str(DATA))
+        return MultihopQA(MultihopQA.Options(dataset, str(DATA)))
 
     tasks: dict[str, list[Task]] = {
-        split: tasks_of(MultihopQA, split, {"dataset": dataset, "data": str(DATA)}) for split in MultihopQA.splits
+        split: tasks_of(MultihopQA, split, MultihopQA.Options(dataset, str(DATA))) for split in MultihopQA.splits
     }
     assert tuple(len(tasks[split]) for split in MultihopQA.splits) == sizes
     found = asyncio.run(scores(make, tasks["dev"]))

@@ -14,12 +14,12 @@ from longloop.types import Task, UserError
 from tests.support import published
 
 
-def world(**options: object) -> build.World:
+def world(**options: object) -> build.Environments:
     return build.world(config.Config.model_validate({"env": {"name": "scienceworld", **options}}))
 
 
 @pytest.fixture(scope="module")
-def place() -> build.World:
+def place() -> build.Environments:
     try:
         place = world()
         place.tasks("dev")
@@ -32,7 +32,7 @@ def task(kind: str, variation: int) -> Task:
     return Task(f"{kind}/{variation}", "train", {"kind": kind, "variation": variation})
 
 
-def attempt(place: build.World, task: Task, *lines: str):
+def attempt(place: build.Environments, task: Task, *lines: str):
     return asyncio.run(play(place.make(), task, Script(lines), max_turns=1000))
 
 

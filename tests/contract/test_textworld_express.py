@@ -11,7 +11,7 @@ from longloop.envs.play import Script, Silent, play
 from longloop.types import UserError
 
 
-def world(**options: object) -> build.World:
+def world(**options: object) -> build.Environments:
     return build.world(config.Config.model_validate({"env": {"name": "textworld_express", **options}}))
 
 

@@ -79,7 +79,7 @@ def data(tmp_path_factory) -> str:
 
 
 def started(data: str, **goal) -> WebShop:
-    env = WebShop(data)
+    env = WebShop(WebShop.Options(data))
     wanted = {"product": "B000000001", "instruction": "Buy a mug", "wish": "a mug", "attributes": ["dishwasher safe"]}
     env.start(Task("one", "test", wanted | {"options": {"color": "red", "size": "large"}, "limit": 30.0} | goal))
     return env
@@ -267,65 +267,65 @@ def test_forks_are_independent(data):
 
 
 def test_players_of_a_small_shop(data):
-    tasks = tasks_of(WebShop, "test", {"data": data})
-    found = asyncio.run(scores(lambda: WebShop(data), tasks))
+    tasks = tasks_of(WebShop, "test", WebShop.Options(data))
+    found = asyncio.run(scores(lambda: WebShop(WebShop.Options(data)), tasks))
     mugs = [task.id for task in tasks if task.data["product"] == "B000000001"]
     assert set(found["expert"].successes) >= set(mugs)
     assert found["nothing"].reward == 0 and found["buy first result"].success == 0
     drum = next(task for task in tasks if task.id not in mugs)
-    played = asyncio.run(play(WebShop(data), drum, WebShop(data).expert(drum)))
+    played = asyncio.run(play(WebShop(WebShop.Options(data)), drum, WebShop(WebShop.Options(data)).expert(drum)))
     assert played.outcome.reward == 1 / 2, "this drum is not loud: the data may ask for what no product has"
 
 
 def test_data_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.delenv("LONGLOOP_DATA", raising=False)
     with pytest.raises(UserError, match=r"not part of longloop.*setup\.sh.*env\.data=FOLDER"):
-        WebShop.tasks("train")
+        WebShop.tasks("train", WebShop.Options())
     with pytest.raises(UserError, match=r"no folder .*/nowhere\."):
-        WebShop.tasks("train", data=str(tmp_path / "nowhere"))
+        WebShop.tasks("train", WebShop.Options(data=str(tmp_path / "nowhere")))
     with pytest.raises(UserError, match=r"no documents_1k\.jsonl \(or documents_1k\.jsonl\.xz\) in"):
-        WebShop.tasks("train", data=str(tmp_path))
+        WebShop.tasks("train", WebShop.Options(data=str(tmp_path)))
     monkeypatch.setenv("LONGLOOP_DATA", str(tmp_path))
     (tmp_path / "webshop").mkdir()
     write_shop(tmp_path / "webshop")
-    assert len(WebShop.tasks("test")) == 7
+    assert len(WebShop.tasks("test", WebShop.Options())) == 7
 
 
 def test_data_of_another_version(tmp_path):
     write_shop(tmp_path, wishes={})
     with pytest.raises(UserError, match=r"not of one version: KeyError 'B000000001'"):
-        WebShop.tasks("train", data=str(tmp_path))
+        WebShop.tasks("train", WebShop.Options(data=str(tmp_path)))
     write_shop(tmp_path, items=[{**ITEMS[0], "options": None}])
     with pytest.raises(UserError, match="not the files of WebShop small"):
-        WebShop.tasks("train", data=str(tmp_path))
+        WebShop.tasks("train", WebShop.Options(data=str(tmp_path)))
     (tmp_path / "documents_1k.jsonl.xz").write_bytes((tmp_path / "documents_1k.jsonl.xz").read_bytes()[:60])
     with pytest.raises(UserError, match="cannot be read"):
-        WebShop.tasks("train", data=str(tmp_path))
+        WebShop.tasks("train", WebShop.Options(data=str(tmp_path)))
     (tmp_path / "documents_1k.jsonl").write_text("")
     with pytest.raises(UserError, match="keep one of them"):
-        WebShop.tasks("train", data=str(tmp_path))
+        WebShop.tasks("train", WebShop.Options(data=str(tmp_path)))
 
 
 @real
 def test_all_published_goals():
     """415 products, 6,910 goals, in three splits that have none in common."""
-    everything = {split: tasks_of(WebShop, split, {"data": str(DATA)}) for split in WebShop.splits}
+    everything = {split: tasks_of(WebShop, split, WebShop.Options(str(DATA))) for split in WebShop.splits}
     assert {split: len(tasks) for split, tasks in everything.items()} == {"train": 5410, "dev": 1000, "test": 500}
     assert len({task.id for tasks in everything.values() for task in tasks}) == 6910
     assert len({task.data["product"] for tasks in everything.values() for task in tasks}) == 415
-    assert tasks_of(WebShop, "train", {"data": str(DATA)}) == everything["train"]
-    assert WebShop.tasks("nonsense", data=str(DATA)) == []
+    assert tasks_of(WebShop, "train", WebShop.Options(str(DATA))) == everything["train"]
+    assert WebShop.tasks("nonsense", WebShop.Options(data=str(DATA))) == []
 
 
 @real
 def test_floor_and_ceiling_of_the_test_split():
-    tasks = WebShop.tasks("test", data=str(DATA))[::4]
-    found = asyncio.run(scores(lambda: WebShop(str(DATA)), tasks))
+    tasks = WebShop.tasks("test", WebShop.Options(data=str(DATA)))[::4]
+    found = asyncio.run(scores(lambda: WebShop(WebShop.Options(str(DATA))), tasks))
     assert found["expert"].success == 1.0
     assert found["nothing"].reward == 0.0
     assert found["random clicks"].reward < found["buy first result"].reward < 0.6
     assert found["buy first result"].success < 0.1
-    assert not asyncio.run(difference(lambda: WebShop(str(DATA)), tasks[0]))
+    assert not asyncio.run(difference(lambda: WebShop(WebShop.Options(str(DATA))), tasks[0]))
 
 
 @real
@@ -343,14 +343,14 @@ def test_every_option_of_every_product_can_be_clicked():
 
 @real
 def test_attempts_side_by_side_do_not_disturb_one_another():
-    tasks = WebShop.tasks("test", data=str(DATA))[:24]
+    tasks = WebShop.tasks("test", WebShop.Options(data=str(DATA)))[:24]
     outcomes: dict[str, float] = {}
 
     def one(task: Task) -> None:
-        env = WebShop(str(DATA))
+        env = WebShop(WebShop.Options(str(DATA)))
         played = asyncio.run(play(env, task, env.expert(task)))
         again = [message.content for message in played.messages if message.role == "assistant"]
-        outcomes[task.id] = asyncio.run(play(WebShop(str(DATA)), task, Script(again))).outcome.reward
+        outcomes[task.id] = asyncio.run(play(WebShop(WebShop.Options(str(DATA))), task, Script(again))).outcome.reward
 
     threads = [threading.Thread(target=one, args=(task,)) for task in tasks]
     for thread in threads:

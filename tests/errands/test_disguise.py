@@ -35,7 +35,7 @@ ALL = frozenset(f"{app.name}.{api}" for app in APPS for api in app.apis)
 
 
 def tasks(split: str, number: int = 1) -> list[Task]:
-    return list(Errands.tasks(split, per_scenario=number))
+    return list(Errands.tasks(split, Errands.Options(per_scenario=number)))
 
 
 def names(seed: str, app: str, known: frozenset[str] = frozenset()) -> dict[str, str]:
@@ -122,7 +122,7 @@ def test_half_of_practice_is_disguised_each_in_its_own_way_and_no_others() -> No
 
     for split in set(Errands.splits) - {"practice"}:
         assert all(plain(task) for task in tasks(split)[::5])
-    assert all(plain(task) for task in Errands.tasks("practice", plain=True)[::20])
+    assert all(plain(task) for task in Errands.tasks("practice", Errands.Options(plain=True))[::20])
     some = [task for task in tasks("practice", 2)[::4] if not plain(task)]
     assert 0.4 < len(some) / len(tasks("practice", 2)[::4]) < 0.6
     lists = [tuple(world(task).apis("mail")) for task in some]
@@ -198,7 +198,7 @@ def test_a_noun_is_renamed_where_it_is_one() -> None:
 
 def test_a_thorough_expert_says_what_was_asked_in_the_words_of_the_instruction() -> None:
     for task in [*tasks("practice")[::9], *tasks("train")[::4], *tasks("dev")[::3]]:
-        env, made = Errands(thorough=True), setting(task.data["scenario"], task.data["world"])
+        env, made = Errands(Errands.Options(thorough=True)), setting(task.data["scenario"], task.data["world"])
         played = asyncio.run(play(env, task, env.expert(task)))
         thoughts = [m.content.partition("```")[0] for m in played.messages if m.role == "assistant"]
         asked = [thought for thought in thoughts if f"I am asked: {made.instruction} " in thought]
@@ -279,7 +279,10 @@ def test_sentences_that_name_others_name_them_as_here() -> None:
 
 
 def test_a_fork_keeps_the_names() -> None:
-    env, task = Errands(thorough=True), next(task for task in tasks("practice") if task.scenario == PIN)
+    env, task = (
+        Errands(Errands.Options(thorough=True)),
+        next(task for task in tasks("practice") if task.scenario == PIN),
+    )
     messages = list(env.start(task))
     player = env.expert(task)
     for _ in range(3):
@@ -298,7 +301,7 @@ def test_the_expert_speaks_the_names_of_here() -> None:
     practised = tasks("practice")
     others = [task for task in practised if made_of_others.search(task.id)]
     for task in [task for task in practised if task not in others] + others[::8]:
-        env = Errands(thorough=True)
+        env = Errands(Errands.Options(thorough=True))
         played = asyncio.run(play(env, task, env.expert(task)))
         assert played.outcome.success, task.id
         seen = ""
@@ -319,7 +322,7 @@ def test_the_real_names_do_not_do_it() -> None:
     """Someone who knows the real names by heart can do few of the disguised tasks: those whose names happen to stay."""
     done = 0
     for task in tasks("practice")[::3]:
-        env, goal = Errands(), setting(task.data["scenario"], task.data["world"]).goal
+        env, goal = Errands(Errands.Options()), setting(task.data["scenario"], task.data["world"]).goal
         if goal.start.disguise is None:
             continue
         by_heart = Expert(expert(task.data["scenario"], goal.slots))
@@ -344,7 +347,7 @@ def test_code_is_translated_where_it_stands() -> None:
 def test_the_destroyer_finds_what_there_is_to_delete() -> None:
     """The floor stays one: its calls arrive under the names of here."""
     task = next(task for task in tasks("practice") if task.scenario == PIN)
-    env = Errands()
+    env = Errands(Errands.Options())
     script = env.baselines(task)["delete everything"]
     messages = list(env.start(task))
     before = env._world.value("SELECT count(*) FROM notes WHERE owner = ?", env._world.owner.id)

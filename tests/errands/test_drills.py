@@ -29,7 +29,7 @@ TRAINED = {api for kind in SCENARIOS if kind.split == "train" for api in kind.ap
 
 
 def played(name: str, seed: int, thorough: bool = True) -> Played:
-    env = Errands(thorough=thorough)
+    env = Errands(Errands.Options(thorough=thorough))
     task = Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
     return asyncio.run(play(env, task, env.expert(task)))
 
@@ -64,7 +64,7 @@ def test_the_other_splits_are_as_they_were() -> None:
     """The shipped novice and published figures depend on them."""
     digests = {}
     for split in ("train", "fresh", "dev", "test_normal", "test_challenge"):
-        tasks = Errands.tasks(split)
+        tasks = Errands.tasks(split, Errands.Options())
         made_of = [{name: task.data[name] for name in ("scenario", "world")} for task in tasks]
         lines = (f"{task.id} {task.scenario} {data}" for task, data in zip(tasks, made_of, strict=True))
         digest = hashlib.sha256("\n".join(lines).encode())
@@ -84,12 +84,12 @@ def test_the_other_splits_are_as_they_were() -> None:
 
 
 def test_practice_has_tasks_in_worlds_of_its_own() -> None:
-    tasks = Errands.tasks("practice", per_scenario=2)
+    tasks = Errands.tasks("practice", Errands.Options(per_scenario=2))
     names = [kind.name() for kind in [*DRILLS, *ROUNDS, *RELAYS]]
     assert [task.id for task in tasks[: len(names)]] == [f"practice/{name}/0" for name in names]
     assert {task.data["world"] for task in tasks} == {"practice/0/0", "practice/0/1"}
-    assert Errands.tasks("practice", per_scenario=5, per_drill=2) == tasks
-    assert len(Errands.tasks("train", per_scenario=5, per_drill=2)) == 5 * 28
+    assert Errands.tasks("practice", Errands.Options(per_scenario=5, per_drill=2)) == tasks
+    assert len(Errands.tasks("train", Errands.Options(per_scenario=5, per_drill=2))) == 5 * 28
 
 
 @pytest.mark.parametrize("kind", SOME, ids=[kind.name() for kind in SOME])
@@ -186,7 +186,7 @@ def test_who_does_not_look_at_the_condition_fails(kind: type[Drill]) -> None:
         task = Task(f"{kind.name()}/{seed}", "tests", {"scenario": kind.name(), "world": f"tests/{seed}"}, kind.name())
         goal = setting(kind.name(), f"tests/{seed}").goal
         player = Expert(careless(expert(kind.name(), goal.slots)), goal.start.disguise)
-        return asyncio.run(play(Errands(), task, player)).outcome.success
+        return asyncio.run(play(Errands(Errands.Options()), task, player)).outcome.success
 
     assert not (any(map(succeeds, range(3))) if kind.find.many else all(map(succeeds, range(5))))
 

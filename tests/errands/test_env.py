@@ -17,12 +17,13 @@ from longloop.envs.guess import Guess
 from longloop.envs.play import Played, Script, Silent, play
 from longloop.envs.react import code_of, react
 from longloop.types import Message, Outcome, Step, Task
+from tests.support.worlds import default
 
-TASKS = Errands.tasks("train", per_scenario=1)
+TASKS = Errands.tasks("train", Errands.Options(per_scenario=1))
 
 
 def started(task: Task = TASKS[0]) -> Errands:
-    env = Errands()
+    env = Errands(Errands.Options())
     env.start(task)
     return env
 
@@ -32,15 +33,15 @@ def say(env: Errands, text: str) -> Step:
 
 
 def expert_of(task: Task, carelessness: float = 0.0, thorough: bool = False) -> Played:
-    env = Errands(careless=carelessness, thorough=thorough)
+    env = Errands(Errands.Options(careless=carelessness, thorough=thorough))
     return asyncio.run(play(env, task, env.expert(task)))
 
 
 def test_it_keeps_the_contract() -> None:
-    contract.has_methods(Errands)
+    contract.check_class("errands", Errands)
     for split in Errands.splits:
-        assert contract.tasks_of(Errands, split, {"per_scenario": 1})
-    env = Errands()
+        assert contract.tasks_of(Errands, split, Errands.Options(per_scenario=1))
+    env = Errands(Errands.Options())
     opening = contract.expect("start", env.start(TASKS[0]))
     assert [message.role for message in opening] == ["system", "user"]
     assert opening[0].content == SYSTEM and opening[1].content.startswith("I am ")
@@ -55,7 +56,7 @@ def test_it_keeps_the_contract() -> None:
 
 def test_every_way_to_end_is_scored() -> None:
     """Before it began, at once, after some turns, and after it is done."""
-    assert Errands().finish() == Outcome(0.0, False)
+    assert Errands(Errands.Options()).finish() == Outcome(0.0, False)
     assert started().finish().reward == 0.0
     env = started()
     say(env, "Thought: hm")
@@ -118,7 +119,7 @@ def test_an_expert_can_go_on_in_a_copy() -> None:
 
 
 def test_attempts_at_one_task_start_alike() -> None:
-    first, second = Errands(), Errands()
+    first, second = Errands(Errands.Options()), Errands(Errands.Options())
     assert first.start(TASKS[0]) == second.start(TASKS[0])
     login = react("?", "print(apis.notes.login(**apis.owner.show_account(app='notes')))")
     assert say(first, login) == say(second, login)
@@ -164,7 +165,7 @@ def test_code_is_found_in_malformed_output(text: str, code: str) -> None:
 
 @pytest.mark.parametrize("split", ["train", "test_challenge"])
 def test_what_is_written_is_read_again(split: str) -> None:
-    task = Errands.tasks(split, per_scenario=1)[0]
+    task = Errands.tasks(split, Errands.Options(per_scenario=1))[0]
     for message in expert_of(task).messages:
         if message.role == "assistant":
             code = code_of(message.content)
@@ -205,7 +206,11 @@ def test_who_cannot_complete_the_task_completes_it_without_an_answer() -> None:
     said = [list(careless(turns(), 0.3, random.Random(seed))) for seed in range(50)]
     again = [one for one in said if len(one) > 1 and one[-2][0] == "done"]
     assert len(again) > 5 and all(one[-1] == ("That should be all.", "apis.owner.complete_task()") for one in again)
-    asked = [task for task in Errands.tasks("practice", per_scenario=4) if task.scenario.startswith("title-")]
+    asked = [
+        task
+        for task in Errands.tasks("practice", Errands.Options(per_scenario=4))
+        if task.scenario.startswith("title-")
+    ]
     attempts = [expert_of(task, carelessness=0.3, thorough=True) for task in asked[:40]]
     assert all("complete_task" in attempt.messages[-2].content for attempt in attempts)
     assert any(attempt.messages[-4].content.count("complete_task(answer") for attempt in attempts)
@@ -229,7 +234,7 @@ def iter_turns() -> Any:
 
 
 def test_everyone_who_can_play_without_a_model_is_scored() -> None:
-    found = asyncio.run(trial.scores(Errands, TASKS[:2]))
+    found = asyncio.run(trial.scores(default(Errands), TASKS[:2]))
     assert next(iter(found)) == "expert" and found["expert"].success == 1.0 and found["expert"].reward == 1.0
     assert {"nothing", "complete at once", "answer at random", "delete everything"} < set(found)
     for name, score in found.items():
@@ -237,16 +242,18 @@ def test_everyone_who_can_play_without_a_model_is_scored() -> None:
         if name != "expert":
             assert score.success == 0.0 and score.failures == [task.id for task in TASKS[:2]]
     assert found["nothing"].steps == 0 and found["complete at once"].steps == 2
-    assert "expert" not in asyncio.run(trial.scores(Errands, TASKS[:1], expert=False))
+    assert "expert" not in asyncio.run(trial.scores(default(Errands), TASKS[:1], expert=False))
 
 
 def test_an_environment_without_baselines_has_at_least_the_silent_one() -> None:
-    assert list(asyncio.run(trial.players(Guess(), Guess.tasks("train")[0]))) == ["expert", "nothing"]
-    assert trial.splits(Guess) == ("train", "dev", "test") and trial.splits(Errands) == Errands.splits
+    assert list(asyncio.run(trial.players(Guess(Guess.Options()), Guess.tasks("train", Guess.Options())[0]))) == [
+        "expert",
+        "nothing",
+    ]
 
 
 def test_an_attempt_repeats_itself() -> None:
-    assert not asyncio.run(trial.difference(Errands, TASKS[0]))
+    assert not asyncio.run(trial.difference(default(Errands), TASKS[0]))
 
     class Moody(Errands):
         count = 0
@@ -255,14 +262,14 @@ def test_an_attempt_repeats_itself() -> None:
             Moody.count += 1
             return Step([Message("user", str(Moody.count))])
 
-    assert asyncio.run(trial.difference(Moody, TASKS[0]))
+    assert asyncio.run(trial.difference(default(Moody), TASKS[0]))
 
 
 def test_play_stops_at_the_limit_and_scores_what_was_reached() -> None:
     lines = [react("?", "print(1)")] * 5
-    attempt = asyncio.run(play(Errands(), TASKS[0], Script(lines), max_turns=3))
+    attempt = asyncio.run(play(Errands(Errands.Options()), TASKS[0], Script(lines), max_turns=3))
     assert attempt.turns == 3 and attempt.outcome.reward == 0.0
-    assert asyncio.run(play(Errands(), TASKS[0], Silent())).turns == 0
+    assert asyncio.run(play(Errands(Errands.Options()), TASKS[0], Silent())).turns == 0
 
 
 def test_a_thorough_expert_has_seen_the_names_of_what_it_reads_about() -> None:
@@ -290,8 +297,8 @@ sys.setswitchinterval(1e-5)
 from errands.env import Errands
 from errands.judge import _layout
 
-for task in Errands.tasks("train")[:12]:
-    envs = [Errands() for _ in range(8)]
+for task in Errands.tasks("train", Errands.Options())[:12]:
+    envs = [Errands(Errands.Options()) for _ in range(8)]
     start = threading.Barrier(8)
 
     def play(env):

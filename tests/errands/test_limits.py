@@ -135,8 +135,8 @@ def test_values_that_are_too_large_cost_the_host_next_to_nothing(attacked: dict[
 
 
 def test_an_attempt_with_such_an_answer_is_scored_as_any_other() -> None:
-    task = Errands.tasks("train", per_scenario=1)[0]
-    env = Errands()
+    task = Errands.tasks("train", Errands.Options(per_scenario=1))[0]
+    env = Errands(Errands.Options())
     env.start(task)
     step = env.step(Message("assistant", react("?", LIST + "apis.owner.complete_task(answer=x)")))
     assert "too large" in step.messages[0].content and not step.done
@@ -299,8 +299,8 @@ def test_ordinary_calls_are_far_from_the_limit(monkeypatch: pytest.MonkeyPatch, 
         left.append(left[-1] if self.allowance is None else self.allowance)
 
     monkeypatch.setattr(World, "spend", watched)
-    for task in Errands.tasks("train", per_scenario=1)[:3]:
-        env = Errands()
+    for task in Errands.tasks("train", Errands.Options(per_scenario=1))[:3]:
+        env = Errands(Errands.Options())
         assert asyncio.run(play(env, task, env.expert(task))).outcome.success
     assert min(left) > 0.99 * 10**9
     session.run('money = apis.expenses.login(**apis.owner.show_account(app="expenses"))["access_token"]')

@@ -52,11 +52,11 @@ def test_without_mistakes_it_is_the_expert(name: str) -> None:
 def test_whatever_goes_wrong_the_errand_is_done(name: str) -> None:
     longest = 0
     for number in range(8):
-        env = Errands(thorough=True, mistakes=0.5)
+        env = Errands(Errands.Options(thorough=True, mistakes=0.5))
         played = asyncio.run(play(env, task(name, number), env.expert(task(name, number))))
         assert played.outcome.success, [message.content for message in played.messages]
         longest = max(longest, played.turns)
-    right = Errands(thorough=True)
+    right = Errands(Errands.Options(thorough=True))
     assert longest > asyncio.run(play(right, task(name, 0), right.expert(task(name, 0)))).turns
 
 
@@ -131,6 +131,6 @@ def test_what_was_forgotten_is_done_when_it_is_missed() -> None:
 def test_the_same_task_has_the_same_mistakes() -> None:
     attempts = []
     for _ in range(2):
-        env = Errands(thorough=True, mistakes=0.5)
+        env = Errands(Errands.Options(thorough=True, mistakes=0.5))
         attempts.append(asyncio.run(play(env, task("pin-note", 3), env.expert(task("pin-note", 3)))).messages)
     assert attempts[0] == attempts[1]

@@ -40,7 +40,7 @@ def of(split: str) -> list[type[Scenario]]:
 
 
 def played(name: str, seed: int, player: Player | None = None) -> Played:
-    env, task = Errands(), task_of(name, seed)
+    env, task = Errands(Errands.Options()), task_of(name, seed)
     return asyncio.run(play(env, task, player or env.expert(task), max_turns=100))
 
 
@@ -66,7 +66,7 @@ def test_the_system_prompt_is_short() -> None:
 
 
 def test_splits_have_the_tasks_of_their_scenarios_in_worlds_of_their_own() -> None:
-    tasks = {split: Errands.tasks(split) for split in Errands.splits}
+    tasks = {split: Errands.tasks(split, Errands.Options()) for split in Errands.splits}
     assert {task.scenario for task in tasks["fresh"]} == {task.scenario for task in tasks["train"]}
     everything = [task for some in tasks.values() for task in some]
     assert len({task.id for task in everything}) == len(everything)
@@ -74,10 +74,10 @@ def test_splits_have_the_tasks_of_their_scenarios_in_worlds_of_their_own() -> No
     assert all(len(some) == 3 for some in worlds.values())
     assert len(set().union(*worlds.values())) == 3 * len(Errands.splits), "no two splits share a world"
     assert set(Counter(task.scenario for task in tasks["dev"]).values()) == {3}
-    other = {task.data["world"] for task in Errands.tasks("train", seed=1)}
+    other = {task.data["world"] for task in Errands.tasks("train", Errands.Options(seed=1))}
     assert not other & worlds["train"]
     for difficulty in (1, 2, 3):
-        some = Errands.tasks("train", difficulty=difficulty, per_scenario=1)
+        some = Errands.tasks("train", Errands.Options(difficulty=difficulty, per_scenario=1))
         assert {by_name()[task.scenario].difficulty for task in some} == {difficulty}
 
 
@@ -182,7 +182,7 @@ def test_where_nothing_can_be_done_wrong_nothing_is_proved(monkeypatch: pytest.M
 def test_those_who_must_not_succeed_do_not(name: str) -> None:
     """The one who deletes everything is slow, so it tries only where deleting is part of the task."""
     destroys = any(api.partition(".")[2].startswith(_DESTROYS) for api in by_name()[name].apis)
-    for who, player in Errands().baselines(task_of(name, 0)).items():
+    for who, player in Errands(Errands.Options()).baselines(task_of(name, 0)).items():
         if who == "delete everything" and not destroys:
             continue
         outcome = played(name, 0, player).outcome

@@ -325,18 +325,18 @@ def said(messages: list[Any]) -> list[str]:
 
 @pytest.mark.parametrize("split", Errands.splits)
 def test_a_recorded_attempt_can_be_played_again(split: str) -> None:
-    for task in Errands.tasks(split, per_scenario=1)[:3]:
-        env = Errands()
+    for task in Errands.tasks(split, Errands.Options(per_scenario=1))[:3]:
+        env = Errands(Errands.Options())
         first = asyncio.run(play(env, task, env.expert(task)))
         assert first.turns > 1 and first.outcome.success
-        assert asyncio.run(play(Errands(), task, Script(said(first.messages)))) == first
+        assert asyncio.run(play(Errands(Errands.Options()), task, Script(said(first.messages)))) == first
 
 
 def test_a_recorded_attempt_full_of_errors_can_be_played_again() -> None:
-    task = Errands.tasks("train", per_scenario=1)[0]
+    task = Errands.tasks("train", Errands.Options(per_scenario=1))[0]
     codes = [code for code, error in HOSTILE.values() if error not in ("TimeoutError", "restarted")]
     lines = [react("?", code) for code in ["x = 1", *codes, "print(x)", "apis.owner.complete_task(answer=1)"]]
-    first = asyncio.run(play(Errands(), task, Script(lines), max_turns=100))
-    again = asyncio.run(play(Errands(), task, Script(lines), max_turns=100))
+    first = asyncio.run(play(Errands(Errands.Options()), task, Script(lines), max_turns=100))
+    again = asyncio.run(play(Errands(Errands.Options()), task, Script(lines), max_turns=100))
     assert first.turns == len(lines)
     assert again == first

@@ -97,8 +97,8 @@ def test_a_worker_killed_between_attempts_costs_nothing(base: World) -> None:
 
 
 def test_a_copy_of_a_session_whose_worker_died_can_still_be_scored() -> None:
-    task: Task = Errands.tasks("train", per_scenario=1)[0]
-    env = Errands()
+    task: Task = Errands.tasks("train", Errands.Options(per_scenario=1))[0]
+    env = Errands(Errands.Options())
     env.start(task)
     for pid in children():
         os.kill(pid, signal.SIGKILL)

@@ -52,7 +52,7 @@ def test_learns_in_bfloat16(tmp_path):
 
 def test_engine_gives_memory_back_before_the_update(tmp_path):
     parts, _, _ = train(tmp_path, "steps=1")
-    assert parts.rollouts.setting.engine.slots.bytes == 0
+    assert parts.rollouts.context.engine.cache.bytes == 0
 
 
 def test_memory_check_runs_the_longest_trajectory(tmp_path):

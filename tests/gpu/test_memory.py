@@ -10,7 +10,7 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast, shapes
-from longloop.model.fused_projections import Projection, join
+from longloop.model.fused_projections import Projection, fuse
 from longloop.model.policy import Policy
 
 pytestmark = [
@@ -27,18 +27,19 @@ def test_peak_of_an_update(rank, checkpointing):
     shape = shapes.named("smollm2-135m")
     model = ModelConfig(device="cuda", lora_rank=rank)
     config = LearnerConfig(micro_tokens=TOKENS, checkpointing=checkpointing)
-    book = forecast.forecast(shape, model, config, Loop(), TOKENS, sessions=1)
+    book = forecast.forecast(shape, model, config, Loop().needs, TOKENS, sessions=1)
 
     before = _of_cublas()
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16), None, model)
-    learner = LocalLearner(policy, Loop(kl_guard=1e9).needs, config, 1.0, 0)
+    algo = Loop(kl_guard=1e9)
+    learner = LocalLearner(policy, algo.needs, config, 1.0, 0)
     batch = forecast._made_up([TOKENS] * 3)
-    assert not learner.update(batch, learner.algo.loss).stop
+    assert not learner.update(batch, algo.loss).stop
     gc.collect()
     held = torch.cuda.memory_allocated() - before
     torch.cuda.reset_peak_memory_stats()
-    assert not learner.update(batch, learner.algo.loss).stop
+    assert not learner.update(batch, algo.loss).stop
     peak = torch.cuda.max_memory_allocated() - before
     print(
         f"held {held / 2**20:.0f} of {book.held / 2**20:.0f} MiB, peak {peak / 2**20:.0f} of {book.update / 2**20:.0f}"
@@ -56,7 +57,7 @@ def test_weights_that_are_laid_together_take_no_more(rank):
     gc.collect()
     before = _asked()
     torch.cuda.reset_peak_memory_stats()
-    join(policy.module)
+    fuse(policy.module)
     assert sum(isinstance(part, Projection) for part in policy.module.modules()) == 30 * (7 if rank else 5)
     largest = max(part.all_weights.nbytes for part in policy.module.modules() if isinstance(part, Projection))
     assert _asked() == before

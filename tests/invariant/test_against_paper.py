@@ -152,7 +152,7 @@ def groups() -> list[Group]:
         trajectory(0, 1, 70, (2, 3), 1.0),
         trajectory(1, 1, 70, (4,), 0.0),
         replace(trajectory(2, 1, 70, (3,), 0.0), stop=StopReason.ENV_ERROR),
-        trajectory(3, 1, 70, (1, 2, 3), 0.75, restarts_context=2),
+        trajectory(3, 1, 70, (1, 2, 3), 0.75, fresh=2),
     )
     second = (
         trajectory(0, 2, 9, (3, 5), 0.25),
@@ -164,7 +164,7 @@ def groups() -> list[Group]:
 
 def with_expert() -> list[Group]:
     """An expert's attempt in two stretches beside own ones, one of them paid as much; and a group without an expert."""
-    expert = replace(trajectory(9, 1, 70, (3, 2, 1), 1.0, restarts_context=1), expert=True)
+    expert = replace(trajectory(9, 1, 70, (3, 2, 1), 1.0, fresh=1), expert=True)
     own = trajectory(0, 1, 70, (2, 3), 0.5), trajectory(1, 1, 70, (4,), 0.0), trajectory(2, 1, 70, (1, 2), 1.0)
     return [Group(TASK, (expert, *own)), Group(TASK, (trajectory(0, 2, 9, (3, 5), 0.25),))]
 
@@ -317,7 +317,7 @@ def moved(model: LocalLearner) -> None:
 def all_gradients(model: LocalLearner, algo: Any, groups: list[Group], samples: Any, step: int) -> Any:
     """The sum over the mini-batches of one epoch, and the share of clipped ratios in each."""
     config: Any = SimpleNamespace(seed=0, steps=200)
-    minibatches = [replace(m, on_policy=False) for m in schedule(config, algo, groups, samples, Now(step, 1))]
+    minibatches = [replace(m, on_policy=False) for m in schedule(config, algo, groups, samples, Now(step, 200))]
     model.optimizer.zero_grad()
     metrics = [model.gradient(m, algo.loss) for m in minibatches]
     return {name: p.grad.double() for name, p in model.parameters.items() if p.grad is not None}, metrics
@@ -389,8 +389,8 @@ def test_the_reference_is_the_model_before_training(rank: int) -> None:
     moved(model)
     for plain in (before, *([Plain(model).without_adapters()] if rank else [])):
         for t in groups()[0].trajectories:
-            samples = model.with_reference(to_samples(t, 0, 1.0, 1.0))
-            found = [x for s in samples for x, chosen in zip(s.reference, s.mask, strict=True) if chosen]
+            samples = model.read(to_samples(t, 0, 1.0, 1.0), "reference")
+            found = [x for s in samples for x in s.columns["reference"][s.mask].tolist()]
             assert found == pytest.approx(torch.cat(plain.logp(t)).tolist(), abs=1e-5)
             now = [x for s, row in zip(samples, model.logprobs(samples), strict=True) for x in row if x]
             assert now == pytest.approx(torch.cat(Plain(model).logp(t)).tolist(), abs=1e-5)

@@ -16,7 +16,7 @@ import torch
 
 from longloop.config import ModelConfig
 from longloop.engines.engine import NativeEngine
-from longloop.engines.kv_cache import Row
+from longloop.engines.slots import Slots
 from longloop.model.policy import load
 from longloop.tokens.chat import Chat
 from longloop.types import Sampled
@@ -49,7 +49,7 @@ async def talk(engine: NativeEngine, name: str, delays: random.Random) -> list[S
             await asyncio.sleep(0)
         ids += heard
         turns.append(await ask(engine, ids, name, seed=number, max_tokens=4 + 3 * number, temperature=0.9))
-        ids += turns[-1].ids
+        ids += turns[-1].ids.tolist()
     return turns
 
 
@@ -65,7 +65,7 @@ def talks(policy: Any, chat: Chat, seed: int, names: str, **options: Any) -> dic
 
 def assert_equal_however_sampled(policy: Any, chat: Chat) -> None:
     alone = {name: talks(policy, chat, 0, name, slots=8)[name] for name in TURNS}
-    assert len({turns[0].ids for turns in alone.values()}) > 1
+    assert len({tuple(turns[0].ids.tolist()) for turns in alone.values()}) > 1
     for seed, (names, step_tokens) in enumerate([("abcde", 4096), ("edcba", 50), ("bd", 33)]):
         for name, turns in talks(policy, chat, seed, names, slots=8, step_tokens=step_tokens).items():
             assert turns == alone[name], f"{name} among {names}, {step_tokens} tokens a pass"
@@ -92,7 +92,12 @@ def test_tokens_and_log_probs_of_the_novice(lora_rank: int) -> None:
 
 def test_a_row_in_parts_by_hand() -> None:
     """Two single tokens and spans of 3 and 6, in parts of 4 tokens: 1+1+2, 1+3, 3."""
-    row = Row(np.array([4, 1, 0, 2]), np.array([9, 5, 7, 0]), np.array([1, 1, 3, 6]), singles=2)
+    slots = Slots(5, max_tokens=20)
+    slots.reserve(20)
+    slots.ids[:] = np.arange(100).reshape(5, 20)
+    slots.length[[4, 1, 0, 2]] = 9, 5, 7, 0
+    row = slots.row(np.array([4, 1, 0, 2]), np.array([1, 1, 3, 6]), singles=2)
+    assert row.ids_T.tolist() == [89, 25, 7, 8, 9, *range(40, 46)]
     parts = [
         (part.slot_R.tolist(), part.start_R.tolist(), part.count_R.tolist(), part.singles, part.whole_R.tolist())
         for part in row.cut(4)
@@ -102,5 +107,6 @@ def test_a_row_in_parts_by_hand() -> None:
         ([0, 2], [9, 0], [1, 3], 0, [True, False]),
         ([2], [3], [3], 0, [True]),
     ]
-    slots, positions = (np.concatenate(x).tolist() for x in zip(*(part.tokens() for part in row.cut(4)), strict=True))
-    assert (slots, positions) == tuple(x.tolist() for x in row.tokens())
+    assert [part.ids_T.tolist() for part in row.cut(4)] == [[89, 25, 7, 8], [9, 40, 41, 42], [43, 44, 45]]
+    for part in row.cut(4):
+        assert part.ids_T.tolist() == (20 * part.slot_T + part.position_T).tolist()

@@ -6,22 +6,20 @@ from dataclasses import dataclass, replace
 
 from longloop.algos.loop import Loop
 from longloop.engines.engine import NativeEngine
+from longloop.envs.base import Environment
 from longloop.envs.guess import Guess
 from longloop.envs.play import Script
 from longloop.types import Message, Outcome, Step, Task
-from tests.support.samples import NOW
 
 
 class Believer(Guess):
     """Pays `paid` to whoever says that it is done, besides paying for the number."""
 
-    def __init__(self, highest: int = 7, tries: int = 3, paid: float = 1.0) -> None:
-        super().__init__(highest, tries)
-        self._paid, self._claimed = paid, False
+    @dataclass(frozen=True)
+    class Options(Guess.Options):
+        paid: float = 1.0
 
-    @classmethod
-    def tasks(cls, split, highest=7, tries=3, paid=1.0):
-        return super().tasks(split, highest, tries)
+    _claimed = False
 
     async def step(self, action):
         self._claimed |= "done" in action.content
@@ -29,17 +27,22 @@ class Believer(Guess):
 
     async def finish(self):
         outcome = await super().finish()
-        return replace(outcome, reward=max(outcome.reward, self._paid * self._claimed))
+        return replace(outcome, reward=max(outcome.reward, self.options.paid * self._claimed))
 
 
-class Office:
+class Office(Environment):
     """A form to fill in twice and to hand in, in words of its own. The clerk looks at it, or does not."""
 
-    def __init__(self, looks: bool = True) -> None:
-        self._looks, self._filled, self._handed = looks, [], False
+    @dataclass(frozen=True)
+    class Options:
+        looks: bool = True
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._filled, self._handed = [], False
 
     @classmethod
-    def tasks(cls, split, looks=True):
+    def tasks(cls, split, options):
         return [Task(f"form {n}", split, {"number": n}) for n in range(6)]
 
     async def start(self, task):
@@ -52,7 +55,7 @@ class Office:
         return Step([Message("user", "next")], done=self._handed)
 
     async def finish(self):
-        good = self._handed and (len(self._filled) == 2 or not self._looks)
+        good = self._handed and (len(self._filled) == 2 or not self.options.looks)
         return Outcome(float(good), good)
 
     def expert(self, task):
@@ -120,8 +123,8 @@ class OneSeed(NativeEngine):
     def __init__(self, policy, chat) -> None:
         super().__init__(policy, chat, slots=16, context=256)
 
-    async def sample(self, ids, *, session, seed, **rest):
-        return await super().sample(ids, session=session, seed=0, **rest)
+    async def sample(self, ids, params, *, session):
+        return await super().sample(ids, replace(params, seed=0), session=session)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +133,7 @@ class OffByOne(Loop):
 
     by: int = 1
 
-    def credit(self, groups, learner):
+    def credit(self, groups, learner, now):
         def shifted(column, empty):
             return (empty, *column[:-1]) if self.by == 1 else (*column[1:], empty)
 
@@ -142,7 +145,7 @@ class OffByOne(Loop):
                 advantages=shifted(s.advantages, 0.0),
                 weights=shifted(s.weights, 0.0),
             )
-            for s in super().credit(groups, learner, NOW)
+            for s in super().credit(groups, learner, now)
         ]
 
 

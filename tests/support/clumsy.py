@@ -5,18 +5,18 @@ import random
 import sqlite3
 import time
 
+from longloop.envs.base import Environment
 from longloop.envs.play import Script
 from longloop.types import Message, Outcome, Step, Task
 
 
-class Sound:
+class Sound(Environment):
     """Say the number that is asked for. Nothing is wrong with it."""
 
-    def __init__(self) -> None:
-        self.right = False
+    right = False
 
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task(f"{split}-{n}", split, {"n": n}) for n in range(3)] if split in ("train", "dev") else []
 
     async def start(self, task):
@@ -38,7 +38,7 @@ class Sound:
 
 
 class RaisingConstructor(Sound):
-    def __init__(self) -> None:
+    def __init__(self, options) -> None:
         raise OSError("no licence")
 
 
@@ -59,7 +59,7 @@ class RaisingFinish(Sound):
 
 class RaisingTasks(Sound):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task(line, split) for line in open("/nowhere/questions.txt")]
 
 
@@ -87,8 +87,8 @@ class HalfAnExpert(Sound):
 class OneThread(Sound):
     """SQLite's connections stay in the thread that opened them, and plain methods run in a thread each."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, options) -> None:
+        super().__init__(options)
         self.base = sqlite3.connect(":memory:")
 
     def step(self, action):
@@ -226,48 +226,48 @@ class ListInfo(Sound):
 
 class NumberedTasks(Sound):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task(n, split) for n in range(3)]
 
 
 class UnnamedTasks(Sound):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task(split=split) for _ in range(3)]
 
 
 class SameIds(Sound):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task("one", split), Task("two", split), Task("one", split)]
 
 
 class SetData(Sound):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task("one", split, {"words": [{"yes", "no"}]})]
 
 
 class TupleData(Sound):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         return [Task("one", split, {"span": (1, 2)})]
 
 
 class GeneratedTasks(Sound):
     @classmethod
-    def tasks(cls, split):
+    def tasks(cls, split, options):
         yield Task("one", split)
 
 
 class InstanceTasks(Sound):
-    def tasks(self, split):
+    def tasks(self, split, options):
         return [Task("one", split)]
 
 
 class AsyncTasks(Sound):
     @classmethod
-    async def tasks(cls, split):
+    async def tasks(cls, split, options):
         return [Task("one", split)]
 
 

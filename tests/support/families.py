@@ -23,7 +23,7 @@ from longloop.engines.engine import NativeEngine
 from longloop.model import tiny
 from longloop.model.policy import Policy
 from longloop.tokens.chat import Chat
-from longloop.types import Sampled
+from longloop.types import Sampled, SamplingParams
 
 TOKENIZER = tiny.tokenizer()
 CHAT = Chat(TOKENIZER)
@@ -81,7 +81,7 @@ def engine_of(module: Any, **options: Any) -> NativeEngine:
 @torch.no_grad()
 def plain_logprobs(module: Any, ids: Sequence[int], count: int, temperature: float = 1.0) -> list[float]:
     """Of the last tokens, by Hugging Face's own code over the whole sequence."""
-    logp = (module(torch.tensor([ids])).logits[0].float() / temperature).log_softmax(-1)
+    logp = (module(torch.tensor(np.asarray(ids)[None])).logits[0].float() / temperature).log_softmax(-1)
     return [logp[at - 1, ids[at]].item() for at in range(len(ids) - count, len(ids))]
 
 
@@ -90,8 +90,7 @@ def prompt(seed: int, length: int) -> list[int]:
 
 
 def ask(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Coroutine[Any, Any, Sampled]:
-    defaults: dict[str, Any] = {"seed": 0, "max_tokens": 10, "temperature": 1.0, "stop_ids": frozenset()}
-    return engine.sample(ids, session=session, **(defaults | options))
+    return engine.sample(ids, SamplingParams(**{"max_tokens": 10} | options), session=session)
 
 
 def sample(engine: NativeEngine, ids: Sequence[int], session: str = "s", **options: Any) -> Sampled:
@@ -105,10 +104,10 @@ async def talk(engine: NativeEngine, session: str, seed: int, lengths: Sequence[
     for turn, length in enumerate(lengths):
         ids += prompt(100 * seed + turn, length)
         said.append(await ask(engine, ids, session, seed=seed, **options))
-        ids += said[-1].ids
+        ids += said[-1].ids.tolist()
     return said
 
 
 def assert_same(one: Sampled, other: Sampled, tolerance: float = 1e-5) -> None:
-    assert one.ids == other.ids and one.finish == other.finish
-    assert one.logprobs == pytest.approx(other.logprobs, abs=tolerance)
+    assert one.ids.tolist() == other.ids.tolist() and one.finish == other.finish
+    assert one.logprobs.tolist() == pytest.approx(other.logprobs.tolist(), abs=tolerance)

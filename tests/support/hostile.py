@@ -15,21 +15,20 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
+from longloop.envs.base import Environment
 from longloop.types import Message, Outcome, Step, Task
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class Hostile:
+class Hostile(Environment):
     """The action is the name of an attack, and its argument."""
 
-    reward_range: ClassVar = (0.0, 1.0)
-
-    def __init__(self) -> None:
-        self._reward = 0.0
+    reward_range = (0.0, 1.0)
+    _reward = 0.0
 
     @classmethod
-    def tasks(cls, split: str) -> list[Task]:
+    def tasks(cls, split: str, options: Any) -> list[Task]:
         return [Task("attack", split)]
 
     def start(self, task: Task) -> list[Message]:
@@ -182,7 +181,7 @@ class Hostile:
 
     def child_privileges(self, argument: str) -> str:
         """Of a program that is started as root, where that is who we are."""
-        code = "from tests.support.hostile import Hostile; print(Hostile().privileges(''))"
+        code = "from tests.support.hostile import Hostile; print(Hostile(None).privileges(''))"
         path = {"PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=path).stdout.strip()
 
@@ -196,7 +195,7 @@ class Hostile:
 class Writer(Hostile):
     """Says where it writes, as it should."""
 
-    writes: ClassVar[tuple[str, ...]] = ()
+    writes = ()
 
 
 class Clumsy(Hostile):

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+from longloop.envs.base import Environment
 from longloop.envs.play import Script
 from longloop.isolation.pool import Pool
 from longloop.isolation.proxy import remote
@@ -27,24 +28,30 @@ HOARD: list[bytes] = []
 ON = {"messages": [{"role": "user", "content": "on"}], "reward": 0.0, "info": {}}
 
 
-class Obedient:
+class Obedient(Environment):
     """Three turns; the reward is the sum of what was added, as a share of the most that could be."""
 
-    variables: ClassVar = ("WANTED",)
+    @dataclass(frozen=True)
+    class Options:
+        late: float = 0.0
+        words: str = "add"
 
-    def __init__(self, late: float = 0.0, words: str = "add") -> None:
-        self._delay, self._words = late, words
+    options: Options
+    variables = ("WANTED",)
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._sum = self._turns = 0
         self._shown = ""
 
     @classmethod
-    def tasks(cls, split: str, late: float = 0.0, words: str = "add") -> list[Task]:
+    def tasks(cls, split: str, options: Any = None) -> list[Task]:
         return [Task(f"{split}-{n}", split, {"first": n}) for n in range(25)] if split == "train" else []
 
     def start(self, task: Task) -> list[Message]:
         self._sum = task.data["first"] % 3
         print("a line for the log")
-        return [Message("user", f"{self._words} to {self._sum}")]
+        return [Message("user", f"{self.options.words} to {self._sum}")]
 
     async def step(self, action: Message) -> Step:
         word, _, rest = action.content.partition(" ")
@@ -61,7 +68,7 @@ class Obedient:
         return Outcome(self._sum / (2 + TURNS * MOST), self._sum > 20, {"pid": 0})
 
     def fork(self) -> "Obedient":
-        copy = Obedient(self._delay)
+        copy = Obedient(self.options)
         copy._sum, copy._turns = self._sum, self._turns
         return copy
 
@@ -78,7 +85,7 @@ class Obedient:
         time.sleep(3600)
 
     def _late(self, rest: str) -> None:
-        time.sleep(self._delay)
+        time.sleep(self.options.late)
 
     def _leak(self, rest: str) -> None:
         hoard = []
@@ -131,11 +138,11 @@ class Obedient:
 
 
 class Picky(Obedient):
-    def __init__(self) -> None:
+    def __init__(self, options: Any) -> None:
         raise UserError("no licence")
 
     @classmethod
-    def tasks(cls, split: str) -> list[Task]:
+    def tasks(cls, split: str, options: Any = None) -> list[Task]:
         raise UserError("there is no data")
 
 
@@ -145,13 +152,13 @@ class Rowdy(Obedient):
 
 
 class Fatal(Obedient):
-    def __init__(self) -> None:
+    def __init__(self, options: Any) -> None:
         print("out of luck")
         sys.stdout.flush()
         os._exit(3)
 
     @classmethod
-    def tasks(cls, split: str) -> list[Task]:
+    def tasks(cls, split: str, options: Any = None) -> list[Task]:
         os.kill(os.getpid(), signal.SIGSEGV)
         return []
 
@@ -172,12 +179,14 @@ def _in_serve(name: str) -> Any:
     return frame.f_locals[name]
 
 
-def pool(environment: type = Obedient, size: int = 2, **limits: Any) -> Pool:
+def pool(
+    environment: type[Environment] = Obedient, size: int = 2, options: dict[str, Any] | None = None, **limits: Any
+) -> Pool:
     how = {"python": sys.executable, "path": sys.path, "memory": 4000, "disk": 2000, "cpu": 600.0, "episodes": 100}
-    return Pool(environment, size=size, **{"options": {}} | how | limits)  # type: ignore[arg-type]
+    return Pool(environment, environment.Options(**options or {}), size=size, **how | limits)  # type: ignore[arg-type]
 
 
-def made(where: Pool, environment: type = Obedient) -> Any:
+def made(where: Pool, environment: type[Environment] = Obedient) -> Any:
     return lambda: remote(environment)(where)
 
 

@@ -12,7 +12,7 @@ from longloop.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["longloop.learners.local", "longloop.cli.commands", "matplotlib.figure"])
+_FORKS.set_forkserver_preload(["longloop.learners.local", "longloop.cli.commands", "matplotlib.figure", "scipy.stats"])
 
 
 class Longloop:

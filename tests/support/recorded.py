@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from longloop import config
+from longloop.store.metrics import Evaluation
 from longloop.store.run import Run
-from longloop.types import Group, Message, Sample, StopReason, Task, Trajectory, Turn
+from longloop.types import Group, Message, Sample, SampleSource, StopReason, Task, Trajectory, Turn
 
 SYSTEM = "You do errands for your owner by writing Python. " + "Read the documentation before you call anything. " * 12
 _GOOD = "Thought: The newest order comes first.\n```python\nprint(apis.shop.list_orders(page_size=1))\n```"
@@ -21,7 +24,7 @@ _HEARD = "[{'id': 114, 'at': '2026-04-28 11:55', 'status': 'placed', 'total': 40
 
 def settings(folder: Path, **changes: Any) -> config.Config:
     tree = {"name": folder.name, "folder": str(folder.parent), "steps": 200, "env": {"name": "errands"}}
-    return config.resolve(tree | {"model": {"path": "novice"}} | changes, "tests/recorded.py")
+    return config.resolve(tree | {"model": {"path": "novice"}} | changes, "tests/support/recorded.py")
 
 
 def attempt(
@@ -51,17 +54,17 @@ def attempt(
 def groups(count: int, k: int, share: float, seed: object) -> list[Group]:
     rng = random.Random(f"{seed}")
     made = []
-    for place in range(count):
-        task = Task(f"train/cost-of-last-order/{place}", "train", {"world": place}, "cost-of-last-order")
+    for number in range(count):
+        task = Task(f"train/cost-of-last-order/{number}", "train", {"world": number}, "cost-of-last-order")
         stops = [StopReason.CANCELLED if rng.random() < 0.03 else StopReason.FINISHED for _ in range(k)]
-        tried = tuple(attempt(task, number, rng.random() < share, stop) for number, stop in enumerate(stops))
+        tried = tuple(attempt(task, which, rng.random() < share, stop) for which, stop in enumerate(stops))
         made.append(Group(task, tried))
     return made
 
 
 def samples(tried: list[Group]) -> Iterator[Sample]:
     """Each scored attempt against the mean of its group."""
-    for place, group in enumerate(tried):
+    for index, group in enumerate(tried):
         mean = sum(t.reward for t in group.scored) / max(1, len(group.scored))
         for trajectory in group.scored:
             for stretch in trajectory.stretches():
@@ -70,9 +73,9 @@ def samples(tried: list[Group]) -> Iterator[Sample]:
                     mask=stretch.mask,
                     logprobs=stretch.logprobs,
                     turns=stretch.turns,
-                    advantages=tuple(chosen * (trajectory.reward - mean) for chosen in stretch.mask),
-                    weights=(1.0,) * len(stretch.ids),
-                    source=(place, trajectory.attempt),
+                    advantages=stretch.mask * (trajectory.reward - mean),
+                    weights=np.ones(len(stretch.ids)),
+                    source=SampleSource(index, trajectory.attempt),
                 )
 
 
@@ -81,6 +84,12 @@ def metrics(step: int, share: float, attempts: int, count: int) -> dict[str, Any
     line = {"step": step, "success": share, "reward": share, "groups": count, "equal_groups": count // 4}
     line |= {"attempts": attempts, "stops": {"finished": attempts}, "turns": 2.0, "action_tokens": 24 * attempts}
     return line | {"update": update, "time": {"collect": 4.0, "credit": 0.1, "update": 2.0}}
+
+
+def evaluation(success: float) -> dict[str, Any]:
+    """Of three tasks, with two attempts at each."""
+    found = Evaluation(3, 2, 0, success, (0.2, 0.8), success, (0.2, 0.8), {"1": success}, None, 0.0, 0.0)
+    return found.to_json()
 
 
 def step(run: Run, number: int, share: float = 0.5, count: int = 3, k: int = 4) -> None:
@@ -97,9 +106,8 @@ def small(folder: Path, steps: int = 3, **changes: Any) -> Path:
             run.evaluations.write(number, groups(3, 2, 0.3 + 0.1 * number, "eval"))
         for number in range(1, steps + 1):
             step(run, number, number / (steps + 1))
-        evaluation = {"tasks": 3, "attempts": 2, "success": 0.5, "success_interval": [0.2, 0.8], "floor_success": 0.0}
-        run.metrics.write({"step": 0, "eval": evaluation | {"success": 0.25}})
-        run.metrics.write(metrics(steps, steps / (steps + 1), 12, 3) | {"eval": evaluation})
+        run.metrics.write({"step": 0, "eval": evaluation(0.25)})
+        run.metrics.write(metrics(steps, steps / (steps + 1), 12, 3) | {"eval": evaluation(0.5)})
     return folder
 
 

@@ -20,18 +20,15 @@ class KillingGuess(Guess):
 
     actions = 0
 
-    def __init__(self, marker: str, at: int, highest: int = 3, tries: int = 2) -> None:
-        super().__init__(highest, tries)
-        self._marker, self._at = marker, at
-
-    @classmethod
-    def tasks(cls, split, marker="", at=0, highest=3, tries=2):
-        return super().tasks(split, highest, tries)
+    @dataclass(frozen=True, kw_only=True)
+    class Options(Guess.Options):
+        marker: str
+        at: int
 
     async def step(self, action):
         KillingGuess.actions += 1
-        if KillingGuess.actions == self._at:
-            die_once(self._marker)
+        if KillingGuess.actions == self.options.at:
+            die_once(self.options.marker)
         return await super().step(action)
 
 

@@ -1,7 +1,7 @@
 """Hand-made attempts and a tiny learner: what the tests of algorithms and of the learner share."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
@@ -176,6 +176,13 @@ def assert_close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], rtol: f
 
 def weights(policy: LocalLearner) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in policy.parameters.items()}
+
+
+def with_known(
+    samples: Sequence[Sample], columns: Sequence[str], known: Callable[[Sample], Mapping[str, Any]]
+) -> list[Sample]:
+    """What `Learner.read` returns when `known` says what stands in a sample's columns."""
+    return [sample.with_columns(**{name: known(sample)[name] for name in columns}) for sample in samples]
 
 
 def changed(sample: Sample, place: int, **columns: Any) -> Sample:

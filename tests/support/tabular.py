@@ -8,7 +8,7 @@ in closed form. `TableLearner` stands where a learner would: it sees samples onl
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from statistics import NormalDist
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from longloop.envs.crossroads import ROADS, Crossroads
-from longloop.learners.batching import Packed, pack
+from longloop.learners.batching import PackedBatch, pack
 from longloop.training import schedule
 from longloop.types import Group, Message, Minibatch, Now, Sample, Scored, StopReason, Task, Trajectory, Turn
 from tests.support.samples import NOW
@@ -136,7 +136,7 @@ class TableLearner:
             return Trajectory(TASK, number, turns, 0.0, False, StopReason.ENV_ERROR)
         return Trajectory(TASK, number, turns, PATHS[path].reward, False, StopReason.FINISHED)
 
-    def score(self, packed: Packed, table: torch.Tensor) -> Scored:
+    def score(self, packed: PackedBatch, table: torch.Tensor) -> Scored:
         """The state follows from the ids: after a fork's id its first token, after r (one id later) its second."""
         before_N = packed.ids_T[packed.at_N]
         fork_N = packed.ids_T[(packed.at_N - 1).clamp(min=0)]
@@ -144,20 +144,20 @@ class TableLearner:
         state_N = torch.where(second_N, len(FORKS) + fork_N, before_N)
         choice_N = packed.target_N - torch.where(second_N, X, L)
         logp_N = table.log_softmax(-1)[state_N, choice_N]
-        return Scored(logp_N, torch.zeros_like(logp_N), self.value[state_N])
+        return Scored(logp_N, torch.zeros_like(logp_N), {"value": self.value[state_N]})
 
-    def _column(self, samples: Sequence[Sample], what: str) -> list[tuple[float, ...]]:
+    def read(self, samples: Sequence[Sample], *columns: str) -> list[Sample]:
+        """The columns that these methods ask for: `reference`, and what the `value` head says."""
         if not samples:
             return []
-        numbers = iter(getattr(self.score(pack(samples, 0, CPU), self._reference), what).tolist())
-        return [tuple(next(numbers) if chosen else 0.0 for chosen in sample.mask) for sample in samples]
-
-    def with_reference(self, samples: Sequence[Sample]) -> list[Sample]:
-        rows = self._column(samples, "logp_N")
-        return [replace(sample, reference=row) for sample, row in zip(samples, rows, strict=True)]
-
-    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
-        return self._column(samples, "value_N")
+        scored = self.score(pack(samples, 0, CPU), self._reference)
+        known = {"reference": scored.logp_N} | dict(scored.heads)
+        rows = [{name: np.zeros(len(sample.ids)) for name in columns} for sample in samples]
+        for name in columns:
+            numbers = iter(known[name].tolist())
+            for sample, row in zip(samples, rows, strict=True):
+                row[name][sample.mask] = [next(numbers) for _ in range(sample.action_tokens)]
+        return [sample.with_columns(**row) for sample, row in zip(samples, rows, strict=True)]
 
     def objective(self, minibatch: Minibatch, algo: Any) -> torch.Tensor:
         """What the learner would maximise: minus the loss, over the mini-batch's one denominator."""
@@ -192,7 +192,7 @@ def estimates(
         while len(objectives) < steps:
             drawn = chance.choice(len(PATHS), p=learner.sampler.probability, size=(groups, k)).tolist()
             made = [
-                Group(TASK, tuple(learner.source(path, n, n >= k - failed) for n, path in enumerate(row)))
+                Group(TASK, tuple(learner.trajectory(path, n, n >= k - failed) for n, path in enumerate(row)))
                 for row in drawn
             ]
             made = prepare(made)
@@ -200,7 +200,7 @@ def estimates(
             objectives += [learner.objective(m, algo) for m in schedule(config, algo, made, samples, Now(step, 1))]
         total = torch.stack(objectives).mean()
         parts = torch.autograd.grad(total, (learner.logits, learner.value), allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([part.flatten() for part in parts[: 2 if algo.value_head else 1]]).numpy())
+        rows.append(torch.cat([part.flatten() for part in parts[: 2 if algo.heads else 1]]).numpy())
     return np.array(rows)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.base import Environment
 from longloop.model import tiny
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.tokens.chat import Chat
-from longloop.types import Group, Message, Outcome, Start, Step, Task
+from longloop.types import Group, Message, Outcome, SamplingParams, Start, Step, Task
 
 CHAT = Chat(tiny.tokenizer())
 TASKS = [Task(f"task {n}", "train", {"number": n}) for n in range(3)]
@@ -33,7 +34,7 @@ class Log:
     finished: Counter[int] = field(default_factory=Counter)
 
 
-class Env:
+class Env(Environment):
     """Two turns, then a reward of 1. Notes in the log what is done with it."""
 
     turns = 2
@@ -64,9 +65,16 @@ class Env:
         self.log.live -= 1
 
 
+def default(environment: type[Environment]) -> Callable[[], Environment]:
+    """What makes an environment with its default options."""
+    return lambda: environment(environment.Options())
+
+
 def rollouts(make: Callable[[], Any], *, abandon: bool = True, say: Any = ("a",), **limits: Any) -> GroupRollouts:
     engine = ScriptedEngine(None, CHAT, say if callable(say) else list(say))
-    return GroupRollouts(RolloutContext(make, CHAT, engine, RolloutConfig(**limits), 1.0), "test", abandon=abandon)
+    return GroupRollouts(
+        RolloutContext(make, CHAT, engine, RolloutConfig(**limits), SamplingParams()), "test", abandon=abandon
+    )
 
 
 def starts(tasks: Sequence[Task]) -> list[Start]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,13 +24,13 @@ def sample(logprobs: list[float]) -> Sample:
 def test_gaps_by_hand() -> None:
     """Ratios of 1, 1.5, 0.5 and 1: the unmasked first token does not count."""
     mine = sample([-9.0, -1.0, -1.0, -1.0, -1.0])
-    rows = [[0.0, -1.0, -1.0 + math.log(1.5), -1.0 + math.log(0.5), -1.0]]
+    rows = [np.array([0.0, -1.0, -1.0 + math.log(1.5), -1.0 + math.log(0.5), -1.0])]
     found = compare([mine], rows)
     assert (found.tokens, found.mean, found.worst) == (4, pytest.approx(0.25), pytest.approx(0.5))
     assert "group 4, attempt 2, turn 0, token " in found.where
     assert found.old == "learner" and "the learner's are used" in str(found)
     assert compare([], []).tokens == 0
-    assert compare([mine], [[math.nan] * 5]).worst == math.inf
+    assert compare([mine], [np.full(5, math.nan)]).worst == math.inf
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_gaps_by_hand() -> None:
 )
 def test_the_bounds_in_bfloat16(gap: float, odd: float, old: str, refused: bool) -> None:
     """Equal gaps everywhere; or none but in two tokens of a hundred, as a mask that is off by one would make."""
-    rows = [[0.0] + [math.log(1 + (odd if n % 50 == 0 else gap)) for n in range(100)]]
+    rows = [np.array([0.0] + [math.log(1 + (odd if n % 50 == 0 else gap)) for n in range(100)])]
     found = compare([sample([0.0] * 101)], rows)
     if refused:
         with pytest.raises(UserError, match="disagree"):
@@ -57,7 +58,7 @@ def test_the_bounds_in_bfloat16(gap: float, odd: float, old: str, refused: bool)
 def test_what_decides_is_where_the_sampler_was_unsure() -> None:
     """Of 98 tokens it was sure, and both say the same; of two it was not, and they differ by 5%."""
     mine = sample([0.0] * 99 + [math.log(0.3), math.log(0.6)])
-    found = compare([mine], [[*mine.logprobs[:99], *(math.log(1.05 * p) for p in (0.3, 0.6))]])
+    found = compare([mine], [np.array([*mine.logprobs[:99], *(math.log(1.05 * p) for p in (0.3, 0.6))])])
     assert (found.mean, found.unsure) == (pytest.approx(0.001), pytest.approx(0.05))
     assert found.old == "learner"
 
@@ -68,7 +69,8 @@ def test_noise_in_old_log_probs_unlearns() -> None:
     pushed = {}
     for advantage in (1.0, -1.0):
         logp = torch.zeros(601, requires_grad=True)
-        batch = Batch(-log_ratios, torch.full((601,), advantage), torch.ones(601) / 601, none, none, 1, 1, step=1)
+        advantages, weights, own = torch.full((601,), advantage), torch.ones(601) / 601, torch.ones(601)
+        batch = Batch(-log_ratios, advantages, weights, own, none, none, 1, 1, step=1)
         Loop().loss(Scored(logp, torch.zeros(601)), batch)[0].backward()
         assert logp.grad is not None
         pushed[advantage] = -float(logp.grad.sum())  # what ascent does
@@ -78,7 +80,7 @@ def test_noise_in_old_log_probs_unlearns() -> None:
 
 def test_in_float32_only_rounding_is_allowed() -> None:
     for gap, refused in ((5e-5, False), (2e-4, True)):
-        found = compare([sample([0.0, 0.0])], [[0.0, math.log(1 + gap)]])
+        found = compare([sample([0.0, 0.0])], [np.array([0.0, math.log(1 + gap)])])
         if refused:
             with pytest.raises(UserError, match=r"may be 0\.0001"):
                 check(found, bf16=False)
@@ -94,32 +96,23 @@ def test_log_probs_are_the_samplers_or_computed_again() -> None:
         groups = sampled(mixed_groups(), made, shift=shift)
         samples = first_minibatch(algo, groups, made).samples
         told: list[str] = []
-        assert made.with_behavior_logprobs([], told.append) == [] and not told
+        assert made.with_behavior_logprobs([], algo.loss, False, told.append) == [] and not told
         for _ in range(2):
-            got = made.with_behavior_logprobs(samples, told.append)
+            got = made.with_behavior_logprobs(samples, algo.loss, False, told.append)
         assert len(told) == 1 and f"the {old}'s are used" in told[0]
         own = made.logprobs(samples)
         wanted = samples if old == "sampler" else [replace(s, logprobs=r) for s, r in zip(samples, own, strict=True)]
-        assert [s.logprobs for s in got] == [s.logprobs for s in wanted]
-        assert [s.ids for s in got] == [s.ids for s in samples]
+        assert got == wanted
 
 
-def off_by(shift: float, variant: str) -> tuple[Any, list[Sample]]:
-    """A learner in bfloat16, and samples of forty tokens whose log-probs are all a little too high or too low."""
+def off_by(shift: float, variant: str) -> tuple[Any, Any, list[Sample]]:
+    """A method, its learner in bfloat16, and samples of forty tokens whose log-probs are all too high or too low."""
     algo = make(variant, k=2)
     made = learner(algo, dtype="bfloat16")
     attempts = (attempt(1.0, (20, 20), 0), attempt(0.0, (20, 20), 1))
     samples = algo.credit(sampled([Group(attempts[0].task, attempts)], made), made, NOW)
-    return made, [
-        replace(
-            s,
-            logprobs=tuple(
-                p - math.copysign(shift, max(s.advantages, key=abs)) * m
-                for p, m in zip(s.logprobs, s.mask, strict=True)
-            ),
-        )
-        for s in samples
-    ]
+    shifts = [math.copysign(shift, max(s.advantages, key=abs)) for s in samples]
+    return algo, made, [replace(s, logprobs=s.logprobs - x * s.mask) for s, x in zip(samples, shifts, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +131,8 @@ def off_by(shift: float, variant: str) -> tuple[Any, list[Sample]]:
 )
 def test_the_unit_that_a_method_clips_decides(variant: str, shift: float, old: str) -> None:
     """Gaps far below 2% of a token's probability add up over a turn or a trajectory. All units are then lost."""
-    made, samples = off_by(shift, variant)
-    chosen = made.with_behavior_logprobs(samples, lambda text: None)
+    algo, made, samples = off_by(shift, variant)
+    chosen = made.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
     assert made.agreement.unsure < 0.02
     assert (made.agreement.old, made.agreement.clipped) == (old, 0.0 if old == "sampler" else 1.0)
     assert (chosen == samples) is (old == "sampler")
@@ -147,25 +140,28 @@ def test_the_unit_that_a_method_clips_decides(variant: str, shift: float, old: s
 
 def test_every_step_can_still_change_the_decision(tmp_path: Path) -> None:
     """The first step agreed, a later one does not: from the next on the learner's are used, also after a resume."""
-    made, samples = off_by(0.004, "loop trajectory")
+    algo, made, samples = off_by(0.004, "loop trajectory")
+
+    def behavior(learner: Any, of: list[Sample], tell: Any = lambda text: None) -> list[Sample]:
+        return learner.with_behavior_logprobs(of, algo.loss, algo.whole_units, tell)
+
     good = [replace(s, logprobs=row) for s, row in zip(samples, made.logprobs(samples), strict=True)]
-    assert made.with_behavior_logprobs(good, lambda text: None) == good and made.agreement.old == "sampler"
-    assert made.with_behavior_logprobs(samples, lambda text: None) == samples, (
-        "it is not measured again before an update"
-    )
-    made.update(Minibatch(samples, 2.0, step=2, on_policy=True, whole_units=True), made.algo.loss)
+    assert behavior(made, good) == good and made.agreement.old == "sampler"
+    assert behavior(made, samples) == samples, "it is not measured again before an update"
+    made.update(Minibatch(samples, 2.0, step=2, on_policy=True, whole_units=True), algo.loss)
     assert made.agreement.old == "learner"
     made.save(tmp_path)
-    resumed, _ = off_by(0.004, "loop trajectory")
+    _, resumed, _ = off_by(0.004, "loop trajectory")
     resumed.load(tmp_path)
     assert resumed.agreement == made.agreement
-    assert [s.logprobs for s in resumed.with_behavior_logprobs(samples, pytest.fail)] == resumed.logprobs(samples)
+    own = [replace(s, logprobs=row) for s, row in zip(samples, resumed.logprobs(samples), strict=True)]
+    assert behavior(resumed, samples, pytest.fail) == own != samples
 
 
 def test_ratios_that_are_not_one_are_refused() -> None:
     """The learner's own log-probs are in use, and the update still clips: there is nothing left to choose."""
-    made, samples = off_by(0.004, "loop trajectory")
-    made.with_behavior_logprobs(samples, lambda text: None)
+    algo, made, samples = off_by(0.004, "loop trajectory")
+    made.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
     assert still_good(made.agreement, 0.0) == made.agreement
     assert still_good(made.agreement, 0.01).clipped == 0.01
     with pytest.raises(UserError, match=r"already clips 6\.0% of its units"):
@@ -175,7 +171,7 @@ def test_ratios_that_are_not_one_are_refused() -> None:
 
 def test_compiled_updates_are_scored_by_the_same_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gradients torch.compile makes another one, whose rounding differs as much as the sampler's."""
-    made, samples = off_by(0.0, "loop")
+    algo, made, samples = off_by(0.0, "loop")
     made.config = made.config.model_copy(update={"compile": True})
     fused, hidden, seen = 0, made.policy.hidden, []
 
@@ -187,7 +183,7 @@ def test_compiled_updates_are_scored_by_the_same_program(monkeypatch: pytest.Mon
     monkeypatch.setattr(made.policy, "fused", entered)
     monkeypatch.setattr(made.policy, "hidden", lambda *a: seen.append(torch.is_grad_enabled()) or hidden(*a))
     made.logprobs(samples)
-    made.with_behavior_logprobs(samples, lambda text: None)
+    made.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
     assert fused == 2 and seen and all(seen)
     made.config = made.config.model_copy(update={"compile": False})
     seen.clear()

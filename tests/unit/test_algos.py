@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -40,6 +41,7 @@ from tests.support.samples import (
     make,
     mixed_groups,
     sampled,
+    with_known,
 )
 
 UNSCORED = [StopReason.ENV_ERROR, StopReason.TIMEOUT, StopReason.CANCELLED]
@@ -53,14 +55,10 @@ class Values:
     def __init__(self, value: float = 0.0) -> None:
         self.value = value
 
-    def values(self, samples):
-        return [tuple(self.value * chosen for chosen in sample.mask) for sample in samples]
-
-    def logprobs(self, samples):
-        return [sample.logprobs for sample in samples]
-
-    def with_reference(self, samples):
-        return [replace(sample, reference=sample.logprobs) for sample in samples]
+    def read(self, samples, *columns):
+        return with_known(
+            samples, columns, lambda s: {"value": self.value * s.mask, "logprobs": s.logprobs, "reference": s.logprobs}
+        )
 
 
 # --- advantages ---
@@ -247,7 +245,7 @@ def test_the_share_of_clipped_ratios(algo, clipped):
     ratios = [1.15, 1.25, 1.5, 0.85, 0.92, 0.5, 1.0, 0.5, 1.5]
     of = batch([0.0] * 9, [1.0] * 3 + [-1.0] * 3 + [1.0, 1.0, -1.0], [1.0] * 9, returns=[0.0] * 9)
     logp_N = torch.tensor(ratios).log()
-    _, metrics = algo.loss(Scored(logp_N, torch.zeros(9), torch.zeros(9)), of)
+    _, metrics = algo.loss(Scored(logp_N, torch.zeros(9), {"value": torch.zeros(9)}), of)
     assert metrics["clipped"] == (clipped, 9)
 
 
@@ -323,7 +321,7 @@ def test_grpo_penalty():
 def test_grpo_without_a_penalty_needs_no_reference():
     assert Grpo().needs_reference and not Grpo(kl=0.0).needs_reference
     samples = Grpo(kl=0.0).credit(mixed_groups(), None, NOW)  # a learner would be asked for the reference
-    assert pack(samples, 1, CPU).batch.reference_N is None
+    assert pack(samples, 1, CPU).batch.columns == {}
     assert learner(Grpo(kl=0.0)).second_copy is None and learner(Grpo()).second_copy is not None
     assert learner(Grpo(), lora=2).second_copy is None  # adapters off is the reference
 
@@ -430,7 +428,8 @@ def test_a_naive_implementation_agrees(name, ratio, algo):
     packed = pack(samples, 1, CPU)
     now = [[o + chance.gauss(0, 0.2) for o in row] for row in old]
     reference = [[o + chance.gauss(0, 0.3) for o in row] for row in old]
-    given = replace(packed.batch, reference_N=torch.tensor([x for row in reference for x in row]))
+    columns = {**packed.batch.columns, "reference": torch.tensor([x for row in reference for x in row])}
+    given = replace(packed.batch, columns=columns)
     loss, _ = loss_and_slopes(algo, [x for row in now for x in row], given, value=[0.45] * sum(map(len, old)))
     turns = [[t for t, size in enumerate(s) for _ in range(size)] for s in sizes]
     attempts = [list(zip(*columns, strict=True)) for columns in zip(turns, now, old, reference, strict=True)]
@@ -449,19 +448,21 @@ def test_environment_tokens_play_no_part(variant):
 
     def litter(sample):
         """Nonsense in every column wherever the environment spoke."""
-        names = ("logprobs", "advantages", "weights", "reference", "returns")
-        columns = {name: getattr(sample, name) for name in names if getattr(sample, name)}
+
+        def spoiled(column):
+            return np.where(sample.mask, column, -7.0)
+
         return replace(
             sample,
-            **{
-                name: tuple(x if chosen else -7.0 for x, chosen in zip(column, sample.mask, strict=True))
-                for name, column in columns.items()
-            },
+            logprobs=spoiled(sample.logprobs),
+            advantages=spoiled(sample.advantages),
+            weights=spoiled(sample.weights),
+            columns={name: spoiled(column) for name, column in sample.columns.items()},
         )
 
     littered = [litter(sample) for sample in minibatch.samples]
-    assert all(a.logprobs != b.logprobs for a, b in zip(littered, minibatch.samples, strict=True))
+    assert all((a.logprobs != b.logprobs).any() for a, b in zip(littered, minibatch.samples, strict=True))
     expected, metrics = gradient(model, minibatch, algo.loss)
     got, same = gradient(model, replace(minibatch, samples=littered), algo.loss)
-    assert same == metrics and {"loss", "entropy"} <= metrics.keys() and ("kl" in metrics) != algo.imitates
+    assert same == metrics and {"loss", "entropy"} <= metrics.keys() and ("kl" in metrics) == algo.on_policy
     assert all(torch.equal(got[name], expected[name]) for name in expected)

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from longloop.analysis.markdown import escaped, markdown
-from longloop.analysis.report import Places, Report, Section, Table, report
+from longloop.analysis.report import AttemptIds, Report, Section, Table, report
 from longloop.analysis.run import analyze
 from longloop.store.run import Run
 from longloop.types import Group, Message, Task
@@ -61,7 +61,7 @@ def test_no_link_makes_itself():
 
 
 def test_a_report_keeps_its_shape():
-    rows = tuple((text, "1", Places(("eval/1/0/0", "eval/1/0/1"))) for text in EVIL)
+    rows = tuple((text, "1", AttemptIds(("eval/1/0/0", "eval/1/0/1"))) for text in EVIL)
     shown = Report(EVIL[0], (Section(EVIL[1], tuple(EVIL), (Table((EVIL[2], "n", "where"), rows),), name="x"),))
     html = READER.render(markdown(EVIL[5], EVIL[3], shown, {"x": "x.png"}))
     assert html.count("<tr>") == 1 + len(EVIL) and html.count("<td>") == 3 * len(EVIL)

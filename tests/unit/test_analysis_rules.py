@@ -8,22 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from longloop.analysis.behaviours import behaviours, count
+from longloop.analysis.behaviors import behaviors, count
 from longloop.analysis.rules import declared, rules
 from longloop.analysis.run import analyze
 from longloop.envs.react import act
 from longloop.registry import ENVS
-from longloop.types import UserError
+from longloop.store.run_reader import RunReader
+from longloop.store.trajectories import StoredTrajectory, StoredTurn
+from longloop.types import Message, Task, UserError
 from tests.support import recorded
 
 
-def played(*turns: tuple[str, str]) -> dict:
+def played(*turns: tuple[str, str]) -> StoredTrajectory:
     heard = ["The task.", *(back for _, back in turns)]
-    lines = [
-        {"context": [{"role": "user", "content": before}], "action": said, "action_tokens": 3}
+    made = [
+        StoredTurn((Message("user", before),), said, action_tokens=3)
         for before, (said, _) in zip(heard, turns, strict=False)
     ]
-    return {"turns": lines, "stop": "finished"}
+    return StoredTrajectory(0, Task("t", "train"), 0, turns=tuple(made))
 
 
 def file(tmp_path, text: str) -> Path:
@@ -55,7 +57,7 @@ def test_patterns_of_three_places(tmp_path):
     # "no" and "not" at the start of a line are one failed turn; the last turn's answer was never stored.
     assert (sums["searches"], sums["failure"], sums["yes"], sums["lookups"]) == (4, 1, 2, 1)
     assert (sums["repeated"], sums["turns"], sums["heard"], sums["tokens"]) == (1, 4, 3, 12)
-    rates = {rate.counted: (rate.title, rate.of(sums)) for rate in behaviours(found)}
+    rates = {rate.counted: (rate.title, rate.of(sums)) for rate in behaviors(found)}
     assert rates["yes"] == ("turns that were right", pytest.approx(2 / 3))
     assert rates["searches"] == ("searches / attempt", 4) and rates["failure"][1] == pytest.approx(1 / 3)
     assert list(rates)[:5] == ["lookups", "crowded", "assumptions", "placeholders", "given_up"]
@@ -96,7 +98,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_what_a_run_has_stored_is_used_and_nothing_is_imported(tmp_path):
     run = recorded.small(tmp_path / "run", steps=1, env={"name": "somewhere_else:World"})
-    assert declared(run) == {}, "an environment of the user's is not imported to read a run"
+    assert declared(RunReader(run)) == {}, "an environment of the user's is not imported to read a run"
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(facts | {"analysis": {"patterns": {"newest": {"said": "newest order"}}}}))
     assert analyze(run).changes["newest"].last == 1

@@ -1,19 +1,17 @@
-"""LOOP's five behaviours, counted by hand on made-up attempts; what must not count is here too."""
+"""LOOP's five behaviors, counted by hand on made-up attempts; what must not count is here too."""
 
-import json
 import warnings
 import weakref
 from collections import Counter
 
 import pytest
 
-from longloop.analysis import run as module
-from longloop.analysis.behaviours import calls, count
+from longloop.analysis.behaviors import calls, count
 from longloop.analysis.rules import rules
 from longloop.analysis.run import analyze
 from longloop.envs.react import react
-from longloop.stats import Rate, to_samples, total
-from longloop.store.trajectories import Trajectories
+from longloop.stats import total
+from longloop.store.trajectories import StoredTrajectory, Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
 
 SEARCH = "found = apis.mail.search(query='x', access_token=mail)"
@@ -36,12 +34,7 @@ def an_attempt(*turns: tuple[str, str], stop: str = "finished", task: str = "t")
 
 
 def counted(*turns: tuple[str, str], stop: str = "finished") -> Counter[str]:
-    trajectory = an_attempt(*turns, stop=stop)
-    lines = [
-        {"context": [vars(message) for message in turn.context], "action": turn.action.content}
-        for turn in trajectory.turns
-    ]
-    return count({"turns": lines, "stop": stop}, rules())
+    return count(StoredTrajectory.of(an_attempt(*turns, stop=stop), 0, 0), rules())
 
 
 def wrote(*actions: str) -> Counter[str]:
@@ -180,43 +173,6 @@ def test_what_a_failure_looks_like(back, failed):
     assert ran((SHOW, back), (DONE, "")) == (int(failed), int(failed))
 
 
-RATE = Rate("n", "of")
-
-
-def tasks(*pairs: tuple[int, int]) -> dict[str, Counter[str]]:
-    return {str(place): Counter(n=n, of=of) for place, (n, of) in enumerate(pairs)}
-
-
-def test_spread_agrees_with_the_normal_law():
-    """Half of 100 tasks: the standard error is 0.05, that of a difference of two such halves 0.0707."""
-    half = tasks(*[(0, 1), (1, 1)] * 50)
-    assert to_samples(RATE, half) == pytest.approx((0.402, 0.598), abs=0.015)
-    assert to_samples(RATE, half, half) == pytest.approx((-0.139, 0.139), abs=0.015)
-    assert to_samples(RATE, half) == to_samples(RATE, half), "seeded"
-
-
-def test_pairing_removes_what_differs_between_tasks():
-    """Every task does one more: certain when paired, which says nothing; drowned in the tasks' differences when not."""
-    before, after = tasks(*[(0, 1), (9, 1)] * 10), tasks(*[(1, 1), (10, 1)] * 10)
-    assert to_samples(RATE, after, before, paired=True) is None
-    low, high = to_samples(RATE, after, before)
-    assert low < -1 and high > 3
-    almost = tasks(*[(1, 1), (10, 1)] * 9, (1, 1), (9, 1))
-    assert to_samples(RATE, almost, before, paired=True) == pytest.approx((0.85, 1.0))
-
-
-def test_no_interval_where_it_would_feign_certainty():
-    assert to_samples(RATE, tasks((1, 2))) is None, "one task"
-    assert to_samples(RATE, tasks((1, 2)), tasks((0, 2), (1, 2))) is None, "one task on a side"
-    assert to_samples(RATE, tasks((0, 2), (0, 2))) is None, "never"
-    assert to_samples(RATE, tasks((2, 2), (2, 2))) is None, "always"
-    nothing = [(0, 0)] * 16
-    assert to_samples(RATE, tasks((0, 1), (1, 1), *nothing)) is None, "13% of draws have neither"
-    assert to_samples(RATE, tasks((0, 1), (1, 1), (0, 1), (1, 1), *nothing)) is not None
-    # A task that only one side has still takes part in the pairs.
-    assert to_samples(RATE, tasks((0, 1), (1, 1), (1, 1)), tasks((0, 1), (1, 1)), paired=True) is not None
-
-
 @pytest.fixture
 def run(tmp_path):
     (tmp_path / "run.json").write_text('{"format": 1}')
@@ -278,7 +234,7 @@ def test_a_run_without_code(run):
     found = analyze(run)
     assert not found.coded and found.changes["given_up"].first is None
     assert [found.changes[name].first for name in ("lookups", "crowded", "assumptions", "placeholders")] == [0, 0, 0, 0]
-    assert [rate.counted for rate in found.behaviours] == [
+    assert [rate.counted for rate in found.behaviors] == [
         *("assumptions", "placeholders", "failure", "repeated", "turns", "tokens"),
     ]
 
@@ -296,23 +252,20 @@ def test_a_run_that_was_cut_while_written(run):
 
 
 def test_one_attempt_is_held_at_a_time(run, monkeypatch):
-    class Line(dict):
-        """A dict that can be watched."""
-
     store(run, "trajectories", 1, *(looking(1, str(number)) for number in range(50)))
-    alive: weakref.WeakSet[Line] = weakref.WeakSet()
-    Line.__hash__ = lambda self: id(self)
+    alive: weakref.WeakSet[StoredTrajectory] = weakref.WeakSet()
     most = 0
+    read = StoredTrajectory.from_json
 
-    def watched(path):
+    def watched(line):
         nonlocal most
-        for line in path.read_text().splitlines():
-            one = Line(json.loads(line))
-            alive.add(one)
-            most = max(most, len(alive))
-            yield one
+        one = read(line)
+        alive.add(one)
+        most = max(most, len(alive))
+        return one
 
-    monkeypatch.setattr(module, "read_lines", watched)
+    monkeypatch.setattr(StoredTrajectory, "from_json", watched)
+    monkeypatch.setattr(StoredTrajectory, "__hash__", lambda self: id(self))
     assert total(analyze(run).first.tally.tasks)["attempts"] == 50
     assert 0 < most <= 3
 
@@ -325,7 +278,7 @@ def test_what_cannot_be_analyzed_says_what_to_do(run, tmp_path):
     store(run, "evaluations", 0, looking(1, "a"))
     path = run / "evaluations" / "000000.jsonl"
     path.write_text('{"group"\n' + path.read_text())
-    with pytest.raises(UserError, match=r"000000\.jsonl is damaged.*move it away"):
+    with pytest.raises(UserError, match=r"000000\.jsonl has a line that is not a trajectory, .*damaged.*move it away"):
         analyze(run)
     (run / "run.json").write_text('{"format": 99}')
     with pytest.raises(UserError, match="Upgrade"):

@@ -94,7 +94,7 @@ def test_an_environment_may_give_up_while_it_is_left() -> None:
 def test_what_was_heard_and_not_answered_is_kept() -> None:
     setting, asked = rollouts(lambda: Env(Log())).context, []
 
-    async def sample(ids: Sequence[int], **_: Any) -> Sampled:
+    async def sample(ids: Sequence[int], *_: Any, **__: Any) -> Sampled:
         asked.append(ids)
         await asyncio.Event().wait()
         raise AssertionError
@@ -107,7 +107,7 @@ def test_what_was_heard_and_not_answered_is_kept() -> None:
 def test_an_engine_that_is_too_slow_is_not_the_episodes_fault() -> None:
     setting = rollouts(lambda: Env(Log())).context
 
-    async def sample(ids: Sequence[int], **_: Any) -> Sampled:
+    async def sample(ids: Sequence[int], *_: Any, **__: Any) -> Sampled:
         raise TimeoutError("no answer from the engine")
 
     setting.engine.sample = sample  # type: ignore[method-assign]

@@ -82,12 +82,12 @@ class Talk:
         self.transcript = Transcript(self.chat)
         self.end = tokenizer(self.name).convert_tokens_to_ids(FAMILIES[self.name].end)
 
-    def hear(self, *messages: Message) -> tuple[tuple[int, ...], bool]:
+    def hear(self, *messages: Message) -> tuple[list[int], bool]:
         before = list(self.transcript.ids)
         self.messages += messages
-        self.heard = self.transcript.receive(messages)
-        ids, fresh = self.heard
-        assert self.transcript.ids == ([] if fresh else before) + list(ids)
+        ids, restarts = self.transcript.receive(messages)
+        self.heard = ids.tolist(), restarts
+        assert self.transcript.ids == ([] if restarts else before) + self.heard[0]
         return self.heard
 
     def say(self, text: str, ended: bool = True) -> Message:
@@ -236,9 +236,9 @@ def test_a_cut_action_is_closed_as_context(name: str) -> None:
     for talk in (ended, cut):
         talk.hear(Message("user", "hi"))
         talk.say("the fox", ended=talk is ended)
-    assert cut.turns[0].action_ids == ended.turns[0].action_ids[:-1]
+    assert cut.turns[0].action_key == ended.turns[0].action_key[:-1]
     after_end, after_cut = (talk.hear(Message("user", "and?"))[0] for talk in (ended, cut))
-    assert after_cut == (talk.end, *after_end)
+    assert after_cut == [talk.end, *after_end]
     assert ended.transcript.ids == cut.transcript.ids == cut.whole
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from longloop import build, config
 from longloop.algos.loop import Loop
-from longloop.config import options_for
+from longloop.config import make_options, options_for
 from longloop.envs.guess import Guess
 from longloop.types import UserError
 from tests.support.helpers import write_config
@@ -94,7 +94,7 @@ def test_options_are_checked_against_the_class():
     with pytest.raises(UserError, match=r"algo\.ratio = 'word'"):
         options_for(Loop, {"ratio": "word"}, "algo")
     with pytest.raises(UserError, match=r"env\.tries"):
-        options_for(Guess, {"tries": "two"}, "env")
+        make_options(Guess.Options, {"tries": "two"})
 
 
 def test_a_renamed_key_is_taken_and_its_new_name_told() -> None:

@@ -26,9 +26,9 @@ from longloop.types import Message, Outcome, UserError
 from tests.support.helpers import write_config
 from tests.support.hostile import Clumsy, Hostile, Writer
 from tests.support.obedient import made, pool
-from tests.support.worlds import collect, rollouts
+from tests.support.worlds import collect, default, rollouts
 
-TASK = Hostile.tasks("train")[0]
+TASK = Hostile.tasks("train", None)[0]
 needs_landlock = pytest.mark.skipif(not confinement.landlock(), reason="this kernel has no Landlock")
 needs_scopes = pytest.mark.skipif(
     confinement.landlock() < 6, reason="this kernel's Landlock knows no scopes (Linux 6.12)"
@@ -154,7 +154,7 @@ def test_a_class_names_where_else_it_writes(tmp_path: Path, monkeypatch: pytest.
 def test_whoever_writes_in_the_wrong_place_is_told_where_to(tmp_path: Path) -> None:
     with opened(Clumsy) as where, pytest.raises(Exception, match="Permission denied") as refusal:
         asyncio.run(play(made(where, Clumsy)(), TASK, Script([f"{tmp_path}/notes"])))
-    assert "notes' (tests/hostile.py:" in str(refusal.value)
+    assert "notes' (tests/support/hostile.py:" in str(refusal.value)
     assert str(refusal.value).endswith(
         "in step). In a worker, files can be written only in the temporary folder and in those that the class names in "
         "`writes`"
@@ -187,7 +187,7 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_a_folder_that_cannot_be_looked_into_counts_as_too_much(tmp_path: Path) -> None:
-    code = "import os, sys; from tests.support.hostile import Hostile; Hostile().bury('30')"
+    code = "import os, sys; from tests.support.hostile import Hostile; Hostile(None).bury('30')"
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=True)
     with pytest.raises(OSError, match="too long"):
         scratch.used(tmp_path, (), 1 << 40)
@@ -234,7 +234,7 @@ if "confine" in steps:
 taken = 0
 for attack in ("read_memory", "write_memory", "trace", "copy_memory"):
     try:
-        getattr(Hostile(), attack)(str(trainer))
+        getattr(Hostile(None), attack)(str(trainer))
         taken += 1
     except OSError:
         pass
@@ -272,7 +272,7 @@ def paid(make: Any, reward: str) -> tuple[str, float, str]:
 
 def test_a_reward_outside_the_declared_range_is_refused(worker: Pool) -> None:
     """Wherever the environment lives; the trainer looks, not the worker."""
-    for make in (Hostile, made(worker, Hostile)):
+    for make in (default(Hostile), made(worker, Hostile)):
         assert paid(make, "1.0") == ("max_turns", 1.0, "")
         for reward in ("555", "-0.1"):
             stop, given, error = paid(make, reward)
@@ -285,20 +285,20 @@ def test_experts_trees_and_players_without_a_model_are_held_to_the_range_too() -
         def finish(self) -> Any:  # type: ignore[override]
             return Outcome(555.0, True)
 
-    tasks = Guess.tasks("train")[:1]
-    what = rollouts(Generous, say=["1"])
+    tasks = Guess.tasks("train", Guess.Options())[:1]
+    what = rollouts(default(Generous), say=["1"])
     for found in (what.demonstrations(tasks), what.trees(tasks, 2, 1.0, 0)):
         for trajectory in asyncio.run(found)[0].trajectories:
             assert (str(trajectory.stop), trajectory.reward) == ("env_error", 0.0) and "555" in trajectory.error
     with pytest.raises(TypeError, match="returned the reward 555, but reward_range says 0 to 1"):
-        asyncio.run(play(Generous(), tasks[0], Silent()))
+        asyncio.run(play(Generous(Guess.Options()), tasks[0], Silent()))
 
 
 def test_without_a_declared_range_any_finite_reward_is_taken() -> None:
     class Free(Hostile):
         reward_range = None  # type: ignore[assignment]
 
-    assert paid(Free, "555")[:2] == ("max_turns", 555.0)
+    assert paid(default(Free), "555")[:2] == ("max_turns", 555.0)
 
 
 @pytest.mark.parametrize("declared", [(1.0, 0.0), (0.0,), 1.0, ("low", "high"), (0.0, float("nan"))])

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from longloop.algos.dapo import Dapo
+from longloop.types import Start
 from tests.support.samples import NOW, TASK, group
 
 
@@ -18,9 +19,10 @@ class Script:
         self.taken += n
         return [TASK] * n
 
-    async def groups(self, tasks, k, seed):
-        self.asked.append((len(tasks), k, seed))
-        return [group(*self.rewards.pop(0)) for _ in tasks]
+    async def play(self, starts, k, seed):
+        assert all(start == Start(TASK) for start in starts)
+        self.asked.append((len(starts), k, seed))
+        return [group(*self.rewards.pop(0)) for _ in starts]
 
 
 EQUAL, DIFFERENT = (1.0, 1.0), (1.0, 0.0)

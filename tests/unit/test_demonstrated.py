@@ -43,8 +43,8 @@ def test_a_demonstration_is_attempt_zero_of_an_expert_that_is_sure() -> None:
     assert (one.task, one.attempt, one.expert, one.reward) == (TASKS[0], 0, True, 1.0)
     assert [turn.action.content for turn in one.turns] == ["a", "b"]
     for turn in one.turns:
-        assert turn.action_ids == CHAT.action_ids(turn.action.content) and turn.finish == "stop"
-        assert turn.action_logprobs == (0.0,) * len(turn.action_ids)
+        assert turn.action_key == CHAT.action_ids(turn.action.content) and turn.finish == "stop"
+        assert turn.action_logprobs.tolist() == [0.0] * len(turn.action_ids)
     assert [turn.action.content for turn in shown(Log(), ("a", "")).turns] == ["a"]
     assert shown(Log(), ("", "")).turns == ()
 

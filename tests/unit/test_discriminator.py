@@ -29,8 +29,8 @@ def judged(algo: StepAgentInverse, groups: list[Group], model: Any) -> tuple[lis
     """What one head, fitted on everything, says of the expert's actions and of the agent's."""
     at = [(0, expert, own) for group in groups for expert, own in states(group)]
     algo.tell_apart(at, model)
-    expert = model.judge([last_action(one, 0) for _, one, _ in at])
-    agent = model.judge([last_action(one, 0) for _, _, own in at for one in own])
+    expert = model.judge("discriminator", [last_action(one, 0) for _, one, _ in at])
+    agent = model.judge("discriminator", [last_action(one, 0) for _, _, own in at for one in own])
     return [logit for (logit,) in expert], [logit for (logit,) in agent]
 
 
@@ -73,11 +73,11 @@ def test_training_the_head_leaves_the_policy_alone(dtype: str, lora: int) -> Non
         module = {name: p.clone() for name, p in model.policy.module.named_parameters()}
         minibatch = first_minibatch(algo, filled, model)
         moved = {name for name, old in before.items() if not torch.equal(old, model.parameters[name])}
-        assert moved and all(name.startswith("value_head.") for name in moved)
+        assert moved and all(name.startswith("discriminator_head.") for name in moved)
         assert all(torch.equal(module[name], p) for name, p in model.policy.module.named_parameters())
         assert {id(p): len(s) for p, s in model.optimizer.state.items()} == moments
         assert all(p.grad is None for p in model.parameters.values())
-        head = {name: p.clone() for name, p in model.parameters.items() if name.startswith("value_head.")}
+        head = {name: p.clone() for name, p in model.parameters.items() if name.startswith("discriminator_head.")}
         assert not model.update(minibatch, algo.loss).stop
         assert all(torch.equal(head[name], model.parameters[name]) for name in head), "and the other way round"
 
@@ -95,8 +95,10 @@ def test_an_attempt_is_judged_action_by_action() -> None:
     model = learner(algo)
     whole = attempt(1.0, (2, 3, 1), fresh=(2,))
     alone = [last_action(replace(whole, turns=whole.turns[:n]), 0) for n in (1, 2, 3)]
-    together = [logit for logits in model.judge(to_samples(whole, 0, 0.0, 1.0)) for logit in logits]
-    assert together == pytest.approx([logit for logits in model.judge(alone) for logit in logits], abs=1e-4)
+    together = [logit for logits in model.judge("discriminator", to_samples(whole, 0, 0.0, 1.0)) for logit in logits]
+    assert together == pytest.approx(
+        [logit for logits in model.judge("discriminator", alone) for logit in logits], abs=1e-4
+    )
     assert len(set(together)) == 3
 
 
@@ -112,7 +114,7 @@ def test_a_head_that_learns_by_heart_still_tells_good_actions_from_bad(monkeypat
 
     Fitted on them, the head pays each own action what its label says, -2.94. Held out, it pays what it understood.
     """
-    monkeypatch.setattr("longloop.learners.local._value_head", wide)
+    monkeypatch.setattr("longloop.learners.local._head", wide)
     chance = random.Random(0)
     groups = []
     for n in range(12):
@@ -125,7 +127,7 @@ def test_a_head_that_learns_by_heart_still_tells_good_actions_from_bad(monkeypat
     model = learner(algo)
     _, by_heart = judged(algo, groups, model)
     assert by_heart == pytest.approx([-math.log(19)] * 36, abs=0.1), "this head is wide enough"
-    paid = {sample.source: sample.returns[-1] for sample in algo.credit(groups, model, NOW)}
+    paid = {sample.source: sample.columns["logged"][-1] for sample in algo.credit(groups, model, NOW)}
     good, bad = ([paid[place, n] for place in range(12) for n in which] for which in ((1,), (2, 3)))
     assert fmean(good) > fmean(bad) + 1
     assert pstdev(paid.values()) > 0.5

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from torch._subclasses import FakeTensor
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.engine import NativeEngine
-from longloop.engines.kv_cache import UNKNOWN, Slots
+from longloop.engines.kv_cache import KVCache
 from longloop.engines.passes import Eager
+from longloop.engines.slots import UNKNOWN, Row
 from longloop.learners.local import LocalLearner
 from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy
@@ -53,7 +55,7 @@ def test_sampled_logprobs_are_the_models_own(family: str, attention: str) -> Non
         ids: list[int] = []
         for turn, said in enumerate(turns):
             ids += [*prompt(100 * number + turn, lengths[session][turn]), *said.ids]
-            assert said.logprobs == pytest.approx(plain_logprobs(module, ids, 10, 0.8), abs=1e-4)
+            assert said.logprobs.tolist() == pytest.approx(plain_logprobs(module, ids, 10, 0.8), abs=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -66,13 +68,15 @@ def test_packed_logprobs_are_the_models_own(family: str) -> None:
         settings = LearnerConfig(micro_tokens=micro_tokens, chunk=7)
         learner = LocalLearner(policy_of(module), Loop().needs, settings, temperature=0.7, seed=0)
         for one, row in zip(samples, learner.logprobs(samples), strict=True):
-            assert row == pytest.approx([0.0, *plain_logprobs(module, one.ids, len(one.ids) - 1, 0.7)], abs=1e-4)
+            assert row.tolist() == pytest.approx(
+                [0.0, *plain_logprobs(module, one.ids, len(one.ids) - 1, 0.7)], abs=1e-4
+            )
 
 
 def _sample(ids: Sequence[int], place: int = 0, prompt: int = 1, logprobs: Sequence[float] = ()) -> Sample:
     n = len(ids)
     mask = (0,) * prompt + (1,) * (n - prompt)
-    given = (0.0,) * prompt + tuple(logprobs) if logprobs else (0.0,) * n
+    given = [0.0] * (n - len(logprobs)) + list(logprobs)
     return Sample(tuple(ids), mask, given, (0,) * n, (1.0,) * n, (1.0,) * n, source=(place, 0))
 
 
@@ -137,7 +141,9 @@ def test_a_groups_opening_is_read_once(step_tokens: int, allowed: int) -> None:
         return await asyncio.gather(*requests)
 
     for (task, _), said in zip(attempts, asyncio.run(groups()), strict=True):
-        assert said.logprobs == pytest.approx(plain_logprobs(module, [*prompt(task, 50), *said.ids], 5), abs=1e-4)
+        assert said.logprobs.tolist() == pytest.approx(
+            plain_logprobs(module, [*prompt(task, 50), *said.ids], 5), abs=1e-4
+        )
     assert 0 <= engine.forwarded - (2 * (50 + 3) + 8 * 4) <= allowed
 
 
@@ -165,7 +171,7 @@ def test_new_weights_are_used_at_once_and_nothing_old_is_kept() -> None:
     policy.version += 1
     said = sample(engine, prompt(0, 20))
     assert engine.forwarded == before + 20 + 9
-    assert said.logprobs == pytest.approx(plain_logprobs(other, [*prompt(0, 20), *said.ids], 10), abs=1e-4)
+    assert said.logprobs.tolist() == pytest.approx(plain_logprobs(other, [*prompt(0, 20), *said.ids], 10), abs=1e-4)
 
     async def changed_midway() -> Sampled:
         request = asyncio.ensure_future(ask(engine, prompt(0, 20), max_tokens=10))
@@ -177,7 +183,9 @@ def test_new_weights_are_used_at_once_and_nothing_old_is_kept() -> None:
         return await request
 
     said = asyncio.run(changed_midway())
-    assert said.logprobs[-3:] == pytest.approx(plain_logprobs(module, [*prompt(0, 20), *said.ids], 3), abs=1e-4)
+    assert said.logprobs[-3:].tolist() == pytest.approx(
+        plain_logprobs(module, [*prompt(0, 20), *said.ids], 3), abs=1e-4
+    )
 
 
 def test_a_cancelled_request_disturbs_nobody() -> None:
@@ -227,15 +235,17 @@ def test_an_exception_in_the_model_reaches_every_request() -> None:
         sample(engine, prompt(7, 10), "7")  # this time while the prompt is read
     for n in (7, 0, 1):
         said = sample(engine, prompt(n, 10), f"{n}", seed=n)
-        assert said.logprobs == pytest.approx(plain_logprobs(module, [*prompt(n, 10), *said.ids], 10), abs=1e-4)
+        assert said.logprobs.tolist() == pytest.approx(
+            plain_logprobs(module, [*prompt(n, 10), *said.ids], 10), abs=1e-4
+        )
 
 
 def test_release_gives_all_memory_back() -> None:
     engine = engine_of(plain_module("llama"))
     before = sample(engine, prompt(0, 20))
-    assert engine.slots.bytes >= 2 * 3 * 29 * 32 // 2 * 4  # both sides, layers, tokens, key heads' width, float32
+    assert engine.cache.bytes >= 2 * 3 * 29 * 32 // 2 * 4  # both sides, layers, tokens, key heads' width, float32
     engine.release()
-    assert engine.slots.bytes == 0
+    assert engine.cache.bytes == 0
     assert_same(sample(engine, prompt(0, 20)), before)
 
 
@@ -251,12 +261,12 @@ def test_no_memory_is_taken_beyond_the_context() -> None:
 class Card:
     """Has room for a number of takings one after the other: True, or False for none."""
 
-    def __init__(self, slots: Slots, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
+    def __init__(self, cache: KVCache, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
         self.room, self.beside, self.waited = room, list[bool](), list[float]()
         zeros = Tensor.new_zeros
 
         def new_zeros(like: Tensor, *shape: int) -> Tensor:
-            self.beside.append(slots._kv is not None)
+            self.beside.append(cache._kv is not None)
             if not self.room.pop(0):
                 raise torch.OutOfMemoryError("no room")
             return zeros(like, *shape)
@@ -265,30 +275,30 @@ class Card:
         monkeypatch.setattr(time, "sleep", self.waited.append)
 
 
-def read(most: int) -> tuple[Slots, Tensor]:
-    slots = Slots(2, layers=1, most=most)
-    slots.reserve(8)
-    slots.memory(torch.empty(3, 0, 4)).normal_()
-    return slots, slots.memory().clone()
+def filled() -> tuple[KVCache, Tensor]:
+    cache = KVCache(2, layers=1)
+    cache.reserve(8)
+    cache.tensor(torch.empty(3, 0, 4)).normal_()
+    return cache, cache.tensor().clone()
 
 
 @pytest.mark.parametrize("room", [[True], [False, True], [False, False, False, True]])
 def test_what_was_read_stays_when_memory_grows(room: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside what there was; where there is no room for both, by way of the machine's memory; where there is none
     even so, as another process has the card, when that gives some back."""
-    slots, before = read(most=8)
-    card = Card(slots, monkeypatch, [*room])
-    slots.reserve(16)
+    cache, before = filled()
+    card = Card(cache, monkeypatch, [*room])
+    cache.reserve(16)
     assert card.beside == [True, False, False, False][: len(room)] and card.waited == [1.0] * (len(room) - 2)
-    assert torch.equal(slots.memory()[..., :8, :], before)
-    assert slots.memory().shape[-2] == 16 and not slots.memory()[..., 8:, :].any()
+    assert torch.equal(cache.tensor()[..., :8, :], before)
+    assert cache.tensor().shape[-2] == 16 and not cache.tensor()[..., 8:, :].any()
 
 
 def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    slots, _ = read(most=8)
-    card = Card(slots, monkeypatch, [False] * 100)
+    cache, _ = filled()
+    card = Card(cache, monkeypatch, [False] * 100)
     with pytest.warns(UserWarning, match="card is full"), pytest.raises(torch.OutOfMemoryError):
-        slots.reserve(16)
+        cache.reserve(16)
     assert card.waited == [1.0] * 60
 
 
@@ -334,7 +344,8 @@ def test_adapters_are_live_in_the_engine() -> None:
     changed = sample(engine, ids, temperature=0.9)
     sequence = [*ids, *changed.ids]
     learner = LocalLearner(policy, Loop().needs, LearnerConfig(), temperature=0.9, seed=0)
-    assert changed.logprobs == pytest.approx(learner.logprobs([_sample(sequence)])[0][-10:], abs=1e-4)
+    own = learner.logprobs([_sample(sequence)])[0][-10:]
+    assert changed.logprobs.tolist() == pytest.approx(own.tolist(), abs=1e-4)
     assert np.abs(np.subtract(changed.logprobs, plain_logprobs(module, sequence, 10, 0.9))).max() > 1e-2
 
     def all_logits(policy: Policy) -> Tensor:
@@ -352,18 +363,13 @@ class Ahead(Eager):
 
     ahead = 1
 
-    def __init__(self, model: Any, slots: Any) -> None:
-        super().__init__(model, slots)
-        self._last = np.zeros(slots.count, dtype=int)
+    def __init__(self, model: Any, cache: KVCache) -> None:
+        super().__init__(model, cache)
+        self._last = np.zeros(cache.slots, dtype=int)
 
-    def __call__(self, row: Any, *numbers: Any) -> Any:
-        ids = self._slots.ids
-        unknown = np.argwhere(ids == UNKNOWN)
-        for slot, at in unknown:
-            ids[slot, at] = self._last[slot]
-        drawn = super().__call__(row, *numbers)
-        for slot, at in unknown:
-            ids[slot, at] = UNKNOWN
+    def __call__(self, row: Row, numbers_PR: np.ndarray) -> Any:
+        known_T = np.where(row.ids_T == UNKNOWN, self._last[row.slot_T], row.ids_T)
+        drawn = super().__call__(replace(row, ids_T=known_T), numbers_PR)
         self._last[row.slot_R] = drawn.token_R.numpy()
         return drawn
 
@@ -386,7 +392,7 @@ def test_turns_that_stop_early_sample_what_plain_ones_do(slots: int) -> None:
 
     plain, engine = engine_of(module, slots=8), engine_of(module, slots=slots)
     wanted = asyncio.run(talks(plain))
-    engine._pass = Ahead(engine.model, engine.slots)
+    engine._pass = Ahead(engine.model, engine.cache)
     found = asyncio.run(talks(engine))
     lengths = [len(turn.ids) for turns in wanted for turn in turns]
     assert min(lengths) < 3 and max(lengths) > 5, "some stop at once and some go on"

@@ -33,7 +33,7 @@ from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import Message, Sample, Sampled, StopReason, Task
+from longloop.types import Message, Sample, Sampled, SamplingParams, StopReason, Task
 from tests.support.samples import learner as tiny_learner
 from tests.support.tabular import PATHS, REWARD, STATES, TOKENS, TURNS, Exact, TableLearner, compare, estimates
 from tests.support.worlds import starts
@@ -299,7 +299,7 @@ def test_the_engine_samples_the_models_own_probabilities():
 
     def sees(*acted):
         """The token ids in front of the model after these actions."""
-        transcript, place = Transcript(chat), Crossroads()
+        transcript, place = Transcript(chat), Crossroads(Crossroads.Options())
         messages = asyncio.run(place.start(Task("t", "train")))
         for token in acted:
             transcript.receive(messages)
@@ -332,7 +332,7 @@ def test_the_engine_samples_the_models_own_probabilities():
     assert min(expected.values()) * walks > 50  # large enough for chi-square
 
     limits = RolloutConfig(turn_tokens=1, concurrency=64)
-    setting = RolloutContext(Crossroads, chat, NativeEngine(policy, chat, slots=64), limits, temperature=1.0)
+    setting = RolloutContext(Crossroads, chat, NativeEngine(policy, chat, slots=64), limits, SamplingParams())
     (group,) = asyncio.run(GroupRollouts(setting, "test", abandon=False).play(starts([Task("t", "train")]), walks, 0))
 
     def chi_square(counts, probabilities):
@@ -340,7 +340,7 @@ def test_the_engine_samples_the_models_own_probabilities():
         return sum((counts[key] - walks * p) ** 2 / (walks * p) for key, p in probabilities.items())
 
     def path(trajectory):
-        return "".join("r" if turn.action_ids == (right,) else "l" for turn in trajectory.turns)
+        return "".join("r" if turn.action_key == (right,) else "l" for turn in trajectory.turns)
 
     paths = Counter(map(path, group.trajectories))
     assert chi_square(paths, expected) < 18.47  # 99.9% point with 4 degrees of freedom

@@ -6,12 +6,13 @@ import tracemalloc
 import pytest
 
 from longloop.analysis.failures import alike, last_error
-from longloop.analysis.report import Places, report
+from longloop.analysis.report import AttemptIds, report
 from longloop.analysis.rules import FAILURE, rules
 from longloop.analysis.run import analyze
-from longloop.analysis.tally import tally, together
+from longloop.analysis.tally import merged, tally
 from longloop.store.run import Run
-from longloop.types import Group, StopReason, Task
+from longloop.store.trajectories import StoredTrajectory, StoredTurn
+from longloop.types import Group, Message, StopReason, Task
 from tests.support import recorded
 
 PATTERN = re.compile(FAILURE, re.MULTILINE)
@@ -55,10 +56,9 @@ def test_long_and_odd_text_is_cut():
     assert "\n" not in alike("\n\ta\r\nb\u2028c")
 
 
-def heard(*texts: str) -> dict:
-    return {
-        "turns": [{"context": [{"role": "user", "content": text}], "action": "x"} for text in ("The task.", *texts)]
-    }
+def heard(*texts: str) -> StoredTrajectory:
+    turns = [StoredTurn((Message("user", text),), "x") for text in ("The task.", *texts)]
+    return StoredTrajectory(0, Task("t", "train"), 0, turns=tuple(turns))
 
 
 def test_the_last_error_is_the_last_line_of_the_last_failure():
@@ -68,8 +68,8 @@ def test_the_last_error_is_the_last_line_of_the_last_failure():
         last_error(heard("404 No such thing 5.", traceback, "fine"), PATTERN)
         == "LookupError: 404 There is no message #."
     )
-    assert last_error(heard("fine"), PATTERN) == "" == last_error({"turns": []}, PATTERN)
-    assert last_error({"turns": [{"context": [{"role": "user", "content": "Error: in the task"}]}]}, PATTERN) == ""
+    assert last_error(heard("fine"), PATTERN) == "" == last_error(StoredTrajectory(0, Task("t", "train"), 0), PATTERN)
+    assert last_error(StoredTrajectory.from_json({"turns": [{"context": [{"content": "Error: here"}]}]}), PATTERN) == ""
 
 
 def attempts(task: Task, *verdicts: tuple[bool, list[tuple[str, bool]]], stop: str = "finished") -> Group:
@@ -105,11 +105,13 @@ def test_failures_are_grouped_by_tests_and_by_error(run):
     assert {key: cases.count for key, cases in found.first.tally.tests.items()} == {("row # changed",): 8}
     last = found.last.tally
     assert {key: cases.count for key, cases in last.tests.items()} == {("row # changed",): 6}
-    assert last.tests["row # changed",].places == ["eval/20/0/1", "eval/20/1/1", "eval/20/2/0"]
+    assert last.tests["row # changed",].attempts == ["eval/20/0/1", "eval/20/1/1", "eval/20/2/0"]
     assert {key: cases.count for key, cases in last.errors.items()} == {("",): 6} and last.failures == 6
     (section,) = [section for section in report(found).sections if section.title == "Failures"]
     tests, errors = section.tables
-    assert tests.rows == (("row # changed", "6", "100.0%", "8", Places(("eval/20/0/1", "eval/20/1/1", "eval/20/2/0"))),)
+    assert tests.rows == (
+        ("row # changed", "6", "100.0%", "8", AttemptIds(("eval/20/0/1", "eval/20/1/1", "eval/20/2/0"))),
+    )
     assert errors.rows[0][0] == "(none)"
 
 
@@ -149,8 +151,8 @@ def test_what_is_kept_does_not_grow_with_what_was_said():
     def lines():
         for number in range(100):
             said = "".join(chr(97 + (number * 7 + i) % 26) for i in range(1000)) * 200
-            turns = [{"context": [{"role": "user", "content": said}], "action": f"{number}"} for _ in range(2)]
-            yield {"task": {"id": f"t{number % 5}"}, "stop": "finished", "turns": turns, "group": number}
+            turns = (StoredTurn((Message("user", said),), f"{number}"),) * 2
+            yield StoredTrajectory(number, Task(f"t{number % 5}", "train"), 0, turns=turns)
 
     tracemalloc.start()
     try:
@@ -164,7 +166,7 @@ def test_what_is_kept_does_not_grow_with_what_was_said():
 
 def test_steps_together_are_their_sum(run):
     found = analyze(run)
-    both = together([found.first.tally, found.last.tally])
-    assert both.tests["row # changed",].count == 14 and len(both.tests["row # changed",].places) == 3
+    both = merged([found.first.tally, found.last.tally])
+    assert both.tests["row # changed",].count == 14 and len(both.tests["row # changed",].attempts) == 3
     assert both.tasks["pay/0"]["attempts"] == 4 and both.tasks["pay/0"]["success"] == 1
     assert found.first.tally.tests["row # changed",].count == 8, "and stay as they are"

@@ -145,7 +145,9 @@ def test_the_first_fault_is_the_one_that_is_told() -> None:
     faulty.step = hangs
     log = Log()
     one = collect(rollouts(lambda: faulty(log), step_seconds=0.2), k=1)[0].trajectories[0]
-    assert one.stop is StopReason.TIMEOUT and one.error.startswith("step() took longer than 0.2 s (tests/worlds.py:")
+    assert one.stop is StopReason.TIMEOUT and one.error.startswith(
+        "step() took longer than 0.2 s (tests/support/worlds.py:"
+    )
     assert log.finished == {0: 1}
 
 

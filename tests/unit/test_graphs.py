@@ -6,6 +6,7 @@ Without a GPU, Triton's interpreter runs the kernels and a recording is simply d
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ pytest.importorskip("triton", reason="needs Triton, which pip install triton bri
 from longloop.engines import cuda_graphs, triton_kernels
 from longloop.engines.engine import NativeEngine
 from longloop.engines.passes import Eager
+from longloop.engines.slots import Slots
 from longloop.types import Sampled, UserError
 from tests.support.families import CHAT, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
 
@@ -64,7 +66,7 @@ def test_decode_attention_is_attention(
     torch.manual_seed(0)
     monkeypatch.setattr(triton_kernels, "_PROGRAMS", parts * 7 * shape[1])
     H, K, D = shape
-    kv, place = memory(K, 6, 300, D)
+    kv, kv_address = memory(K, 6, 300, D)
     k, v = kv[1]
     slots, starts = [3, 0, 5, 1, 2], [0, 63, 64, 280, 299]
     whole = kv.clone()
@@ -76,7 +78,7 @@ def test_decode_attention_is_attention(
     out_BHD = torch.full_like(q_BHD, 7)
     slot_B, start_B = (torch.tensor([*x, 0, 0], dtype=torch.int32, device=DEVICE) for x in (slots, starts))
     count = torch.tensor([len(slots)], dtype=torch.int32, device=DEVICE)
-    triton_kernels.decode(q_BHD, *new, out_BHD, place, 6, 1, slot_B, start_B, count, 0.3, window)
+    triton_kernels.decode(q_BHD, *new, out_BHD, kv_address, 6, 1, slot_B, start_B, count, 0.3, window)
     for b, (slot, start) in enumerate(zip(slots, starts, strict=True)):
         wanted = plain(q_BHD[b][:, None], *whole[1, :, slot], start, 0.3, window)[0]
         assert torch.allclose(out_BHD[b], wanted, atol=2e-5)
@@ -90,27 +92,30 @@ def test_extend_attention_is_attention(shape: tuple[int, int, int], window: int)
     """Spans that begin anywhere, of one block or several or a single token, and padding at the end."""
     torch.manual_seed(1)
     H, K, D = shape
-    kv, place = memory(K, 5, 200, D)
+    kv, kv_address = memory(K, 5, 200, D)
     k, v = kv[1]
     spans = [(2, 0, 100), (0, 50, 70), (4, 199, 1), (1, 3, 64)]
     counts = [count for *_, count in spans]
-    row = cuda_graphs.Row(*(torch.tensor(x).numpy() for x in zip(*spans, strict=True)), singles=0)
+    table = Slots(5, max_tokens=200)
+    table.reserve(200)
+    slot_R, table.length[[slot for slot, *_ in spans]], count_R = (np.array(x) for x in zip(*spans, strict=True))
+    row = table.row(slot_R, count_R, singles=0)
     blocks = torch.from_numpy(cuda_graphs._blocks(row)).int().to(DEVICE)
     q_THD = torch.randn(sum(counts) + 9, H, D, device=DEVICE)
     idle = torch.zeros(3, 4, dtype=torch.int32, device=DEVICE)
     out = torch.full_like(q_THD, 7)
-    triton_kernels.extend(q_THD, out, K, place, 5, 1, torch.cat([blocks, idle]), 0.3, window)
+    triton_kernels.extend(q_THD, out, K, kv_address, 5, 1, torch.cat([blocks, idle]), 0.3, window)
     for (slot, start, _), q, got in zip(spans, q_THD.split([*counts, 9]), out.split([*counts, 9]), strict=False):
         assert torch.allclose(got, plain(q.transpose(0, 1), k[slot], v[slot], start, 0.3, window), atol=2e-5)
     assert (out[sum(counts) :] == 7).all()
 
 
 def test_keys_and_values_are_written_where_they_belong() -> None:
-    kv, place = memory(2, 4, 10, 24)
+    kv, kv_address = memory(2, 4, 10, 24)
     before = kv.clone()
     new = torch.randn(2, 2, 3, 24, device=DEVICE).transpose(1, 2)  # as attention gives them: heads before tokens
     slot, position = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([3, 0, 0], [9, 4, 5]))
-    triton_kernels.write(new[0], new[1], place, 4, 1, slot, position)
+    triton_kernels.write(new[0], new[1], kv_address, 4, 1, slot, position)
     for n, (s, p) in enumerate([(3, 9), (0, 4), (0, 5)]):
         assert torch.equal(kv[1, :, s, :, p], new[:, n])
     assert (kv != before).sum() == new.numel()
@@ -126,23 +131,27 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("family", "options"), [("llama", {"slots": 4}), ("gemma3", {"slots": 2, "step_tokens": 9})])
 def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[str, int], small: None) -> None:
-    """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces."""
+    """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces, sampled
+    from all tokens or from a nucleus."""
     module = plain_module(family)
     lengths = {"a": (9, 7), "b": (3, 12), "c": (11,)}
 
     async def talks(engine: Any) -> list[list[Sampled]]:
         return await asyncio.gather(
-            *(talk(engine, s, n, lengths[s], max_tokens=2 + n, temperature=0.8) for n, s in enumerate(lengths))
+            *(
+                talk(engine, s, n, lengths[s], max_tokens=2 + n, temperature=0.8, top_p=1 - 0.3 * n)
+                for n, s in enumerate(lengths)
+            )
         )
 
     wanted = asyncio.run(talks(engine_of(module)))
     engine = NativeEngine(policy_of(module, device=DEVICE), CHAT, graphs=False, **options)
-    engine._pass = cuda_graphs.Graphs(engine.model, engine.slots, Again)
+    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, Again)
     for one, other in zip(asyncio.run(talks(engine)), wanted, strict=True):
         for turn, same in zip(one, other, strict=True):
             assert_same(turn, same, 1e-4)
     engine.release()
-    assert engine.slots.bytes == 0
+    assert engine.cache.bytes == 0
 
 
 def test_recording_is_for_a_gpu() -> None:
@@ -174,7 +183,7 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatc
             with policy.compiled():
                 return super().replay()
 
-    engine._pass = cuda_graphs.Graphs(engine.model, engine.slots, Compiled, compile=True)
+    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, Compiled, compile=True)
     compiled = []
 
     def backend(graph: Any, inputs: Any) -> Any:

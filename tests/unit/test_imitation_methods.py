@@ -23,11 +23,11 @@ from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream, schedule
-from longloop.types import Group, Message, Now, Sampled, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import Group, Message, Now, Sampled, SamplingParams, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import CPU, NOW, assert_close, attempt, first_minibatch, gradient, learner, sampled
 from tests.support.worlds import CHAT, starts
 
-TASKS = list(Guess.tasks("train", highest=3))
+TASKS = list(Guess.tasks("train", Guess.Options(highest=3)))
 """1, 2 and 3; the expert says 2 first, and then the other."""
 NOTE = Nat().note.lower()
 """As the tiny tokenizer spells it."""
@@ -40,9 +40,9 @@ class Remembering(ScriptedEngine):
         super().__init__(None, CHAT, actions)
         self.asked: list[tuple[str, float, tuple[int, ...]]] = []
 
-    async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
-        self.asked.append((options["session"], options["temperature"], tuple(ids)))
-        return await super().sample(ids, **options)
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        self.asked.append((session, params.temperature, tuple(ids)))
+        return await super().sample(ids, params, session=session)
 
 
 def guessing(*says: str, by_attempt: bool = False, stored: Sequence[Group] = ()) -> tuple[GroupRollouts, Remembering]:
@@ -50,8 +50,10 @@ def guessing(*says: str, by_attempt: bool = False, stored: Sequence[Group] = ())
     word of its attempt's number."""
     script: Any = (lambda session, turn: says[int(session.rpartition("/")[2])]) if by_attempt else list(says)
     engine = Remembering(script)
-    setting = RolloutContext(lambda: Guess(highest=3, tries=2), CHAT, engine, RolloutConfig(), 1.0)
-    return GroupRollouts(setting, "test", abandon=False, stored=stored), engine
+    context = RolloutContext(
+        lambda: Guess(Guess.Options(highest=3, tries=2)), CHAT, engine, RolloutConfig(), SamplingParams()
+    )
+    return GroupRollouts(context, "test", abandon=False, stored=stored), engine
 
 
 def collect(algo: Any, rollouts: GroupRollouts, tasks: Sequence[Task] = TASKS) -> list[Group]:
@@ -83,7 +85,7 @@ def test_ei_keeps_successes_and_weighs_their_tokens_alike():
     ]
     samples = Ei().credit(groups, None, NOW)
     assert [s.source for s in samples] == [(0, 0), (0, 2)], "0.9 is no success, a timeout has no reward"
-    assert all(s.weights == s.advantages == tuple(map(float, s.mask)) for s in samples)
+    assert all(s.weights.tolist() == s.advantages.tolist() == s.mask.tolist() for s in samples)
     assert [s.source for s in Ei(least_reward=0.9).credit(groups, None, NOW)] == [(0, 0), (0, 1), (0, 2)]
 
 
@@ -107,7 +109,7 @@ def test_ei_is_the_gradient_of_the_mean_negative_log_likelihood_of_the_successes
     tokens = 0
     for trajectory in (groups[0].trajectories[0], groups[0].trajectories[2]):
         (stretch,) = trajectory.stretches()
-        logits = plain(input_ids=torch.tensor([stretch.ids], device=CPU)).logits[0]
+        logits = plain(input_ids=torch.tensor(stretch.ids[None], device=CPU)).logits[0]
         logp = torch.log_softmax(logits.float(), -1)
         for place in (i for i, chosen in enumerate(stretch.mask) if chosen):
             total = total - logp[place - 1, stretch.ids[place]]
@@ -128,8 +130,11 @@ def test_ei_is_measured_as_the_policys_own():
     assert [batch.on_policy for batch in batches] == [True, False], "two epochs"
     _, metrics = gradient(one, batches[0], algo.loss)
     assert metrics["ratio_gap"] < 1e-4 and metrics["kl"] == pytest.approx(0, abs=1e-4)
+    assert algo.on_policy and all(sample.own for batch in batches for sample in batch.samples)
+    shown = [Group(TASKS[0], (replace(attempt(1.0, (2, 3), 0), expert=True),))]
     for other in (Rft(), Nat(), SFT(), SftGt()):
-        assert other.imitates, "sampled at other temperatures, by an expert, or under another opening"
+        assert not other.on_policy, "sampled at other temperatures, by an expert, or under another opening"
+        assert [sample.own for sample in other.credit(shown, one, NOW)] == [False]
 
 
 # --- RFT ---
@@ -205,12 +210,13 @@ def test_nat_tells_failures_with_a_note_and_leaves_the_rest():
     opening = "guess 1-3"
     assert success.turns[0].context == expert.turns[0].context == (Message("user", opening),)
     assert failure.turns[0].context == (Message("user", f"{opening}\n\n{algo.note}"),)
-    assert success.turns[0].context_ids == plain[0].trajectories[0].turns[0].context_ids
+    assert success.turns[0].context_ids.tolist() == plain[0].trajectories[0].turns[0].context_ids.tolist()
     assert not failure.expert, "it is still the policy's own: the step's success is counted over these"
     assert failure.action_texts == plain[0].trajectories[1].action_texts
     assert failure.turns[1:] and failure.turns[1].context == plain[0].trajectories[1].turns[1].context
     conversation = [m for turn in failure.turns for m in (*turn.context, turn.action)]
-    assert failure.stretches()[0].ids == CHAT.encode(CHAT.render(conversation, generate=False))
+    whole = CHAT.encode(CHAT.render(conversation, generate=False))
+    assert failure.stretches()[0].ids.tolist() == list(whole)
 
     trained = {s.source: text(s.ids) for s in algo.credit([first, second], None, NOW)}
     assert set(trained) == {(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)}, "all of them are learned from"
@@ -252,7 +258,7 @@ def test_nat_does_not_mark_what_an_environment_failed():
             return await super().step(action)
 
     rollouts, _ = guessing("3", "1", by_attempt=True)
-    rollouts.context = replace(rollouts.context, make=lambda: Broken(highest=3, tries=2))
+    rollouts.context = replace(rollouts.context, make=lambda: Broken(Guess.Options(highest=3, tries=2)))
     (group,) = collect(Nat(k=2), rollouts, TASKS[1:2])
     broken, failed, _ = group.trajectories
     assert broken.stop is StopReason.ENV_ERROR and failed.stop is StopReason.FINISHED
@@ -336,14 +342,18 @@ def test_nobody_learns_to_say_nothing(words: list[str], kept: list[str]) -> None
         def expert(self, task: Task) -> Any:
             return Tongue(words)
 
-    setting = RolloutContext(
-        lambda: Short(highest=3, tries=6), CHAT, Remembering(["never asked"]), RolloutConfig(), 1.0
+    context = RolloutContext(
+        lambda: Short(Guess.Options(highest=3, tries=6)),
+        CHAT,
+        Remembering(["never asked"]),
+        RolloutConfig(),
+        SamplingParams(),
     )
-    (group,) = collect(SFT(least_reward=0.0), GroupRollouts(setting, "test", abandon=False), TASKS[:1])
+    (group,) = collect(SFT(least_reward=0.0), GroupRollouts(context, "test", abandon=False), TASKS[:1])
     (shown,) = group.trajectories
     assert [turn.action.content for turn in shown.turns] == kept
     samples = SFT(least_reward=0.0).credit([group], None, NOW)
-    assert sum(sum(sample.mask) for sample in samples) == shown.action_tokens
+    assert sum(sample.action_tokens for sample in samples) == shown.action_tokens
 
 
 @pytest.mark.parametrize("algo", [Nat(minibatch=1), SFT(minibatch=1, epochs=2)])

@@ -17,7 +17,7 @@ import json, sys
 import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from longloop.engines import kernels
+from longloop.engines import triton_kernels
 
 def compiled(kernel, pointers, numbers, constants, card):
     names = kernel.arg_names
@@ -43,7 +43,7 @@ for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), 
     shared = {
         "decode": compiled(
             triton_kernels._decode,
-            {"Q": data, "K_NEW": data, "V_NEW": data, "PLACE": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
+            {"Q": data, "K_NEW": data, "V_NEW": data, "KV_ADDRESS": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
             | {"SLOT": "*i32", "START": "*i32", "COUNT": "*i32"},
             ("q_b", "q_h", "kn_b", "kn_k", "vn_b", "vn_k", "slots", "layer", "scale", "window", "parts"),
             {"K": 2, "G": 3, "D": size, "ROWS": 16} | triton_kernels._tile(q, most=64 if size <= 64 else 32),
@@ -51,7 +51,7 @@ for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), 
         ),
         "extend": compiled(
             triton_kernels._extend,
-            {"Q": data, "PLACE": "*i64", "OUT": data, "BLOCKS": "*i32"},
+            {"Q": data, "KV_ADDRESS": "*i64", "OUT": data, "BLOCKS": "*i32"},
             ("q_t", "q_h", "o_t", "o_h", "slots", "layer", "scale", "window"),
             {"K": 2, "G": 3, "D": size, "ROWS": triton_kernels.BLOCK} | tile,
             card,
@@ -65,7 +65,7 @@ for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), 
         ),
         "write": compiled(
             triton_kernels._write,
-            {"K_NEW": data, "V_NEW": data, "PLACE": "*i64", "SLOT": "*i32", "POSITION": "*i32"},
+            {"K_NEW": data, "V_NEW": data, "KV_ADDRESS": "*i64", "SLOT": "*i32", "POSITION": "*i32"},
             ("kn_t", "kn_k", "vn_t", "vn_k", "slots", "layer"),
             {"K": 2, "D": size, "WIDTH": tile["WIDTH"]},
             card,

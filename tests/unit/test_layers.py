@@ -21,18 +21,19 @@ ALLOWED = {
     "options": {"types"},
     "protocols": {"types"},
     "registry": set(),
+    "cache": set(),
     "config": {"types", "options", "registry"},
     "tokens": {"types"},
     "store": {"types", "config"},
-    "model": {"types", "config"},
-    "envs": {"types", "protocols"},
+    "model": {"types", "config", "cache"},
+    "envs": {"types"},
     "algos": {"types", "protocols"},
     "engines": {"types", "protocols", "tokens", "model"},
-    "isolation": {"types", "protocols", "envs"},
+    "isolation": {"types", "cache", "envs"},
     "learners": {"types", "protocols", "config", "algos", "model"},
     "memory": {"types", "protocols", "config", "algos", "model", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
-    "evaluation": {"types", "protocols", "stats"},
+    "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
         *("types", "protocols", "config", "envs", "isolation", "algos", "engines", "learners", "memory", "rollout"),
@@ -43,7 +44,7 @@ ALLOWED = {
         *("learners", "rollout"),
     },
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
-    "analysis": {"types", "registry", "stats", "envs", "store", "evaluation"},
+    "analysis": {"types", "registry", "stats", "envs", "store"},
     "viewer": {"types", "config", "stats", "store", "model", "analysis"},
     "progress": {"types", "diagnose"},
     "api": {
@@ -136,6 +137,17 @@ def test_folders_are_two_levels_deep():
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE).parts
         assert len(parts) <= (4 if parts[0] == "envs" else 2), path
+
+
+def test_workers_need_no_other_package():
+    """They are started in virtualenvs that have an environment's packages and nothing of longloop's."""
+    code = (
+        "import sys\n"
+        "for name in ('numpy', 'pydantic', 'torch', 'rich', 'psutil', 'scipy'): sys.modules[name] = None\n"
+        "import longloop.isolation.worker, longloop.envs.scienceworld, longloop.envs.textworld_express, "
+        "longloop.envs.appworld, longloop.envs.alfworld.env"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def loaded(code: str, *suspects: str) -> list[str]:

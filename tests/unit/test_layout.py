@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -27,19 +28,19 @@ def sample(opening: int, length: int, number: int, rest: int = 9) -> Sample:
 
 
 def test_all_tensors_are_on_the_device() -> None:
-    one = replace(sample(5, 70, 0), reference=(-1.0,) * 79, returns=(0.5,) * 79)
+    one = sample(5, 70, 0).with_columns(reference=np.full(79, -1.0), mine=np.full(79, 0.5))
     packed = pack([one, replace(one, source=(0, 1))], 1, torch.device("meta"))
     tensors = [getattr(x, f.name) for x in (packed, packed.batch) for f in fields(x)]
-    tensors = [t for t in tensors if isinstance(t, torch.Tensor)]
-    assert len(tensors) == 11 and {t.device.type for t in tensors} == {"meta"}
+    tensors = [t for t in (*tensors, *packed.batch.columns.values()) if isinstance(t, torch.Tensor)]
+    assert len(tensors) == 12 and {t.device.type for t in tensors} == {"meta"}
 
 
 def test_whole_numbers_become_floats() -> None:
     """Where an algorithm gave an int for a float."""
     one = replace(sample(5, 3, 0), weights=(1,) * 12, advantages=(2,) * 12, logprobs=(0,) * 12)
     batch = pack([one], 7, CPU).batch
-    assert batch.weight_N.dtype == batch.adv_N.dtype == batch.old_N.dtype == torch.float32
-    assert batch.step == 7 and batch.reference_N is None and batch.returns_N is None
+    assert {t.dtype for t in (batch.weight_N, batch.adv_N, batch.old_N, batch.own_N)} == {torch.float32}
+    assert batch.step == 7 and batch.columns == {}
 
 
 def test_openings_that_are_not_shared_count_in_full() -> None:

@@ -92,24 +92,24 @@ def minibatch(count: int, tokens: int) -> Minibatch:
         turns=(0,) * tokens,
         advantages=(1.0,) * tokens,
         weights=(1.0,) * tokens,
-        returns=(1.0,) * tokens,
+        columns={"return": (1.0,) * tokens},
     )
     return Minibatch([replace(one, source=(0, n)) for n in range(count)], 1.0, step=1, on_policy=False)
 
 
-def real(learner: LocalLearner, count: int = 2, tokens: int = TOKENS) -> tuple[int, int]:
+def real(algo, learner: LocalLearner, count: int = 2, tokens: int = TOKENS) -> tuple[int, int]:
     """Bytes that are held between updates, and the peak of the second of two updates, by what was allocated."""
     batch = minibatch(count, tokens)
-    assert not learner.update(batch, learner.algo.loss).stop
+    assert not learner.update(batch, algo.loss).stop
     state = [x for moments in learner.optimizer.state.values() for x in moments.values() if x.ndim]
     tensors = [*learner.policy.module.parameters(), *learner.fp32_weights.apart.values(), *state]
     held = sum(x.nbytes for x in tensors)
-    return held, held + blocks(lambda: learner.update(batch, learner.algo.loss))
+    return held, held + blocks(lambda: learner.update(batch, algo.loss))
 
 
 def foreseen(shape: PreTrainedConfig, model: ModelConfig, tokens: int = TOKENS, algo=None, **learner) -> Ledger:
     config = LearnerConfig(**({"micro_tokens": tokens, "chunk": CHUNK} | learner))
-    return forecast.forecast(shape, model, config, algo or Loop(), tokens, sessions=4)
+    return forecast.forecast(shape, model, config, (algo or Loop()).needs, tokens, sessions=4)
 
 
 def test_the_instrument_sees_blocks_come_and_go():
@@ -128,7 +128,8 @@ def test_the_instrument_sees_blocks_come_and_go():
 def test_peak_of_an_update(name, rank, checkpointing):
     model = ModelConfig(device="cpu", dtype="float32", lora_rank=rank)
     config = LearnerConfig(micro_tokens=TOKENS, chunk=CHUNK, checkpointing=checkpointing)
-    held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config))
+    algo = Loop(kl_guard=1e9)
+    held, peak = real(algo, learner_of(SHAPES[name], algo, model, config))
     book = foreseen(SHAPES[name], model, checkpointing=checkpointing)
     assert book.held == held
     assert book.update == pytest.approx(peak, rel=0.05)
@@ -140,7 +141,8 @@ def test_peak_of_an_update_in_bfloat16(name, rank):
     """On few tokens: many a CPU has no bfloat16 and takes a minute for what takes a second in float32."""
     model = ModelConfig(device="cpu", dtype="bfloat16", lora_rank=rank)
     config = LearnerConfig(micro_tokens=64, chunk=16)
-    held, peak = real(learner_of(SHAPES[name], Loop(kl_guard=1e9), model, config), count=2, tokens=64)
+    algo = Loop(kl_guard=1e9)
+    held, peak = real(algo, learner_of(SHAPES[name], algo, model, config), count=2, tokens=64)
     book = foreseen(SHAPES[name], model, tokens=64, chunk=16)
     assert book.held == held and book.fp32_weights == book.gradients == book.optimizer // 2
     assert book.fp32_weights == 2 * (book.adapters if rank else book.weights)
@@ -151,8 +153,8 @@ def test_peak_with_a_value_head():
     model = ModelConfig(device="cpu", dtype="float32")
     algo = Ppo(warmup=0, kl_guard=1e9)
     learner = learner_of(SHAPES["llama, tied, narrow"], algo, model, LearnerConfig(micro_tokens=TOKENS, chunk=CHUNK))
-    held, peak = real(learner)
-    head = sum(p.nbytes for p in learner.value_head.parameters())
+    held, peak = real(algo, learner)
+    head = sum(p.nbytes for p in learner.heads["value"].parameters())
     book = foreseen(SHAPES["llama, tied, narrow"], model, algo=algo)
     assert book.held == held + head
     assert book.update == pytest.approx(peak + head, rel=0.05)
@@ -162,11 +164,12 @@ def test_several_short_sequences_in_a_micro_batch():
     """As in the pack of a real update: attention's mask is that of a sequence, not of the whole row."""
     shape, model = SHAPES["gemma3, tied, windows"], ModelConfig(device="cpu", dtype="float32")
     config = LearnerConfig(micro_tokens=4 * TOKENS, chunk=CHUNK)
-    learner = learner_of(shape, Loop(kl_guard=1e9), model, config)
+    algo = Loop(kl_guard=1e9)
+    learner = learner_of(shape, algo, model, config)
     batch = minibatch(12, TOKENS)
-    learner.update(batch, learner.algo.loss)
-    peak = foreseen(shape, model).held + blocks(lambda: learner.update(batch, learner.algo.loss))
-    assert forecast.forecast(shape, model, config, Loop(), TOKENS, 1).update == pytest.approx(peak, rel=0.05)
+    learner.update(batch, algo.loss)
+    peak = foreseen(shape, model).held + blocks(lambda: learner.update(batch, algo.loss))
+    assert forecast.forecast(shape, model, config, algo.needs, TOKENS, 1).update == pytest.approx(peak, rel=0.05)
 
 
 def test_longer_than_is_followed(monkeypatch):
@@ -205,7 +208,7 @@ def test_kv_cache_is_what_the_engine_holds(family):
     engine = engine_of(plain_module(family), slots=4)
     sample(engine, [1, 2, 3])
     book = foreseen(plain_module(family).config, ModelConfig(device="cpu"), tokens=100)
-    assert book.kv / 100 == engine.slots.bytes / engine.slots.capacity
+    assert book.kv / 100 == engine.cache.bytes / engine.slots.capacity
     assert book.collect == book.held + book.kv
 
 

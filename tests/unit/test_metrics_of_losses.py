@@ -19,8 +19,8 @@ from tests.support.samples import VARIANTS, batch, make
 
 def metrics_of(algo: Any, logp: list[float], of: Any, value: list[float] | None = None) -> dict[str, tuple[Any, int]]:
     """The metrics of a loss whose inputs have gradients, as the learner's have."""
-    value_N = None if value is None else torch.tensor(value, requires_grad=True)
-    _, metrics = algo.loss(Scored(torch.tensor(logp, requires_grad=True), torch.zeros(len(logp)), value_N), of)
+    heads = {} if value is None else {"value": torch.tensor(value, requires_grad=True)}
+    _, metrics = algo.loss(Scored(torch.tensor(logp, requires_grad=True), torch.zeros(len(logp)), heads), of)
     for name, (total, _) in metrics.items():
         assert not torch.as_tensor(total).requires_grad, f"{name} would keep the graph of every micro-batch"
     return {name: (float(total), count) for name, (total, count) in metrics.items()}
@@ -33,13 +33,15 @@ def test_no_metric_keeps_a_graph(variant: str) -> None:
 
 
 def test_the_learners_own_metrics_keep_none_either() -> None:
-    logp_N, entropy_N = (torch.tensor([-1.0, -2.0], requires_grad=True) for _ in range(2))
-    of: Any = SimpleNamespace(batch=SimpleNamespace(old_N=torch.tensor([-1.5, -1.0])))
+    """How far the policy moved counts its own tokens alone: the last one is an expert's."""
+    logp_N, entropy_N = (torch.tensor([-1.0, -2.0, -3.0], requires_grad=True) for _ in range(2))
+    batch: Any = SimpleNamespace(old_N=torch.tensor([-1.5, -1.0, -7.0]), own_N=torch.tensor([1.0, 1.0, 0.0]))
+    of: Any = SimpleNamespace(batch=batch)
     metrics = _standard_metrics(Scored(logp_N, entropy_N), of, logp_N.sum())
     assert {name: (float(total), count) for name, (total, count) in metrics.items()} == {
-        "loss": (-3.0, 1),
+        "loss": (-6.0, 1),
         "kl": (0.5, 1),
-        "entropy": (-3.0, 2),
+        "entropy": (-6.0, 3),
     }
     assert not any(torch.as_tensor(total).requires_grad for total, _ in metrics.values())
 

@@ -17,7 +17,7 @@ from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.training import schedule
 from longloop.types import Group, Minibatch, Now, Sample, StopReason
-from tests.support.samples import EXPERT, NOW, TASK, assert_close, attempt, gradient, group, learner, own
+from tests.support.samples import EXPERT, NOW, TASK, assert_close, attempt, gradient, group, learner, own, with_known
 
 UNSCORED = attempt(0.0, (2,), 8, stop=StopReason.TIMEOUT)
 EXPERT_WON = replace(attempt(1.0, (3,), 9), expert=True)
@@ -26,16 +26,13 @@ EXPERT_WON = replace(attempt(1.0, (3,), 9), expert=True)
 class Judge:
     """A learner whose head pays an action its first id, and whose log-probs are those of the sampler."""
 
-    def logprobs(self, samples: list[Sample]) -> list[tuple[float, ...]]:
-        return [sample.logprobs for sample in samples]
+    def read(self, samples: list[Sample], *columns: str) -> list[Sample]:
+        return with_known(samples, columns, lambda s: {"logprobs": s.logprobs, "reference": s.logprobs})
 
-    def with_reference(self, samples: list[Sample]) -> list[Sample]:
-        return [replace(sample, reference=sample.logprobs) for sample in samples]
+    def fit(self, *_: Any) -> None: ...
 
-    def fit_head(self, *_: Any) -> None: ...
-
-    def judge(self, samples: list[Sample]) -> list[list[float]]:
-        return [[float(sample.ids[sample.mask.index(1)])] for sample in samples]
+    def judge(self, head: str, samples: list[Sample]) -> list[list[float]]:
+        return [[float(sample.ids[sample.mask.argmax()])] for sample in samples]
 
 
 def batches(algo: Any, groups: list[Group], policy: Any = None) -> list[Minibatch]:

@@ -18,6 +18,7 @@ from tests.support.samples import (
     mixed_groups,
     sampled,
     weights,
+    with_known,
 )
 
 
@@ -28,17 +29,17 @@ class Listed:
         self.lists = [iter(row) for row in values]
         self.seen = {}
 
-    def values(self, samples):
-        rows = []
-        for sample in samples:
+    def read(self, samples, *columns):
+        def known(sample):
             mine = self.lists[self.seen.setdefault(sample.source, len(self.seen))]
-            rows.append(tuple(next(mine) if chosen else 99.0 for chosen in sample.mask))
-        return rows
+            return {"value": [next(mine) if chosen else 99.0 for chosen in sample.mask]}
+
+        return with_known(samples, columns, known)
 
 
 def of_actions(samples, column):
     """A column at the action tokens, attempts and stretches one after the other."""
-    return [x for s in samples for x, chosen in zip(getattr(s, column), s.mask, strict=True) if chosen]
+    return [x for s in samples for x in {**s.columns, "advantages": s.advantages}[column][s.mask].tolist()]
 
 
 def test_gae_by_hand():
@@ -58,8 +59,8 @@ def test_observation_tokens_are_skipped(fresh):
     samples = Ppo(k=1, gamma=0.9, lam=0.8).credit(groups, Listed([0.5, 0.4, 0.2]), NOW)
     assert len(samples) == 1 + len(fresh)
     assert of_actions(samples, "advantages") == pytest.approx([0.11632, 0.356, 0.8])
-    assert of_actions(samples, "returns") == pytest.approx([0.61632, 0.756, 1.0])  # A + V
-    assert all(x == 0 for s in samples for x, chosen in zip(s.advantages, s.mask, strict=True) if not chosen)
+    assert of_actions(samples, "return") == pytest.approx([0.61632, 0.756, 1.0])  # A + V
+    assert not any(column[~s.mask].any() for s in samples for column in (s.advantages, s.columns["return"]))
 
 
 def test_without_discount_the_advantage_is_what_the_value_missed():
@@ -68,7 +69,7 @@ def test_without_discount_the_advantage_is_what_the_value_missed():
     samples = Ppo(k=2).credit([Group(TASK, (first, second))], Listed([0.25, 1.5, -0.5], [0.5, 0.0]), NOW)
     # 0.75 - 0.25, 0.75 - 1 (clipped from 1.5), 0.75 - 0 (clipped from -0.5); 0 - 0.5, 0 - 0
     assert of_actions(samples, "advantages") == pytest.approx([0.5, -0.25, 0.75, -0.5, 0.0])
-    assert of_actions(samples, "returns") == pytest.approx([0.75, 0.75, 0.75, 0.0, 0.0])
+    assert of_actions(samples, "return") == pytest.approx([0.75, 0.75, 0.75, 0.0, 0.0])
 
 
 def test_a_value_that_is_the_group_mean_gives_grpo_without_std():

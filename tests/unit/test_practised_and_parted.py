@@ -19,10 +19,12 @@ class Judge:
         self.fitted: list[Any] = []
         self.judged: list[Any] = []
 
-    def fit_head(self, *given: Any) -> None:
+    def fit(self, head: str, *given: Any) -> None:
+        assert head == "discriminator"
         self.fitted.append(given)
 
-    def judge(self, samples: Any) -> list[list[float]]:
+    def judge(self, head: str, samples: Any) -> list[list[float]]:
+        assert head == "discriminator"
         self.judged.append(samples)
         rows = []
         for s in samples:
@@ -48,9 +50,9 @@ def test_a_practised_action_counts_as_one_whatever_its_length() -> None:
     assert [sum(s.weights) for s in samples] == pytest.approx([1.0] * 3)
     assert [s.action_tokens for s in samples] == [1, 2, 4]
     assert [s.advantages[-1] for s in samples] == pytest.approx([3 - 2.75, 3.5 - 2.5, 2 - 3.25])
-    assert [s.returns[-1] for s in samples] == [3.0, 3.5, 2.0]
-    assert all(bool(x) == bool(chosen) for s in samples for x, chosen in zip(s.advantages, s.mask, strict=True))
-    assert [s.returns[-1] for s in credited(StepAgentInverse(most=1.0), practised, ELSEWHERE)] == [1.0] * 3
+    assert [s.columns["logged"][-1] for s in samples] == [3.0, 3.5, 2.0]
+    assert all((s.advantages != 0).tolist() == s.mask.tolist() for s in samples)
+    assert [s.columns["logged"][-1] for s in credited(StepAgentInverse(most=1.0), practised, ELSEWHERE)] == [1.0] * 3
 
 
 def test_states_where_all_say_the_same_teach_nothing() -> None:

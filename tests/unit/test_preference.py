@@ -25,7 +25,7 @@ from longloop.rollout.groups import GroupRollouts
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream, schedule, summarize
-from longloop.types import Group, Now, StopReason, UserError
+from longloop.types import Group, Now, SamplingParams, StopReason, UserError
 from tests.support.helpers import Silent, load_config
 from tests.support.samples import (
     NOW,
@@ -242,9 +242,13 @@ def test_the_gradient_is_that_of_the_definition() -> None:
 def test_the_expert_is_beside_the_own_attempts(tmp_path: Any) -> None:
     """With numbers of their own, and told apart when they are read again; and it is not counted as a success."""
     setting = RolloutContext(
-        lambda: Guess(3, 2), CHAT, ScriptedEngine(None, CHAT, ["1", "1"]), RolloutConfig(max_turns=2), 1.0
+        lambda: Guess(Guess.Options(3, 2)),
+        CHAT,
+        ScriptedEngine(None, CHAT, ["1", "1"]),
+        RolloutConfig(max_turns=2),
+        SamplingParams(),
     )
-    tasks = TaskStream(Guess.tasks("train", 3, 2), seed=0)
+    tasks = TaskStream(Guess.tasks("train", Guess.Options(3, 2)), seed=0)
     groups = asyncio.run(Dpo(k=2).collect(GroupRollouts(setting, "test"), tasks, 3, NOW))
     assert [[t.attempt for t in group.trajectories] for group in groups] == [[0, 1, 2]] * 3
     assert all(group.expert is not None and group.expert.reward == 1.0 for group in groups)
@@ -304,7 +308,7 @@ class Choices(Env):
 
 
 def tree(make: Callable[[], Any], attempts: int, say: Callable[[str, int], str]) -> Group:
-    setting = RolloutContext(make, CHAT, ScriptedEngine(None, CHAT, say), RolloutConfig(max_turns=4), 1.0)
+    setting = RolloutContext(make, CHAT, ScriptedEngine(None, CHAT, say), RolloutConfig(max_turns=4), SamplingParams())
     return asyncio.run(GroupRollouts(setting, "test").trees([TASK], attempts, 1.0, seed=0))[0]
 
 

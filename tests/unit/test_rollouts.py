@@ -10,13 +10,14 @@ import pytest
 from longloop.algos.loop import Loop
 from longloop.config import ModelConfig, RolloutConfig
 from longloop.engines.engine import NativeEngine
+from longloop.envs.base import Environment
 from longloop.envs.guess import Guess
 from longloop.model.policy import load
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Message, Outcome, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import NOW
-from tests.support.worlds import CHAT, TASKS, Env, Log, collect, raising, rollouts, starts, with_fault
+from tests.support.worlds import CHAT, TASKS, Env, Log, collect, default, raising, rollouts, starts, with_fault
 
 
 def test_every_task_has_its_first_attempt_before_any_has_its_second() -> None:
@@ -51,7 +52,7 @@ def test_a_finished_attempt() -> None:
     assert all(turn.finish == "stop" and turn.seconds.keys() == {"sample", "env"} for turn in one.turns)
     (stretch,) = one.stretches()
     conversation = [m for turn in one.turns for m in (*turn.context, turn.action)]
-    assert stretch.ids == CHAT.encode(CHAT.render(conversation, generate=False))
+    assert stretch.ids.tolist() == list(CHAT.encode(CHAT.render(conversation, generate=False)))
 
 
 def test_an_attempt_that_used_its_turns_is_scored() -> None:
@@ -108,7 +109,7 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, 
     made: list[Any] = []
     finished: list[tuple[int, bool]] = []
 
-    class Slow:
+    class Slow(Environment):
         def __init__(self) -> None:
             self.number, self.inside = len(made), False
             made.append(self)
@@ -173,8 +174,8 @@ def test_the_baseline_is_over_the_scored_attempts_only() -> None:
     samples = Loop().credit(groups, None, NOW)
     assert [sample.source for sample in samples] == [(0, 0), (0, 2), (0, 4)]
     for sample, advantage in zip(samples, [0.9, -0.6, -0.3], strict=True):
-        assert sample.advantages == pytest.approx([advantage * chosen for chosen in sample.mask])
-        assert sum(sample.mask) == 2 * len("a<")  # two turns of a letter and an end token
+        assert sample.advantages.tolist() == pytest.approx([advantage * chosen for chosen in sample.mask])
+        assert sample.action_tokens == 2 * len("a<")  # two turns of a letter and an end token
 
 
 def test_a_seed_decides_what_the_attempts_do() -> None:
@@ -183,14 +184,16 @@ def test_a_seed_decides_what_the_attempts_do() -> None:
 
     def attempts(seed: int, concurrency: int) -> list[Trajectory]:
         limits = RolloutConfig(concurrency=concurrency, turn_tokens=8, max_turns=3)
-        setting = RolloutContext(Guess, CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, 1.0)
-        groups = collect(GroupRollouts(setting, "test", abandon=False), Guess.tasks("train")[:3], k=3, seed=seed)
+        context = RolloutContext(
+            default(Guess), CHAT, NativeEngine(policy, CHAT, slots=concurrency), limits, SamplingParams()
+        )
+        groups = collect(
+            GroupRollouts(context, "test", abandon=False), Guess.tasks("train", Guess.Options())[:3], k=3, seed=seed
+        )
         return [t for group in groups for t in group.trajectories]
 
     one, again, other = attempts(0, 9), attempts(0, 2), attempts(100, 9)
     for a, b, c in zip(one, again, other, strict=True):
-        assert [turn.action_ids for turn in a.turns] == [turn.action_ids for turn in b.turns]
-        assert [turn.context_ids for turn in a.turns] == [turn.context_ids for turn in b.turns]
-        assert [turn.action_logprobs for turn in a.turns] == [turn.action_logprobs for turn in b.turns]  # to the bit
-        assert [turn.action_ids for turn in a.turns] != [turn.action_ids for turn in c.turns]
-    assert len({t.turns[0].action_ids for t in one}) == 9
+        assert a.stretches() == b.stretches()  # ids, mask, log-probs and turns, to the bit
+        assert [turn.action_key for turn in a.turns] != [turn.action_key for turn in c.turns]
+    assert len({t.turns[0].action_key for t in one}) == 9

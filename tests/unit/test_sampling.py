@@ -9,12 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from longloop import build
+from longloop.config import resolve
+from longloop.engines import sampler
 from longloop.engines.engine import NativeEngine
 from longloop.tokens.chat import Chat
-from longloop.types import Sampled
+from longloop.types import Sampled, SamplingParams, UserError
 from tests.support.families import (
     ask,
     engine_of,
+    plain_logprobs,
     plain_module,
     prompt,
     sample,
@@ -58,13 +62,13 @@ def test_at_temperature_zero_the_likeliest_token_is_taken() -> None:
     assert one == other
     with torch.no_grad():
         logits = module(torch.tensor([[*ids, *one.ids]])).logits[0, len(ids) - 1 : -1]
-    assert one.ids == tuple(logits.argmax(-1).tolist())
+    assert one.ids.tolist() == logits.argmax(-1).tolist()
 
 
 def test_a_seed_decides() -> None:
     engine = engine_of(plain_module("llama"))
     one, again, other = (sample(engine, prompt(0, 10), seed=seed) for seed in (1, 1, 2))
-    assert one.ids == again.ids != other.ids
+    assert one == again != other
 
 
 def test_end_ids_and_the_token_limit_end_a_turn() -> None:
@@ -73,11 +77,63 @@ def test_end_ids_and_the_token_limit_end_a_turn() -> None:
     free = sample(engine, prompt(0, 10), max_tokens=30)
     assert free.finish == "length" and len(free.ids) == len(free.logprobs) == 30
     end = free.ids[7]
-    first = free.ids.index(end)
+    first = free.ids.tolist().index(end)
     stopped = sample(engine, prompt(0, 10), max_tokens=30, stop_ids=frozenset({end}))
-    assert stopped.finish == "stop" and stopped.ids == free.ids[: first + 1]
+    assert stopped.finish == "stop" and stopped.ids.tolist() == free.ids[: first + 1].tolist()
     at_limit = sample(engine, prompt(0, 10), max_tokens=first + 1, stop_ids=frozenset({end}))
-    assert at_limit.finish == "stop" and at_limit.ids == stopped.ids
+    assert at_limit == stopped
+
+
+PROBABILITIES = [0.05, 0.5, 0.15, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(0.01, {1}), (0.49, {1}), (0.51, {1, 3}), (0.79, {1, 3}), (0.81, {1, 2, 3}), (1.0, {0, 1, 2, 3})],
+)
+def test_the_nucleus_by_hand(top_p: float, kept: set[int]) -> None:
+    """Each kept token has its share of the random numbers; its log-prob is that of the whole distribution."""
+    points = np.linspace(0.0005, 0.9995, 1000)
+    logits = torch.tensor(PROBABILITIES).log().expand(len(points), -1)
+    numbers = torch.from_numpy(sampler.numbers([SamplingParams(top_p=top_p)] * len(points), points.tolist()))
+    token, logp = sampler.draw(logits, *numbers, truncate=True)
+    shares = np.bincount(token, minlength=4) / len(points)
+    mass = sum(PROBABILITIES[id] for id in kept)
+    assert shares == pytest.approx([p / mass if id in kept else 0 for id, p in enumerate(PROBABILITIES)], abs=2e-3)
+    assert logp.numpy() == pytest.approx(np.log(PROBABILITIES)[token], abs=1e-5)
+
+
+def test_equally_likely_tokens_are_kept_together() -> None:
+    numbers = torch.from_numpy(sampler.numbers([SamplingParams(top_p=0.3)] * 100, np.linspace(0, 0.999, 100).tolist()))
+    token, _ = sampler.draw(torch.tensor([0.0, 0.0, 0.0, -9.0]).expand(100, -1), *numbers, truncate=True)
+    assert set(token.tolist()) == {0, 1, 2}
+
+
+def test_a_truncated_request_changes_nothing_for_others() -> None:
+    """They get the same tokens and log-probs to the last bit; the truncated one gets likelier tokens."""
+    module = plain_module("llama", seed=3)
+
+    async def talks(top_p: float) -> list[Sampled]:
+        engine = engine_of(module)
+        asked = (ask(engine, prompt(n, 12), str(n), seed=n, top_p=1.0 if n else top_p) for n in range(4))
+        return await asyncio.gather(*asked)
+
+    plain, beside = asyncio.run(talks(1.0)), asyncio.run(talks(0.2))
+    assert beside[1:] == plain[1:]
+    assert beside[0].logprobs.mean() > plain[0].logprobs.mean()
+    sequence = [*prompt(0, 12), *beside[0].ids]
+    assert beside[0].logprobs == pytest.approx(plain_logprobs(module, sequence, 10), abs=1e-4)
+
+
+def test_evaluations_may_be_truncated_and_training_may_not() -> None:
+    tree = {"env": {"name": "guess"}, "eval": {"temperature": 0.7, "top_p": 0.9}}
+    config = resolve(dict(tree), "a file")
+    assert config.eval.sampling == SamplingParams(temperature=0.7, top_p=0.9)
+    parts = build.training(resolve(dict(tree), "a file", ["model.device=cpu"]))
+    assert parts.evaluation.context.sampling == config.eval.sampling
+    assert parts.rollouts.context.sampling == SamplingParams(temperature=1.0, top_p=1.0)
+    with pytest.raises(UserError, match=r"'rollout.top_p' .* the learner cannot compute .* there is eval.top_p"):
+        resolve(dict(tree), "a file", ["rollout.top_p=0.9"])
 
 
 class Parrot:
@@ -106,7 +162,7 @@ def test_stop_strings_end_a_turn(stop: str) -> None:
     ids = [id for letter in text for id in chat.encode(letter)]
     assert len(ids) > len(text)
     engine = NativeEngine(Parrot([0, *ids, 1, 1]), chat)
-    said = sample(engine, [7, 7], max_tokens=len(ids), stop=["never", stop])
+    said = sample(engine, [7, 7], max_tokens=len(ids), stop=("never", stop))
     assert said.finish == "stop"
     assert chat.decode(said.ids) == text[: text.index(stop) + len(stop)]
-    assert sample(engine, [7, 7], max_tokens=len(ids), stop=["never"]).finish == "length"
+    assert sample(engine, [7, 7], max_tokens=len(ids), stop=("never",)).finish == "length"

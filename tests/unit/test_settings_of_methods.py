@@ -32,8 +32,8 @@ from longloop.algos.spin import Spin
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.algos.tree_dpo import TreeDpo
-from longloop.types import Group, Now, Task, UserError
-from tests.support.samples import NOW, TASK, attempt, group, learner, make
+from longloop.types import Group, Now, Sample, Start, Task, UserError
+from tests.support.samples import NOW, TASK, attempt, group, learner, make, with_known
 
 
 class Asked:
@@ -47,9 +47,22 @@ class Asked:
         self.taken += n
         return [TASK] * n
 
-    async def groups(self, tasks: Sequence[Task], k: int, seed: int, temperatures: Sequence[float] = ()) -> list[Group]:
-        self.calls.append(("groups", len(tasks), k, seed, tuple(temperatures)))
-        return [group(1.0, 0.0)] * len(tasks)
+    async def play(
+        self,
+        starts: Sequence[Start],
+        k: int,
+        seed: int,
+        *,
+        temperatures: Sequence[float] = (),
+        single_action: bool = False,
+    ) -> list[Group]:
+        if single_action:
+            assert not temperatures and all(start.recorded is not None for start in starts)
+            self.calls.append(("act once", [start.turn for start in starts], k, seed))
+            return [Group(start.task, (attempt(0.0),) * k) for start in starts]
+        assert all(start == Start(TASK) for start in starts)
+        self.calls.append(("play", len(starts), k, seed, tuple(temperatures)))
+        return [group(1.0, 0.0)] * len(starts)
 
     async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
         self.calls.append(("trees", len(tasks), attempts, explore, seed))
@@ -57,14 +70,12 @@ class Asked:
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
         self.calls.append(("demonstrations", len(tasks)))
-        return [Group(TASK, (replace(attempt(1.0, (3,), 0), expert=True),))] * len(tasks)
-
-    async def practise(self, experts: Sequence[Any], times: int, seed: int) -> list[Group]:
-        self.calls.append(("practise", len(experts), times, seed))
-        return [Group(TASK, (expert,)) for expert in experts]
+        return [Group(TASK, (replace(attempt(1.0, (3, 1), 0), expert=True),))] * len(tasks)
 
 
-SHOWN, OWN = ("demonstrations", 3), ("groups", 3, 4, 10, ())
+SHOWN, OWN = ("demonstrations", 3), ("play", 3, 4, 10, ())
+AT_STATES = ("act once", [0, 1, 0, 1, 0, 1], 5, 10)
+"""Five own actions at each of the two states of each demonstration."""
 
 
 @pytest.mark.parametrize(
@@ -74,11 +85,11 @@ SHOWN, OWN = ("demonstrations", 3), ("groups", 3, 4, 10, ())
         (make("gspo", k=4), [OWN], 2),
         (SFT(), [SHOWN], 1),
         (Ei(k=4), [OWN], 2),
-        (Rft(k=2, coldest=0.2, hottest=0.8), [("groups", 3, 2, 10, (0.2, 0.8))], 2),
-        (Rft(k=1, coldest=0.2, hottest=0.8, with_expert=True), [("groups", 3, 1, 10, (0.2,)), SHOWN], 3),
-        (StepAgentImplicit(practice=5), [SHOWN, ("practise", 3, 5, 10)], 1),
-        (StepAgentInverse(practice=5, k=4), [SHOWN, ("practise", 3, 5, 10)], 1),
-        (StepAgentInverse(practice=5, k=4, final=0.5), [SHOWN, ("practise", 3, 5, 10), OWN], 3),
+        (Rft(k=2, coldest=0.2, hottest=0.8), [("play", 3, 2, 10, (0.2, 0.8))], 2),
+        (Rft(k=1, coldest=0.2, hottest=0.8, with_expert=True), [("play", 3, 1, 10, (0.2,)), SHOWN], 3),
+        (StepAgentImplicit(practice=5), [SHOWN, AT_STATES], 11),
+        (StepAgentInverse(practice=5, k=4), [SHOWN, AT_STATES], 11),
+        (StepAgentInverse(practice=5, k=4, final=0.5), [SHOWN, AT_STATES, OWN], 13),
         (Eto(k=4), [SHOWN, OWN], 3),
         (TreeDpo(k=4, explore=0.5), [("trees", 3, 4, 0.5, 10)], 2),
     ],
@@ -159,12 +170,12 @@ def test_samples_say_where_they_come_from() -> None:
     for samples in (to_samples(whole, 3, 2.0, 1.0), to_samples(whole, 3, 2.0, "turn")):
         assert [(s.source, s.stretch) for s in samples] == [((3, 5), 0), ((3, 5), 1)]
         for s in samples:
-            assert s.advantages == tuple(2.0 * chosen for chosen in s.mask)
-            assert all(bool(weight) == bool(chosen) for weight, chosen in zip(s.weights, s.mask, strict=True))
+            assert s.advantages.tolist() == (2.0 * s.mask).tolist()
+            assert (s.weights != 0).tolist() == s.mask.tolist()
     last = last_action(whole, 3, 0.5)
-    assert (last.source, last.stretch) == ((3, 5), 1) and last.advantages == (0.0,) * len(last.ids)
-    assert last.weights == tuple(0.5 * chosen for chosen in last.mask) and sum(last.mask) == 1
-    assert last_action(whole, 3).weights == tuple(1.0 * chosen for chosen in last.mask)
+    assert (last.source, last.stretch) == ((3, 5), 1) and last.advantages.tolist() == [0.0] * len(last.ids)
+    assert last.weights.tolist() == (0.5 * last.mask).tolist() and last.action_tokens == 1
+    assert last_action(whole, 3).weights.tolist() == (1.0 * last.mask).tolist()
 
 
 def test_a_turn_without_tokens_counts_for_nothing() -> None:
@@ -175,12 +186,12 @@ def test_a_turn_without_tokens_counts_for_nothing() -> None:
 
 def test_ppo_leaves_environment_tokens_at_zero() -> None:
     class Sure:
-        def values(self, samples: Any) -> list[tuple[float, ...]]:
-            return [(0.5,) * len(s.ids) for s in samples]
+        def read(self, samples: Any, *columns: str) -> list[Sample]:
+            return with_known(samples, columns, lambda s: {"value": [0.5] * len(s.ids)})
 
     for s in Ppo(k=1).credit([Group(TASK, (attempt(1.0, (2, 1)),))], Sure(), NOW):  # type: ignore[arg-type]
-        for column in (s.advantages, s.returns):
-            assert all(bool(x) == bool(chosen) for x, chosen in zip(column, s.mask, strict=True))
+        for column in (s.advantages, s.columns["return"]):
+            assert (column != 0).tolist() == s.mask.tolist()
 
 
 # --- learning rates ---
@@ -210,44 +221,43 @@ def test_sft_on_everything_scores_all_tokens_but_the_first() -> None:
     (plain,) = SFT().credit(groups, None, NOW)  # type: ignore[arg-type]
     (sample,) = SFT(everything=True).credit(groups, None, NOW)  # type: ignore[arg-type]
     n = len(sample.ids)
-    assert sample.ids == plain.ids and sum(plain.mask) == 3
-    assert sample.mask == (0, *[1] * (n - 1)) and sample.weights == sample.advantages == (0.0, *[1.0] * (n - 1))
+    assert sample.ids.tolist() == plain.ids.tolist() and plain.action_tokens == 3
+    assert sample.mask.tolist() == [False, *[True] * (n - 1)]
+    assert sample.weights.tolist() == sample.advantages.tolist() == [0.0, *[1.0] * (n - 1)]
 
 
 # --- what a method needs of the learner ---
 
 
 def test_only_who_asks_has_a_reference_and_a_head() -> None:
-    assert not any(method.value_head for method in (Loop, Rloo, Gspo, SFT, Dpo)) and Ppo.value_head
+    assert not any(method.heads for method in (Loop, Rloo, Gspo, SFT, Dpo))
+    assert Ppo.heads == ("value",) and StepAgentInverse.heads == ("discriminator",)
     for algo in (Loop(), Rloo(), Gspo()):
         one = learner(algo)
-        assert one.second_copy is None and one.value_head is None and not algo.needs_reference
+        assert one.second_copy is None and not one.heads and not algo.needs_reference
     assert Grpo(kl=1.0).needs_reference and not Grpo(kl=0.0).needs_reference
     copy = learner(Grpo()).second_copy
     assert not copy.training and not any(p.requires_grad for p in copy.parameters())
-    head = learner(Ppo()).value_head
-    assert head is not None and [tuple(p.shape) for p in head.parameters() if p.ndim == 2] == [
-        (19, 32),
-        (12, 19),
-        (1, 12),
-    ]
+    for algo in (Ppo(), StepAgentInverse()):
+        (head,) = learner(algo).heads.values()
+        assert [tuple(p.shape) for p in head.parameters() if p.ndim == 2] == [(19, 32), (12, 19), (1, 12)]
 
 
-def test_a_value_head_begins_at_zero_and_the_same_for_a_seed() -> None:
-    from longloop.learners.local import _value_head
+def test_a_head_begins_at_zero_and_the_same_for_a_seed() -> None:
+    from longloop.learners.local import _head
 
     policy = learner(Ppo()).policy
-    one, same, other = (_value_head(policy, seed) for seed in (3, 3, 4))
+    one, same, other = (_head(policy, seed) for seed in (3, 3, 4))
     assert not one(torch.randn(5, 32)).any() and not one[-1].bias.any()
     assert torch.equal(one[0].weight, same[0].weight) and not torch.equal(one[0].weight, other[0].weight)
 
 
-def test_a_value_head_has_eight_units_at_least() -> None:
-    from longloop.learners.local import _value_head
+def test_a_head_has_eight_units_at_least() -> None:
+    from longloop.learners.local import _head
 
     config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(hidden_size=10))
     policy: Any = SimpleNamespace(module=SimpleNamespace(config=config), device="cpu")
-    assert [tuple(p.shape) for p in _value_head(policy, 0).parameters() if p.ndim == 2] == [(8, 10), (8, 8), (1, 8)]
+    assert [tuple(p.shape) for p in _head(policy, 0).parameters() if p.ndim == 2] == [(8, 10), (8, 8), (1, 8)]
 
 
 @pytest.mark.parametrize(
@@ -304,4 +314,4 @@ def test_defaults_are_the_recipe(method: type[Algorithm]) -> None:
     """A default is a claim about a paper, or a choice of ours: it does not change unnoticed."""
     one = method()
     assert {name: getattr(one, name) for name in SETTINGS[method]} == SETTINGS[method]
-    assert one.imitates == isinstance(one, SFT | Rft | Nat | Preference)
+    assert one.on_policy != isinstance(one, SFT | Rft | Nat | Preference)

@@ -1,4 +1,4 @@
-"""What trees, demonstrations and practice of several tasks have in common: names, limits, counts, and a tidy end."""
+"""What trees, demonstrations and single actions at several tasks have in common: names, limits, counts, a tidy end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +9,7 @@ import pytest
 
 from longloop.rollout.failure_budget import IN_A_ROW
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Message, Sampled, Step, StopReason, Task, UserError
+from longloop.types import Group, Message, Sampled, SamplingParams, Start, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import EXPERT
 from tests.support.worlds import TASKS, Env, Log, rollouts, starts
 
@@ -19,13 +19,13 @@ class Engine:
 
     def __init__(self, what: GroupRollouts, fails: str = "", hangs: str = "") -> None:
         self.engine, self.fails, self.hangs = what.context.engine, fails, hangs
-        self.asked: dict[str, dict[str, Any]] = {}
+        self.asked: dict[str, SamplingParams] = {}
         self.forgotten: set[str] = set()
         self.released = 0
         what.context = replace(what.context, engine=self)
 
-    async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
-        self.asked[session] = options
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        self.asked[session] = params
         await asyncio.sleep(0)
         if self.hangs and self.hangs in session:
             await asyncio.Event().wait()
@@ -33,7 +33,7 @@ class Engine:
             await asyncio.sleep(0)
         if self.fails and self.fails in session:
             raise RuntimeError("the engine broke down")
-        return await self.engine.sample(ids, session=session, **options)
+        return await self.engine.sample(ids, params, session=session)
 
     def forget(self, session: str) -> None:
         self.forgotten.add(session)
@@ -85,6 +85,11 @@ def done(work: Awaitable[list[Group]]) -> list[Group]:
         return await asyncio.wait_for(work, 60)
 
     return asyncio.run(here())
+
+
+def at_states(*recorded: Trajectory) -> list[Start]:
+    """A start at each turn of each attempt."""
+    return [Start(t.task, t, turn) for t in recorded for turn in range(len(t.turns))]
 
 
 def by_number(session: str, turn: int) -> str:
@@ -170,17 +175,16 @@ def test_a_collection_releases_the_engine() -> None:
 WORK: dict[str, Callable[[GroupRollouts], Awaitable[Any]]] = {
     "groups": lambda what: what.play(starts(TASKS[:2]), 1, 0),
     "trees": lambda what: what.trees(TASKS[:2], 2, 1.0, 0),
-    "practise": lambda what: what.practise([EXPERT, EXPERT], 1, 0),
+    "single actions": lambda what: what.play(at_states(EXPERT, EXPERT), 1, 0, single_action=True),
 }
-FAILS_AND_HANGS = {"groups": ("/0/", "/1/"), "trees": ("/0/", "/1/"), "practise": ("/0/practice", "/1/practice")}
 
 
 @pytest.mark.parametrize("kind", WORK)
 def test_nothing_runs_on_when_the_engine_breaks_down(kind: str) -> None:
     """One fails while the other waits for an answer that never comes."""
     what = rollouts(lambda: Forks(Log()))
-    fails, hangs = FAILS_AND_HANGS[kind]
-    Engine(what, fails, "test/0" + hangs if kind == "practise" else "test" + hangs)
+    among = "test/0" if kind == "single actions" else "test"  # the first start's sessions, and the second's
+    Engine(what, fails=f"{among}/0/", hangs=f"{among}/1/")
 
     async def work() -> set[Any]:
         with pytest.raises(RuntimeError, match="broke down"):
@@ -209,21 +213,21 @@ def test_demonstrations_end_together() -> None:
     assert asyncio.run(work()) == set()
 
 
-def test_what_practice_asks_and_keeps() -> None:
+def test_what_single_actions_ask_and_keep() -> None:
     what = rollouts(lambda: Env(Log()), say=["a long answer"], stop=["END"], turn_tokens=2)
     engine = Engine(what)
-    fresh = replace(EXPERT, turns=(EXPERT.turns[0], replace(EXPERT.turns[1], restarts_context=True), EXPERT.turns[2]))
-    groups = done(what.practise([fresh, fresh], 2, 7))
-    states = [(place, turn, number) for place in range(2) for turn in range(3) for number in range(2)]
-    assert engine.asked.keys() == {f"test/7/{place}/practice/{turn}/{number}" for place, turn, number in states}
-    assert all(options["stop"] == ["END"] for options in engine.asked.values())
-    for group in groups:
-        for one in group.trajectories[1:]:
+    parted = replace(EXPERT, turns=(EXPERT.turns[0], replace(EXPERT.turns[1], restarts_context=True), EXPERT.turns[2]))
+    states = at_states(parted, parted)
+    groups = done(what.play(states, 2, 7, single_action=True))
+    assert engine.asked.keys() == {f"test/7/{index}/{number}" for index in range(6) for number in range(2)}
+    assert all(params.stop == ("END",) for params in engine.asked.values())
+    assert engine.forgotten == engine.asked.keys() and engine.released == 1
+    for start, group in zip(states, groups, strict=True):
+        assert [one.attempt for one in group.trajectories] == [0, 1]
+        for one in group.trajectories:
             assert (one.reward, one.success, one.stop) == (0.0, False, StopReason.PRACTISED)
-            last, instead_of = one.turns[-1], fresh.turns[len(one.turns) - 1]
-            assert (last.restarts_context, last.finish, set(last.seconds)) == (
-                instead_of.restarts_context,
-                "length",
-                {"sample"},
-            )
+            assert one.turns[:-1] == parted.turns[: start.turn]
+            last, instead_of = one.turns[-1], parted.turns[start.turn]
+            assert last.restarts_context == instead_of.restarts_context
+            assert (last.finish, set(last.seconds)) == ("length", {"sample"})
             assert 0 <= last.seconds["sample"] < 60

@@ -8,13 +8,14 @@ import pytest
 
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.base import Environment
 from longloop.envs.play import Script
 from longloop.model import tiny
 from longloop.model.from_scratch import train_tokenizer
 from longloop.rollout.demonstrations import demonstrate, retokenize
 from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.tokens.chat import Chat
-from longloop.types import Message, Outcome, Step, Task, Trajectory
+from longloop.types import Message, Outcome, SamplingParams, Step, Task, Trajectory
 from tests.support.templates import APPEND_ONLY, FAMILIES, tokenizer
 
 TASK = Task("task", "train")
@@ -33,7 +34,7 @@ def hostile(special: Sequence[str]) -> list[str]:
     return [f"say {' '.join(special)} done", f"{special[-1]}print('{''.join(special)}'){special[-1]}"]
 
 
-class Echo:
+class Echo(Environment):
     """Two turns. Notes what it hears; its expert says what it is told to."""
 
     def __init__(self, says: list[str]) -> None:
@@ -67,7 +68,7 @@ def by_expert(chat: Chat, says: list[str]) -> Trajectory:
     engine: Any = None
     env = Echo(says)
     trajectory = asyncio.run(
-        demonstrate(RolloutContext(lambda: env, chat, engine, RolloutConfig(max_turns=2), 1.0), TASK)
+        demonstrate(RolloutContext(lambda: env, chat, engine, RolloutConfig(max_turns=2), SamplingParams()), TASK)
     )
     assert env.heard == says
     return trajectory
@@ -75,8 +76,10 @@ def by_expert(chat: Chat, says: list[str]) -> Trajectory:
 
 def by_script(chat: Chat, says: list[str]) -> Trajectory:
     env = Echo([])
-    setting = RolloutContext(lambda: env, chat, ScriptedEngine(None, chat, says), RolloutConfig(max_turns=2), 1.0)
-    trajectory = asyncio.run(run_episode(setting, TASK, 0, "session"))
+    context = RolloutContext(
+        lambda: env, chat, ScriptedEngine(None, chat, says), RolloutConfig(max_turns=2), SamplingParams()
+    )
+    trajectory = asyncio.run(run_episode(context, TASK, 0, "session"))
     assert env.heard == says
     return trajectory
 
@@ -103,7 +106,7 @@ def test_a_stored_attempt_is_told_in_another_models_tokens(name: str) -> None:
         (stretch,) = trajectory.stretches()
         conversation = [Message("user", "go"), Message("assistant", says[0]), Message("user", "on")]
         whole = chat.encode(chat.render([*conversation, Message("assistant", says[1])], generate=False))
-        assert stretch.ids == whole[: len(stretch.ids)]
+        assert stretch.ids.tolist() == list(whole[: len(stretch.ids)])
 
 
 def test_a_thought_is_still_a_token() -> None:

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from longloop import api
 from longloop.algos.reduce import last_action
+from longloop.algos.stepagent import inspected
 from longloop.algos.stepagent_implicit import StepAgentImplicit
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.config import ModelConfig, RolloutConfig
@@ -18,17 +19,17 @@ from longloop.engines.engine import NativeEngine
 from longloop.envs.crossroads import Crossroads
 from longloop.envs.guess import Guess
 from longloop.model.policy import load
-from longloop.rollout import expert_states
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
+from longloop.rollout.starts import ids_at
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
 from longloop.training import TaskStream
-from longloop.types import Group, StopReason, Trajectory, UserError
-from tests.invariant.test_resume import contents
+from longloop.types import Group, Sample, SamplingParams, Start, StopReason, Trajectory, UserError
 from tests.support.helpers import Silent, load_config, train
-from tests.support.samples import EXPERT, NOW, TASK, first_minibatch, learner, own, turn
-from tests.support.worlds import CHAT, TASKS, rollouts
+from tests.support.runs import contents
+from tests.support.samples import EXPERT, NOW, TASK, first_minibatch, learner, own, turn, with_known
+from tests.support.worlds import CHAT, TASKS, default, rollouts
 
 REWRITTEN = replace(EXPERT, turns=(EXPERT.turns[0], turn((1, 9, 4), (5, 6), restarts_context=True), EXPERT.turns[2]))
 
@@ -52,15 +53,15 @@ class Listening:
         self.now = self.most = self.released = 0
         what.context = replace(what.context, engine=self)
 
-    async def sample(self, ids: Any, *, session: str, max_tokens: int, **options: Any) -> Any:
+    async def sample(self, ids: Any, params: SamplingParams, *, session: str) -> Any:
         self.asked.append(tuple(ids))
-        self.limits.append(max_tokens)
+        self.limits.append(params.max_tokens)
         self.sessions.add(session)
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0)
         self.now -= 1
-        return await self.engine.sample(ids, session=session, max_tokens=max_tokens, **options)
+        return await self.engine.sample(ids, params, session=session)
 
     def forget(self, session: str) -> None:
         self.forgotten.add(session)
@@ -70,7 +71,18 @@ class Listening:
 
 
 def practised(what: GroupRollouts, *experts: Trajectory, times: int = 2, seed: int = 0) -> list[Group]:
-    return asyncio.run(asyncio.wait_for(what.practise(experts, times, seed), 60))
+    """These demonstrations, each with so many own actions at every one of its states."""
+
+    async def demonstrations(tasks: Any) -> list[Group]:
+        return [Group(task, (expert,)) for task, expert in zip(tasks, experts, strict=True)]
+
+    what.demonstrations = demonstrations  # type: ignore[method-assign]
+    return asyncio.run(asyncio.wait_for(inspected(what, [TASK] * len(experts), times, 1.0, seed), 60))
+
+
+def states_of(expert: Trajectory) -> list[tuple[int, ...]]:
+    """What was read before each action."""
+    return [tuple(ids_at(Start(TASK, expert, turn)).tolist()) for turn in range(len(expert.turns))]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +94,7 @@ def practised(what: GroupRollouts, *experts: Trajectory, times: int = 2, seed: i
 )
 def test_the_states_of_a_demonstration(expert: Trajectory, expected: list[tuple[int, ...]]) -> None:
     """What was read before each action; where the template rewrote history, only what it wrote then."""
-    assert list(expert_states.states(expert)) == list(enumerate(expected))
+    assert states_of(expert) == expected
     what = rollouts(no_environment, say=["x"], turn_tokens=3)
     heard = Listening(what)
     (group,) = practised(what, expert)
@@ -96,13 +108,12 @@ def test_the_states_of_a_demonstration(expert: Trajectory, expected: list[tuple[
         assert one.stop is StopReason.PRACTISED and not one.stop.scored and not one.expert
         assert one.turns[:turns] == expert.turns[:turns] and len(one.turns) == turns + 1
         last = one.turns[-1]
-        assert (last.context_ids, last.restarts_context) == (
-            expert.turns[turns].context_ids,
-            expert.turns[turns].restarts_context,
-        )
-        assert (last.action.content, last.action_ids, last.finish) == ("x", x, "stop")
+        assert last.context_ids.tolist() == expert.turns[turns].context_ids.tolist()
+        assert last.restarts_context == expert.turns[turns].restarts_context
+        assert (last.action.content, last.action_key, last.finish) == ("x", x, "stop")
         sample = last_action(one, 4)
-        assert sample.ids == expected[turns] + x and sample.mask == (0,) * len(expected[turns]) + (1, 1)
+        assert tuple(sample.ids.tolist()) == expected[turns] + x
+        assert sample.mask.tolist() == [False] * len(expected[turns]) + [True, True]
         assert sample.source == (4, one.attempt) and sample.stretch == len(one.stretches()) - 1
 
 
@@ -145,20 +156,20 @@ def test_practice_is_repeatable_and_reads_a_demonstration_once() -> None:
     def go(concurrency: int, seed: int) -> tuple[list[tuple[int, ...]], int]:
         engine = NativeEngine(policy, CHAT, slots=concurrency, context=256)
         limits = RolloutConfig(turn_tokens=3, context=256, concurrency=concurrency)
-        what = GroupRollouts(RolloutContext(no_environment, CHAT, engine, limits, 1.0), "test")
+        what = GroupRollouts(RolloutContext(no_environment, CHAT, engine, limits, SamplingParams()), "test")
         (group,) = practised(what, expert, times=3, seed=seed)
-        return [t.turns[-1].action_ids for t in group.trajectories[1:]], engine.forwarded
+        return [t.turns[-1].action_key for t in group.trajectories[1:]], engine.forwarded
 
     actions, forwarded = go(16, 0)
     assert go(1, 0)[0] == actions and go(16, 1)[0] != actions and len(set(actions)) > 6
-    whole, states_alone = 39 * 4 + 2 * 3, sum(3 * len(ids) for _, ids in expert_states.states(expert))
+    whole, states_alone = 39 * 4 + 2 * 3, sum(3 * len(ids) for ids in states_of(expert))
     assert forwarded < whole + 12 * 4 < states_alone / 4
 
 
 def test_a_whole_collection() -> None:
     """The guessing game's expert, cut after each of its actions. Nothing but the demonstrations needs a game."""
-    what = rollouts(lambda: Guess(3, 2), say=["2"])
-    tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
+    what = rollouts(lambda: Guess(Guess.Options(3, 2)), say=["2"])
+    tasks = TaskStream(Guess.tasks("train", Guess.Options(3, 2)), 0)
     groups = asyncio.run(StepAgentImplicit(practice=2).collect(what, tasks, 3, NOW))
     assert [len(g.trajectories) for g in groups] == [1 + 2 * len(g.expert.turns) for g in groups if g.expert]
     assert asyncio.run(StepAgentImplicit(least_reward=2.0).collect(what, tasks, 3, NOW)) == []
@@ -166,7 +177,7 @@ def test_a_whole_collection() -> None:
 
 @pytest.mark.parametrize("algo", [StepAgentImplicit(), StepAgentInverse()])
 def test_an_environment_without_an_expert(algo: Any) -> None:
-    what = rollouts(Crossroads)
+    what = rollouts(default(Crossroads))
     with pytest.raises(UserError, match="Crossroads has no expert, so there is nothing to imitate"):
         asyncio.run(algo.collect(what, TaskStream(TASKS, 0), 1, NOW))
 
@@ -184,20 +195,27 @@ class Known:
         self.heads: list[tuple[set[tuple[int, ...]], set[tuple[int, ...]]]] = []
         """For each head the states that it was fitted at, and those of samples that it was asked to judge."""
 
-    def logprobs(self, samples: Any) -> list[tuple[float, ...]]:
-        return [tuple(-1.0 * chosen for chosen in sample.mask) for sample in samples]
+    def read(self, samples: Any, *columns: str) -> list[Sample]:
+        return with_known(samples, columns, lambda s: {"logprobs": -1.0 * s.mask})
 
-    def fit_head(self, samples: Any, targets: Any, weights: Any, lr: float, steps: int) -> None:
-        self.fitted += [(s.ids, t, w) for s, t, w in zip(samples, targets, weights, strict=True)]
-        self.heads.append(({s.ids[: s.mask.index(1)] for s in samples}, set()))
+    def fit(self, head: str, samples: Any, targets: Any, weights: Any, lr: float, steps: int) -> None:
+        assert head == "discriminator"
+        self.fitted += [(tuple(s.ids.tolist()), t, w) for s, t, w in zip(samples, targets, weights, strict=True)]
+        self.heads.append((set(map(self.state, samples)), set()))
 
-    def judge(self, samples: Any) -> list[list[float]]:
+    @staticmethod
+    def state(sample: Sample) -> tuple[int, ...]:
+        """What was read before the first action."""
+        return tuple(sample.ids[: sample.mask.argmax()].tolist())
+
+    def judge(self, head: str, samples: Any) -> list[list[float]]:
         def actions(sample: Any) -> list[tuple[int, ...]]:
             columns = list(zip(sample.ids, sample.mask, sample.turns, strict=True))
             acting = dict.fromkeys(turn for _, chosen, turn in columns if chosen)
             return [tuple(id for id, chosen, at in columns if chosen and at == turn) for turn in acting]
 
-        self.heads[-1][1].update(s.ids[: s.mask.index(1)] for s in samples)
+        assert head == "discriminator"
+        self.heads[-1][1].update(map(self.state, samples))
         return [[self.logits[action] for action in actions(sample)] for sample in samples]
 
 
@@ -208,7 +226,7 @@ def test_pairs_of_actions(expert: Trajectory) -> None:
     practised += [own(4, 2, (5, 6), expert), own(5, 2, (5, 7, 8), expert), own(6, 2, (6,), expert)]
     samples = StepAgentImplicit().credit([Group(TASK, (expert, *practised))], Known(), NOW)
     second = (1, 2, 3, 4) if expert is EXPERT else (1, 9, 4)
-    assert [(s.ids, sum(s.mask)) for s in samples] == [
+    assert [(tuple(s.ids.tolist()), s.action_tokens) for s in samples] == [
         ((1, 2, 3), 1),
         ((1, 2, 9), 1),
         ((*second, 5, 6), 2),
@@ -219,10 +237,10 @@ def test_pairs_of_actions(expert: Trajectory) -> None:
     assert [s.pair for s in samples] == [0, 0, 1, 1, 2, 2]
     assert [s.advantages[-1] for s in samples] == [1.0, -1.0] * 3
     for sample in samples:
-        others = len(sample.ids) - sum(sample.mask)
-        assert sample.mask[:others] == (0,) * others, "only the action itself"
-        assert sample.reference == tuple(-1.0 * chosen for chosen in sample.mask)
-        assert sample.weights == tuple(map(float, sample.mask))
+        others = len(sample.ids) - sample.action_tokens
+        assert not sample.mask[:others].any(), "only the action itself"
+        assert sample.columns["logprobs"].tolist() == (-1.0 * sample.mask).tolist()
+        assert sample.weights.tolist() == (1.0 * sample.mask).tolist()
 
 
 def test_the_implicit_loss_starts_at_log_two() -> None:
@@ -322,8 +340,8 @@ def test_a_half_does_not_depend_on_the_order_of_the_demonstrations() -> None:
 class Partial(Known):
     """Judges an action 1 by the first head and -1 by the second."""
 
-    def judge(self, samples: Any) -> list[list[float]]:
-        return [[3.0 - 2 * len(self.heads)] * len(logits) for logits in super().judge(samples)]
+    def judge(self, head: str, samples: Any) -> list[list[float]]:
+        return [[3.0 - 2 * len(self.heads)] * len(logits) for logits in super().judge(head, samples)]
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -335,7 +353,7 @@ def test_own_attempts_are_judged_by_the_other_half(number: int) -> None:
         opening, later = (1, 10 + place), (1, 10 + place, 3, 4)
         by = {state: 1.0 if state in known.heads[1][0] else -1.0 for state in (opening, later)}
         # the first head judges what the second was fitted on, and the second what the first was
-        paid = {s.source: s.returns[-1] for s in samples}
+        paid = {s.source: s.columns["logged"][-1] for s in samples}
         assert [paid[place, n] for n in (1, 2, 3, 4)] == [by[opening]] * 2 + [by[later]] * 2
         unmet = 1.0 if number == 1 else by[opening]
         assert [paid[place, n] for n in (5, 6)] == [(by[opening] + unmet) / 2 + final for final in (0.0, 1.0)]
@@ -358,8 +376,8 @@ def test_rewards_are_compared_within_a_state() -> None:
     assert [s.advantages[-1] for s in samples] == pytest.approx([5.0, 0.5, -5.5, 1.0, -1.0])
     assert [s.source for s in samples] == [(0, n) for n in range(1, 6)], "two equal actions teach nothing"
     assert [sum(s.mask) for s in samples] == [1, 2, 1, 1, 1]
-    assert [sum(s.weights) for s in samples] == [1.0] * 5 and samples[1].weights[-2:] == (0.5, 0.5)
-    assert [s.returns[-1] for s in samples] == [2.0, -1.0, -5.0, 1.0, 0.0]
+    assert [sum(s.weights) for s in samples] == [1.0] * 5 and samples[1].weights[-2:].tolist() == [0.5, 0.5]
+    assert [s.columns["logged"][-1] for s in samples] == [2.0, -1.0, -5.0, 1.0, 0.0]
     assert samples[3].logprobs[-1] == -1.0, "as it was sampled"
 
 
@@ -375,17 +393,17 @@ def test_final_adds_what_the_environment_paid() -> None:
     samples = StepAgentInverse(final=2.0).credit([group], known, NOW)
     # (2 - 5) / 2 + 2 * 1 = 0.5 in two stretches, and 0.5 + 0 = 0.5
     assert [s.source for s in samples] == [(0, 2), (0, 2), (0, 3)]
-    assert [s.returns[-1] for s in samples] == [0.5] * 3 and [s.advantages[-1] for s in samples] == [0.0] * 3
+    assert [s.columns["logged"][-1] for s in samples] == [0.5] * 3 and [s.advantages[-1] for s in samples] == [0.0] * 3
     samples = StepAgentInverse(final=1.0).credit([group], known, NOW)
-    assert [s.returns[-1] for s in samples] == [-0.5, -0.5, 0.5]
+    assert [s.columns["logged"][-1] for s in samples] == [-0.5, -0.5, 0.5]
     assert [s.advantages[-1] for s in samples] == [-1.0, -1.0, 1.0]
     assert [s.weights[-1] for s in samples] == [0.5, 0.5, 1.0]
     assert StepAgentInverse().credit([group], known, NOW) == [], "one action at a state and no weight for attempts"
 
 
 def test_final_makes_own_attempts_beside_the_practice() -> None:
-    what = rollouts(lambda: Guess(3, 2), say=["2"])
-    tasks = TaskStream(Guess.tasks("train", 3, 2), 0)
+    what = rollouts(lambda: Guess(Guess.Options(3, 2)), say=["2"])
+    tasks = TaskStream(Guess.tasks("train", Guess.Options(3, 2)), 0)
     groups = asyncio.run(StepAgentInverse(final=1.0, k=2, practice=2).collect(what, tasks, 3, NOW))
     for group in groups:
         assert group.expert is not None and len(group.policy_trajectories) == 2

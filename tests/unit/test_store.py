@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from longloop.algos.reduce import to_samples
@@ -54,14 +55,12 @@ def test_index_gives_random_access_and_the_last_line_counts(tmp_path):
     store = Trajectories(tmp_path)
     store.write(1, [a_group()])
     store.write(1, [a_group()])
-    index = store.index()
-    assert [(line["group"], line["attempt"], line["stop"]) for line in index] == [
-        (0, 0, "max_turns"),
-        (0, 1, "env_error"),
-    ]
+    entries = store.entries(1)
+    assert [(entry.key, entry.stop) for entry in entries] == [((0, 0), "max_turns"), ((0, 1), "env_error")]
     with (tmp_path / "000001.jsonl").open("rb") as file:
-        file.seek(index[1]["offset"])
-        assert json.loads(file.read(index[1]["length"]))["error"] == "boom"
+        file.seek(entries[1].offset)
+        assert json.loads(file.read(entries[1].length))["error"] == "boom"
+    assert store.get(entries[1]).error == "boom"
 
 
 def test_advantages_stand_beside_the_tokens(tmp_path):
@@ -80,20 +79,50 @@ def test_what_the_learner_said_stands_beside_the_tokens(tmp_path):
     from safetensors.numpy import load_file
 
     group = a_group()
-    store = Trajectories(tmp_path)
-    store.write(1, [group, group])
-    before = load_file(tmp_path / "000001.safetensors")
     rows = []
     for sample in to_samples(group.trajectories[0], 1, 0.5, "token"):
-        rows.append((sample, [-0.5 * sample.ids[at] * chosen for at, chosen in enumerate(sample.mask)]))
-    store.add_learner(1, rows)
-    columns = load_file(tmp_path / "000001.safetensors")
+        rows.append((sample, -0.5 * sample.ids * sample.mask))
+    store = Trajectories(tmp_path)
+    store.write(1, [group, group])
+    without = load_file(tmp_path / "000001.safetensors")
+    store.write(2, [group, group], learned=rows)
+    columns = load_file(tmp_path / "000002.safetensors")
     learner = columns.pop("learner").tolist()
-    assert {name: column.tolist() for name, column in columns.items()} == {n: c.tolist() for n, c in before.items()}
+    assert {name: column.tolist() for name, column in columns.items()} == {n: c.tolist() for n, c in without.items()}
     own = len(learner) // 2
     assert all(math.isnan(value) for value in learner[:own])  # the first group's
     said = {at: value for at, value in enumerate(learner[own:]) if not math.isnan(value)}
     assert said == {at: -0.5 * columns["ids"][own + at] for at in (2, 6, 7)}
+
+
+def test_a_turn_that_chose_nothing_keeps_the_tokens_of_the_others_in_their_place(tmp_path):
+    """Such a turn alone between two that rewrite history is no stretch, but its tokens are stored like any other's."""
+    from safetensors.numpy import load_file
+
+    turns = (
+        a_turn([1, 2], [3]),
+        a_turn([4], [], restarts_context=True),
+        a_turn([5, 6], [7], restarts_context=True),
+    )
+    whole = Trajectory(Task("t", "train"), 0, turns, 1.0, True, StopReason.FINISHED)
+    store = Trajectories(tmp_path)
+    groups = [Group(whole.task, (whole,)), a_group()]
+    samples = to_samples(whole, 0, 0.5, "token")
+    store.write(1, groups, samples, [(sample, np.full(len(sample.ids), -1.0)) for sample in samples[1:]])
+    assert store.read(1) == groups
+    columns = load_file(tmp_path / "000001.safetensors")
+    assert columns["ids"].tolist()[:7] == [1, 2, 3, 4, 5, 6, 7]
+    assert columns["advantages"].tolist()[:7] == [0, 0, 0.5, 0, 0, 0, 0.5] and not columns["advantages"][7:].any()
+    assert columns["learner"][6] == -1 and np.isnan(columns["learner"]).sum() == len(columns["learner"]) - 1
+
+
+def test_damaged_columns_are_not_read_as_something_else(tmp_path):
+    store = Trajectories(tmp_path)
+    store.write(1, [a_group()])
+    store.write(2, [Group(Task("t", "train"), ())])
+    (tmp_path / "000002.safetensors").replace(tmp_path / "000001.safetensors")
+    with pytest.raises(ValueError, match="not all there"):
+        store.read(1)
 
 
 def test_a_cut_last_line_is_ignored_and_then_replaced(tmp_path):

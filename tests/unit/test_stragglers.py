@@ -104,7 +104,7 @@ def test_a_busy_machine_abandons_whom_an_idle_one_does(concurrency: int) -> None
 
     def timeless(groups: list[Group]) -> list[Any]:
         of = [t for group in groups for t in group.trajectories]
-        return [(t.stop, t.error, t.reward, t.info, [(x.action, x.context_ids) for x in t.turns]) for t in of]
+        return [(t.stop, t.error, t.reward, t.info, [(x.action, x.context_ids.tolist()) for x in t.turns]) for t in of]
 
     first = collected(0)
     stops = [t.stop for group in first for t in group.trajectories]

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from longloop.progress import Progress
 from longloop.store.run import Run
+from longloop.store.run_reader import RunReader
 from longloop.types import Message, Step, StopReason
 from longloop.viewer import curves
 from longloop.viewer.library import Library
 from longloop.viewer.pages import Pages
-from longloop.viewer.run_reader import Record
 from longloop.viewer.terminal import show
 from tests.support.helpers import load_config
 from tests.support.worlds import Env, Log, collect, rollouts
@@ -58,11 +58,11 @@ def test_metrics_of_an_algorithm_of_ones_own_are_drawn(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         lines = [{"step": n, "success": 0.5, "update": {"loss": 1.0, "my_margin": 0.1 * n}} for n in (1, 2, 3)]
         (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    records = [Record(name, tmp_path / name) for name in ("one", "other")]
-    drawn = {chart.title: chart for chart in curves.of_run(records[0])}
+    runs = [RunReader(tmp_path / name) for name in ("one", "other")]
+    drawn = {chart.title: chart for chart in curves.of_run(runs[0])}
     assert drawn["My margin"].lines[0].points == [(1, 0.1), (2, 0.2), (3, pytest.approx(0.3))]
     assert sum(title == "Loss" for title in drawn) == 1
-    together = {chart.title: chart for chart in curves.of_runs(records)}
+    together = {chart.title: chart for chart in curves.of_runs(runs)}
     assert len(together["My margin"].lines) == 2
 
 

@@ -13,10 +13,22 @@ import pytest
 from longloop.algos.tree_dpo import TreeDpo
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.base import Environment
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.search import grow
-from longloop.types import Group, Message, Outcome, Sampled, Step, StopReason, Task, Trajectory, UserError
+from longloop.types import (
+    Group,
+    Message,
+    Outcome,
+    Sampled,
+    SamplingParams,
+    Step,
+    StopReason,
+    Task,
+    Trajectory,
+    UserError,
+)
 from tests.support.worlds import CHAT, Env, Log
 
 TASK = Task("task", "train")
@@ -56,7 +68,7 @@ class New(ScriptedEngine):
         self._words = words
         self._said: Counter[tuple[int, ...]] = Counter()
 
-    async def sample(self, ids: Sequence[int], **_: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         said = CHAT.action_ids(self._words[self._said[tuple(ids)] % len(self._words)])
         self._said[tuple(ids)] += 1
         return Sampled(said, (0.0,) * len(said), "stop")
@@ -74,10 +86,10 @@ class Heard:
         self._engine = engine
         self.sessions: list[str] = []
 
-    async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         if session not in self.sessions:
             self.sessions.append(session)
-        return await self._engine.sample(ids, session=session, **options)
+        return await self._engine.sample(ids, params, session=session)
 
     def forget(self, session: str) -> None:
         self._engine.forget(session)
@@ -87,7 +99,8 @@ class Heard:
 
 def rollouts(make: Callable[[], Any], engine: Any, **limits: Any) -> GroupRollouts:
     script = engine if hasattr(engine, "sample") else ScriptedEngine(None, CHAT, engine)
-    return GroupRollouts(RolloutContext(make, CHAT, script, RolloutConfig(**{"max_turns": 40} | limits), 1.0), "test")
+    limited = RolloutConfig(**{"max_turns": 40} | limits)
+    return GroupRollouts(RolloutContext(make, CHAT, script, limited, SamplingParams()), "test")
 
 
 def search(make: Callable[[], Any], engine: Any, attempts: int, log: Log, explore: float = 1.0, **limits: Any) -> Group:
@@ -364,11 +377,11 @@ def test_a_tree_that_is_cancelled_finishes_the_environment_it_was_in() -> None:
     log = Log()
 
     class Stuck(ScriptedEngine):
-        async def sample(self, ids: Sequence[int], *, session: str, **options: Any) -> Sampled:
+        async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
             if session.endswith("/2"):
                 inside.set()
                 await asyncio.Event().wait()
-            return await super().sample(ids, session=session, **options)
+            return await super().sample(ids, params, session=session)
 
     async def go() -> None:
         setting = rollouts(lambda: Path(log, 3, lambda _: 0.5), Stuck(None, CHAT, numbered)).context
@@ -384,7 +397,7 @@ def test_a_tree_that_is_cancelled_finishes_the_environment_it_was_in() -> None:
     assert log.live == 0 and set(log.finished.values()) == {1}
 
 
-class Plain:
+class Plain(Environment):
     """In plain functions, which run in threads; its copies take as long as the test wants."""
 
     def __init__(self, log: Log, may_copy: threading.Event) -> None:
@@ -431,10 +444,10 @@ def test_an_engine_that_breaks_down_leaves_no_copy_behind() -> None:
     log = Log()
 
     class Breaks(ScriptedEngine):
-        async def sample(self, ids: Sequence[int], **options: Any) -> Sampled:
+        async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
             if log.steps == 2:
                 raise UserError("out of memory")
-            return await super().sample(ids, **options)
+            return await super().sample(ids, params, session=session)
 
     with pytest.raises(UserError, match="out of memory"):
         search(lambda: Path(log, 4, lambda _: 0.5), Breaks(None, CHAT, numbered), 3, log)

@@ -1,51 +1,16 @@
 """Reward that rises without success: found where it was put, and not found where it was not."""
 
-import itertools
 import random
 from collections import Counter
 
-import numpy as np
-import pytest
-
 from longloop.analysis.tally import Tally
-from longloop.analysis.unearned import find, stretches
-from longloop.stats import holm, rises
+from longloop.analysis.unearned import find, windows
 
 
-def test_p_is_that_of_all_shufflings():
-    """Against every one of them, enumerated."""
-    first, last = (
-        np.array([[0.1], [0.5], [0.2], [0.9], [0.3], [0.0]]),
-        np.array([[0.4], [0.6], [0.9], [0.8], [0.7], [0.2]]),
-    )
-    gain = (last - first)[:, 0]
-    signs = np.array(list(itertools.product([-1, 1], repeat=6)))
-    exact = ((signs @ gain) >= gain.sum() - 1e-9).mean()
-    assert rises(first, last, paired=True)[0] == pytest.approx(exact, abs=0.01)
-    rows = np.concatenate([last, first])[:, 0]
-    sums = np.array([sum(some) for some in itertools.combinations(rows, 6)])
-    assert rises(first, last, paired=False)[0] == pytest.approx((sums >= last.sum() - 1e-9).mean(), abs=0.015)
-    assert rises(first, first, paired=True)[0] == 1.0, "nothing rose"
-    assert rises(last, first, paired=False)[0] > 0.9, "it fell"
-
-
-def test_p_does_not_depend_on_how_many_are_shuffled_at_a_time(monkeypatch):
-    rng = np.random.default_rng(1)
-    first, last = rng.random((40, 2)), rng.random((50, 2)) + 0.1
-    whole = rises(first, last, paired=False)
-    monkeypatch.setattr("longloop.stats._AT_ONCE", 1000)
-    assert rises(first, last, paired=False) == pytest.approx(whole, abs=0.02)
-
-
-def test_holm():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([]) == []
-
-
-def test_steps_are_cut_into_stretches():
+def test_steps_are_cut_into_windows():
     steps = dict.fromkeys(range(1, 11), Tally())
-    assert stretches(steps, 3) == [(1, 2, 3), (4, 5, 6, 7), (8, 9, 10)]
-    assert stretches(dict.fromkeys([4, 9]), 8) == [(4,), (9,)] and stretches({}) == []
+    assert windows(steps, 3) == [(1, 2, 3), (4, 5, 6, 7), (8, 9, 10)]
+    assert windows(dict.fromkeys([4, 9]), 8) == [(4,), (9,)] and windows({}) == []
 
 
 def a_tally(rng, tasks, success, passes, kinds=2, attempts=4):
@@ -125,5 +90,5 @@ def test_it_does_not_cry_wolf():
     """Sixty runs in which nothing changes, with some ten comparisons each: no more than chance allows, 5% of runs. More
     than eight of sixty would be less than once in 2,000 times."""
     alarms = [find(*a_run(seed, success=(0.3, 0.3), passes=(0.4, 0.4), steps=6)) for seed in range(100, 160)]
-    assert sum(bool(rises) for rises, _ in alarms) <= 8
+    assert sum(bool(found) for found, _ in alarms) <= 8
     assert sum(bool(tests) for _, tests in alarms) <= 8

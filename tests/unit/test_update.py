@@ -1,5 +1,6 @@
 """An update, number by number: what the optimizer makes of gradients, how mini-batches are drawn, what is measured."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import chain
@@ -18,7 +19,7 @@ from longloop.algos.reinforce import Reinforce
 from longloop.algos.stepagent_inverse import StepAgentInverse
 from longloop.learners.local import LocalLearner
 from longloop.training import schedule
-from longloop.types import Group, Now, Trajectory, UserError
+from longloop.types import Group, Minibatch, Now, Trajectory, UserError
 from tests.support.samples import (
     EXPERT,
     NOW,
@@ -153,21 +154,18 @@ def test_old_log_probs_of_another_policy_are_refused() -> None:
     algo = Loop(k=3)
     model = learner(algo)
     samples = tuple(first_minibatch(algo, sampled(mixed_groups(), model), model).samples)
-    assert model.with_behavior_logprobs(samples, lambda text: None) == list(samples)
+    assert model.with_behavior_logprobs(samples, algo.loss, False, lambda text: None) == list(samples)
     assert model.agreement is not None and type(model.agreement.clipped) is float  # a checkpoint writes it as JSON
-    wrong = [
-        replace(s, logprobs=tuple(x - 0.5 * chosen for x, chosen in zip(s.logprobs, s.mask, strict=True)))
-        for s in samples
-    ]
+    wrong = [replace(s, logprobs=s.logprobs - 0.5 * s.mask) for s in samples]
     with pytest.raises(UserError, match="Engine and learner disagree"):
-        learner(algo).with_behavior_logprobs(wrong, lambda text: None)
+        learner(algo).with_behavior_logprobs(wrong, algo.loss, False, lambda text: None)
 
 
 def test_a_loss_that_clips_nothing_keeps_the_samplers_log_probs() -> None:
     algo = Reinforce(k=3)
     model = learner(algo)
     minibatch = first_minibatch(algo, sampled(mixed_groups(), model), model)
-    model.with_behavior_logprobs(minibatch.samples, lambda text: None)
+    model.with_behavior_logprobs(minibatch.samples, algo.loss, False, lambda text: None)
     assert model.agreement is not None and (model.agreement.clipped, model.agreement.old) == (0.0, "sampler")
     assert not model.update(replace(minibatch, on_policy=True), algo.loss).stop
     assert model.agreement.old == "sampler"
@@ -180,10 +178,8 @@ def order(algo: Any, seed: int, step: int) -> list[list[tuple[int, int]]]:
     """Which trajectories each mini-batch has, one after another."""
     groups = [Group(TASK, tuple(attempt(n / 8, (1,), n) for n in range(8)))]
     config: Any = SimpleNamespace(seed=seed, steps=9)
-    return [
-        [s.source for s in m.samples]
-        for m in schedule(config, algo, groups, algo.credit(groups, None, NOW), Now(step, 1))
-    ]
+    samples = algo.credit(groups, None, NOW)
+    return [[s.source for s in m.samples] for m in schedule(config, algo, groups, samples, Now(step, 1))]
 
 
 def test_every_epoch_step_and_seed_has_a_shuffle_of_its_own() -> None:
@@ -222,7 +218,7 @@ def test_entropy_is_that_of_the_distributions_tokens_were_drawn_from() -> None:
     entropies = []
     for sample in minibatch.samples:
         with torch.no_grad():
-            p = (module(torch.tensor([sample.ids])).logits[0].double() / 0.6).softmax(-1)
+            p = (module(torch.tensor(sample.ids[None])).logits[0].double() / 0.6).softmax(-1)
         entropies += [-(p[i - 1] * p[i - 1].log()).sum().item() for i, chosen in enumerate(sample.mask) if chosen]
     assert metrics["entropy"] == pytest.approx(sum(entropies) / len(entropies), rel=1e-5)
 
@@ -247,8 +243,8 @@ def test_the_discriminator_starts_anew_in_every_iteration() -> None:
     for model in (used, new):
         algo.tell_apart(states_of(7, 8), model)
     shown = [last_action(expert, 0) for _, expert, _ in states_of(7, 8)]
-    assert used.judge(shown) == new.judge(shown)
-    head = {name: p for name, p in new.parameters.items() if name.startswith("value_head.")}
+    assert used.judge("discriminator", shown) == new.judge("discriminator", shown)
+    head = {name: p for name, p in new.parameters.items() if name.startswith("discriminator_head.")}
     assert head and all(torch.equal(p, used.parameters[name]) for name, p in head.items())
 
 
@@ -259,10 +255,8 @@ def test_the_discriminator_is_trained_as_it_is_told() -> None:
     samples = [last_action(t, 0) for _, expert, own in states_of(5, 6) for t in (expert, *own)]
     targets, counts = [0.9, 0.2, 0.1] * 4, [1.0, 0.5, 0.25] * 4
     read = torch.cat(model._actions(samples))
-    model.fit_head(samples, targets, counts, 3e-3, 4)
-    plain = learner(algo).value_head
-    assert plain is not None and model.value_head is not None
-    plain.load_state_dict(_fresh_head(algo).state_dict())
+    model.fit("discriminator", samples, targets, counts, 3e-3, 4)
+    plain = _new_head(algo)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=3e-3, weight_decay=0.2)
     for _ in range(4):
         p = plain(read)[:, 0].sigmoid()
@@ -271,16 +265,14 @@ def test_the_discriminator_is_trained_as_it_is_told() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    for one, other in zip(model.value_head.parameters(), plain.parameters(), strict=True):
+    for one, other in zip(model.heads["discriminator"].parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=2e-5)
 
 
-def _fresh_head(algo: StepAgentInverse) -> torch.nn.Module:
+def _new_head(algo: StepAgentInverse) -> torch.nn.Module:
     """The head that a learner begins with: tests.support.samples.learner gives its last layer other numbers."""
     model = learner(algo)
-    fresh = LocalLearner(model.policy, algo.needs, model.config, 1.0, seed=0).value_head
-    assert fresh is not None
-    return fresh
+    return LocalLearner(model.policy, algo.needs, model.config, 1.0, seed=0).heads["discriminator"]
 
 
 # --- GRPO's penalty ---
@@ -335,9 +327,34 @@ def test_loading_changes_the_weights_once(tmp_path: Path) -> None:
     assert model.policy.version == version + 1
 
 
+def test_a_checkpoint_of_longloop_0_1_can_be_loaded(tmp_path: Path) -> None:
+    """It had other names for the optimizer's file, for the only head there was, and for a field of the agreement."""
+    algo = StepAgentInverse()
+    model, other = learner(algo, seed=1), learner(algo)
+    groups = sampled(mixed_groups(), model)
+    samples = [sample for t in groups[0].trajectories for sample in to_samples(t, 0, 1.0, 1.0)]
+    samples = [sample.with_columns(logged=sample.weights) for sample in samples]
+    model.with_behavior_logprobs(samples, algo.loss, False, lambda text: None)
+    assert not model.update(Minibatch(samples, 1.0, step=1, on_policy=True), algo.loss).stop
+    model.save(tmp_path)
+    (tmp_path / "optimizer.safetensors").rename(tmp_path / "optimiser.safetensors")
+    (tmp_path / "discriminator_head.safetensors").rename(tmp_path / "value_head.safetensors")
+    agreement = json.loads((tmp_path / "agreement.json").read_text())
+    agreement["most"] = agreement.pop("p99")
+    (tmp_path / "agreement.json").write_text(json.dumps(agreement))
+    other.load(tmp_path)
+    assert other.agreement == model.agreement is not None
+    assert all(torch.equal(p, other.parameters[name]) for name, p in model.parameters.items())
+    moments = [{name: one.optimizer.state.get(p, {}) for name, p in one.parameters.items()} for one in (model, other)]
+    assert any(moments[0].values())
+    for name, state in moments[0].items():
+        assert state.keys() == moments[1][name].keys()
+        assert all(torch.equal(value, moments[1][name][kind]) for kind, value in state.items())
+
+
 def test_a_head_reads_bfloat16() -> None:
     """Its own weights are float32."""
     model = learner(Ppo(), dtype="bfloat16")
-    (row,) = model.values(to_samples(attempt(1.0, (2,)), 0, 1.0, 1.0))
-    assert [bool(x) for x in row] == [False, False, True, True]
+    (read,) = model.read(to_samples(attempt(1.0, (2,)), 0, 1.0, 1.0), "value")
+    assert read.columns["value"].astype(bool).tolist() == [False, False, True, True]
     assert model.peak_memory()

@@ -9,13 +9,14 @@ import pytest
 from longloop.config import RolloutConfig
 from longloop.diagnose import sampling
 from longloop.diagnose.finding import Finding
+from longloop.envs.base import Environment
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Message, Outcome, Sampled, Step, Task
+from longloop.types import Message, Outcome, Sampled, SamplingParams, Step, Task
 from tests.support.worlds import CHAT
 
 
-class Env:
+class Env(Environment):
     """Opens with the name of the task, and goes on for `turns` turns."""
 
     def __init__(self, turns: int) -> None:
@@ -38,9 +39,9 @@ class Speaker:
     def __init__(self, logprob: float) -> None:
         self._logprob = logprob
 
-    async def sample(self, ids: Any, *, seed: int, **_: Any) -> Sampled:
+    async def sample(self, ids: Any, params: SamplingParams, *, session: str) -> Sampled:
         easy = CHAT.tokenizer.decode(ids[1:2]) == "e"
-        said = (*CHAT.encode("a" if easy or seed % 3 else "b"), CHAT.end_id)
+        said = (*CHAT.encode("a" if easy or params.seed % 3 else "b"), CHAT.end_id)
         return Sampled(said, (self._logprob if easy else math.log(0.5), 0.0), "stop")
 
     def forget(self, session: str) -> None: ...
@@ -51,7 +52,9 @@ class Speaker:
 def found(ids: list[str], of: int = 100, logprob: float = -1e-3, turns: int = 1, max_turns: int = 40) -> Finding:
     tasks = [Task(name, "train") for name in ids]
     limits = RolloutConfig(context=1000, max_turns=max_turns)
-    rollouts = GroupRollouts(RolloutContext(lambda: Env(turns), CHAT, Speaker(logprob), limits, 1.0), "test")
+    rollouts = GroupRollouts(
+        RolloutContext(lambda: Env(turns), CHAT, Speaker(logprob), limits, SamplingParams()), "test"
+    )
 
     async def look() -> Finding:
         first = await sampling.collect(rollouts, tasks[:1], 4, max_turns=2)

@@ -38,8 +38,8 @@ def test_the_page_is_the_report(run):
     assert "steps counted" not in html
 
 
-def test_behaviours_have_intervals(run):
-    html = Pages(Library([run])).html("/run/run/behaviours")
+def test_behaviors_have_intervals(run):
+    html = Pages(Library([run])).html("/run/run/behaviors")
     assert "change [95%]" in html and "turns / attempt" in html and "<h2>Stop reasons" not in html
     with Run.reopen(run) as again:
         tasks = [Task(f"t{number}", "dev") for number in range(4)]
@@ -47,7 +47,7 @@ def test_behaviours_have_intervals(run):
             tried = [recorded.attempt(task, 0, True) for task in tasks]
             tried[0] = recorded.attempt(tasks[0], 0, True, turns=tried[0].turns * 2)
             again.evaluations.write(step, [Group(one.task, (one,)) for one in tried])
-    html = Pages(Library([run])).html("/run/run/behaviours")
+    html = Pages(Library([run])).html("/run/run/behaviors")
     figure = next(part for part in html.split("<figure>") if "<b>turns / attempt</b>" in part)
     assert figure.count('class="line bar c1"') == 2, "one for each evaluation: some attempts are longer than others"
 
@@ -67,7 +67,7 @@ def test_a_run_that_grows_is_counted_on(run):
     with Run.reopen(run) as again:
         again.evaluations.write(4, recorded.groups(3, 2, 1.0, "eval"))
     html = pages.html("/run/run/analysis")
-    assert "100.0% [43.8%, 100.0%] after step 4" in words(html)
+    assert "100.0% [43.9%, 100.0%] after step 4" in words(html)
 
 
 def test_bad_patterns_of_a_run_cost_no_page(run):

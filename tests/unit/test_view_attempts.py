@@ -5,10 +5,11 @@ import json
 import pytest
 
 from longloop.store.run import Run
-from longloop.viewer.attempts import Attempts
+from longloop.store.run_reader import RunReader
+from longloop.store.trajectories import StoredTrajectory, Trajectories
 from longloop.viewer.library import Library
 from longloop.viewer.pages import Pages
-from longloop.viewer.run_reader import Record
+from longloop.viewer.search import search
 from tests.support import recorded
 
 
@@ -17,32 +18,33 @@ def run(tmp_path):
     return recorded.small(tmp_path / "run")
 
 
-def test_an_attempt_is_read_by_its_place(run):
-    attempts = Attempts(run / "trajectories")
-    stored = [json.loads(line) for line in (run / "trajectories/000002.jsonl").read_text().splitlines()]
+def test_an_attempt_is_read_by_its_entry(run):
+    attempts = Trajectories(run / "trajectories")
+    lines = (run / "trajectories/000002.jsonl").read_text().splitlines()
+    stored = [StoredTrajectory.from_json(json.loads(line)) for line in lines]
     entries = attempts.entries(2)
     assert len(entries) == len(stored) == 12
-    assert [attempts.read(entry) for entry in entries] == stored
+    assert [attempts.get(entry) for entry in entries] == stored == list(attempts.stored(2))
     assert attempts.find(2, 1, 3).task == "train/cost-of-last-order/1"
     assert attempts.find(2, 9, 9) is None
     assert attempts.entries(7) == []
 
 
 def test_the_mean_advantage_is_found_without_a_line(run):
-    attempts = Attempts(run / "trajectories")
+    attempts = Trajectories(run / "trajectories")
     found = attempts.advantages(2)
-    for place in range(3):
-        group = [entry for entry in attempts.entries(2) if entry.group == place]
+    for number in range(3):
+        group = [entry for entry in attempts.entries(2) if entry.group == number]
         scored = [entry.reward for entry in group if entry.scored]
         for entry in group:
             mean = sum(scored) / len(scored)
-            assert found[entry.place] == pytest.approx(entry.reward - mean if entry.scored else 0.0, abs=1e-6)
+            assert found[entry.key] == pytest.approx(entry.reward - mean if entry.scored else 0.0, abs=1e-6)
     assert any(value > 0 for value in found.values())
 
 
 def test_a_growing_index_is_read_from_where_it_ended(run):
     index = run / "trajectories/index.jsonl"
-    attempts = Attempts(run / "trajectories")
+    attempts = Trajectories(run / "trajectories")
     before = attempts.entries(3)
     line = json.dumps({**before[0]._asdict(), "attempt": 77, "offset": 99}) + "\n"
     with index.open("a") as file:
@@ -54,23 +56,23 @@ def test_a_growing_index_is_read_from_where_it_ended(run):
 
 
 def test_a_step_that_was_done_again_counts_as_it_was_last(run):
-    attempts = Attempts(run / "trajectories")
+    attempts = Trajectories(run / "trajectories")
     assert len(attempts.entries(3)) == 12
     with Run.reopen(run) as again:
         recorded.step(again, 3, share=1.0, count=2, k=2)
     entries = attempts.entries(3)
-    assert [entry.place for entry in entries] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert all(attempts.read(entry)["success"] == entry.success for entry in entries)
+    assert [entry.key for entry in entries] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(attempts.get(entry).success == entry.success for entry in entries)
 
 
 def test_an_index_that_lags_behind_its_file_is_not_believed(run):
     """The step's file was replaced, and the process was killed before the index had its lines."""
-    attempts = Attempts(run / "trajectories")
+    attempts = Trajectories(run / "trajectories")
     old = attempts.find(3, 2, 1)
     lines = (run / "trajectories/000003.jsonl").read_bytes().splitlines(keepends=True)
     (run / "trajectories/000003.jsonl").write_bytes(b"".join(reversed(lines)))
-    line = attempts.read(old)
-    assert (line["group"], line["attempt"]) == (2, 1)
+    found = attempts.get(old)
+    assert (found.group, found.attempt) == (2, 1)
 
 
 def test_a_run_cut_in_the_middle_of_its_lines_opens(run):
@@ -79,10 +81,10 @@ def test_a_run_cut_in_the_middle_of_its_lines_opens(run):
         (run / name).write_bytes(data[:-40])
     pages = Pages(Library([run]))
     assert "Step 3" in pages.html("/run/run/step/3")
-    for place in ("/", "/run/run", "/run/run/step/3/0/0", "/run/run/find", "/run/run/behaviours", "/run/run/analysis"):
-        assert pages.html(place)
-    last = Attempts(run / "trajectories").entries(3)[-1]
-    assert last.place == (2, 2)  # the line that was cut is the one that is missing
+    for path in ("/", "/run/run", "/run/run/step/3/0/0", "/run/run/find", "/run/run/behaviors", "/run/run/analysis"):
+        assert pages.html(path)
+    last = Trajectories(run / "trajectories").entries(3)[-1]
+    assert last.key == (2, 2)  # the line that was cut is the one that is missing
 
 
 def test_a_damaged_line_costs_itself_alone(run):
@@ -90,8 +92,8 @@ def test_a_damaged_line_costs_itself_alone(run):
         lines = (run / name).read_bytes().splitlines(keepends=True)
         lines[1] = b"{what?\n"
         (run / name).write_bytes(b"".join(lines))
-    assert len(Attempts(run / "trajectories").entries(1)) == 11
-    assert len(Record("run", run).metrics) == 3
+    assert len(Trajectories(run / "trajectories").entries(1)) == 11
+    assert len(RunReader(run).metrics) == 3
     assert Pages(Library([run])).html("/run/run")
 
 
@@ -113,16 +115,16 @@ def test_an_older_format_opens(run):
                         del turn[name]
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     pages = Pages(Library([run]))
-    for place in (
+    for path in (
         "/",
         "/run/run",
         "/run/run/step/1",
         "/run/run/step/1/2",
         "/run/run/eval/3/0/1",
-        "/run/run/behaviours",
+        "/run/run/behaviors",
         "/run/run/analysis",
     ):
-        assert pages.html(place)
+        assert pages.html(path)
     assert "list_orders" in pages.html("/run/run/step/1/2/0", {"tokens": ["advantage"]})
     assert "train/cost-of-last-order/2" in pages.html("/run/run/find", {"task": ["order/2"]})
 
@@ -134,17 +136,17 @@ def test_a_later_format_says_so(run):
 
 
 def test_search_finds_text_task_stop_and_success(run):
-    attempts = Attempts(run / "trajectories")
+    attempts = Trajectories(run / "trajectories")
     everyone = [entry for step in attempts.steps() for entry in attempts.entries(step)]
 
     def found(text="", wanted=lambda entry: True):
-        hits, more = attempts.search(text, wanted, None, 1000)
+        hits, more = search(attempts, text, wanted, None, 1000)
         assert more is None
         return [hit.entry for hit in hits]
 
     assert sorted(found()) == sorted(everyone)
     assert {entry.step for entry in found()} == {1, 2, 3} and found()[0].step == 3
-    right = [attempts.read(entry)["turns"][1]["action"].startswith("Thought: I answer") for entry in everyone]
+    right = [attempts.get(entry).turns[1].action.startswith("Thought: I answer") for entry in everyone]
     assert 0 < sum(right) < len(right)
     assert len(found("i ANSWER with its")) == sum(right)
     assert len(found("i answer", lambda entry: entry.step == 3)) < sum(right)
@@ -154,35 +156,35 @@ def test_search_finds_text_task_stop_and_success(run):
 
 
 def test_search_goes_on_where_it_stopped(run):
-    attempts = Attempts(run / "trajectories")
-    whole, _ = attempts.search("list_orders", lambda entry: True, None, 1000)
+    attempts = Trajectories(run / "trajectories")
+    whole, _ = search(attempts, "list_orders", lambda entry: True, None, 1000)
     pieces, start = [], None
     for _ in range(20):
-        hits, start = attempts.search("list_orders", lambda entry: True, start, 5)
+        hits, start = search(attempts, "list_orders", lambda entry: True, start, 5)
         pieces += hits
         if start is None:
             break
     assert pieces == whole and len(whole) == 36
 
 
-def test_tokens_of_a_trained_run_are_coloured_by_the_gap(tmp_path):
+def test_tokens_of_a_trained_run_are_colored_by_the_gap(tmp_path):
     from tests.support.helpers import train
 
     _, _, steps = train(tmp_path, "steps=3", "algo.k=16", "algo.minibatch=0")
     run = tmp_path / "runs/test"
     step = next(line["step"] for line in steps if line.get("trained_tokens"))
-    attempts = Attempts(run / "trajectories")
+    attempts = Trajectories(run / "trajectories")
     columns = attempts.columns(step, "mask", "logprobs", "learner", "advantages")
     trained = (columns["mask"] == 1) & (columns["advantages"] != 0)
     assert trained.any()
     assert abs(columns["learner"] - columns["logprobs"])[trained].max() < 1e-4
-    group, attempt = next(place for place, advantage in attempts.advantages(step).items() if advantage)
+    group, attempt = next(key for key, advantage in attempts.advantages(step).items() if advantage)
     html = Pages(Library([run])).html(f"/run/test/step/{step}/{group}/{attempt}", {"tokens": ["gap"]})
     assert "by the gap between sampler and learner" in html and '<pre class="tokens">' in html
 
 
 def test_killed_is_told_from_running(tmp_path):
-    record = Record("run", tmp_path / "run")
+    record = RunReader(tmp_path / "run")
     with Run.create(recorded.settings(tmp_path / "run"), {}):
         assert record.status == "running"
     assert record.status == "finished"
@@ -194,6 +196,6 @@ def test_killed_is_told_from_running(tmp_path):
 def test_runs_of_one_name_are_told_apart(tmp_path):
     for parent in ("a", "b"):
         recorded.small(tmp_path / parent / "seed-0", steps=1)
-    records = Library([tmp_path]).records
+    records = Library([tmp_path]).runs
     assert sorted(records) == ["b~seed-0", "seed-0"]
     assert {record.folder.parent.name for record in records.values()} == {"a", "b"}

@@ -23,8 +23,8 @@ def longest_common(ours: Sequence[str], theirs: Sequence[str]) -> int:
     for one in ours:
         last = row
         row = [0]
-        for place, other in enumerate(theirs):
-            row.append(last[place] + 1 if one == other else max(last[place + 1], row[place]))
+        for column, other in enumerate(theirs):
+            row.append(last[column] + 1 if one == other else max(last[column + 1], row[column]))
     return row[-1]
 
 
@@ -65,7 +65,7 @@ def page(folder: Path, left: str, right: str) -> str:
 
 
 def texts(kind: str) -> tuple[str, str]:
-    """A megabyte each, of which every part is found in many places on the other side."""
+    """A megabyte each, of which every part is found in many paths on the other side."""
     draw = random.Random(1)
     if kind == "many lines":
         return "\n".join(draw.choices("ab", k=SIZE)), "\n".join(draw.choices("ab", k=SIZE))

@@ -108,8 +108,8 @@ def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
 def test_lists_have_the_tasks_text(runs: Path) -> None:
     pages = Pages(Library([runs]))
     asked = "How much was my last order? (train/cost-of-last-order/1)"
-    for place in ("/run/alpha/step/2", "/run/alpha/eval/0", "/run/alpha/find"):
-        assert asked in pages.html(place), place
+    for path in ("/run/alpha/step/2", "/run/alpha/eval/0", "/run/alpha/find"):
+        assert asked in pages.html(path), path
 
 
 def test_equal_attempts_are_shown_once(tmp_path: Path) -> None:

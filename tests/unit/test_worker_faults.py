@@ -16,7 +16,7 @@ from longloop.rollout.failure_budget import IN_A_ROW, Faults
 from longloop.types import Group, StopReason, Task, Trajectory, UserError
 from tests.support.obedient import FAULTS, Obedient, children, made, paid, plain, plan, pool, script
 from tests.support.samples import NOW
-from tests.support.worlds import Log, collect, hangs, raising, rollouts, starts, with_fault
+from tests.support.worlds import Log, collect, default, hangs, raising, rollouts, starts, with_fault
 
 EPISODES, K = 200, 8
 TASKS = Obedient.tasks("train")
@@ -116,7 +116,7 @@ def went_well(task: Task = TASKS[0]) -> Trajectory:
 def test_a_task_that_keeps_failing_is_set_aside_and_reported() -> None:
     """Not one that fails now and then, and no other; what stands for its attempts is not scored."""
     told: list[str] = []
-    what = rollouts(with_task_fault("train-1"), say=script({}), straggler_cutoff=1.0)
+    what = rollouts(default(with_task_fault("train-1")), say=script({}), straggler_cutoff=1.0)
     what.tell = told.append
     first = collect(what, TASKS[:3], k=IN_A_ROW)
     assert [t.stop for t in first[1].trajectories] == [StopReason.ENV_ERROR] * IN_A_ROW

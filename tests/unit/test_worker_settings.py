@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from longloop import build, config
+from longloop.envs.guess import Guess
 from longloop.types import Message, Step, UserError
 
 
@@ -14,7 +15,7 @@ def test_the_settings_are_not_the_environments(kind: str) -> None:
     """They stand beside its options, and a run is the same with either."""
     table = {"name": "guess", "highest": 4, "isolation": kind, "workers": 1, "worker_memory": 1000}
     world = build.world(config.resolve({"env": table}, "test"))
-    assert world.options == {"highest": 4} and (world.pool is not None) == (kind == "process")
+    assert world.options == Guess.Options(highest=4) and (world.pool is not None) == (kind == "process")
     assert [task.id for task in world.tasks("dev")] == [f"guess-{n}-of-4" for n in (1, 2, 3, 4)]
     with pytest.raises(UserError, match="Guess has no tasks in the split 'nowhere'"):
         world.tasks("nowhere")
@@ -22,7 +23,7 @@ def test_the_settings_are_not_the_environments(kind: str) -> None:
     assert step == Step([Message("user", "higher")], info={})
 
 
-async def _first_step(world: build.World) -> Step:
+async def _first_step(world: build.Environments) -> Step:
     env = world.make()
     await env.start(world.tasks("dev")[1])
     step = await env.step(Message("assistant", "1"))

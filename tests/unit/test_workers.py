@@ -24,7 +24,7 @@ from longloop.isolation.pool import _BEGIN, _PACKAGE, Pool, Use, WorkerLost
 from longloop.isolation.worker import packed
 from longloop.types import Message, StopReason, UserError
 from tests.support.obedient import Fatal, Obedient, Picky, Rowdy, made, plain, pool, script
-from tests.support.worlds import collect, rollouts
+from tests.support.worlds import collect, default, rollouts
 
 TASKS = Obedient.tasks("train")
 
@@ -79,8 +79,8 @@ GAMES: list[tuple[type, Any]] = [
 
 @pytest.mark.parametrize(("environment", "say"), GAMES, ids=lambda value: getattr(value, "__name__", ""))
 def test_attempts_in_workers_equal_attempts_inline(workers: Any, environment: Any, say: Any) -> None:
-    tasks = environment.tasks("train")[:3]
-    inline = collect(rollouts(environment, say=say, max_turns=4), tasks, k=4)
+    tasks = environment.tasks("train", environment.Options())[:3]
+    inline = collect(rollouts(default(environment), say=say, max_turns=4), tasks, k=4)
     isolated = collect(rollouts(made(workers(environment), environment), say=say, max_turns=4), tasks, k=4)
     assert plain(isolated) == plain(inline)
     assert all(t.stop.scored and t.turns for group in inline for t in group.trajectories)
@@ -88,8 +88,8 @@ def test_attempts_in_workers_equal_attempts_inline(workers: Any, environment: An
 
 @pytest.mark.parametrize("environment", [Guess, Obedient])
 def test_experts_play_beside_their_environment(workers: Any, environment: Any) -> None:
-    tasks = environment.tasks("train")[:2]
-    inline = asyncio.run(rollouts(environment).demonstrations(tasks))
+    tasks = environment.tasks("train", environment.Options())[:2]
+    inline = asyncio.run(rollouts(default(environment)).demonstrations(tasks))
     isolated = asyncio.run(rollouts(made(workers(environment, 1), environment)).demonstrations(tasks))
     assert plain(isolated) == plain(inline)
     assert all(group.trajectories[0].success for group in inline)
@@ -97,14 +97,14 @@ def test_experts_play_beside_their_environment(workers: Any, environment: Any) -
 
 def test_experts_play_in_all_workers_at_once(workers: Any) -> None:
     where = workers(Guess, 2)
-    asyncio.run(rollouts(made(where, Guess)).demonstrations(Guess.tasks("train")[:4]))
+    asyncio.run(rollouts(made(where, Guess)).demonstrations(Guess.tasks("train", Guess.Options())[:4]))
     assert len(where.pids) == 2
 
 
 def test_a_tree_of_copies_grows_in_one_worker(workers: Any) -> None:
     say = GAMES[1][1]
-    tasks = Guess.tasks("train")[:3]
-    inline = asyncio.run(rollouts(Guess, say=say).trees(tasks, 6, 1.0, 0))
+    tasks = Guess.tasks("train", Guess.Options())[:3]
+    inline = asyncio.run(rollouts(default(Guess), say=say).trees(tasks, 6, 1.0, 0))
     where = workers(Guess, 1)
     isolated = asyncio.run(asyncio.wait_for(rollouts(made(where, Guess), say=say).trees(tasks, 6, 1.0, 0), 60))
     assert plain(isolated) == plain(inline) and len(inline[0].trajectories) > 1
@@ -129,7 +129,7 @@ def test_players_who_break_their_environment_do_not_keep_its_worker(workers: Any
     played = asyncio.run(asyncio.wait_for(trial.scores(made(where, Rowdy), TASKS[:2], patience=2.0), 60))
     assert all(list(score.errors.values()) in ([], [["train-0", "train-1"]]) for score in played.values())
     errors = {name: next(iter(score.errors)) for name, score in played.items() if score.errors}
-    assert errors["raises"].startswith("ValueError: no (tests/obedient.py:")
+    assert errors["raises"].startswith("ValueError: no (tests/support/obedient.py:")
     assert errors["hangs"] == "it came to no end in 2 s"
     assert errors.keys() == {"raises", "hangs", "dies"} and "killed by signal 9" in errors["dies"]
     assert played["one"].rewards == [3 / 29, 4 / 29] and played["expert"].rewards == [27 / 29, 28 / 29]
@@ -201,7 +201,7 @@ def test_errors_read_as_they_do_inline(workers: Any) -> None:
     for word in ("raise boom", "exit bye", "nonsense"):
         inline, isolated = (
             collect(rollouts(make, say=[word]), TASKS[:1], k=1)[0].trajectories[0]
-            for make in (Obedient, made(workers(size=1)))
+            for make in (default(Obedient), made(workers(size=1)))
         )
         assert isolated.stop is StopReason.ENV_ERROR and isolated.error == inline.error
     assert isolated.error.startswith("step() raised AttributeError: 'Obedient' object has no attribute '_nonsense' (")
@@ -258,13 +258,14 @@ def test_a_worker_that_is_just_being_started_is_not_killed_for_the_trainers_memo
     where._watching = threading.current_thread()  # nobody else looks
     born: list[Any] = []
 
-    def starting() -> dict[int, Use]:
+    def starting(groups: set[int]) -> dict[int, Use]:
         """One is started meanwhile, and what was seen of it is of no use."""
+        nothing = dict.fromkeys(groups, Use())
         if threading.current_thread() is not where._watching:
-            return {}  # another test's pool looks
+            return nothing  # another test's pool looks
         if not born:
             born.append(where._spawned())
-        return {born[0].pid: Use(bytes=1 << 40)}
+        return nothing | {born[0].pid: Use(bytes=1 << 40)}
 
     monkeypatch.setattr("longloop.isolation.pool.use_by_group", starting)
     asyncio.run(_ready(where))

@@ -3,22 +3,22 @@
 The agent walks between the furniture of a room, opens, takes, heats, cools, cleans and moves things; the reward is 1
 when the game is won, else 0. Splits: `train`; `valid_train` (or `dev`), other games of the kinds and rooms in `train`;
 `valid_seen`, in rooms that training knows; `valid_unseen`, in rooms that it does not. The games are those that
-`alfworld-download` fetches. The expert says the walkthrough that a game comes with; with `env.expert = "handcoded"`, it
-does what ALFWorld's handcoded expert does, who has to look for things, and may fail.
+`alfworld-download` fetches.
 """
 
 import json
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
 from longloop.envs.alfworld.pddl import Game, cache, handcoded
+from longloop.envs.base import Environment, Player
 from longloop.envs.contract import NoTasks
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import act, action_of
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 PROMPT = """\
@@ -50,14 +50,27 @@ import subprocess, sys, sysconfig
 pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
 wheel = ["--platform=manylinux2014_x86_64", "--target", sysconfig.get_path("purelib"), "textworld==1.7.0"]
 sys.exit(subprocess.call(pip + wheel))"""
-"""The one wheel there is, on other processors too: all of it but a compiler for games that are not used is Python."""
+"""Installs the only wheel there is, on other processors too: what is not Python in it is a compiler that is not
+used."""
 _MOST = 150
-"""Commands that the handcoded expert may say."""
+"""The most commands of the handcoded expert."""
 
 
-class Alfworld:
-    isolation: ClassVar[str] = "venv"
-    requires: ClassVar[tuple[str, ...]] = (
+class Alfworld(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        data: str = ""
+        """The folder that `alfworld-download` filled; empty for $ALFWORLD_DATA, $LONGLOOP_DATA/alfworld or
+        ~/.cache/alfworld."""
+        expert: Literal["walkthrough", "handcoded"] = "walkthrough"
+        """Who the expert is: the walkthrough that comes with a game, or ALFWorld's handcoded expert, who has to look
+        for things and may fail."""
+        commands: bool = False
+        """Show the agent which commands are possible."""
+
+    options: Options
+    isolation = "venv"
+    requires = (
         "numpy==2.4.6",
         "tqdm==4.70.1",
         "networkx==3.6.1",
@@ -67,35 +80,31 @@ class Alfworld:
         "requests==2.34.2",
         "fast-downward-textworld==20.6.4",
     )
-    prepare: ClassVar[tuple[tuple[str, ...], ...]] = (
+    prepare = (
         ("pip", "install", "--quiet", "--no-deps", "jericho==3.3.1", "alfworld==0.4.2"),
         ("python", "-c", _TEXTWORLD),
     )
-    system: ClassVar[tuple[str, ...]] = ("make", "g++")
-    variables: ClassVar[tuple[str, ...]] = ("ALFWORLD_DATA",)
-    writes: ClassVar[tuple[str, ...]] = (str(cache()), "~/.cache/alfworld")
+    system = ("make", "g++")
+    variables = ("ALFWORLD_DATA",)
+    writes = (str(cache()), "~/.cache/alfworld")
     """Translated games, and a folder that the library makes when it is imported."""
-    analysis: ClassVar = {
+    analysis = {
         "patterns": {
             "failure": {"heard": r"^Nothing happens\.", "title": "actions that failed"},
             "places": {"said": r"(?i)^Action:\s*go to", "title": "walks / attempt"},
         }
     }
-    reward_range: ClassVar = (0.0, 1.0)
-    splits: ClassVar[tuple[str, ...]] = ("train", "valid_train", "valid_seen", "valid_unseen")
+    reward_range = (0.0, 1.0)
+    splits = ("train", "valid_train", "valid_seen", "valid_unseen")
 
-    def __init__(self, data: str = "", expert: str = "walkthrough", commands: bool = False) -> None:
-        """`commands`: whether the agent is shown what it may do."""
-        if expert not in ("walkthrough", "handcoded"):
-            raise UserError(f"env.expert = {expert!r}: ALFWorld's experts are walkthrough and handcoded.")
-        self._games = games(data)
-        self._expert = expert
-        self._shows = commands
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._games = games(options.data)
         self._said: list[str] = []
 
     @classmethod
-    def tasks(cls, split: str, data: str = "", expert: str = "walkthrough", commands: bool = False) -> list[Task]:
-        folder = games(data) / {"dev": "valid_train"}.get(split, split)
+    def tasks(cls, split: str, options: Options) -> list[Task]:
+        folder = games(options.data) / {"dev": "valid_train"}.get(split, split)
         if split not in (*cls.splits, "dev"):
             return []
         files = sorted(folder.glob("*/*/game.tw-pddl"))
@@ -120,7 +129,7 @@ class Alfworld:
         return Outcome(float(won), won, {"type": self._task.data["type"]})
 
     def fork(self) -> "Alfworld":
-        other = type(self)(str(self._games.parent), self._expert, self._shows)
+        other = type(self)(self.options)
         other.start(self._task)
         for command in self._said:
             other._said.append(command)
@@ -129,7 +138,7 @@ class Alfworld:
 
     def expert(self, task: Task) -> Player:
         file = self._file(task)
-        said = _read(file)["walkthrough"] if self._expert == "walkthrough" else handcoded(file, _MOST)
+        said = _read(file)["walkthrough"] if self.options.expert == "walkthrough" else handcoded(file, _MOST)
         thought = _thought(task.scenario)
         return Script(act(thought, command) for command in said)
 
@@ -140,7 +149,7 @@ class Alfworld:
         return self._games / task.data["game"] / "game.tw-pddl"
 
     def _shown(self, text: str) -> str:
-        return f"{text}\nYou can: {', '.join(self._game.commands)}" if self._shows else text
+        return f"{text}\nYou can: {', '.join(self._game.commands)}" if self.options.commands else text
 
 
 _GET = (
@@ -150,7 +159,7 @@ _GET = (
 
 
 def games(data: str = "") -> Path:
-    """The games: in env.data, $ALFWORLD_DATA, $LONGLOOP_DATA/alfworld, or where alfworld-download puts them."""
+    """Return the folder of the games, or raise a UserError that says how to get them."""
     known = os.environ.get("ALFWORLD_DATA"), os.environ.get("LONGLOOP_DATA")
     folder = data or known[0] or (known[1] and f"{known[1]}/alfworld") or "~/.cache/alfworld"
     found = Path(folder).expanduser() / "json_2.1.1"
@@ -166,7 +175,8 @@ def _task(split: str, file: Path) -> Task:
 
 
 def _playable(file: Path) -> bool:
-    """As ALFWorld itself chooses: not the games about slices and movable containers, nor those with no solution."""
+    """Return whether ALFWorld itself would choose the game: it leaves out slices, movable containers and games without
+    a solution."""
     return not any(word in file.parts[-3] for word in ("movable", "Sliced")) and _read(file).get("solvable", False)
 
 
@@ -178,18 +188,18 @@ def _read(file: Path) -> dict:
 
 
 def _thought(kind: str) -> str:
-    """What goes with every command that an expert says: what it is for, in the words of the game."""
-    task, thing, _, place, _ = kind.lower().split("-")
+    """Return the thought that goes with each of an expert's commands: what it is for, in the words of the game."""
+    task, thing, _, target, _ = kind.lower().split("-")
     wanted = {"pick_clean": "a clean", "pick_heat_": "a hot", "pick_cool_": "a cool"}.get(task[:10], "a")
     if task.startswith("look"):
-        return f"I want to look at a {thing} with the {place}."
+        return f"I want to look at a {thing} with the {target}."
     if task.startswith("pick_two"):
-        return f"I want a {thing} and another in the {place}."
-    return f"I want {wanted} {thing} in the {place}."
+        return f"I want a {thing} and another in the {target}."
+    return f"I want {wanted} {thing} in the {target}."
 
 
 def _at_random(file: Path, seed: str) -> Iterator[str]:
-    """Possible commands, chosen blindly, without end. They are tried in a game of their own."""
+    """Yield possible commands without end, chosen at random. They are tried in a game of their own."""
     choice = random.Random(seed)
     game = Game(file)
     while True:

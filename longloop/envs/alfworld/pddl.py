@@ -1,10 +1,9 @@
-"""The engine of ALFWorld's games (TextWorld's, over the Fast Downward planner), with its slow work remembered.
+"""The engine of ALFWorld's games (TextWorld's, over the Fast Downward planner), with caches for its slow parts.
 
 Upstream translates a game's PDDL four times when it is loaded, and parses the same few grammar rules for every command
-it lists. Here one translation is made, and kept on disk for the other workers and the next run; parses are kept in
-memory. The game is still upstream's and says the same, word for word. Whatever is replaced is replaced for the whole
-process, which is why ALFWorld has one of its own; `LOCK` is held throughout, for nothing below it can be shared by
-threads.
+it lists. Here it is translated once, and kept on disk for the other workers and the next run; parses are cached in
+memory. The games are upstream's and answer the same, word for word. The caches replace functions for the whole process,
+which is why ALFWorld has one of its own; `LOCK` is held throughout, since nothing below it is thread-safe.
 """
 
 import contextlib
@@ -26,17 +25,17 @@ from longloop.types import UserError
 
 LOCK = threading.RLock()
 _GAMES = 8
-"""Games of which everything is remembered in memory: about 2 MB each."""
+"""Games that are cached in memory: about 2 MB each."""
 _FREE: list[Any] = []
-"""Copies of the planner's library that no game uses. One game needs one; closing one can crash, so none is closed."""
+"""Copies of the planner's library that no game uses. Each game needs one; closing one can crash, so none is closed."""
 
 
 class Game:
-    """A game at some point of it: what was said last, what may be done next, and whether it is won."""
+    """A game in progress: its last text, the possible commands, and whether it is won."""
 
     def __init__(self, file: Path, handcoded: bool = False) -> None:
         with LOCK:
-            _remember()
+            _install_caches()
             from alfworld.agents.environment import alfred_tw_env as alfred
             from textworld import EnvInfos
             from textworld.envs import PddlEnv
@@ -67,16 +66,16 @@ class Game:
 
     @property
     def advice(self) -> str:
-        """What the handcoded expert would do now."""
+        """The handcoded expert's next command."""
         return self._state["extra.expert_plan"][0]
 
 
 def handcoded(file: Path, most: int) -> Iterator[str]:
-    """The commands of ALFWorld's handcoded expert, up to where it wins, gives up or has said so many.
+    """Yield the commands of ALFWorld's handcoded expert until it wins, gives up or has said `most` of them.
 
-    Each is found when it is asked for, in a game of its own.
+    It plays a game of its own, one command ahead.
     """
-    chance = random.Random(0).getstate()  # it chooses among equal objects with the module's own generator
+    chance = random.Random(0).getstate()  # it chooses among equal objects with Python's global generator
     game, said = None, ""
     for _ in range(most):
         with LOCK:
@@ -101,8 +100,8 @@ def handcoded(file: Path, most: int) -> Iterator[str]:
 
 
 @functools.cache
-def _remember() -> None:
-    """Put the remembering functions in place of upstream's."""
+def _install_caches() -> None:
+    """Replace upstream's slow functions by cached ones."""
     try:
         import fast_downward
         from textworld.envs.pddl import logic, textgen
@@ -119,18 +118,18 @@ def _remember() -> None:
     def translated(domain: str, problem: str) -> tuple[Any, str]:
         return _translated(translate, domain, problem)
 
-    # The second, optimised translation is for a planner that nobody asks here; the first serves it as well.
+    # The second, optimized translation is for a planner that is not used here; the first does as well.
     fast_downward.pddl2sas = lambda domain, problem, verbose=False, optimize=False: translated(domain, problem)
     fast_downward.load_lib = lambda: _FREE.pop() if _FREE else load()
     logic.GameLogic = functools.lru_cache(_GAMES)(logic.GameLogic)
     textgen._parse_and_convert = lambda *text, **rule: copy.deepcopy(parse(*text, **rule))
-    # Upstream copies deeply what is only ever replaced.
+    # Upstream makes a deep copy of what is never changed in place.
     textgen.copy_context = lambda old: old | {name: dict(old[name]) for name in ("variables", "mapping")}
     Rule.parse_conjunctive_query = staticmethod(functools.lru_cache(4096)(Rule.parse_conjunctive_query))
 
 
 def _translated(translate: Any, domain: str, problem: str) -> tuple[Any, str]:
-    """What `pddl2sas` returns: the task, parsed, and its translation, which is read from disk where it can be."""
+    """Return what `pddl2sas` returns: the parsed task, and its translation, from disk if it is there."""
     name = hashlib.sha256(f"fast-downward-textworld 20.6\0{domain}\0{problem}".encode()).hexdigest()
     file = cache() / f"{name}.sas.z"
     try:
@@ -147,7 +146,7 @@ def _translated(translate: Any, domain: str, problem: str) -> tuple[Any, str]:
 
 
 def _parsed(domain: str, problem: str) -> Any:
-    """The task as the translator parses it, which takes a fiftieth of the time that translating takes."""
+    """Return the task as the translator parses it, in a fiftieth of the time that translating takes."""
     argv, sys.argv = sys.argv, ["translate.py", "domain", "task"]  # an import there reads the command line
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -163,13 +162,13 @@ def _parsed(domain: str, problem: str) -> Any:
 
 
 def cache() -> Path:
-    """Where translations are kept."""
+    """Return the folder of the translations. The virtualenv has no platformdirs, so this repeats longloop.cache."""
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder) / "longloop" / "alfworld"
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Whole or not at all; a disk that takes nothing costs only time."""
+    """Write a file whole or not at all. A disk that cannot be written to costs only time."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{os.getpid()}")

@@ -1,9 +1,9 @@
 """Mind2Web: what would a person do next on this web page? A choice of elements, and what to do with the one chosen.
 
-Deng et al. 2023, asked as in StepAgent's appendix. A task is one annotated sequence of actions, and a turn one of its
-steps: the page shows where the annotator was, whatever was answered before. Reward is the share of steps whose element
-was chosen, so that its mean over tasks is the macro element accuracy; success is every step right, operation and value
-included. The data is the published JSON: train, test_task, test_website, test_domain.
+Deng et al. 2023, asked as in StepAgent's appendix. A task is one annotated sequence of actions, and a turn is one of
+its steps: it always shows the page that the annotator saw, whatever was answered before. The reward is the share of
+steps whose element was chosen, so its mean over tasks is the macro element accuracy; success is every step right,
+operation and value included. The data is the published JSON: train, test_task, test_website, test_domain.
 """
 
 import copy
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+from longloop.envs.base import Environment, Player
 from longloop.envs.contract import NoTasks
 from longloop.envs.mind2web.markup import brief, parse, shown
 from longloop.envs.play import Script, Silent
-from longloop.envs.shared import datasets as datasets
-from longloop.protocols import Player
+from longloop.envs.shared import datasets
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You act on web pages for a user. Each turn shows a part of a page, the task and what was done so far. \
@@ -32,7 +32,7 @@ Answer: C. Action: TYPE, Value: Boston"""
 SOURCE = "Get Mind2Web from huggingface.co/datasets/osunlp/Mind2Web (its test splits are in test.zip)."
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _BRIEF = 100
-"""Letters of an element in the list of choices."""
+"""Characters of an element in the list of choices."""
 _ANSWER = re.compile(
     r"\banswer[*_`\s]*:\W*(?:((?-i:[A-Z])\b|[a-z](?=[.),*_`]|\s*$))|none\b)", re.IGNORECASE | re.MULTILINE
 )
@@ -47,32 +47,40 @@ class Question:
 
     text: str
     letters: str
-    """Those that may be answered."""
+    """The possible answers."""
     right: str
     """The letter of the annotated element; A when the page has none."""
     operation: str
-    """What was done with it, as `TYPE Boston`; nothing when the page has no such element."""
+    """What was done with it, as `TYPE Boston`; empty when the page has no such element."""
 
 
-class Mind2Web:
-    """`data` is the folder with the JSON files, `choices` the number of elements to choose from beside `None of the
-    above`: the annotated one and others of the page, drawn once and for all."""
+class Mind2Web(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        data: str = ""
+        """The folder with the JSON files; empty for $LONGLOOP_DATA/mind2web."""
+        choices: int = 5
+        """Elements to choose from besides `None of the above`: the annotated one and others of the page, which are the
+        same in every attempt."""
 
-    reward_range: ClassVar = (0.0, 1.0)
-    splits: ClassVar = ("train", "test_task", "test_website", "test_domain")
-    analysis: ClassVar = {
+        def __post_init__(self) -> None:
+            if not 2 <= self.choices < len(_LETTERS):
+                raise UserError(f"env.choices = {self.choices}: there can be 2 to {len(_LETTERS) - 1}.")
+
+    options: Options
+    reward_range = (0.0, 1.0)
+    splits = ("train", "test_task", "test_website", "test_domain")
+    analysis = {
         "patterns": {"failure": {"heard": r"^Answer with a letter", "title": "answers that were none"}},
     }
 
-    def __init__(self, data: str = "", choices: int = 5) -> None:
-        if not 2 <= choices < len(_LETTERS):
-            raise UserError(f"env.choices = {choices}: there can be 2 to {len(_LETTERS) - 1}.")
-        self._data, self._choices = data, choices
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._scores: list[tuple[bool, float]] = []
 
     @classmethod
-    def tasks(cls, split: str, data: str = "", choices: int = 5) -> Sequence[Task]:
-        return list(_listed(_folder(data), split)) if split in cls.splits else []
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        return list(_listed(_folder(options.data), split)) if split in cls.splits else []
 
     def start(self, task: Task) -> Sequence[Message]:
         self._task = task
@@ -93,7 +101,7 @@ class Mind2Web:
         return Step([Message("user", self._question().text)], info=info)
 
     def finish(self) -> Outcome:
-        """Steps that were not reached are wrong."""
+        """Steps that were not reached count as wrong."""
         if not self._scores:
             return Outcome(0.0, False)
         steps = self._task.data["steps"]
@@ -106,13 +114,11 @@ class Mind2Web:
         return Outcome(info["element_accuracy"], right == steps, info)
 
     def fork(self) -> "Mind2Web":
-        """An independent copy at this turn."""
         other = copy.copy(self)
         other._scores = list(self._scores)
         return other
 
     def expert(self, task: Task) -> Player:
-        """What the annotator did."""
         return Script([answer(question) for question in self._questions(task)])
 
     def baselines(self, task: Task) -> dict[str, Player]:
@@ -125,15 +131,15 @@ class Mind2Web:
         }
 
     def _question(self) -> Question:
-        return _asked(_folder(self._data), _place(self._task), len(self._scores), self._choices)
+        return _asked(_folder(self.options.data), _span(self._task), len(self._scores), self.options.choices)
 
     def _questions(self, task: Task) -> list[Question]:
-        folder, place = _folder(self._data), _place(task)
-        return [_asked(folder, place, step, self._choices) for step in range(task.data["steps"])]
+        folder, span = _folder(self.options.data), _span(task)
+        return [_asked(folder, span, step, self.options.choices) for step in range(task.data["steps"])]
 
 
 def answer(question: Question) -> str:
-    """The right answer."""
+    """Return the right answer, as an agent would write it."""
     operation, _, value = question.operation.partition(" ")
     action = f" Action: {operation}{f', Value: {value}' if value else ''}" if operation else ""
     thought = "This is the next step." if operation else "What is needed next is not here."
@@ -141,7 +147,7 @@ def answer(question: Question) -> str:
 
 
 def answer_of(text: str) -> tuple[str, str]:
-    """The letter of a turn, and its operation with the value, as `TYPE Boston`; empty where there is none."""
+    """Return a turn's letter, and its operation with the value, as in `TYPE Boston`; empty if it has none."""
     after = list(_ANSWER.finditer(text))
     if after:
         letter, rest = (after[-1][1] or "A").upper(), text[after[-1].end() :]
@@ -157,7 +163,7 @@ def answer_of(text: str) -> tuple[str, str]:
 
 
 def overlap(said: str, right: str) -> float:
-    """The F1 of the words in one and the other."""
+    """Return the F1 of the words of the two texts."""
     one, other = set(said.split()), set(right.split())
     return 2 * len(one & other) / (len(one) + len(other)) if one and other else float(one == other)
 
@@ -168,7 +174,7 @@ def _folder(given: str) -> Path:
 
 @datasets.once
 def _listed(folder: Path, split: str) -> tuple[Task, ...]:
-    """A split's tasks, and where in which file each is: the files are large, and are read piece by piece later."""
+    """Return a split's tasks, with the file and the bytes of each: the files are large, and are read piece by piece."""
     paths = sorted(folder.rglob(f"{split}_*.json"), key=lambda path: [len(path.name), path.name])
     if not paths:
         raise NoTasks(f"There is no {split}_0.json in or below {folder}. {SOURCE}")
@@ -195,22 +201,23 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _place(task: Task) -> tuple[str, int, int]:
+def _span(task: Task) -> tuple[str, int, int]:
+    """Return the file of a task's record, its first byte, and its length."""
     return task.data["file"], task.data["at"], task.data["bytes"]
 
 
 @lru_cache(maxsize=4)
-def _record(folder: Path, place: tuple[str, int, int]) -> dict[str, Any]:
-    file, at, size = place
+def _record(folder: Path, span: tuple[str, int, int]) -> dict[str, Any]:
+    file, at, size = span
     with open(folder / file, "rb") as opened:
         opened.seek(at)
         return json.loads(opened.read(size))
 
 
 @lru_cache(maxsize=2000)
-def _asked(folder: Path, place: tuple[str, int, int], step: int, choices: int) -> Question:
-    """Kept, because the attempts at a task ask the same."""
-    record = _record(folder, place)
+def _asked(folder: Path, span: tuple[str, int, int], step: int, choices: int) -> Question:
+    """Return the question of a step. Cached, because all attempts at a task ask the same."""
+    record = _record(folder, span)
     action = record["actions"][step]
     page = parse(action["cleaned_html"])
     there = {element.number: element for element in page.walk() if element.number}

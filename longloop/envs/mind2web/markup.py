@@ -1,6 +1,6 @@
-"""A web page as a tree, and as little of it as a choice between some of its elements needs.
+"""A web page as a tree, and a short text of it around the elements to choose from.
 
-Pages are those of Mind2Web: HTML whose every element has a `backend_node_id` and whose text stands in elements `text`.
+Pages are those of Mind2Web: HTML in which every element has a `backend_node_id`, and text is inside `text` elements.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ _TELLING = (
 )
 """Attributes whose values say what an element is for."""
 _WORDS = 12
-"""Of an attribute's or a text's words that are shown."""
+"""Words of an attribute or a text that are shown."""
 _BESIDE, _BELOW = 2, 10
-"""Neighbours on either side of an element, and elements inside it, that are shown with it."""
+"""Neighbors on either side of an element, and elements inside it, that are shown with it."""
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class Element:
         return [child for child in self.children if isinstance(child, Element)]
 
     def walk(self) -> Iterator["Element"]:
-        """It and all inside it, in the order of the page."""
+        """Yield the element and all inside it, in the order of the page."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
@@ -44,7 +44,7 @@ class Element:
 
 
 def parse(html: str) -> Element:
-    """The page's root. Markup that does not nest is taken as it comes."""
+    """Return the page's root. Markup that is not properly nested is accepted."""
     parser = _Parser()
     parser.feed(html)
     parser.close()
@@ -52,7 +52,7 @@ def parse(html: str) -> Element:
 
 
 def shown(root: Element, choices: Sequence[Element]) -> str:
-    """The page around some of its elements, which are numbered `id=0`, `id=1`, ... in the order given."""
+    """Return the page around some of its elements, which are numbered `id=0`, `id=1`, ... in the order given."""
     kept: set[Element] = set()
     for choice in choices:
         kept.update(list(choice.walk())[: _BELOW + 1])
@@ -61,24 +61,25 @@ def shown(root: Element, choices: Sequence[Element]) -> str:
             above = above.parent
             kept.add(above)
         beside = choice.parent.elements if choice.parent else []
-        at = next((place for place, other in enumerate(beside) if other is choice), 0)
+        at = next((index for index, other in enumerate(beside) if other is choice), 0)
         for other in beside[max(0, at - _BESIDE) : at + _BESIDE + 1]:
             kept.update([other, *other.elements[:1]])
-    return _written(root, kept, {choice: place for place, choice in enumerate(choices)})
+    return _written(root, kept, {choice: index for index, choice in enumerate(choices)})
 
 
-def brief(choice: Element, place: int, letters: int) -> str:
-    """One element with what is inside it, cut to so many letters."""
-    return _written(choice, set(list(choice.walk())[: _BELOW + 1]), {choice: place})[:letters].rstrip()
+def brief(choice: Element, number: int, length: int) -> str:
+    """Return one element, as `id=number`, with what is inside it, cut to `length` characters."""
+    return _written(choice, set(list(choice.walk())[: _BELOW + 1]), {choice: number})[:length].rstrip()
 
 
-def _written(root: Element, kept: set[Element], places: Mapping[Element, int]) -> str:
-    """Elements that are kept, from the innermost out: pages are deeper than Python's stack."""
+def _written(root: Element, kept: set[Element], numbers: Mapping[Element, int]) -> str:
+    """Return the elements that are kept, as text. It is built from the innermost out, since pages may be deeper than
+    Python's stack."""
     done: dict[Element, str] = {}
     for element in reversed([element for element in root.walk() if element in kept]):
         parts = [_few(child) if isinstance(child, str) else done.get(child, "") for child in element.children]
         inside = " ".join(filter(None, parts))
-        said = [f"id={places[element]}"] if element in places else []
+        said = [f"id={numbers[element]}"] if element in numbers else []
         said += [_few(element.attributes[name]) for name in _TELLING if element.attributes.get(name)]
         wraps = [child.tag for child in element.elements] not in ([], ["text"]) and len(element.children) == 1
         if element.tag == "text" or (not said and (wraps or not inside)):

@@ -1,6 +1,7 @@
-"""Data sets that a user gets from where they are published: where they lie, and what to say when they do not.
+"""Published data sets, which the user downloads: finds their folders and files, and says what to do if they are
+missing.
 
-A folder is named by `env.data`, or found as `$LONGLOOP_DATA/<environment>`. Files may be plain or packed with xz.
+A folder is named by `env.data`, or found as `$LONGLOOP_DATA/<environment>`. Files may be plain or compressed with xz.
 """
 
 import functools
@@ -18,17 +19,17 @@ T = TypeVar("T")
 
 
 def folder(environment: str, given: str, source: str) -> Path:
-    """The folder with an environment's data. `source` is a sentence on where to get them."""
+    """Return the folder with an environment's data. `source` is a sentence that says where to get them."""
     everything = os.environ.get("LONGLOOP_DATA")
-    place = Path(given) if given else Path(everything, environment) if everything else None
-    if place is None or not place.is_dir():
-        lacking = f"there is no folder {place}" if place else "its data are not part of longloop"
+    found = Path(given) if given else Path(everything, environment) if everything else None
+    if found is None or not found.is_dir():
+        lacking = f"there is no folder {found}" if found else "its data are not part of longloop"
         raise UserError(f"{environment}: {lacking}. {source} Then name the folder they are in: env.data=FOLDER.")
-    return place
+    return found
 
 
 def file(folder: Path, pattern: str, source: str) -> Path:
-    """The one file in a folder whose name, without `.xz`, is like the pattern."""
+    """Return the one file in a folder whose name, without `.xz`, matches the pattern."""
     found = sorted({*folder.glob(pattern), *folder.glob(f"{pattern}.xz")})
     if not found:
         raise UserError(f"There is no {pattern} (or {pattern}.xz) in {folder}. {source}")
@@ -38,7 +39,7 @@ def file(folder: Path, pattern: str, source: str) -> Path:
 
 
 def read(path: Path) -> Any:
-    """A file's JSON value; of a file with one on each line (`.jsonl`), the list of them."""
+    """Return a file's JSON value; for `.jsonl`, the list of its lines' values."""
     unpack = lzma.open if path.suffix == ".xz" else open
     try:
         with unpack(path, "rt", encoding="utf-8") as text:
@@ -50,7 +51,7 @@ def read(path: Path) -> Any:
 
 
 def once(load: Callable[..., T]) -> Callable[..., T]:
-    """What was loaded stays, for all attempts of the process; those that ask meanwhile, in other threads, wait."""
+    """Wrap a loader so that it runs once for all attempts of the process. Threads that ask meanwhile wait."""
     kept, lock = functools.cache(load), threading.Lock()
 
     @functools.wraps(load)

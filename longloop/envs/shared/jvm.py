@@ -1,9 +1,8 @@
-"""A simulator on a Java virtual machine: started once for the whole process, and taken by one attempt after the other.
+"""A simulator on a Java virtual machine, started once per process and used by one attempt after the other.
 
-Starting a JVM takes seconds, so the next attempt gets the one that is there. It holds one game at a time: who takes it
-ends the game of whoever had it. What is asked besides, such as how a task is done, is asked of a second interface of
-the simulator, or of a second machine, so that no game is disturbed. A machine that died is replaced when the next
-attempt begins.
+Starting a JVM takes seconds, so attempts share it. The JVM runs one game; acquiring it ends the previous owner's game.
+Other questions, such as how a task is done, go to a second interface of the simulator or to a second machine, so that
+no game is disturbed. A machine that died is replaced when the next attempt begins.
 """
 
 import contextlib
@@ -21,8 +20,8 @@ _OPTIONS = (
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
 )
-"""A cap on the heap, an end when it is used up, and the same identity hash for every object: otherwise the order of a
-simulator's sets, and with it what it shows and does, would change from one start of a task to the next."""
+"""A limit on the heap, an exit when it is used up, and the same identity hash for every object: otherwise the order of
+a simulator's sets, and thereby its behavior, would change from one start of a task to the next."""
 
 
 class Machine:
@@ -33,19 +32,19 @@ class Machine:
         self._holder: object = None
 
     def take(self, holder: object) -> Any:
-        """The simulator, for this holder alone."""
+        """Return the simulator, for this holder alone."""
         simulator = self.running()
         self._holder = holder
         return simulator
 
     def running(self) -> Any:
-        """The simulator, for whoever does not touch its game."""
+        """Return the simulator, for a caller that does not touch its game."""
         if self._simulator is None or self._simulator._gateway.java_process.poll() is not None:
             self._simulator, self._holder = self._start(), None
         return self._simulator
 
     def of(self, holder: object) -> Any:
-        """The simulator, if it is still the holder's."""
+        """Return the simulator, if the holder still has it."""
         if self._holder is not holder:
             raise RuntimeError(f"{self._name} plays one attempt at a time in a process, and this one's game is gone")
         return self._simulator
@@ -68,7 +67,7 @@ class Machine:
 
 @contextlib.contextmanager
 def _capped() -> Iterator[None]:
-    """A JVM started in here runs with our options; those in the user's JAVA_TOOL_OPTIONS come later, and win."""
+    """Start JVMs with our options. Those in the user's JAVA_TOOL_OPTIONS come later, and take precedence."""
     given = os.environ.get("JAVA_TOOL_OPTIONS")
     os.environ["JAVA_TOOL_OPTIONS"] = " ".join((*_OPTIONS, given or ""))
     try:

@@ -1,5 +1,5 @@
-"""Full-text search: BM25 over documents that all attempts of a process share. The same words find the same documents in
-the same order, always; equal scores stand in the order of the documents."""
+"""Full-text search: BM25 over documents that all attempts of a process share. The same words always find the same
+documents in the same order; documents with equal scores keep their order."""
 
 import re
 import unicodedata
@@ -28,7 +28,7 @@ class Index:
         self._bm25.index((ids, vocabulary), show_progress=False)
 
     def find(self, query: str, most: int) -> list[int]:
-        """The numbers of the best documents that have a word of the query, best first."""
+        """Return the indices of the best documents that have a word of the query, best first."""
         known = self._bm25.get_tokens_ids(words(query))
         if not known:
             return []
@@ -38,7 +38,7 @@ class Index:
 
 
 def words(text: str) -> list[str]:
-    """Small letters without accents, plurals without their s; the commonest words left out."""
+    """Return the words of a text in lower case, without accents, plurals without their s, common words left out."""
     return [_singular(word) for word in re.findall(r"\w+", folded(text)) if word not in _STOP]
 
 

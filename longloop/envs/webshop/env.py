@@ -2,20 +2,20 @@
 
 Our own engine over the published product data (Yao et al. 2022): BM25 search, pages of results, product pages with
 options and sub-pages. Buying ends the visit; the reward looks at what was bought (reward.py), success is a reward of 1.
-It needs the package bm25s (`pip install 'longloop[envs]'`) and WebShop's data (shop.py says which, and where from).
+It needs the packages bm25s and rapidfuzz (`pip install 'longloop[envs]'`) and WebShop's data (shop.py says which).
 """
 
 import copy
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
 
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Silent
 from longloop.envs.react import call_of
 from longloop.envs.shared import datasets as files
 from longloop.envs.webshop import players
 from longloop.envs.webshop.reward import reward
 from longloop.envs.webshop.shop import SOURCE, Goal, Product, Shop, shop
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task
 
 SYSTEM = """You buy what someone asks for in a web shop. In each turn write a thought, then one action:
@@ -28,32 +28,35 @@ product's id opens its page, where you choose options, read more, and buy. Choos
 then click[buy now]: it ends the visit, and only what you bought counts."""
 
 _SPLITS = {"test": slice(0, 500), "dev": slice(500, 1500), "train": slice(1500, None)}
+"""WebShop's rule: of the shuffled goals, the first 500 are for test, the next 1,000 for dev."""
 _FOUND, _A_PAGE = 50, 10
-"""Products that a search finds at most, and those on a page."""
+"""The most products that a search finds, and the number on a page."""
 _LONGEST = 2000
-"""Letters of a description that are shown."""
+"""Characters of a description that are shown."""
 BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
 _MORE = ("description", "features", "attributes")
 
 
-class WebShop:
-    """`data` is the folder with documents_1k.jsonl and items_ins_v2_1000.json, plain or packed with xz."""
+class WebShop(Environment):
+    @dataclass(frozen=True)
+    class Options:
+        data: str = ""
+        """The folder with documents_1k.jsonl and items_ins_v2_1000.json, plain or compressed with xz; empty for
+        $LONGLOOP_DATA/webshop."""
 
-    splits: ClassVar = ("train", "dev", "test")
-    """WebShop's rule: of the shuffled goals, the first 500 are for the test, the next 1,000 for development."""
-    analysis: ClassVar = {
+    options: Options
+    analysis = {
         "patterns": {
             "failure": {"heard": r"^That is no action|^This page has no button", "title": "actions that failed"},
             "searches": {"said": r"(?i)^Action:\s*search\["},
             "purchases": {"said": r"(?i)^Action:\s*click\[\s*buy now"},
         }
     }
-    reward_range: ClassVar = (0.0, 1.0)
-    lucky: ClassVar = ("buy first result",)
-    """Baselines that now and then succeed: where a goal asks for no options, the first product found may be right."""
+    reward_range = (0.0, 1.0)
+    lucky = ("buy first result",)  # a goal without options may be met by the first product found
 
-    def __init__(self, data: str = "") -> None:
-        self._data = data
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
         self._found: list[str] = []
         self._page = 0
         self._product: Product | None = None
@@ -62,13 +65,13 @@ class WebShop:
         self._bought = False
 
     @classmethod
-    def tasks(cls, split: str, data: str = "") -> Sequence[Task]:
-        goals = _shop(data).goals
+    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+        goals = _shop(options.data).goals
         numbers = range(len(goals))[_SPLITS[split]] if split in _SPLITS else range(0)
         return [Task(f"goal-{number}", split, goals[number].as_data()) for number in numbers]
 
     def start(self, task: Task) -> Sequence[Message]:
-        self._shop = _shop(self._data)
+        self._shop = _shop(self.options.data)
         self._goal = Goal.from_data(task.data)
         return [Message("system", SYSTEM), Message("user", f"{self._goal.instruction}\n\n{self._shown()}")]
 
@@ -95,14 +98,13 @@ class WebShop:
         return Outcome(value, value == 1.0, {"bought": self._product.id, "chosen": self._chosen, **parts})
 
     def fork(self) -> "WebShop":
-        """An independent copy at this turn."""
         other = copy.copy(self)
         other._chosen = dict(self._chosen)
         return other
 
     def expert(self, task: Task) -> Player:
         goal = Goal.from_data(task.data)
-        return players.Oracle(goal, _shop(self._data).products[goal.product].title)
+        return players.Oracle(goal, _shop(self.options.data).products[goal.product].title)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         goal = Goal.from_data(task.data)
@@ -117,7 +119,7 @@ class WebShop:
         self._leave()
 
     def _click(self, button: str) -> str:
-        """Press a button of the page; what to say if there is none."""
+        """Press a button of the page. Return an error message if there is none, else an empty text."""
         product = self._product
         if button not in self._buttons():
             return f"This page has no button [{button}]. Its buttons: {_row(self._buttons())}"
@@ -141,11 +143,11 @@ class WebShop:
         return ""
 
     def _leave(self) -> None:
-        """Close the product's page; what was chosen there is forgotten."""
+        """Close the product's page and forget the options chosen there."""
         self._product, self._reading, self._chosen = None, "", {}
 
     def _buttons(self) -> list[str]:
-        """What can be clicked on this page."""
+        """Return the buttons of this page."""
         product = self._product
         if product is not None and self._reading:
             return [BACK, PREVIOUS]
@@ -157,7 +159,7 @@ class WebShop:
         return [*self._turns(), *(name.lower() for name in self._here())]
 
     def _turns(self) -> list[str]:
-        """The buttons of a page of results that lead to others."""
+        """Return the buttons that lead from a page of results to others."""
         more = self._page * _A_PAGE < len(self._found)
         return [BACK, *([PREVIOUS] if self._page > 1 else []), *([NEXT] if more else [])]
 
@@ -165,7 +167,7 @@ class WebShop:
         return self._found[(self._page - 1) * _A_PAGE : self._page * _A_PAGE]
 
     def _shown(self) -> str:
-        """The page as the agent sees it."""
+        """Return the page as the agent sees it."""
         product = self._product
         if product is not None and self._reading:
             return f"{_row([BACK, PREVIOUS])}\n{self._reading}: {_text(product, self._reading)}"

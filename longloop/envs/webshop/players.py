@@ -1,4 +1,4 @@
-"""Who shops without a model. All see the pages that an agent sees; the oracle also knows how the goal was made."""
+"""Players who shop without a model. All see the pages that an agent sees; the oracle also knows the goal's product."""
 
 import random
 import re
@@ -9,12 +9,12 @@ from longloop.envs.webshop.shop import Goal
 from longloop.types import Message
 
 _PAGES = 2
-"""Pages of results that the oracle looks through before it searches anew."""
+"""Pages of results that the oracle reads before it searches again."""
 
 
 class Oracle:
-    """Searches as a person would, with the words of the instruction, and opens the product when it sees it; if it does
-    not, it searches for the title. Then it chooses the options and buys."""
+    """Searches as a person would, with the words of the instruction, then for the title if the product is not found.
+    Opens the product, chooses the options and buys."""
 
     def __init__(self, goal: Goal, title: str) -> None:
         self._goal = goal

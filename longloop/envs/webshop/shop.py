@@ -1,7 +1,7 @@
-"""The shop: its products, the index to search them, and the goals that its customers come with.
+"""The shop: its products, their search index, and the goals of its customers.
 
-Read once per process from WebShop's own files, and never changed. Where WebShop draws a random number without a seed
-(a price within a range, a price limit), ours is drawn from a seed that the product's id makes.
+It is read once per process from WebShop's own files, and never changed. Where WebShop draws a random number without a
+seed (a price within a range, a price limit), ours is seeded with the product's id.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _SHUFFLED = 233
 
 @dataclass(frozen=True)
 class Product:
-    """What is for sale."""
+    """A product that is for sale."""
 
     id: str
     title: str
@@ -36,13 +36,13 @@ class Product:
     features: tuple[str, ...]
     attributes: tuple[str, ...]
     options: Mapping[str, tuple[str, ...]]
-    """Name -> the values to choose from; as published, a value may stand there twice."""
+    """The values to choose from, by name. As published, a value may occur twice."""
     tag: str
     """The price as the page shows it, which may be a range."""
     price: float
-    """What it costs."""
+    """The price that is compared with a goal's limit."""
     query: str
-    """The words it was once found with."""
+    """The search words with which the product was collected."""
     categories: frozenset[str]
 
 
@@ -89,7 +89,7 @@ class Shop:
         self.goals = goals
 
     def find(self, words: str, most: int) -> list[str]:
-        """The ids of the best products for some words."""
+        """Return the ids of the best products for some words."""
         return [self._numbers[number] for number in self._index.find(words, most)]
 
 
@@ -114,7 +114,7 @@ def _product(row: Mapping[str, Any]) -> Product:
 
 
 def _goals(product: Product, wish: Mapping[str, Any]) -> list[Goal]:
-    """A goal for every combination of the product's options, all with one price limit."""
+    """Return a goal for every combination of the product's options, all with one price limit."""
     if not wish.get("instruction"):
         return []
     above = [limit for limit in _LIMITS if limit > product.price][:4]

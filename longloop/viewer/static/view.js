@@ -24,15 +24,15 @@ function point(event) {
   const inside = ((event.clientX - box.left) / box.width) * chart.viewBox.baseVal.width;
   const wanted = data.x[0] + ((inside - data.left) / (data.right - data.left)) * (data.x[1] - data.x[0]);
   const nearest = (points) => points.reduce((a, b) => (Math.abs(b[0] - wanted) < Math.abs(a[0] - wanted) ? b : a));
-  const found = data.lines.filter((line) => line[2].length).map(([name, colour, points]) => [name, colour, ...nearest(points)]);
+  const found = data.lines.filter((line) => line[2].length).map(([name, color, points]) => [name, color, ...nearest(points)]);
   if (!found.length) return;
   const step = found.map((one) => one[2]).reduce((a, b) => (Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a));
   const figure = chart.closest("figure");
   let reading = figure.querySelector(".reading");
   if (!reading) figure.append((reading = Object.assign(document.createElement("div"), { className: "reading" })));
   reading.replaceChildren(`step ${step}`);
-  for (const [name, colour, at, value] of found.filter((one) => one[2] === step)) {
-    const row = Object.assign(document.createElement("span"), { className: `c${colour % 8}` });
+  for (const [name, color, at, value] of found.filter((one) => one[2] === step)) {
+    const row = Object.assign(document.createElement("span"), { className: `c${color % 8}` });
     row.textContent = `${found.length > 1 ? name + " " : ""}${say(value, data.share)}`;
     reading.append(row);
   }
@@ -48,18 +48,18 @@ addEventListener("click", (event) => {
 // Put the page as it is now in place of the old one; what was unfolded, and where one types, stays.
 async function refresh() {
   const text = await (await fetch(location.href)).text();
-  const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+  const updated = new DOMParser().parseFromString(text, "text/html").querySelector("main");
   const main = document.querySelector("main");
   for (const old of main.querySelectorAll("details[id]")) {
-    const same = fresh.querySelector(`#${CSS.escape(old.id)}`);
+    const same = updated.querySelector(`#${CSS.escape(old.id)}`);
     if (same) same.open = old.open;
   }
   const typed = document.activeElement?.closest("main form[data-auto] input");
-  const again = typed && fresh.querySelector(`form[data-auto] input[name="${typed.name}"]`);
+  const again = typed && updated.querySelector(`form[data-auto] input[name="${typed.name}"]`);
   const caret = typed?.selectionStart;
   if (again) again.value = typed.value;
   const top = scrollY;
-  main.replaceWith(fresh);
+  main.replaceWith(updated);
   scrollTo(0, top);
   again?.focus();
   again?.setSelectionRange(caret, caret);
@@ -89,8 +89,8 @@ addEventListener("submit", (event) => {
 });
 
 // Tags of a run.
-async function tag(place, name, on) {
-  const tags = place.closest("[data-tags]");
+async function tag(element, name, on) {
+  const tags = element.closest("[data-tags]");
   const headers = { "Content-Type": "application/json" };
   const answer = await fetch(tags.dataset.tags, { method: "POST", headers, body: JSON.stringify({ tag: name, on }) });
   if (answer.ok) await refresh();

@@ -1,0 +1,185 @@
+"""How fast Errands is, and how much memory it takes, through the whole environment interface on one core.
+
+    .venv/bin/python benchmarks/errands_speed.py [--tasks 60] [--attempts 8] [--live 64] [--episodes 5000]
+
+Steps per second are those of the expert's actions, said again over many tasks, from start() to finish(): with every
+task new (its goal must be made and judged for the first time; scenarios share worlds, so a world is made once for many
+of them, or, for comparison, for every task), and with many attempts at each task, as in training. The time in the
+sandbox's worker processes counts too, for they run on the same core. The memory of a live episode is what the host
+process grows by, plus what the worker processes have for themselves alone.
+"""
+
+import argparse
+import itertools
+import os
+import time
+from pathlib import Path
+from statistics import fmean, median
+
+import common
+
+from errands.env import Errands
+from errands.scenario import _setting, _world
+from errands.world import World
+from longloop.types import Message, Task
+
+TARGETS = {"steps": 300, "world": 25, "memory": 8}
+"""At least so many steps per second; at most so many milliseconds for a world, and MB for a live episode."""
+Actions = list[Message]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=60)
+    parser.add_argument("--attempts", type=int, default=8, help="at each task, for the second rate")
+    parser.add_argument("--live", type=int, default=64, help="episodes that are open at once")
+    parser.add_argument("--episodes", type=int, default=5000, help="for the long run")
+    parser.add_argument("--worlds", type=int, default=100)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if options.only:
+        tasks = some_tasks(options.live, seed=2)
+        print(*live_memory(tasks))
+        return
+    print(f"{common.machine()}; one core\n")
+    tasks = some_tasks(options.tasks, seed=1)
+    actions = {task.id: recorded(task) for task in tasks}
+    turns = fmean(len(said) for said in actions.values())
+    made = [milliseconds(lambda seed=seed: World.make(f"bench/{seed}").close()) for seed in range(options.worlds)]
+    print(f"{len(tasks)} tasks, {turns:.1f} turns each\n\n| what | measured | target |\n|---|---:|---:|")
+    alone = [new_rate(tasks, actions, worlds=True) for _ in range(3)]
+    new = [new_rate(tasks, actions, worlds=False) for _ in range(3)]
+    again = [rate([(task, actions[task.id])] * options.attempts) for task in tasks]
+    at_least, at_most = f">= {TARGETS['steps']}", f"< {TARGETS['world']}"
+    print(f"| steps per second, each task new and in a world of its own | {common.median_range(alone)} | |")
+    print(f"| steps per second, each task new | {common.median_range(new)} | {at_least} |")
+    print(f"| steps per second, {options.attempts} attempts at a task | {common.median_range(again)} | {at_least} |")
+    print(f"| making a world, ms | {fmean(made):.1f}, worst {max(made):.1f} | {at_most} |")
+    alone = common.run_alone(__file__, "--only", "memory", "--live", str(options.live))
+    host, workers = map(int, alone.split()[-2:])
+    each = (host + workers) / options.live / 1e6
+    print(
+        f"| memory per live episode ({options.live} at once), MB | {each:.1f} ({host / options.live / 1e6:.1f} host, "
+        f"{workers / options.live / 1e6:.1f} worker) | < {TARGETS['memory']} |"
+    )
+    print_long_run(tasks, actions, options.episodes)
+
+
+def some_tasks(count: int, seed: int) -> list[Task]:
+    everything = itertools.chain(
+        *(Errands.tasks(split, Errands.Options(per_scenario=3, seed=seed)) for split in ("train", "test_normal"))
+    )
+    return list(itertools.islice(everything, count))
+
+
+def recorded(task: Task) -> Actions:
+    """What the expert says."""
+    env = Errands(Errands.Options())
+    arrived, said, expert = env.start(task), [], env.expert(task)
+    while text := expert.act(arrived):
+        said.append(Message("assistant", text))
+        step = env.step(said[-1])
+        arrived = step.messages
+        if step.done:
+            break
+    assert env.finish().success, task.id
+    return said
+
+
+def attempt(task: Task, said: Actions) -> None:
+    env = Errands(Errands.Options())
+    env.start(task)
+    for action in said:
+        env.step(action)
+    assert env.finish().success
+
+
+def rate(attempts: list[tuple[Task, Actions]]) -> float:
+    """Steps per second over some attempts."""
+    began = time.perf_counter()
+    for task, said in attempts:
+        attempt(task, said)
+    return sum(len(said) for _, said in attempts) / (time.perf_counter() - began)
+
+
+def forget(worlds: bool) -> None:
+    """Make every task new again, and, if asked, the worlds that tasks of different scenarios share."""
+    _setting.cache_clear()
+    if worlds:
+        _world.cache_clear()
+
+
+def new_rate(tasks: list[Task], actions: dict[str, Actions], worlds: bool) -> float:
+    """Steps per second over one attempt at each task, none of which was met before."""
+    steps, seconds = 0, 0.0
+    forget(worlds=True)
+    for task in tasks:
+        forget(worlds)
+        began = time.perf_counter()
+        attempt(task, actions[task.id])
+        seconds += time.perf_counter() - began
+        steps += len(actions[task.id])
+    return steps / seconds
+
+
+def milliseconds(what: object) -> float:
+    began = time.perf_counter()
+    what()  # type: ignore[operator]
+    return 1e3 * (time.perf_counter() - began)
+
+
+def live_memory(tasks: list[Task]) -> tuple[int, int]:
+    """What open episodes take, one of each task, each after two turns: bytes of this process, and of its workers alone.
+
+    The first one is not counted: with it comes what all share.
+    """
+    live, before = [], (0, 0)
+    for task in tasks:
+        env = Errands(Errands.Options())
+        arrived, expert = env.start(task), env.expert(task)
+        for _ in range(2):
+            arrived = env.step(Message("assistant", expert.act(arrived))).messages
+        live.append(env)
+        before = before if before[0] else (common.resident_bytes(), worker_bytes())
+    after = common.resident_bytes(), worker_bytes()
+    for env in live:
+        env.finish()
+    return after[0] - before[0], after[1] - before[1]
+
+
+def worker_bytes() -> int:
+    """The private memory of all child processes."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) != os.getpid():
+                continue
+            lines = (folder / "smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue  # it ended meanwhile
+        total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+    return total
+
+
+def print_long_run(tasks: list[Task], actions: dict[str, Actions], episodes: int) -> None:
+    """The cost of an episode and the memory, in ten parts of a long run."""
+    part = max(1, episodes // 10)
+    order = itertools.cycle(tasks)
+    print(f"\nOver {10 * part} episodes, {part} at a time:\n\n| after | ms per episode | host MB | workers MB |")
+    print("|---:|---:|---:|---:|")
+    costs, sizes = [], []
+    for number in range(1, 11):
+        spent = [
+            milliseconds(lambda task=task: attempt(task, actions[task.id])) for task in itertools.islice(order, part)
+        ]
+        costs.append(median(spent))
+        sizes.append(common.resident_bytes())
+        print(f"| {number * part} | {costs[-1]:.1f} | {sizes[-1] / 1e6:.0f} | {worker_bytes() / 1e6:.0f} |")
+    print(
+        f"\nLast part against second: {costs[-1] / costs[1]:.2f} of the cost, {sizes[-1] / sizes[1]:.2f} of the memory."
+    )
+
+
+if __name__ == "__main__":
+    main()
