@@ -8,14 +8,17 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from errands.careless import careless
+from errands.audit import report
+from errands.baselines import baselines
+from errands.catalog import PLAIN, by_name, expert, of_split, setting
 from errands.disguise import Disguise
+from errands.experts.careless import careless
+from errands.experts.mistaken import mistaken
 from errands.judge import judge
-from errands.mistaken import mistaken
-from errands.scenario import PLAIN, Turns, by_name, expert, of_split, setting
+from errands.scenario import Turns
 from errands.session import Session
+from longloop.envs.play import Player
 from longloop.envs.react import code_of, react
-from longloop.protocols import Player
 from longloop.types import Message, Outcome, Step, Task
 
 SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:
@@ -140,21 +143,17 @@ class Errands:
         apis = by_name()[task.data["scenario"]].apis
         turns = mistaken(turns, apis, made, self._mistakes, random.Random(f"{task.id}/mistakes"))
         turns = careless(turns, self._careless, random.Random(f"{task.id}/careless"))
-        return Expert(turns, made.goal.start.disguise)
+        return Expert(turns, made.disguise)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """Agents that must not succeed."""
-        from errands.baselines import baselines
-
         return baselines(task)
 
     @classmethod
     def audit(cls, seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
         """More proof for `longloop check`: every scenario in other worlds, and wrong end states. A line that starts
         with FAULT is one."""
-        from errands.audit import report
-
-        return report(seeds, progress)
+        return report(cls, seeds, progress)
 
     def _opening(self) -> str:
         owner, now = self._world.owner, self._world.now

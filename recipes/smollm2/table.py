@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from errands.scenario import by_name
+from errands.catalog import by_name
 from longloop.compare import over_seeds
 from longloop.store.metrics import Metrics
 from longloop.store.trajectories import Trajectories

@@ -10,9 +10,9 @@ import pytest
 
 from errands.apps import APPS
 from errands.audit import variants
+from errands.catalog import setting
 from errands.env import Errands
 from errands.judge import judge
-from errands.scenario import setting
 from errands.world import World
 from longloop.envs.play import play
 
@@ -51,5 +51,7 @@ def test_a_split_is_as_it_was(split: str) -> None:
 
 
 def test_the_documentation_is_as_it_was() -> None:
-    told = [(app.name, app.about, api.name, api.summary, api.documentation()) for app in APPS for api in app.apis.values()]
+    told = [
+        (app.name, app.about, api.name, api.summary, api.documentation()) for app in APPS for api in app.apis.values()
+    ]
     assert hashlib.sha256(repr(told).encode()).hexdigest()[:16] == DOCUMENTATION
