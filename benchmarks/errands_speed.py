@@ -18,9 +18,9 @@ from statistics import fmean, median
 
 import common
 
+from errands.apps import make_world
+from errands.catalog import _setting, _world
 from errands.env import Errands
-from errands.scenario import _setting, _world
-from errands.world import World
 from longloop.types import Message, Task
 
 TARGETS = {"steps": 300, "world": 25, "memory": 8}
@@ -46,7 +46,7 @@ def main() -> None:
     tasks = some_tasks(options.tasks, seed=1)
     actions = {task.id: recorded(task) for task in tasks}
     turns = fmean(len(said) for said in actions.values())
-    made = [milliseconds(lambda seed=seed: World.make(f"bench/{seed}").close()) for seed in range(options.worlds)]
+    made = [milliseconds(lambda seed=seed: make_world(f"bench/{seed}").close()) for seed in range(options.worlds)]
     print(f"{len(tasks)} tasks, {turns:.1f} turns each\n\n| what | measured | target |\n|---|---:|---:|")
     alone = [new_rate(tasks, actions, worlds=True) for _ in range(3)]
     new = [new_rate(tasks, actions, worlds=False) for _ in range(3)]

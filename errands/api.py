@@ -10,16 +10,14 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
 from typing_extensions import TypedDict, is_typeddict
-
-if TYPE_CHECKING:
-    from errands.world import World
 
 
 class ApiError(Exception):
@@ -117,6 +115,14 @@ class Parameter:
         return f"{self.name}: {label}{optional}"
 
 
+class Host(Protocol):
+    """What an API needs of the world that it is called in (world.py)."""
+
+    def bearer(self, app: str, token: str) -> int: ...
+
+    def undone_on_error(self) -> AbstractContextManager[None]: ...
+
+
 @dataclass(frozen=True)
 class Api:
     """One callable of an app."""
@@ -132,14 +138,14 @@ class Api:
     problems: tuple[Problem, ...]
     function: Callable[..., Any]
 
-    def __call__(self, world: "World", arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, world: Host, arguments: Mapping[str, Any]) -> Any:
         """Call it as the agent does: check the token and every argument, and undo everything when it fails."""
         values = self.checked(arguments)
         if self.logged_in:
             values = {"me": world.bearer(self.app, values.pop("access_token"))} | values
         return self.run(world, values)
 
-    def run(self, world: "World", values: Mapping[str, Any]) -> Any:
+    def run(self, world: Host, values: Mapping[str, Any]) -> Any:
         with world.undone_on_error():
             return self.function(world, **values)
 
@@ -192,7 +198,8 @@ class App:
     login: bool = True
     """Whether people have accounts in it."""
     apis: dict[str, Api] = field(default_factory=dict)
-    fill: Callable[["World"], None] = lambda world: None
+    fill: Callable[[Any], None] = lambda world: None
+    """Gets the world."""
 
     def __post_init__(self) -> None:
         if self.login:
@@ -223,7 +230,7 @@ class App:
             w.log_out(self.name, me)
             return {"message": "Logged out."}
 
-    def filled_by(self, function: Callable[["World"], None]) -> Callable[["World"], None]:
+    def filled_by(self, function: Callable[[Any], None]) -> Callable[[Any], None]:
         self.fill = function
         return function
 

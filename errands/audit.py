@@ -7,12 +7,12 @@ from datetime import date, timedelta
 from typing import Any
 
 from errands.api import ApiError
-from errands.env import Errands
+from errands.catalog import by_name, setting
 from errands.judge import Goal, act, judge, same_state
-from errands.scenario import Scenario, by_name, setting
+from errands.scenario import Scenario
 from errands.world import Done, World
+from longloop import Task
 from longloop.envs.play import play
-from longloop.types import Task
 
 Steps = list[tuple[str, dict[str, Any]]]
 
@@ -29,13 +29,13 @@ class Audit:
     faults: list[str] = field(default_factory=list)
 
 
-async def audit(kind: type[Scenario], seeds: int) -> Audit:
-    """Play and judge a scenario's tasks in so many worlds."""
+async def audit(make: Callable[[], Any], kind: type[Scenario], seeds: int) -> Audit:
+    """Play and judge a scenario's tasks in so many worlds. `make` makes the environment for each."""
     found = Audit()
     for seed in range(seeds):
         name, world = kind.name(), f"audit/{seed}"
         task = Task(f"{name}/{seed}", "audit", {"scenario": name, "world": world}, name)
-        env = Errands(Errands.Options())
+        env = make()
         played = await play(env, task, env.expert(task))
         found.tasks += 1
         found.turns += played.turns
@@ -53,11 +53,11 @@ async def audit(kind: type[Scenario], seeds: int) -> Audit:
     return found
 
 
-def report(seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
+def report(make: Callable[[], Any], seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
     """Every scenario, and what was found, in lines; a fault's line starts with FAULT."""
     total = Audit()
     for kind in progress(list(by_name().values())):
-        found = asyncio.run(audit(kind, seeds))
+        found = asyncio.run(audit(make, kind, seeds))
         total.tasks += found.tasks
         total.variants += found.variants
         yield from (f"FAULT {fault}" for fault in found.faults)

@@ -3,12 +3,12 @@
 import random
 
 from errands.apps import BY_NAME
+from errands.catalog import by_name, setting
 from errands.people import FIRST, LAST
-from errands.scenario import by_name, log_in, setting
-from longloop.envs.base import Player
+from errands.scenario import log_in
+from longloop import Player, Task
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import react
-from longloop.types import Task
 
 _DESTROYS = ("delete", "clear", "remove", "cancel", "empty", "decline", "leave", "withdraw")
 _IDS = 60
@@ -19,7 +19,7 @@ def baselines(task: Task) -> dict[str, Player]:
     """The agents, by what they do."""
     rng = random.Random(f"baseline/{task.id}")
     turns = _destruction(by_name()[task.data["scenario"]].apps())
-    if disguise := setting(task.data["scenario"], task.data["world"]).goal.start.disguise:
+    if disguise := setting(task.data["scenario"], task.data["world"]).disguise:
         turns = [disguise.turn(*turn) for turn in turns]
     answers = (rng.randrange(100), f"{rng.choice(FIRST)} {rng.choice(LAST)}", round(rng.uniform(1, 200), 2))
     return {

@@ -293,7 +293,7 @@ class Drill(Scenario):
         return max((name for name in names if name.lower() in asked), key=len, default=names[0])
 
     def _said(self, text: str, slots: Slots) -> str:
-        disguise = self.setting.goal.start.disguise if self.setting else None
+        disguise = self.setting.disguise if self.setting else None
         return (disguise.called(text) if disguise else text).format(**slots)
 
 

@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from errands.careless import careless
+from errands.audit import report
+from errands.baselines import baselines
+from errands.catalog import PLAIN, by_name, expert, of_split, setting
 from errands.disguise import Disguise
+from errands.experts.careless import careless
+from errands.experts.mistaken import mistaken
 from errands.judge import judge
-from errands.mistaken import mistaken
-from errands.scenario import PLAIN, Turns, by_name, expert, of_split, setting
+from errands.scenario import Turns
 from errands.session import Session
-from longloop.envs.base import Environment, Player
+from longloop import Environment, Message, Outcome, Player, Step, Task
 from longloop.envs.react import code_of, react
-from longloop.types import Message, Outcome, Step, Task
 
 SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:
 
@@ -135,21 +137,17 @@ class Errands(Environment):
         apis = by_name()[task.data["scenario"]].apis
         turns = mistaken(turns, apis, made, self.options.mistakes, random.Random(f"{task.id}/mistakes"))
         turns = careless(turns, self.options.careless, random.Random(f"{task.id}/careless"))
-        return Expert(turns, made.goal.start.disguise)
+        return Expert(turns, made.disguise)
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """Agents that must not succeed."""
-        from errands.baselines import baselines
-
         return baselines(task)
 
     @classmethod
     def audit(cls, seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
         """More proof for `longloop check`: every scenario in other worlds, and wrong end states. A line that starts
         with FAULT is one."""
-        from errands.audit import report
-
-        return report(seeds, progress)
+        return report(cls, seeds, progress)
 
     def _opening(self) -> str:
         owner, now = self._world.owner, self._world.now

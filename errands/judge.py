@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from errands.apps import find
+from errands.apps import find, make_world
 from errands.world import UNJUDGED, World
 
 Row = tuple[Any, ...]
@@ -231,7 +231,7 @@ def _said(answer: Any) -> Hashable:
 @functools.cache
 def _layout() -> dict[str, dict[str, str]]:
     """table -> column -> the table it refers to, if any. The same in every world."""
-    world = World.make("layout")
+    world = make_world("layout")
     names = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
     layout = {}
     for table in (row["name"] for row in names if row["name"] not in UNJUDGED):

@@ -16,13 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from errands.api import NO_TOKEN, Api, ApiError, Money, Problem
+from errands.api import NO_TOKEN, Api, ApiError, App, Money, Problem
 from errands.people import Person, make_people
-
-if TYPE_CHECKING:
-    from errands.disguise import Disguise
 
 T = TypeVar("T")
 
@@ -65,15 +62,24 @@ class Done:
     answer: Any = None
 
 
+class Names(Protocol):
+    """Other names for the APIs of the apps (disguise.py)."""
+
+    def apis(self, app: str) -> Mapping[str, Api]: ...
+
+
 class World:
     """One live world. `rng` is for making it; nothing random happens once the agent is in it."""
 
-    def __init__(self, seed: str, db: sqlite3.Connection, now: datetime, owner: Person, people: list[Person]) -> None:
-        self.seed, self.db, self.now, self.owner, self.people = seed, db, now, owner, people
+    def __init__(
+        self, seed: str, apps: Mapping[str, App], db: sqlite3.Connection, now: datetime, people: list[Person]
+    ) -> None:
+        self.seed, self.apps, self.db, self.now, self.people = seed, apps, db, now, people
+        self.owner = people[0]
         self.rng = random.Random(f"{seed}/more")
         self.done: Done | None = None
-        self.disguise: Disguise | None = None
-        """Other names for the APIs, if they have any here."""
+        self.disguise: Names | None = None
+        """The names that the APIs have here, if not their own."""
         self.written: set[str] = set()
         """The tables that may differ from when the world was made or loaded."""
         self.allowance: int | None = None
@@ -84,21 +90,20 @@ class World:
         db.create_function("like", 2, lambda pattern, text: proxy._like(pattern, text), deterministic=True)
 
     @classmethod
-    def make(cls, seed: str) -> "World":
-        """A world from nothing but its seed: people first, then every app's history."""
-        from errands.apps import APPS
-
+    def make(cls, seed: str, apps: Mapping[str, App]) -> "World":
+        """A world from nothing but its seed: people first, then every app's history, in the order of the apps."""
         rng = random.Random(seed)
         day = date(2026, 1, 1) + timedelta(days=rng.randrange(60, 300))
         now = datetime(day.year, day.month, day.day, rng.randrange(8, 19), 5 * rng.randrange(12))
         people = make_people(rng, now)
-        world = cls(seed, _connect(_empty()), now, people[0], people)
+        schema = "".join(app.schema for app in apps.values())
+        world = cls(seed, apps, _connect(_empty(schema)), now, people)
         world.rng = rng
         world.db.execute("PRAGMA foreign_keys = OFF")  # checking what is made here would take a quarter of the time
         with world.undone_on_error():
             for person in people:
                 world.add("people", **person.row())
-            for app in APPS:
+            for app in apps.values():
                 if app.login:
                     passwords = ((app.name, person.id, "".join(rng.choices(_LETTERS, k=6))) for person in people)
                     world.db.executemany("INSERT INTO accounts (app, person, password) VALUES (?, ?, ?)", passwords)
@@ -120,7 +125,7 @@ class World:
     @classmethod
     def load(cls, image: bytes, like: "World") -> "World":
         """A world from the bytes of its database; `like` gives what is not in there."""
-        world = cls(like.seed, _connect(image), like.now, like.owner, like.people)
+        world = cls(like.seed, like.apps, _connect(image), like.now, like.people)
         world.disguise = like.disguise
         return world
 
@@ -289,9 +294,7 @@ class World:
 
     def apis(self, app: str) -> Mapping[str, Api]:
         """An app's APIs by what the agent calls them."""
-        from errands.apps import BY_NAME
-
-        return self.disguise.apis(app) if self.disguise else BY_NAME[app].apis
+        return self.disguise.apis(app) if self.disguise else self.apps[app].apis
 
     def call(self, api: Api, arguments: dict[str, Any]) -> Any:
         """An API call by the agent."""
@@ -301,10 +304,8 @@ class World:
 
     def inconsistencies(self) -> list[str]:
         """What must never be: a broken reference, or a broken rule of an app."""
-        from errands.apps import APPS
-
         broken = [f"foreign key: {tuple(row)}" for row in self.db.execute("PRAGMA foreign_key_check")]
-        for app in APPS:
+        for app in self.apps.values():
             for rule in app.invariants:
                 broken += [f"{app.name}: {tuple(row)} from {rule}" for row in self.db.execute(rule)]
         return broken
@@ -320,13 +321,11 @@ class World:
 
 
 @functools.cache
-def _empty() -> bytes:
+def _empty(schema: str) -> bytes:
     """A database with all tables and no rows."""
-    from errands.apps import APPS
-
     db = sqlite3.connect(":memory:")
     db.execute(f"PRAGMA page_size = {_PAGE}")  # many small tables: larger pages would be mostly empty
-    db.executescript(_SCHEMA + "".join(app.schema for app in APPS))
+    db.executescript(_SCHEMA + schema)
     return db.serialize()
 
 

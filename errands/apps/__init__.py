@@ -16,6 +16,7 @@ from errands.apps import (
     todo,
     wallet,
 )
+from errands.world import World
 
 APPS = [
     module.app
@@ -28,3 +29,8 @@ def find(name: str) -> Api:
     """The API that is called so, as app.api; a KeyError if there is none."""
     app, _, api = name.partition(".")
     return BY_NAME[app].apis[api]
+
+
+def make_world(seed: str) -> World:
+    """A world with all apps, the same for the same seed."""
+    return World.make(seed, BY_NAME)

@@ -24,17 +24,13 @@ class ApiLine(TypedDict):
 @app.api()
 def list_apps(w: World) -> list[AppLine]:
     """All apps."""
-    from errands.apps import APPS
-
-    return [{"app": app.name, "about": app.about} for app in APPS]
+    return [{"app": app.name, "about": app.about} for app in w.apps.values()]
 
 
 @app.api(NO_APP)
 def list_apis(w: World, app: Line) -> list[ApiLine]:
     """The APIs of an app, with a sentence each."""
-    from errands.apps import BY_NAME
-
-    if app not in BY_NAME:
+    if app not in w.apps:
         raise NO_APP(app=app)
     return [{"api": f"{app}.{api.name}", "about": api.summary} for api in w.apis(app).values()]
 
@@ -42,10 +38,8 @@ def list_apis(w: World, app: Line) -> list[ApiLine]:
 @app.api(NO_API)
 def show(w: World, api: Line) -> str:
     """The full documentation of one API: parameters, what it returns, errors. For example api='owner.show_profile'."""
-    from errands.apps import BY_NAME
-
     app, _, name = api.partition(".")
-    found = w.apis(app).get(name) if app in BY_NAME else None
+    found = w.apis(app).get(name) if app in w.apps else None
     if found is None:
         raise NO_API(api=api)
     return found.documentation()

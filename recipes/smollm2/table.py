@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from errands.scenario import by_name
+from errands.catalog import by_name
 from longloop.stats import seed_interval
 from longloop.store.run_reader import load_run
 

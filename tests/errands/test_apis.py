@@ -11,14 +11,14 @@ from hypothesis.errors import NoSuchExample
 from pydantic import TypeAdapter
 
 from errands.api import NO_TOKEN, Api, ApiError, Problem
-from errands.apps import APPS, BY_NAME
+from errands.apps import APPS, BY_NAME, make_world
 from errands.world import World
 from tests.support.arguments import APIS, FUZZ, READS, Undo, calls, token
 
 
 @pytest.fixture(scope="module")
 def base() -> World:
-    return World.make("fuzz")
+    return make_world("fuzz")
 
 
 def content(world: World) -> bytes:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from errands.apps import APPS, BY_NAME, find
+from errands.apps import APPS, BY_NAME, find, make_world
+from errands.catalog import by_name, expert, setting
 from errands.disguise import Disguise
 from errands.drill import Act
 from errands.drills import DRILLS
@@ -20,7 +21,6 @@ from errands.env import Errands, Expert
 from errands.foreign import NOUNS, VERBS, renamed
 from errands.relay import Relay
 from errands.round import Round
-from errands.scenario import by_name, expert, setting
 from errands.session import OUTPUT, Session
 from errands.world import World
 from longloop.envs.play import play
@@ -132,7 +132,7 @@ def test_half_of_practice_is_disguised_each_in_its_own_way_and_no_others() -> No
 
 @pytest.mark.parametrize("app", PRACTISED)
 def test_a_list_is_printed_whole(app: str) -> None:
-    world = World.make("tests/0")
+    world = make_world("tests/0")
     kinds = [kind for kind in DRILLS if kind.apps() == [app] and kind.noun()]
     for number, seed in enumerate(SEEDS):
         kind = kinds[number % len(kinds)] if kinds else None
@@ -158,7 +158,7 @@ def test_what_is_asked_for_by_a_foreign_word_can_be_found_by_it_and_all_else_by_
     verbs = nouns = 0
     for task in tasks("practice", 2):
         made = setting(task.data["scenario"], task.data["world"])
-        if (disguise := made.goal.start.disguise) is None:
+        if (disguise := made.disguise) is None:
             continue
         kind = by_name()[task.data["scenario"]]
         lists = [api for app in kind.apps() for api in disguise.apis(app).values()]
@@ -242,7 +242,7 @@ def test_errors_speak_the_names_of_here() -> None:
     )
     title = next(new for api, real, new in parameters(seed, "notes") if (api, real) == ("rename", "title"))
     which = next(new for api, real, new in parameters(seed, "notes") if (api, real) == ("rename", "note_id"))
-    world = World.make("tests/0")
+    world = make_world("tests/0")
     world.disguise = Disguise(seed)
     session, name = Session(world), names(seed, "notes")["rename"]
     session.run('t = apis.notes.login(**apis.owner.show_account(app="notes"))["access_token"]')
@@ -261,7 +261,7 @@ def test_sentences_that_name_others_name_them_as_here() -> None:
     """An error that points to another API, and descriptions that mention a parameter."""
     for seed in SEEDS:
         disguise, called = Disguise(seed), names(seed, "files")
-        world = World.make("tests/0")
+        world = make_world("tests/0")
         world.disguise = disguise
         session = Session(world)
         session.run('t = apis.files.login(**apis.owner.show_account(app="files"))["access_token"]')

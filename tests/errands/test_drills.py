@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from errands.api import Api
-from errands.apps import BY_NAME, find
+from errands.apps import BY_NAME, find, make_world
+from errands.catalog import by_name, expert, setting
 from errands.drill import Act, Ask, Drill, Find, day, drills, limit, pick
 from errands.drills import DRILLS, PLAIN, RELAYS, ROUNDS, TOLD, TWICE
 from errands.drills.twice import twice
 from errands.env import Errands, Expert
-from errands.scenario import Turns, by_name, expert, setting
+from errands.scenario import Turns
 from errands.scenarios import SCENARIOS
 from errands.world import World
 from longloop.envs.play import Played, play
@@ -118,8 +119,9 @@ def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     observed = [message.content for message in attempt.messages[1:] if message.role == "user"]
     assert attempt.outcome.success, (attempt.outcome.info, observed)
     assert not any("Traceback" in text or "characters more were cut" in text for text in observed)
-    goal = setting(name, "tests/0").goal
-    called = goal.start.disguise.name if goal.start.disguise else str
+    made = setting(name, "tests/0")
+    goal = made.goal
+    called = made.disguise.name if made.disguise else str
     listed = [arguments["app"] for api, arguments in calls if api == "docs.list_apis"]
     read = [arguments["api"] for api, arguments in calls if api == "docs.show"]
     used = {api for api, _ in calls if not api.startswith("docs.") and not api.endswith(".login")}
@@ -184,15 +186,15 @@ def test_who_does_not_look_at_the_condition_fails(kind: type[Drill]) -> None:
 
     def succeeds(seed: int) -> bool:
         task = Task(f"{kind.name()}/{seed}", "tests", {"scenario": kind.name(), "world": f"tests/{seed}"}, kind.name())
-        goal = setting(kind.name(), f"tests/{seed}").goal
-        player = Expert(careless(expert(kind.name(), goal.slots)), goal.start.disguise)
+        made = setting(kind.name(), f"tests/{seed}")
+        player = Expert(careless(expert(kind.name(), made.goal.slots)), made.disguise)
         return asyncio.run(play(Errands(Errands.Options()), task, player)).outcome.success
 
     assert not (any(map(succeeds, range(3))) if kind.find.many else all(map(succeeds, range(5))))
 
 
 def test_a_condition_parts_what_there_is() -> None:
-    w = World.make("tests/parts")
+    w = make_world("tests/parts")
     assert {limit(w, [2.5, 11.99, 3.0]) for _ in range(50)} == {5, 10}
     assert {limit(w, [6, 9, 8]) for _ in range(50)} == {7}
     moments = [f"{w.day(-3)} 10:00", f"{w.day(2)} 09:00", f"{w.day(0)} 12:00"]
@@ -226,7 +228,7 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
     assert [code.splitlines()[0] for _, code in do] == ["for x in found:", "for x in rest:"]
     *_, done = ask().solve(limit=5)
     assert done == ("I answer with how many are left over.", "apis.owner.complete_task(answer=len(rest))")
-    w = World.make("tests/rest")
+    w = make_world("tests/rest")
     ids = [w.add("notes", owner=w.owner.id, title="Memo", body="", created=w.ago(1)) for _ in range(3)]
     rows = [{"id": id, "rest": id != ids[0]} for id in ids]
     parted = dataclasses.replace(things, put=lambda w: ({"limit": 5}, rows))
@@ -252,7 +254,7 @@ def test_all_that_was_found_may_be_asked_for() -> None:
     )
     *_, last = alone().solve()
     assert last == ("I answer with the titles.", 'apis.owner.complete_task(answer=[x["title"] for x in found])')
-    assert alone().prepare(World.make("tests/told")).answer == ["Attic", "Orchard"]
+    assert alone().prepare(make_world("tests/told")).answer == ["Attic", "Orchard"]
 
 
 def test_two_acts_on_one_find_are_in_an_order_that_works() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from errands.careless import careless
 from errands.env import SYSTEM, Errands, Expert
+from errands.experts.careless import careless
 from longloop.diagnose import trial
 from longloop.envs import contract
 from longloop.envs.guess import Guess

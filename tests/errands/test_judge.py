@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from errands.apps import make_world
 from errands.judge import Goal, act, judge, same_answer
 from errands.world import Done, World
 
 
 @pytest.fixture(scope="module")
 def base() -> World:
-    world = World.make("judge")
+    world = make_world("judge")
     world.run("DELETE FROM todo_lists")  # and, with them, their items
     for name in ("Home", "Work"):
         world.add("todo_lists", owner=1, name=name)

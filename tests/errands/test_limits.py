@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from errands import judge
+from errands.apps import make_world
 from errands.env import Errands
 from errands.judge import same_answer
 from errands.session import OUTPUT, Session
@@ -30,7 +31,7 @@ from longloop.types import Message
 
 @pytest.fixture(scope="module")
 def base() -> World:
-    return World.make("limits")
+    return make_world("limits")
 
 
 @pytest.fixture
@@ -95,10 +96,10 @@ ATTACKS = {
 }
 SCRIPT = """
 import json, resource, sys, time
+from errands.apps import make_world
 from errands.session import Session
-from errands.world import World
 
-world = World.make("limits")
+world = make_world("limits")
 session = Session(world)
 session.run("print(apis.docs.list_apps())")
 before, began, seen = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), {}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from errands.catalog import by_name, expert, setting
 from errands.drills import RELAYS, ROUNDS
 from errands.env import Errands
-from errands.mistaken import mistaken
-from errands.scenario import by_name, expert, setting
+from errands.experts.mistaken import mistaken
 from longloop.envs.play import play
 from longloop.types import Task
 

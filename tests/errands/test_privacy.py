@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from errands.api import Api, ApiError
-from errands.apps import APPS
+from errands.apps import APPS, make_world
 from errands.world import World
 from tests.support.arguments import APIS, FUZZ, PEOPLE, READS, WHERE, Undo, passed, token, values_of
 
@@ -53,7 +53,7 @@ COMMON = ("shop_products", "wallet_accounts")
 
 @pytest.fixture(scope="module")
 def base() -> World:
-    return World.make("fuzz")
+    return make_world("fuzz")
 
 
 def tables(world: World) -> list[str]:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from errands.apps import make_world
 from errands.audit import audit
+from errands.catalog import by_name, setting
 from errands.drill import Act, Ask, Find, drills, pick
 from errands.drills import RELAYS, ROUNDS
 from errands.env import Errands
 from errands.relay import Relay, relays
 from errands.round import rounds
-from errands.scenario import by_name, setting
-from errands.world import World
 from longloop.envs.play import play
 from longloop.types import Task
 
@@ -55,7 +55,7 @@ def test_what_is_withheld_is_in_no_round() -> None:
 
 
 def test_both_are_wished_for_each_with_its_own_words() -> None:
-    w = World.make("tests/rounds")
+    w = make_world("tests/rounds")
     note = w.add("notes", owner=w.owner.id, title="Attic", body="red", created=w.ago(1))
     attic = replace(NOTE, put=lambda w: ({"title": "Attic"}, [{"id": note, "body": "red"}]))
     (one,) = rounds([*drills([attic], [(BODY, DELETE)]), *drills([LIST], [ADD])], 5, [])
@@ -78,7 +78,7 @@ def test_a_relay_does_with_what_it_was_told_elsewhere() -> None:
 def test_what_a_relay_tells_is_what_is_to_be_done() -> None:
     attic = replace(NOTE, put=lambda w: ({"title": "Attic"}, [{"id": 3, "body": "red"}]))
     (one,) = relays([*drills([attic], [BODY]), *drills([LIST], [ADD])], [])
-    goal = one().prepare(World.make("tests/rounds"))
+    goal = one().prepare(make_world("tests/rounds"))
     assert goal.steps == [("todo.add", {"list_id": 2, "text": "red"})] and goal.answer is None
     assert goal.slots == {"title": "Attic", "then_title": "Home", "then_text": "red"}
 
@@ -98,5 +98,5 @@ def test_a_round_is_sound(name: str) -> None:
     assert len(set(kind.phrasings)) == len(kind.phrasings) >= 3
     for wording in kind.phrasings:
         assert {field for _, field, _, _ in string.Formatter().parse(wording) if field is not None} == slots
-    found = asyncio.run(audit(kind, 1))
+    found = asyncio.run(audit(Errands, kind, 1))
     assert found.faults == [] and found.variants >= 1

@@ -16,9 +16,10 @@ from errands.api import Api
 from errands.apps import find
 from errands.audit import audit, variants
 from errands.baselines import _DESTROYS
+from errands.catalog import by_name, setting
 from errands.env import SYSTEM, Errands
 from errands.judge import judge
-from errands.scenario import Scenario, by_name, setting
+from errands.scenario import Scenario
 from errands.scenarios import SCENARIOS
 from errands.world import World
 from longloop import Player
@@ -83,7 +84,7 @@ def test_splits_have_the_tasks_of_their_scenarios_in_worlds_of_their_own() -> No
 
 def test_the_same_tasks_are_made_in_another_process() -> None:
     code = (
-        "import hashlib; from errands.scenario import by_name, setting\n"
+        "import hashlib; from errands.catalog import by_name, setting\n"
         "for name in sorted(by_name())[::3]:\n"
         "    s = setting(name, 'again'); print(hashlib.blake2b(s.image + s.instruction.encode()).hexdigest())"
     )
@@ -166,16 +167,16 @@ def test_the_expert_succeeds_in_any_world_and_reads_the_documentation_first(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_wrong_variant_fails(name: str) -> None:
-    found = asyncio.run(audit(by_name()[name], 1))
+    found = asyncio.run(audit(Errands, by_name()[name], 1))
     assert found.faults == []
     assert found.variants >= 1
 
 
 def test_where_nothing_can_be_done_wrong_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("errands.audit.variants", lambda goal: [])
-    found = asyncio.run(audit(by_name()["text-someone"], 1))
+    found = asyncio.run(audit(Errands, by_name()["text-someone"], 1))
     assert found.faults == ["text-someone: no wrong end state was found to judge"]
-    assert asyncio.run(audit(by_name()["text-someone"], 0)).faults == [], "nobody has looked"
+    assert asyncio.run(audit(Errands, by_name()["text-someone"], 0)).faults == [], "nobody has looked"
 
 
 @pytest.mark.parametrize("name", NAMES)

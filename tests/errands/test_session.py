@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from errands.apps import make_world
 from errands.env import Errands
 from errands.judge import same_answer
 from errands.session import CALLS, OUTPUT, Session
@@ -17,7 +18,7 @@ from longloop.envs.react import react
 
 @pytest.fixture(scope="module")
 def base() -> World:
-    return World.make("session")
+    return make_world("session")
 
 
 @pytest.fixture
@@ -292,7 +293,7 @@ def test_the_clock_stands_still(session: Session, world: World) -> None:
 def test_random_numbers_are_the_same_in_two_sessions_of_one_world(session: Session, world: World) -> None:
     code = "import random\nprint(random.random(), random.sample(range(1000), 5), random.Random().random())"
     other = Session(world.fork())
-    stranger = Session(World.make("another"))
+    stranger = Session(make_world("another"))
     first = session.run(code)
     assert other.run(code) == first and stranger.run(code) != first
     assert session.run(code) == other.run(code) != first

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from errands.apps import make_world
 from errands.env import Errands
 from errands.session import Session
 from errands.world import World
@@ -21,7 +22,7 @@ LOG_IN = 'notes = apis.notes.login(**apis.owner.show_account(app="notes"))["acce
 
 @pytest.fixture(scope="module")
 def base() -> World:
-    return World.make("session")
+    return make_world("session")
 
 
 def test_many_sessions_at_once_do_not_disturb_each_other(base: World) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from errands.api import NO_TOKEN, Api, ApiError
-from errands.apps import APPS, BY_NAME, find
+from errands.apps import APPS, BY_NAME, find, make_world
 from errands.judge import act
 from errands.world import World
 
@@ -38,7 +38,7 @@ NEEDED = {
 
 @pytest.fixture(scope="module")
 def base() -> World:
-    return World.make("base")
+    return make_world("base")
 
 
 @pytest.fixture
@@ -62,23 +62,23 @@ def password(world: World, app: str, person: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("seed", ["0", "train/0/x/7", "ü"])
 def test_the_same_seed_gives_the_same_bytes(seed: str) -> None:
-    one, other = World.make(seed), World.make(seed)
+    one, other = make_world(seed), make_world(seed)
     assert one.db.serialize() == other.db.serialize()
     assert (one.now, one.people) == (other.now, other.people)
 
 
 def test_other_seeds_give_other_worlds() -> None:
-    worlds = [World.make(str(seed)) for seed in range(5)]
+    worlds = [make_world(str(seed)) for seed in range(5)]
     assert len({digest(world) for world in worlds}) == 5
     assert len({world.owner.name for world in worlds}) > 1 and len({world.now for world in worlds}) > 1
 
 
 def test_another_process_with_another_hash_seed_makes_the_same_bytes() -> None:
     code = (
-        "import hashlib; from errands.world import World\n"
-        "for n in range(4): print(hashlib.blake2b(World.make(str(n)).db.serialize()).hexdigest())"
+        "import hashlib; from errands.apps import make_world\n"
+        "for n in range(4): print(hashlib.blake2b(make_world(str(n)).db.serialize()).hexdigest())"
     )
-    here = [digest(World.make(str(n))) for n in range(4)]
+    here = [digest(make_world(str(n))) for n in range(4)]
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -87,7 +87,7 @@ def test_another_process_with_another_hash_seed_makes_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_new_world_is_consistent(seed: int) -> None:
-    world = World.make(f"consistent/{seed}")
+    world = make_world(f"consistent/{seed}")
     assert world.inconsistencies() == []
     assert world.all("SELECT * FROM tokens") == []
     assert {row["person"] for row in world.all("SELECT person FROM accounts")} == {p.id for p in world.people}

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from errands.api import Api
-from errands.apps import APPS, find
+from errands.apps import APPS, find, make_world
 from errands.world import World
 
 APIS = [api for app in APPS for api in app.apis.values()]
@@ -149,7 +149,7 @@ def mostly(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def values_named(name: str) -> dict[str, tuple[st.SearchStrategy[Any], bool]]:
     api = find(name)
     hints = typing.get_type_hints(api.function, include_extras=True)
-    world = World.make("fuzz")
+    world = make_world("fuzz")
     return {
         p.name: (
             mostly(sensible(hints[p.name], p.name, world, api.app)),

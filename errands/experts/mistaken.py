@@ -11,7 +11,8 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 
 from errands.apps import BY_NAME, find
-from errands.scenario import LOG_IN, Setting, Turns, named, shows
+from errands.experts.thorough import named, shows
+from errands.scenario import LOG_IN, Setting, Turns
 
 Turn = tuple[str, str]
 """A thought and code."""
