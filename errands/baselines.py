@@ -5,10 +5,9 @@ import random
 from errands.apps import BY_NAME
 from errands.people import FIRST, LAST
 from errands.scenario import by_name, log_in, setting
-from longloop.envs.base import Player
+from longloop import Player, Task
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import react
-from longloop.types import Task
 
 _DESTROYS = ("delete", "clear", "remove", "cancel", "empty", "decline", "leave", "withdraw")
 _IDS = 60

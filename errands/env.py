@@ -15,9 +15,8 @@ from errands.judge import judge
 from errands.mistaken import mistaken
 from errands.scenario import PLAIN, Turns, by_name, expert, of_split, setting
 from errands.session import Session
-from longloop.envs.base import Environment, Player
+from longloop import Environment, Message, Outcome, Player, Step, Task
 from longloop.envs.react import code_of, react
-from longloop.types import Message, Outcome, Step, Task
 
 SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:
 
