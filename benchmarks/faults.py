@@ -99,9 +99,9 @@ def collected(faults: dict[tuple[int, int], str], options: Any) -> tuple[list[Gr
     engine: Any = what.context.engine
     sample = engine.sample
 
-    async def slowly(ids: Any, **how: Any) -> Any:
+    async def slowly(ids: Any, params: Any, *, session: str) -> Any:
         await asyncio.sleep(options.thinking)
-        return await sample(ids, **how)
+        return await sample(ids, params, session=session)
 
     engine.sample = slowly
     began = time.perf_counter()

@@ -9,7 +9,7 @@ import pytest
 
 from longloop.rollout.episode import Record, RolloutContext, run_episode
 from longloop.tokens.transcript import Transcript
-from longloop.types import Message, Sampled, Step, StopReason, Trajectory, UserError
+from longloop.types import Message, Sampled, SamplingParams, Step, StopReason, Trajectory, UserError
 from tests.support.worlds import TASKS, Env, Log, collect, rollouts
 
 
@@ -150,15 +150,15 @@ def test_what_a_turn_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     setting, asked = rollouts(lambda: Pays(Log()), stop=["END"]).context, []
     sample = setting.engine.sample
 
-    async def listen(ids: Sequence[int], **options: Any) -> Sampled:
-        asked.append(options["stop"])
-        return await sample(ids, **options)
+    async def listen(ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        asked.append(params.stop)
+        return await sample(ids, params, session=session)
 
     setting.engine.sample = listen  # type: ignore[method-assign]
     for turn in played(setting).turns:
         assert (turn.reward, turn.info, turn.restarts_context) == (0.25, {"seen": 1}, True)
         assert set(turn.seconds) == {"sample", "env"} and all(0 <= spent < 60 for spent in turn.seconds.values())
-    assert asked == [["END"]] * 2
+    assert asked == [("END",)] * 2
 
 
 def test_a_context_with_room_for_one_token_is_enough() -> None:

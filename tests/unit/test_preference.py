@@ -271,7 +271,7 @@ def test_the_experts_success_is_not_the_policys() -> None:
 @pytest.mark.parametrize(
     ("method", "sentence"),
     [
-        ("dmpo", "Step 1: no two attempts at a task differ enough to be a pair, so there was nothing to learn."),
+        ("dmpo", "Step 1: no two attempts at a task differ enough to form a pair, so there was nothing to learn."),
         ("ei", "Step 1: no attempt was paid algo.least_reward or more, so there was nothing to imitate."),
         ("loop", "Step 1: at every task all attempts were paid the same, so there was nothing to learn."),
     ],

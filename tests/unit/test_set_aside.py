@@ -7,7 +7,7 @@ import pytest
 
 from longloop.rollout.episode import seed_of
 from longloop.rollout.failure_budget import IN_A_ROW, WINDOW, Faults
-from longloop.types import Group, StopReason, Task, Trajectory, UserError
+from longloop.types import Group, SamplingParams, StopReason, Task, Trajectory, UserError
 from tests.support.worlds import TASKS, Env, Log, collect, raising, rollouts, with_fault
 
 GOOD, BAD = Task("good", "train"), Task("bad", "train")
@@ -129,9 +129,9 @@ def test_seeds_differ_by_name_place_attempt_and_turn() -> None:
         what._name = name
         sample = what.context.engine.sample
 
-        async def listen(ids: Any, **options: Any) -> Any:
-            asked.append((options["session"], options["seed"]))
-            return await sample(ids, **options)
+        async def listen(ids: Any, params: SamplingParams, *, session: str) -> Any:
+            asked.append((session, params.seed))
+            return await sample(ids, params, session=session)
 
         what.context.engine.sample = listen  # type: ignore[method-assign]
         collect(what, TASKS[:2], k=2, seed=seed)
