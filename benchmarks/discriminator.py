@@ -35,7 +35,7 @@ def wide(policy: local.Policy, seed: int) -> torch.nn.Module:
 
 def measure(seed: int, folder: str) -> None:
     overrides = [f"seed={seed}", "algo.name=stepagent_inverse", f"tasks_per_step={TASKS}", f"folder={folder}"]
-    settings = config.load(Path(__file__).parents[1] / "configs" / "compare.toml", overrides)
+    settings = config.load(Path("compare"), overrides)
     parts = api.prepared(settings)
     algo, learner = parts.algo, parts.learner
     groups = asyncio.run(algo.collect(parts.rollouts, TaskStream(parts.tasks, seed), TASKS, Now(1, 1)))

@@ -12,6 +12,8 @@ so `import longloop` is quick and loads no torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from longloop.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
     from longloop.api import evaluate, load_run, train
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from longloop.envs.base import Environment, Player
     from longloop.evaluation import Evaluation
     from longloop.types import Message, Outcome, Step, Task, UserError
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Algorithm",

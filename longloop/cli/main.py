@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from longloop import __version__
+from longloop.version import __version__
 
 app = typer.Typer(
     help="Train an LLM agent by reinforcement learning inside the environment it will work in.\n\n"

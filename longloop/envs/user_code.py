@@ -10,9 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import longloop
-
-_PACKAGE = Path(longloop.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 _STDLIB = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 _CODE = 60
 """Characters of a line of code that are shown."""

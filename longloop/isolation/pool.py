@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 
 import psutil
 
-import longloop
 from longloop.envs.base import Environment
 from longloop.envs.contract import ContractError, NoTasks
 from longloop.isolation import confinement, scratch
@@ -34,7 +33,7 @@ from longloop.types import Task, UserError
 
 T = TypeVar("T")
 
-_PACKAGE = Path(longloop.__file__)
+_PACKAGE = Path(__file__).parents[1] / "__init__.py"
 _BEGIN = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("longloop", sys.argv[1], submodule_search_locations=[sys.argv[2]])

@@ -18,13 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from longloop import __version__
 from longloop.config import FORMAT, Config, WorkerConfig
 from longloop.store.files import append_lines, cannot_write, write_whole
 from longloop.store.metrics import Metrics
 from longloop.store.run_reader import checkpoints, read_facts
 from longloop.store.trajectories import Trajectories
 from longloop.types import UserError
+from longloop.version import __version__
 
 CHANGEABLE = (
     *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "model.threads"),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longloop import config as configs
+import longloop.config as configs
 from longloop.config import FORMAT, MEASURED, Config, Overrides
 from longloop.store.files import read_lines, stamp
 from longloop.store.metrics import Evaluation, Metrics
