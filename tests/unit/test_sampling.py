@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longloop import build
+from longloop import api
 from longloop.config import resolve
 from longloop.engines import sampler
 from longloop.engines.engine import NativeEngine
@@ -129,7 +129,7 @@ def test_evaluations_may_be_truncated_and_training_may_not() -> None:
     tree = {"env": {"name": "guess"}, "eval": {"temperature": 0.7, "top_p": 0.9}}
     config = resolve(dict(tree), "a file")
     assert config.eval.sampling == SamplingParams(temperature=0.7, top_p=0.9)
-    parts = build.training(resolve(dict(tree), "a file", ["model.device=cpu"]))
+    parts = api.prepared(resolve(dict(tree), "a file", ["model.device=cpu"]))
     assert parts.evaluation.context.sampling == config.eval.sampling
     assert parts.rollouts.context.sampling == SamplingParams(temperature=1.0, top_p=1.0)
     with pytest.raises(UserError, match=r"'rollout.top_p' .* the learner cannot compute .* there is eval.top_p"):
