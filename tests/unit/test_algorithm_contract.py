@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from longloop import build
+from longloop import api
 from longloop.algos.ei import Ei
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
@@ -214,7 +214,7 @@ def test_what_an_algorithm_remembers_is_saved_and_resumed(tmp_path: Path) -> Non
     Counting.collected.clear()
     _, stopped, _ = train(tmp_path, *settings, "name=stopped", seen=lambda seen: len(seen) == 3)
     assert max(contents(stopped.folder)["metrics"]) == 3
-    parts = build.training(load_config(tmp_path, *settings, "name=stopped"))
+    parts = api.prepared(load_config(tmp_path, *settings, "name=stopped"))
     with Run.reopen(stopped.folder) as run:
-        asyncio.run(parts.run(run, Silent()))
+        asyncio.run(api.run_loop(parts, run, Silent()))
     assert differences(whole.folder, stopped.folder) == []
