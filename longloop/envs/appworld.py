@@ -173,6 +173,7 @@ def _library(data: str) -> Any:
     home = tempfile.mkdtemp(prefix=f"longloop-appworld-{os.getpid()}-")
     os.symlink(folder, os.path.join(home, "data"))
     os.environ["APPWORLD_ROOT"] = home
+    os.environ["IPYTHONDIR"] = os.path.join(home, "ipython")  # its shell would write to the user's home folder
     try:
         library = importlib.import_module("appworld")
         version = importlib.import_module("appworld.common.constants").DB_VERSION
