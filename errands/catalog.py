@@ -8,8 +8,8 @@ from typing import Any
 
 from errands.apps import make_world
 from errands.disguise import Disguise
-from errands.drills import DRILLS, RELAYS, ROUNDS
 from errands.experts.thorough import read_first, step_by_step
+from errands.practice.kinds import DRILLS, RELAYS, ROUNDS
 from errands.scenario import Scenario, Setting, Turns
 from errands.scenarios import SCENARIOS
 from errands.world import World

@@ -7,32 +7,11 @@ asks for it by these words: which API is meant is then said by the sentence in t
 import re
 
 from errands.api import Api
+from errands.words import read
 
-_VERBS = """
-absorb anchor animate appraise approve auction audit bake bend blend bleach blur bolt boost bounce brew broadcast
-bundle caption carve certify charm chase chill chop clip compress cool crown decode demolish demote digest dim
-dock drill dub dye emboss encode encrypt endorse engrave escalate exhibit export ferment filter fold frame freeze
-garnish glaze graft greet grind groom hammer harvest haul hide hoist hold hum ignite inflate inject inspect insure
-iron juggle kick knit laminate launch lease link lock mirror mortgage narrate paddle paint park pickle plough polish
-praise print promote prune rank recite rehearse release render renovate rinse roast rotate saddle salute scramble
-scrub seal shuffle sign sketch slice snooze soak solder spice spin sponsor stamp staple steer stir stitch
-stretch sweep sweeten tackle tame tease thaw tilt tint toast toss tow trace track translate trim twirl unfold unpack
-unwrap varnish verify weave weigh weld whisk wrap zip
-"""
-_NOUNS = """
-badger banjo barrel beacon beetle biscuit blossom boulder bramble bucket button candle canyon carrot
-castle cedar cinder clover cobweb comet coral cradle cricket crystal dagger dolphin dragon falcon feather fiddle flute
-fossil fountain gadget geyser glacier goblet hamster harbour hedgehog helmet hinge jewel jigsaw kettle ladder lemon
-lizard locket magnet marble meadow meteor mitten monsoon paddock parrot pebble pelican pendulum pepper petal pigeon
-pillar planet plum puddle puppet pyramid quilt rabbit raisin ribbon riddle river rocket sparrow spider spindle sponge
-squirrel tadpole teapot thimble thistle throne tiger tulip tunnel turnip turtle violin waffle walnut whale willow
-windmill zebra
-"""
-VERBS, NOUNS = tuple(_VERBS.split()), tuple(_NOUNS.split())
-USUAL = (
-    *("note", "mail", "voicemail", "call", "text message", "conversation", "event", "reminder", "transaction"),
-    *("request", "friend", "product", "voucher", "order", "item", "list"),
-)
+_WORDS = read("foreign")
+VERBS, NOUNS = tuple(_WORDS["verbs"]), tuple(_WORDS["nouns"])
+USUAL = tuple(_WORDS["usual"])
 """The nouns in whose place a foreign one may stand."""
 FORMS = (
     "{verb} {it} in the app {app}.",
@@ -42,26 +21,6 @@ FORMS = (
 )
 """How something is wished by a foreign verb."""
 
-_THINGS = {
-    "call_id": "a call",
-    "code": "a voucher",
-    "contact_id": "a contact",
-    "draft_id": "a draft",
-    "email": "someone",
-    "event_id": "an event",
-    "item_id": "an item",
-    "list_id": "a list",
-    "note_id": "a note",
-    "number": "a number",
-    "order_id": "an order",
-    "product_id": "a product",
-    "reminder_id": "a reminder",
-    "request_id": "a request",
-    "transaction_id": "a transaction",
-    "voicemail_id": "a voicemail",
-}
-"""By the first parameter of an API."""
-
 
 def thing(api: Api) -> str:
     """What an API does something to; nothing if it only tells something."""
@@ -70,7 +29,7 @@ def thing(api: Api) -> str:
         return ""
     if first == "message_id":
         return "a mail" if api.app == "mail" else "a text message"
-    return _THINGS.get(first, "")
+    return str(_WORDS["things"].get(first, ""))
 
 
 def speaks_of(text: str, noun: str) -> bool:

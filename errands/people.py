@@ -5,23 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-FIRST = (
-    *("Ada", "Ben", "Carla", "Dan", "Elif", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya"),
-    *("Liam", "Mara", "Nils", "Olga", "Paul", "Quinn", "Rosa", "Sami", "Tara", "Umar", "Vera"),
-    *("Wim", "Xenia", "Yann", "Zoe", "Alma", "Bruno", "Cleo", "Dora", "Emil", "Faye", "Gus"),
-    *("Hana", "Ivo", "Juno", "Kurt", "Lena", "Milo", "Nora", "Otis", "Pia", "Remy", "Suki"),
-)
+from errands.words import read
 
-LAST = (
-    *("Abel", "Brandt", "Costa", "Diaz", "Eriksen", "Faber", "Gomez", "Hart", "Ito", "Jansen"),
-    *("Kovac", "Lopez", "Moreau", "Novak", "Okafor", "Petit", "Quist", "Rossi", "Sato", "Turner"),
-    *("Ueda", "Vogel", "Weber", "Xu", "Young", "Zeman", "Almeida", "Berg", "Clark", "Duarte"),
-)
-
-STREETS = (
-    *("Oak Lane", "Mill Road", "Station Street", "Park Avenue"),
-    *("Hill Street", "River Walk", "Church Road", "Garden Row"),
-)
+_NAMES = read("people")
+FIRST, LAST, STREETS = (tuple(_NAMES[kind]) for kind in ("first", "last", "streets"))
 
 AROUND = (
     ("family", "mother"),

@@ -193,6 +193,13 @@ class World:
     def page(self, kind: type[T], source: str, values: Sequence[Any], page: int, page_size: int) -> list[T]:
         return self.rows(kind, f"{source} LIMIT ? OFFSET ?", *values, page_size, page * page_size)
 
+    def owned(self, table: str, id: int, owner: int, problem: Problem) -> dict[str, Any]:
+        """A row that belongs to someone; the problem if there is none, or it is somebody else's."""
+        found = self.one(f"SELECT * FROM {table} WHERE id = ? AND owner = ?", id, owner)
+        if found is None:
+            raise problem(id=id)
+        return found
+
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """Everything inside happens, or nothing does. May be nested."""

@@ -275,8 +275,8 @@ def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -
 @app.api(NO_REMINDER)
 def remove_reminder(w: World, me: int, reminder_id: Id) -> Success:
     """Remove a reminder."""
-    if not w.run("DELETE FROM calendar_reminders WHERE id = ? AND owner = ?", reminder_id, me):
-        raise NO_REMINDER(id=reminder_id)
+    w.owned("calendar_reminders", reminder_id, me, NO_REMINDER)
+    w.run("DELETE FROM calendar_reminders WHERE id = ?", reminder_id)
     return {"message": "Reminder removed."}
 
 

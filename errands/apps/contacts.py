@@ -166,8 +166,7 @@ def delete(w: World, me: int, contact_id: Id) -> Success:
 
 
 def _find(w: World, me: int, id: int) -> None:
-    if w.value("SELECT id FROM contacts WHERE id = ? AND owner = ?", id, me) is None:
-        raise NO_CONTACT(id=id)
+    w.owned("contacts", id, me, NO_CONTACT)
 
 
 @app.filled_by

@@ -318,10 +318,7 @@ def _folder(w: World, me: int, path: str) -> int:
 
 def _find(w: World, me: int, id: int) -> dict[str, Any]:
     """A file of mine."""
-    found = w.one("SELECT * FROM files_files WHERE id = ? AND owner = ?", id, me)
-    if found is None:
-        raise NO_FILE(id=id)
-    return found
+    return w.owned("files_files", id, me, NO_FILE)
 
 
 def _live(w: World, me: int, id: int) -> dict[str, Any]:

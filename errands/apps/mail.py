@@ -285,10 +285,7 @@ def deliver(w: World, sender: str, address: str, subject: str, body: str, time: 
 
 
 def _find(w: World, me: int, id: int) -> dict[str, str]:
-    found = w.one("SELECT * FROM mail_messages WHERE id = ? AND owner = ?", id, me)
-    if found is None:
-        raise NO_MESSAGE(id=id)
-    return found
+    return w.owned("mail_messages", id, me, NO_MESSAGE)
 
 
 def _sent(w: World, me: int, id: int) -> dict[str, str]:
@@ -299,7 +296,7 @@ def _sent(w: World, me: int, id: int) -> dict[str, str]:
 
 
 def _find_draft(w: World, me: int, id: int) -> None:
-    if w.value("SELECT id FROM mail_messages WHERE id = ? AND owner = ? AND folder = 'drafts'", id, me) is None:
+    if w.owned("mail_messages", id, me, NO_DRAFT)["folder"] != "drafts":
         raise NO_DRAFT(id=id)
 
 

@@ -174,10 +174,7 @@ def delete(w: World, me: int, note_id: Id) -> Success:
 
 def _body(w: World, me: int, id: int) -> str:
     """The body of someone's note."""
-    body: str | None = w.value("SELECT body FROM notes WHERE id = ? AND owner = ?", id, me)
-    if body is None:
-        raise NO_NOTE(id=id)
-    return body
+    return str(w.owned("notes", id, me, NO_NOTE)["body"])
 
 
 def _write(w: World, id: int, body: str) -> Success:

@@ -130,8 +130,8 @@ def send_message(w: World, me: int, number: Phone, text: Line) -> Sent:
 @app.api(NO_MESSAGE)
 def delete_message(w: World, me: int, message_id: Id) -> Success:
     """Delete a text message."""
-    if not w.run("DELETE FROM phone_messages WHERE id = ? AND owner = ?", message_id, me):
-        raise NO_MESSAGE(id=message_id)
+    w.owned("phone_messages", message_id, me, NO_MESSAGE)
+    w.run("DELETE FROM phone_messages WHERE id = ?", message_id)
     return {"message": "Message deleted."}
 
 
@@ -177,8 +177,8 @@ def start_call(w: World, me: int, number: Phone) -> Called:
 @app.api(NO_CALL)
 def delete_call(w: World, me: int, call_id: Id) -> Success:
     """Delete a call from the list."""
-    if not w.run("DELETE FROM phone_calls WHERE id = ? AND owner = ?", call_id, me):
-        raise NO_CALL(id=call_id)
+    w.owned("phone_calls", call_id, me, NO_CALL)
+    w.run("DELETE FROM phone_calls WHERE id = ?", call_id)
     return {"message": "Call deleted."}
 
 
@@ -232,8 +232,7 @@ def _find_conversation(w: World, me: int, number: str) -> None:
 
 
 def _find_voicemail(w: World, me: int, id: int) -> None:
-    if w.value("SELECT id FROM phone_voicemails WHERE id = ? AND owner = ?", id, me) is None:
-        raise NO_VOICEMAIL(id=id)
+    w.owned("phone_voicemails", id, me, NO_VOICEMAIL)
 
 
 def _check(w: World, me: int, number: str) -> None:

@@ -198,8 +198,7 @@ def delete(w: World, me: int, item_id: Id) -> Success:
 
 
 def _check_list(w: World, me: int, id: int) -> None:
-    if w.value("SELECT id FROM todo_lists WHERE id = ? AND owner = ?", id, me) is None:
-        raise NO_LIST(id=id)
+    w.owned("todo_lists", id, me, NO_LIST)
 
 
 def _check_name(w: World, me: int, name: str) -> None:
@@ -209,10 +208,7 @@ def _check_name(w: World, me: int, name: str) -> None:
 
 def _done(w: World, me: int, id: int) -> bool:
     """Whether someone's item is done."""
-    done = w.value("SELECT done FROM todo_items WHERE id = ? AND owner = ?", id, me)
-    if done is None:
-        raise NO_ITEM(id=id)
-    return bool(done)
+    return bool(w.owned("todo_items", id, me, NO_ITEM)["done"])
 
 
 _POOLS = {

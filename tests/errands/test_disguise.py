@@ -15,12 +15,11 @@ import pytest
 from errands.apps import APPS, BY_NAME, find, make_world
 from errands.catalog import by_name, expert, setting
 from errands.disguise import Disguise
-from errands.drill import Act
-from errands.drills import DRILLS
 from errands.env import Errands, Expert
 from errands.foreign import NOUNS, VERBS, renamed
-from errands.relay import Relay
-from errands.round import Round
+from errands.practice.drill import Act
+from errands.practice.kinds import DRILLS
+from errands.practice.pairs import Relay, Round
 from errands.session import OUTPUT, Session
 from errands.world import World
 from longloop.envs.play import play
@@ -30,7 +29,7 @@ from longloop.types import Message, Task
 SEEDS = [f"seed {number}" for number in range(40)]
 RENAMED = [app.name for app in APPS if app.login]
 PRACTISED = sorted({app for kind in DRILLS for app in kind.apps()})
-PIN = "pin-note"
+REWRITE = "rewrite-notes-by-title"
 ALL = frozenset(f"{app.name}.{api}" for app in APPS for api in app.apis)
 
 
@@ -216,9 +215,9 @@ def test_lists_are_in_another_order() -> None:
 
 
 def test_only_the_names_of_here_exist() -> None:
-    session = Session(setting(PIN, "tests/0").world())
+    session = Session(setting(REWRITE, "tests/0").world())
     session.run('notes = apis.notes.login(**apis.owner.show_account(app="notes"))["access_token"]')
-    changed = {real: new for real, new in names(f"tests/0/{PIN}", "notes").items() if real != new}
+    changed = {real: new for real, new in names(f"tests/0/{REWRITE}", "notes").items() if real != new}
     assert len(changed) >= 5
     listed = session.run('print(apis.docs.list_apis(app="notes"))')
     for real, new in changed.items():
@@ -281,7 +280,7 @@ def test_sentences_that_name_others_name_them_as_here() -> None:
 def test_a_fork_keeps_the_names() -> None:
     env, task = (
         Errands(Errands.Options(thorough=True)),
-        next(task for task in tasks("practice") if task.scenario == PIN),
+        next(task for task in tasks("practice") if task.scenario == REWRITE),
     )
     messages = list(env.start(task))
     player = env.expert(task)
@@ -297,10 +296,7 @@ def test_a_fork_keeps_the_names() -> None:
 
 def test_the_expert_speaks_the_names_of_here() -> None:
     """Every API and parameter that it thinks of is one that was printed before."""
-    made_of_others = re.compile("-then-|each-(name|title|subject|text)-")  # of these, some
-    practised = tasks("practice")
-    others = [task for task in practised if made_of_others.search(task.id)]
-    for task in [task for task in practised if task not in others] + others[::8]:
+    for task in tasks("practice")[::2]:
         env = Errands(Errands.Options(thorough=True))
         played = asyncio.run(play(env, task, env.expert(task)))
         assert played.outcome.success, task.id
@@ -320,14 +316,15 @@ def test_the_expert_speaks_the_names_of_here() -> None:
 
 def test_the_real_names_do_not_do_it() -> None:
     """Someone who knows the real names by heart can do few of the disguised tasks: those whose names happen to stay."""
-    done = 0
+    done = tried = 0
     for task in tasks("practice")[::3]:
-        env, goal = Errands(Errands.Options()), setting(task.data["scenario"], task.data["world"]).goal
-        if goal.start.disguise is None:
+        env, made = Errands(Errands.Options()), setting(task.data["scenario"], task.data["world"])
+        if made.disguise is None:
             continue
-        by_heart = Expert(expert(task.data["scenario"], goal.slots))
+        by_heart = Expert(expert(task.data["scenario"], made.goal.slots))
         done += asyncio.run(play(env, task, by_heart)).outcome.success
-    assert done <= 3
+        tried += 1
+    assert tried > 100 and done < tried / 25
 
 
 def test_code_is_translated_where_it_stands() -> None:
@@ -346,7 +343,7 @@ def test_code_is_translated_where_it_stands() -> None:
 
 def test_the_destroyer_finds_what_there_is_to_delete() -> None:
     """The floor stays one: its calls arrive under the names of here."""
-    task = next(task for task in tasks("practice") if task.scenario == PIN)
+    task = next(task for task in tasks("practice") if task.scenario == REWRITE)
     env = Errands(Errands.Options())
     script = env.baselines(task)["delete everything"]
     messages = list(env.start(task))

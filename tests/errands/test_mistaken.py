@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from errands.catalog import by_name, expert, setting
-from errands.drills import RELAYS, ROUNDS
 from errands.env import Errands
 from errands.experts.mistaken import mistaken
+from errands.practice.kinds import RELAYS, ROUNDS
 from longloop.envs.play import play
 from longloop.types import Task
 
 KINDS = [
-    "pin-note",
-    "retitle-draft-about",
+    "pin-notes-by-title",
+    "send-draft-drafts-top",
     "text-someone",
     "drop-dear-wishes",
     "pay-small-decline-large",
@@ -86,7 +86,7 @@ def test_an_api_that_would_change_something_is_read_about_and_not_used() -> None
 
 
 def test_a_parameter_gets_a_name_that_it_has_not() -> None:
-    said = turns("pin-note", 1.0, seen=lambda code: "Traceback" if "notes.pin(id=" in code else "")
+    said = turns("pin-notes-by-title", 1.0, seen=lambda code: "Traceback" if "notes.pin(id=" in code else "")
     wrong = next(n for n, (_, code) in enumerate(said) if "notes.pin(id=" in code)
     assert said[wrong + 1][0] == f"That did not work. {said[wrong][0]}"
     assert "notes.pin(note_id=" in said[wrong + 1][1]
@@ -94,7 +94,7 @@ def test_a_parameter_gets_a_name_that_it_has_not() -> None:
 
 def test_what_went_well_by_chance_is_not_done_twice() -> None:
     """In a disguise the wrong name may be the right one."""
-    said = turns("pin-note", 1.0)
+    said = turns("pin-notes-by-title", 1.0)
     assert sum("apis.notes.pin(" in code for _, code in said) == 1
 
 
@@ -102,7 +102,7 @@ def test_a_search_for_the_wrong_thing_finds_nothing() -> None:
     def seen(code: str) -> str:
         return "[]" if 'query="notes"' in code else ""
 
-    everything = [turns("pin-note", 0.5, seed, seen) for seed in range(40)]
+    everything = [turns("pin-notes-by-title", 0.5, seed, seen) for seed in range(40)]
     asked = [said for said in everything if any('query="notes"' in code for _, code in said)]
     assert 0 < len(asked) < 20
     for said in asked:
@@ -116,7 +116,7 @@ def test_what_was_forgotten_is_done_when_it_is_missed() -> None:
     def seen(code: str) -> str:
         return "Traceback" if "note_id=found" in code and "search" not in code else ""
 
-    everything = [turns("pin-note", 0.5, seed, seen) for seed in range(60)]
+    everything = [turns("pin-notes-by-title", 0.5, seed, seen) for seed in range(60)]
     forgot = [
         said for said in everything if any(thought.startswith("That did not work. I look") for thought, _ in said)
     ]
@@ -132,5 +132,7 @@ def test_the_same_task_has_the_same_mistakes() -> None:
     attempts = []
     for _ in range(2):
         env = Errands(Errands.Options(thorough=True, mistakes=0.5))
-        attempts.append(asyncio.run(play(env, task("pin-note", 3), env.expert(task("pin-note", 3)))).messages)
+        attempts.append(
+            asyncio.run(play(env, task("pin-notes-by-title", 3), env.expert(task("pin-notes-by-title", 3)))).messages
+        )
     assert attempts[0] == attempts[1]

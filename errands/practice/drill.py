@@ -1,30 +1,30 @@
 """A drill: a small kind of errand, put together from how a thing is found and what is wished of it.
 
-The tables in `drills` say each only once: a Find (how a thing comes into the world, what it is called, the code that
-looks for it), an Act (an API that does something to it) and an Ask (something to be told about it). Any Find goes with
-any Act or Ask for the same thing, so that the wish must be understood and the API for it found in the documentation;
-no script for the whole of it can be learnt by heart. Names here are the real ones, in a thought `so` if they are of
-parameters; what the agent and the expert say in their place is up to disguise.py.
+A Find says how a thing comes into the world, what it is called, and the code that looks for it; an Act is an API that
+does something to it, and an Ask is something to be told about it. Any Find goes with any Act or Ask for the same thing,
+so an agent has to understand the wish and find the API for it in the documentation. Names here are the real ones, in a
+thought `so` if they are of parameters; disguise.py says what the agent and the expert call them instead.
 """
 
 import json
-import math
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any, ClassVar
 
 from errands import foreign
 from errands.apps import BY_NAME, find
 from errands.disguise import Disguise
-from errands.judge import Goal
+from errands.judge import Goal, act
 from errands.scenario import Scenario, Turns, log_in
+from errands.words import WORDS
 from errands.world import World
 
 Slots = dict[str, Any]
-Rows = list[dict[str, Any]]
-"""The things that a Find is about, by their columns."""
+Row = dict[str, Any]
+Rows = list[Row]
+"""The things that a Find is about, as the APIs show them."""
 
 _LINKS = ("After that, ", "Then ", "And ", "When that is done, ")
 """Between a wish and the next, one for each wording."""
@@ -65,27 +65,34 @@ class Find:
 
 @dataclass(frozen=True)
 class Act:
-    """Something that can be done to a thing. A slot that is called like a parameter of the API is its argument."""
+    """Something that can be done to a thing."""
 
     api: str
-    wordings: tuple[str, ...]
-    """The wish. {it} is what the thing is called, {them} its pronoun; the rest are slots."""
-    aim: str
-    """The wish as in "I should ...", with {them} and all slots."""
-    key: str = ""
-    """The parameter that says which thing; none for an API that needs no thing."""
-    field: str = "id"
-    """What of the thing it takes."""
-    also: tuple[tuple[str, str], ...] = ()
-    """More parameters, and what of the thing they take."""
-    given: Callable[[World, Rows], Slots] = lambda w, rows: {}
-    """More slots. May also make the world ready for it."""
-    fixed: tuple[tuple[str, Any], ...] = ()
-    """Arguments that are always the same."""
+    wish: str
+    """As in "I want you to ...", after a | in other words. {it} is what the thing is called; the rest are slots. A slot
+    that is called like a parameter of the API is its argument."""
+    sentences: tuple[str, ...] = ()
+    """The wish in sentences, if they are not to be made of these phrases."""
     name: str = ""
     """Of the kinds of errand with it; what the API is called if not given."""
+    args: Mapping[str, str | Sequence[Any] | Callable[[World], Any]] = field(default_factory=dict)
+    """Where the slots come from: a list of words by its name, some values, or what makes one."""
+    field: str = "id"
+    """What of the thing the API takes to know which; nothing if it needs no thing."""
+    key: str = ""
+    """The parameter that takes it; the first one if not given."""
+    also: tuple[tuple[str, str], ...] = ()
+    """More parameters, and what of the thing they take."""
+    known: tuple[tuple[str, str], ...] = ()
+    """More parameters, and the variable in which looking for the thing has left what they take."""
+    fixed: tuple[tuple[str, Any], ...] = ()
+    """Arguments that are always the same."""
+    ready: Callable[[World, Row], None] = lambda w, row: None
+    """Makes the world such that the act changes something about a thing."""
     listed: bool = False
     """Whether the API takes a list of things; it gets one."""
+    single: bool = False
+    """Whether it makes no sense for several things at once."""
     rest: bool = False
     """Whether it is for those that are left over, and not for those that were found."""
 
@@ -94,39 +101,66 @@ class Act:
         return [self.api]
 
     @property
+    def phrases(self) -> list[str]:
+        return self.wish.split("|")
+
+    @property
+    def aim(self) -> str:
+        return self.phrases[0].replace("{it}", "{them}")
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        first = self.phrases[0]
+        return self.sentences or tuple(
+            f"{one}." for one in (*self.phrases, f"please {first}", f"I want you to {first}")
+        )
+
+    @property
     def told(self) -> list[str]:
         """The slots that the wish has besides the thing."""
-        return [slot for slot in dict.fromkeys(_SLOT.findall(self.wordings[0])) if slot not in ("it", "them")]
+        return [slot for slot in dict.fromkeys(_SLOT.findall(self.phrases[0])) if slot != "it"]
+
+    @property
+    def which(self) -> str:
+        """The parameter that says which thing; none for an API that needs no thing."""
+        first = next((name for name in find(self.api).parameters if name != "access_token"), "")
+        return (self.key or first) if self.field else ""
 
     @property
     def plain(self) -> bool:
         """Whether all it takes is the thing and arguments that are told, so that any verb can stand for it."""
         parameters = find(self.api).parameters
         needed = {name for name, one in parameters.items() if one.required}
-        needed -= {self.key, "access_token", *dict(self.also)}
-        return bool(self.key) and not self.fixed and needed <= set(self.told) <= set(parameters)
+        needed -= {self.which, "access_token", *dict(self.also), *dict(self.known)}
+        return bool(self.field) and not self.fixed and needed <= set(self.told) <= set(parameters)
+
+    def given(self, w: World) -> Slots:
+        """The slots."""
+        return {name: _drawn(w, source) for name, source in self.args.items()}
 
     def said_in(self, disguise: Disguise) -> "Act":
         """The same wish, by the foreign verb that a disguise may have for it and the names of its parameters there."""
         verb = disguise.verb(self.api)
         if not verb:
             return self
-        quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.wordings[0] else f"{{{slot}}}" for slot in self.told}
+        quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.phrases[0] else f"{{{slot}}}" for slot in self.told}
         more = [f"{disguise.parameter(self.api, slot).replace('_', ' ')} {value}" for slot, value in quoted.items()]
         rest = f" with {' and '.join(more)}" if more else ""
         app = self.api.partition(".")[0]
         forms = tuple(form.format(verb=verb, it=f"{{it}}{rest}", app=app) for form in foreign.FORMS)
-        return replace(self, wordings=forms, aim=f"{verb} {{them}}{rest}")
+        return replace(self, wish=f"{verb} {{it}}{rest}", sentences=forms)
 
     def arguments(self, slots: Slots) -> dict[str, Any]:
         """All but which thing."""
-        told = [name for name in find(self.api).parameters if name in slots and name not in dict(self.also)]
-        return {name: slots[name] for name in told} | dict(self.fixed)
+        told = {name: one for name, one in find(self.api).parameters.items() if name in slots and name in self.told}
+        lists = {name for name, one in told.items() if one.label.startswith("list")}
+        return {name: [slots[name]] if name in lists else slots[name] for name in told} | dict(self.fixed)
 
     def done(self, goal: Goal, slots: Slots, rows: Rows) -> None:
         for row in rows:
             which = [row[self.field]] if self.listed else row.get(self.field)
-            key = ({self.key: which} if self.key else {}) | {name: row.get(field) for name, field in self.also}
+            key = {self.which: which} if self.field else {}
+            key |= {name: row.get(taken) for name, taken in (*self.also, *self.known)}
             goal.do(self.api, **key, **self.arguments(slots))
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str]:
@@ -134,11 +168,12 @@ class Act:
         arguments = {name: _literal(value) for name, value in self.arguments(slots).items()}
         one = "x" if many else "found[0]"
         which = f'{one}["{self.field}"]'
-        key = {self.key: f"[{which}]" if self.listed else which} if self.key else {}
-        key |= {name: f'{one}["{field}"]' for name, field in self.also}
+        key = {self.which: f"[{which}]" if self.listed else which} if self.field else {}
+        key |= {name: f'{one}["{taken}"]' for name, taken in self.also} | dict(self.known)
         call = _call(self.api, key | arguments)
-        fields = ([(self.key, self.field)] if self.key else []) + [*self.also]
+        fields = ([(self.which, self.field)] if self.field else []) + [*self.also]
         needs = [f"`{name}` is the {f} of what {'is left over' if self.rest else 'I found'}" for name, f in fields]
+        needs += [f"`{name}` is in {variable}" for name, variable in self.known]
         needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
         thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
         rows = "rest" if self.rest else "found"
@@ -147,58 +182,99 @@ class Act:
 
 @dataclass(frozen=True)
 class Ask:
-    """Something that can be asked about a thing."""
+    """Something that can be asked about a thing, or about all that were found."""
 
     field: str
-    """What is asked for: a field of what was found, `how many` there are, or the `sum of` or `each` of a field."""
-    wordings: tuple[str, ...]
-    aim: str
+    """A field of what was found; none to ask how many there are."""
+    label: str = ""
+    """What the field is called, if not by its name."""
+    asked: str = ""
+    """A question of its own, after a | others."""
+    of: str = "one"
+    """`one` thing's, `each` one's, or the `sum` of all."""
+    form: str = ""
+    """How the answer is to be written."""
     show: str = ""
-    """The API that tells it, if finding the thing does not."""
-    key: str = ""
-    """The parameter of that API that says which thing."""
-    name: str = ""
+    """The API that tells it, if finding the thing does not; its first parameter takes the thing's `key`, if any."""
+    key: str = "id"
     rest: bool = False
     """Whether it is about how many are left over, and not about those that were found."""
+
+    @property
+    def name(self) -> str:
+        if not self.field:
+            return "how-many"
+        return self.field if self.of == "one" else f"{self.of}-{self.field}"
 
     @property
     def apis(self) -> list[str]:
         return [self.show] if self.show else []
 
-    def done(self, goal: Goal, slots: Slots, rows: Rows) -> None:
-        if self.field == "how many":
-            goal.answer = len(rows)
-        elif self.field.startswith("sum of "):
-            goal.answer = round(sum(row[self.field[7:]] for row in rows), 2)
-        elif self.field.startswith("each "):
-            goal.answer = [row[self.field[5:]] for row in rows]
-        else:
-            goal.answer = rows[0][self.field]
-
     @property
     def said(self) -> str:
-        if self.field == "how many":
+        """What is asked for."""
+        if not self.field:
             return "how many are left over" if self.rest else "how many there are"
-        return f"the {self.field[5:]}s" if self.field.startswith("each ") else f"the {self.field}"
+        label = self.label or self.field
+        several = label if label.endswith("s") else f"{label}s"
+        return {"one": f"the {label}", "each": f"the {several}", "sum": f"the sum of the {several}"}[self.of]
+
+    @property
+    def aim(self) -> str:
+        if not self.field:
+            return "count {them}"
+        return f"tell me {self.said} of {{them}}" if self.of == "one" else f"tell me {self.said}"
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        if not self.field:
+            return ("Count {it} and tell me the number.", "Please count {it}.", "I need to know the number of {it}.")
+        own = self.asked.split("|") if self.asked else []
+        if not self.key:  # it is about no thing
+            return tuple(own)
+        verb = "are" if self.of == "each" else "is"
+        usual = (
+            f"What {verb} {self.said} of {{it}}?",
+            f"Tell me {self.said} of {{it}}.",
+            f"I need {self.said} of {{it}}.",
+        )
+        form = f" Answer like {self.form}." if self.form else ""
+        return tuple(f"{wording}{form}" for wording in (*own, *usual))
+
+    def told(self, w: World, rows: Rows) -> Any:
+        """The answer."""
+        if not self.field:
+            return len(rows)
+        if self.of == "each":
+            return [row[self.field] for row in rows]
+        if self.of == "sum":
+            return round(sum(row[self.field] for row in rows), 2)
+        if not self.show:
+            return rows[0][self.field]
+        return act(w, self.show, {self._which: rows[0][self.key]} if self.key else {})[self.field]
+
+    def done(self, goal: Goal, slots: Slots, rows: Rows) -> None:
+        goal.answer = self.told(goal.start, rows)
 
     @property
     def answer(self) -> str:
         """The code for it."""
         if self.show:
             return "answer"
-        if self.field == "how many":
+        if not self.field:
             return "len(rest)" if self.rest else "len(found)"
-        if self.field.startswith("sum of "):
-            return f'round(sum([x["{self.field[7:]}"] for x in found]), 2)'
-        if self.field.startswith("each "):
-            return f'[x["{self.field[5:]}"] for x in found]'
-        return f'found[0]["{self.field}"]'
+        every = f'[x["{self.field}"] for x in found]'
+        return {"one": f'found[0]["{self.field}"]', "each": every, "sum": f"round(sum({every}), 2)"}[self.of]
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str] | None:
         if not self.show:
             return None
-        call = _call(self.show, {self.key: 'found[0]["id"]'} if self.key else {})
+        call = _call(self.show, {self._which: f'found[0]["{self.key}"]'} if self.key else {})
         return f"{self.show} tells {self.said}.", f'answer = {call}["{self.field}"]\nprint(answer)'
+
+    @property
+    def _which(self) -> str:
+        return next(name for name in find(self.show).parameters if name != "access_token")
 
 
 Wish = Act | Ask
@@ -230,8 +306,14 @@ class Drill(Scenario):
         """Put into the world what it is about; what the instruction says of it, and the things."""
         slots, rows = cls.find.put(w)
         rows = rows if cls.find.many else rows[:1]
-        for wish in cls.wishes:
-            slots |= wish.given(w, _meant(wish, rows)) if isinstance(wish, Act) else {}
+        acts = [wish for wish in cls.wishes if isinstance(wish, Act)]
+        # What is not meant is made ready too: whoever does it to everything must not succeed by that.
+        for some in ([(wish, rows) for wish in acts], [(wish, _meant(wish, rows)) for wish in acts]):
+            for wish, things in some:
+                for row in things:
+                    wish.ready(w, row)
+        for wish in acts:
+            slots |= wish.given(w)
         return slots, rows
 
     @classmethod
@@ -303,7 +385,7 @@ def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Wish]]) ->
 
 
 def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
-    names = [wish.name or (wish.api.partition(".")[2] if isinstance(wish, Act) else wish.field) for wish in wishes]
+    names = [wish.name or (wish.api.partition(".")[2] if isinstance(wish, Act) else "") for wish in wishes]
     names = [f"{name}-rest" if wish.rest else name for name, wish in zip(names, wishes, strict=True)]
     called = re.sub(r"[ _]", "-", "-and-".join(names) + (f"-{thing.name}" if thing.name else ""))
     apis = [*thing.apis, *(api for wish in wishes for api in wish.apis)]
@@ -327,29 +409,10 @@ def _phrasings(thing: Find, wishes: Sequence[Wish]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(_sentence, filled)))
 
 
-def pick(**choices: Sequence[Any]) -> Callable[[World, Rows], Slots]:
-    """Arguments chosen at random."""
-    return lambda w, rows: {name: w.rng.choice(options) for name, options in choices.items()}
-
-
-def limit(w: World, values: Collection[float]) -> int:
-    """A number with some of the values above it and some below, and none at it; a round one if there is any."""
-    between = [n for n in range(int(min(values)) + 1, math.ceil(max(values))) if n not in values]
-    return w.rng.choice([n for n in between if n % 5 == 0] or between)
-
-
-def day(w: World, moments: Collection[str]) -> str:
-    """A day with some of the moments before it and some after it, and none on it."""
-    days = {moment[:10] for moment in moments}
-    around = (w.day(offset) for offset in range(-200, 100))
-    return w.rng.choice([one for one in around if min(days) < one < max(days) and one not in days])
-
-
-def row(w: World, table: str, id: int) -> dict[str, Any]:
-    """A row with its columns as the APIs call them: money not in cents."""
-    found = w.one(f"SELECT * FROM {table} WHERE id = ?", id)
-    assert found is not None
-    return found | {name[:-6]: value / 100 for name, value in found.items() if name.endswith("_cents")}
+def _drawn(w: World, source: str | Sequence[Any] | Callable[[World], Any]) -> Any:
+    if callable(source):
+        return source(w)
+    return w.rng.choice(WORDS[source] if isinstance(source, str) else source)
 
 
 def _meant(wish: Wish, rows: Rows) -> Rows:
