@@ -147,7 +147,7 @@ class Errands(Environment):
     def audit(cls, seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
         """More proof for `longloop check`: every scenario in other worlds, and wrong end states. A line that starts
         with FAULT is one."""
-        return report(cls, seeds, progress)
+        return report(lambda: cls(cls.Options()), seeds, progress)
 
     def _opening(self) -> str:
         owner, now = self._world.owner, self._world.now

@@ -165,18 +165,22 @@ def test_the_expert_succeeds_in_any_world_and_reads_the_documentation_first(
         assert not any("Traceback" in text for text in observed), f"in world {seed}: an error"
 
 
+def made() -> Errands:
+    return Errands(Errands.Options())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_wrong_variant_fails(name: str) -> None:
-    found = asyncio.run(audit(Errands, by_name()[name], 1))
+    found = asyncio.run(audit(made, by_name()[name], 1))
     assert found.faults == []
     assert found.variants >= 1
 
 
 def test_where_nothing_can_be_done_wrong_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("errands.audit.variants", lambda goal: [])
-    found = asyncio.run(audit(Errands, by_name()["text-someone"], 1))
+    found = asyncio.run(audit(made, by_name()["text-someone"], 1))
     assert found.faults == ["text-someone: no wrong end state was found to judge"]
-    assert asyncio.run(audit(Errands, by_name()["text-someone"], 0)).faults == [], "nobody has looked"
+    assert asyncio.run(audit(made, by_name()["text-someone"], 0)).faults == [], "nobody has looked"
 
 
 @pytest.mark.parametrize("name", NAMES)
