@@ -78,18 +78,21 @@ async def train(
         now = Now(step, config.steps, memory, run.trajectories.read)
         with clock("collect"):
             groups = await algo.collect(rollouts, tasks, config.tasks_per_step, now)
-        with clock("credit"):
-            samples = algo.credit(groups, learner, now)
-            if not samples:
-                report.note(f"Step {step}: {algo.nothing}.")
-            samples = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, report.note)
+        samples: list[Sample] = []
         updates: list[Update] = []
-        with clock("update"):
-            for minibatch in schedule(config, algo, groups, samples, now):
-                updates.append(learner.update(minibatch, algo.loss))
-                if updates[-1].stop:
-                    break
-        run.trajectories.write(step, groups, samples, [scored for update in updates for scored in update.learned])
+        try:
+            with clock("credit"):
+                samples = algo.credit(groups, learner, now)
+                if not samples:
+                    report.note(f"Step {step}: {algo.nothing}.")
+                samples = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, report.note)
+            with clock("update"):
+                for minibatch in schedule(config, algo, groups, samples, now):
+                    updates.append(learner.update(minibatch, algo.loss))
+                    if updates[-1].stop:
+                        break
+        finally:  # also where an update fails: what was collected can then be looked at
+            run.trajectories.write(step, groups, samples, [scored for update in updates for scored in update.learned])
         metrics = {"step": step} | summarize(groups, samples, updates)
         if step == config.steps or (config.eval.every and step % config.eval.every == 0):
             with clock("evaluate"):

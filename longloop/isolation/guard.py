@@ -91,7 +91,8 @@ class Guarded:
         if self.busy:
             where = running_at(sys._current_frames().get(self._thread), self._env)
         else:
-            where = raised_at(error.__cause__, self._env, code=True) if error.__cause__ else ""
+            cancelled = error.__cause__ or error.__context__  # early releases of Python 3.11 set only the second
+            where = raised_at(cancelled, self._env, code=True) if cancelled else ""
         said = f"{method}() took longer than {seconds:g} s" + (f" ({where})" if where else "")
         return f"{said}; it must answer within rollout.step_seconds"
 

@@ -59,7 +59,7 @@ def test_mistakes_say_where_they_are(config, tmp_path):
 
 
 INTERRUPTED = """
-import _thread, asyncio, sys, tomllib
+import asyncio, os, signal, tomllib
 import longloop
 from longloop.envs.guess import Guess
 
@@ -69,7 +69,7 @@ class Stopping(Guess):
     async def start(self, task):
         Stopping.made += 1
         if Stopping.made == 40:
-            _thread.interrupt_main()
+            os.kill(os.getpid(), signal.SIGINT)
         return await super().start(task)
 
 async def cell():

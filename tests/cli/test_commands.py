@@ -92,7 +92,7 @@ def test_lists_name_everything(longloop):
 @pytest.mark.parametrize("name", ALGOS)
 def test_an_algorithm_in_full(longloop, name):
     printed = longloop("algos", name)
-    assert "algo.k" in printed and "algo.lr" in printed and ("maximise" in printed or "minimize" in printed)
+    assert "algo.k" in printed and "algo.lr" in printed and ("maximize" in printed or "minimize" in printed)
 
 
 MINE = """

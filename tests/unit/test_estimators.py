@@ -332,7 +332,9 @@ def test_the_engine_samples_the_models_own_probabilities():
     assert min(expected.values()) * walks > 50  # large enough for chi-square
 
     limits = RolloutConfig(turn_tokens=1, concurrency=64)
-    setting = RolloutContext(Crossroads, chat, NativeEngine(policy, chat, slots=64), limits, SamplingParams())
+    setting = RolloutContext(
+        lambda: Crossroads(Crossroads.Options()), chat, NativeEngine(policy, chat, slots=64), limits, SamplingParams()
+    )
     (group,) = asyncio.run(GroupRollouts(setting, "test", abandon=False).play(starts([Task("t", "train")]), walks, 0))
 
     def chi_square(counts, probabilities):
