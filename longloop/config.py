@@ -246,9 +246,11 @@ def read(path: Path) -> dict[str, Any]:
 def resolve(tree: dict[str, Any], source: str, overrides: Overrides = ()) -> Config:
     """A tree of tables with overrides, which are also put into the tree. `source` tells the user where it came from."""
     values = overrides if isinstance(overrides, Mapping) else dict(map(_parsed, overrides))
-    for key, value in values.items():
-        put(tree, key, value)
     _rename_keys(tree, source)
+    for key, value in values.items():
+        if key in RENAMED:
+            _tell_renamed(key, "the overrides")
+        put(tree, RENAMED.get(key, key), value)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -263,8 +265,12 @@ def _rename_keys(tree: dict[str, Any], source: str) -> None:
         table, _, key = old.rpartition(".")
         found = tree.get(table)
         if isinstance(found, dict) and key in found:
-            warnings.warn(f"{old!r} in {source} is now called {new!r}.", FutureWarning, stacklevel=2)
+            _tell_renamed(old, source)
             found.setdefault(new.rpartition(".")[2], found.pop(key))
+
+
+def _tell_renamed(key: str, source: str) -> None:
+    warnings.warn(f"{key!r} in {source} is now called {RENAMED[key]!r}.", FutureWarning, stacklevel=2)
 
 
 def isolation(table: Mapping[str, Any]) -> tuple[WorkerConfig, dict[str, Any]]:

@@ -56,11 +56,7 @@ class GroupRollouts:
         temperatures: Sequence[float] = (),
         single_action: bool = False,
     ) -> list[Group]:
-        """A group of K attempts from each start. `seed` must differ from call to call: `Tasks.taken` does.
-
-        Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
-        With `single_action` an attempt is one action at its start: no environment takes part and no reward is paid.
-        """
+        """A group of K attempts from each start; `Rollouts.play` says what the arguments mean."""
         sampling = [replace(self.context.sampling, temperature=t) for t in temperatures] or [self.context.sampling]
         contexts = [replace(self.context, sampling=one) for one in sampling]
         if single_action:

@@ -97,8 +97,20 @@ def test_options_are_checked_against_the_class():
         make_options(Guess.Options, {"tries": "two"})
 
 
-def test_a_renamed_key_is_taken_and_its_new_name_told() -> None:
-    for overrides in (["rollout.enough=0.5"], ["rollout.enough=0.7", "rollout.straggler_cutoff=0.5"]):
-        with pytest.warns(FutureWarning, match=r"'rollout.enough' in a file is now called 'rollout.straggler_cutoff'"):
-            found = config.resolve({"env": {"name": "guess"}}, "a file", overrides)
-        assert found.rollout.straggler_cutoff == 0.5
+@pytest.mark.parametrize(
+    ("file", "overrides", "source"),
+    [
+        ({"enough": 0.5}, [], "a file"),
+        ({"enough": 0.7, "straggler_cutoff": 0.5}, [], "a file"),
+        ({}, ["rollout.enough=0.5"], "the overrides"),
+        ({"straggler_cutoff": 0.7}, ["rollout.enough=0.5"], "the overrides"),
+        ({"enough": 0.7}, ["rollout.straggler_cutoff=0.5"], "a file"),
+    ],
+)
+def test_a_renamed_key_is_taken_and_its_new_name_told(
+    file: dict[str, float], overrides: list[str], source: str
+) -> None:
+    """An override counts more than the file, by whichever name."""
+    tree = {"env": {"name": "guess"}, "rollout": file}
+    with pytest.warns(FutureWarning, match=f"'rollout.enough' in {source} is now called 'rollout.straggler_cutoff'"):
+        assert config.resolve(tree, "a file", overrides).rollout.straggler_cutoff == 0.5
