@@ -9,7 +9,7 @@ import torch
 
 from longloop.algos.reduce import to_samples
 from longloop.learners.batching import microbatches, minibatches, pack
-from longloop.types import Sample
+from longloop.types import Message, Sample, Turn
 from tests.support.samples import CPU, attempt
 
 
@@ -100,3 +100,14 @@ def test_positions_go_on_behind_an_opening(length: int) -> None:
     else:
         assert packed.lengths == [64, 3, 4] and packed.after == [-1, 0, 0]
         assert packed.position_T.tolist() == [*range(64), 64, 65, 66, 64, 65, 66, 67]
+
+
+def test_columns_are_read_only_and_leave_the_callers_array_alone() -> None:
+    mine = np.array([1, 2, 3])
+    turn = Turn((), mine, Message("assistant", ""), [4, 5], [-0.5, -0.25])  # type: ignore[arg-type]
+    for column in (turn.context_ids, turn.action_ids, turn.action_logprobs, sample(5, 3, 0).weights):
+        with pytest.raises(ValueError, match="read-only"):
+            column[0] = 9
+    mine[0] = 7  # the caller's own stays writable
+    assert turn == Turn((), mine, Message("assistant", ""), np.array([4, 5]), np.array([-0.5, -0.25]))
+    assert turn != Turn((), mine, Message("assistant", ""), np.array([4, 6]), np.array([-0.5, -0.25]))
