@@ -3,7 +3,7 @@
     for each iteration:
         for each of n tasks: K attempts from the policy                   rollout/groups.py
         keep those with R = 1                                             select
-        for 2 epochs, for mini-batches of 32 attempts:                    train.py
+        for 2 epochs, for mini-batches of 32 attempts:                    training.py
             minimize the mean over action tokens of -log p(x_t | ..)      algos/imitation.py
 
 LOOP's loop with another loss. A failure teaches nothing, and a task that always succeeds counts as much as a hard one:

@@ -4,7 +4,7 @@
         for each of n tasks: K attempts from the policy psi          rollout/groups.py
         A_k = R_k - mean of the other attempts' rewards              advantages
         drop attempts with |A| < 0.01                                keep
-        for 2 epochs, for mini-batches of 32 attempts:               train.py
+        for 2 epochs, for mini-batches of 32 attempts:               training.py
             r_t = p_theta(x_t | ..) / p_psi(x_t | ..)
             maximize the mean over attempts of
                 1/|a(x)| sum over action tokens of min(r_t A, g(A))   loss          (eq. 10)

@@ -4,7 +4,7 @@
         for each of n tasks: K attempts, each at a temperature of its own    rollout/groups.py
         the expert's attempts beside them, if asked for                      rollout/demonstrations.py
         keep those with R = 1, one of those that say the same                select
-        for many epochs:                                                     train.py
+        for many epochs:                                                     training.py
             minimize the mean over action tokens of -log p(x_t | ..)         algos/imitation.py
 
 The paper has one round of the model as it was before training (`steps = 1`, `tasks_per_step` all tasks), twenty
