@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import longloop
 from longloop.store import trajectories as module
 from longloop.store.demonstrations import best_trajectories, good_trajectories
 from longloop.store.metrics import Evaluation
@@ -184,19 +185,35 @@ def test_each_step_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert trained and all("learner" in run.stored["step"].columns(step, "learner") for step in trained)
 
 
-def test_a_step_that_did_not_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed in the update of step 2: step 1 is whole, and of step 2 there is no file that says half of it."""
+def test_a_step_that_did_not_end_can_be_looked_at_and_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in the update of step 2: what was collected is there, and no metrics; resumed, all is there once."""
     from longloop.learners.local import LocalLearner
 
     real = LocalLearner.update
 
-    def killed(self: LocalLearner, minibatch, loss):
+    def interrupted(self: LocalLearner, minibatch, loss):
         if minibatch.step == 2:
             raise KeyboardInterrupt
         return real(self, minibatch, loss)
 
-    monkeypatch.setattr(LocalLearner, "update", killed)
+    def actions(run: RunReader) -> list[list[list[int]]]:
+        attempts = [attempt for group in run.trajectories(2) for attempt in group.trajectories]
+        return [[turn.action_ids.tolist() for turn in attempt.turns] for attempt in attempts]
+
+    monkeypatch.setattr(LocalLearner, "update", interrupted)
+    settings = ("steps=3", "algo.k=16", "eval.every=0", "save.every=1")
     with pytest.raises(KeyboardInterrupt):
-        train(tmp_path, "steps=3", "algo.k=16", "eval.every=0")
+        train(tmp_path, *settings)
     run = load_run(tmp_path / "runs/test")
-    assert run.stored["step"].steps() == [1] and [line["step"] for line in run.metrics] == [1]
+    assert run.stored["step"].steps() == [1, 2] and [line["step"] for line in run.metrics] == [1]
+    played = actions(run)
+    assert len(played) == 3 * 16
+
+    monkeypatch.undo()
+    longloop.train(resume=tmp_path / "runs/test")
+    run = load_run(tmp_path / "runs/test")
+    assert [line["step"] for line in run.metrics] == [1, 2, 3] and actions(run) == played
+    index = [json.loads(line) for line in (tmp_path / "runs/test/trajectories/index.jsonl").read_text().splitlines()]
+    assert len(index) == len({(line["step"], line["group"], line["attempt"]) for line in index}) == 3 * 3 * 16
