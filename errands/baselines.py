@@ -5,7 +5,7 @@ import random
 from errands.apps import BY_NAME
 from errands.catalog import by_name, setting
 from errands.people import FIRST, LAST
-from errands.scenario import log_in
+from errands.written import login_code
 from longloop import Player, Task
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import react
@@ -34,7 +34,7 @@ def _destruction(apps: list[str]) -> list[tuple[str, str]]:
     """Everything in the errand's apps that can be deleted by a number, for every number."""
     turns = []
     for app in (BY_NAME[name] for name in apps):
-        turns.append(("I log in.", log_in(app.name)))
+        turns.append(("I log in.", login_code(app.name)))
         for api in app.apis.values():
             needed = [p.name for p in api.parameters.values() if p.name != "access_token" and p.text.find("=") < 0]
             if not api.name.startswith(_DESTROYS) or len(needed) > 1:

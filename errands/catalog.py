@@ -76,5 +76,5 @@ def expert(scenario: str, slots: dict[str, Any], thorough: Setting | None = None
     kind = by_name()[scenario]()
     kind.setting = thorough
     if thorough:
-        return step_by_step(kind.solve(**slots), kind.apis, thorough)
-    return read_first(kind.solve(**slots), kind.apis)
+        return step_by_step(kind.turns(**slots), kind.apis, thorough)
+    return read_first(kind.turns(**slots), kind.apis)

@@ -2,13 +2,14 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from errands.disguise import Disguise
 from errands.judge import Goal
 from errands.world import World
+from errands.written import turns_of
 
 Turns = Generator[tuple[str, str], str, None]
 """An expert's turns: it yields a thought and code, and is sent what came back."""
@@ -60,9 +61,18 @@ class Scenario(ABC):
         """The phrasings that make sense in a disguise."""
         return cls.phrasings
 
-    solve: Callable[..., Turns]
-    """Do the task as a careful person would, knowing the slots (they stand in the instruction) and what comes back, and
-    nothing else. Reading the documentation comes before it; completing the task is part of it."""
+    solve: ClassVar[Callable[..., None]]
+    """The expert, written as Python (written.py): does the task as a careful person would, knowing the slots (they
+    stand in the instruction) and what comes back, and nothing else. Reading the documentation comes before it;
+    completing the task is part of it."""
+
+    def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        """What the words in the slots mean to the expert: more names that `solve` may use."""
+        return {}
+
+    def turns(self, **slots: Any) -> Turns:
+        """The expert's turns."""
+        return turns_of(self.solve, slots | self.understood(slots))
 
 
 @dataclass(frozen=True)
@@ -77,16 +87,3 @@ class Setting:
 
     def world(self) -> World:
         return World.load(self.image, self.goal.start)
-
-
-def log_in(*apps: str) -> str:
-    """Code that logs in: the token of each app in a variable named after it."""
-    return "\n".join(
-        f'{app} = apis.{app}.login(**apis.owner.show_account(app="{app}"))["access_token"]' for app in apps
-    )
-
-
-def every(rows: str, call: str) -> str:
-    """Code that puts the rows of all pages of a call into a variable."""
-    start = call[:-1] if call.endswith("()") else f"{call[:-1]}, "
-    return f"{rows}, page = [], 0\nwhile part := {start}page=page, page_size=20):\n    {rows} += part\n    page += 1"

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from errands.apps import BY_NAME, find
-from errands.scenario import LOG_IN, Setting, Turns, log_in
+from errands.scenario import LOG_IN, Setting, Turns
+from errands.written import login_code
 
 _CALLED = re.compile(r"\bapis\.([a-z]+\.[a-z_]+)\(")
 
@@ -38,7 +39,7 @@ def step_by_step(turns: Turns, apis: Sequence[str], setting: Setting) -> Turns:
                 yield _picked(some, setting, first=met.isdisjoint(apis)), shows(some)
                 met.update(some)
             met.update(apps)
-            enter = log_in(*(app for app in apps if BY_NAME[app].login))
+            enter = login_code(*(app for app in apps if BY_NAME[app].login))
             found = (yield thought, f"{enter}\n{code}".strip()) if code.strip() else ""
 
 

@@ -21,8 +21,8 @@ from typing import Any
 from errands.apps import find
 from errands.judge import act
 from errands.practice.drill import Act, Ask, Drill, Find, Row, Rows, Slots, Wish, drills
-from errands.scenario import every
 from errands.world import World
+from errands.written import listing_code
 
 KINS = ("friend", "colleague", "flatmate")
 """Relations that several people have."""
@@ -89,7 +89,7 @@ class Source:
             return f"{into} = [{self.api}({self.each}=x) for x in [{{of}}]]"
         given = [f"{name}={code}" for name, code in self.arguments.items()] + [more] * bool(more)
         if self.long and size == _MOST and not more:
-            return self.before + every(into, f"{self.api}({', '.join(given)})")
+            return self.before + listing_code(into, f"{self.api}({', '.join(given)})")
         given += [f"page_size={size}"] * (self.paged and not more)
         return f"{self.before}{into} = {self.api}({', '.join(given)})" + (f'["{self.part}"]' if self.part else "")
 

@@ -17,9 +17,10 @@ from errands import foreign
 from errands.apps import BY_NAME, find
 from errands.disguise import Disguise
 from errands.judge import Goal, act
-from errands.scenario import Scenario, Turns, log_in
+from errands.scenario import Scenario, Turns
 from errands.words import WORDS
 from errands.world import World
+from errands.written import login_code
 
 Slots = dict[str, Any]
 Row = dict[str, Any]
@@ -346,8 +347,8 @@ class Drill(Scenario):
         start = f"In the app {cls.apps()[0]}: "  # nothing else says which
         return [("" if " app " in text else start) + disguise.called(text) for text in said]
 
-    def solve(self, **slots: Any) -> Turns:
-        enter = log_in(*(app for app in self.apps()))
+    def turns(self, **slots: Any) -> Turns:
+        enter = login_code(*(app for app in self.apps()))
         if self.find.look:
             parted = any(wish.rest for wish in self.wishes)
             look = _expanded(self.find.look.format(**slots))

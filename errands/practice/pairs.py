@@ -91,7 +91,7 @@ class Round(Scenario):
         self.second.fulfil(goal, others, more)
         return goal
 
-    def solve(self, **slots: Any) -> Turns:
+    def turns(self, **slots: Any) -> Turns:
         first, second = self.parts(slots)
         for thought, code in first:
             if "complete_task" not in code:
@@ -104,7 +104,7 @@ class Round(Scenario):
         others = {name.removeprefix("then_"): value for name, value in slots.items() if name not in mine}
         first, second = self.first(), self.second()
         first.setting = second.setting = self.setting
-        return first.solve(**mine), second.solve(**others)
+        return first.turns(**mine), second.turns(**others)
 
 
 def rounds(drills: Sequence[type[Drill]], number: int, withheld: Withheld) -> list[type[Round]]:
@@ -160,7 +160,7 @@ class Relay(Round):
         self.second.fulfil(goal, others, more)
         return goal
 
-    def solve(self, **slots: Any) -> Turns:
+    def turns(self, **slots: Any) -> Turns:
         ask = _ask(self.first)
         first, second = self.parts(slots | {f"then_{self.slot}": _NOTED})
         for thought, code in first:

@@ -1,10 +1,14 @@
 """Scenarios around the calendar."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from errands.judge import Goal
 from errands.people import Person
-from errands.scenario import Scenario, Turns, every, log_in
+from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, chores, owned_lists
 from errands.world import World
+from errands.written import every, log_in
 
 _TITLES = (
     *("Choir practice", "Chess club", "Book circle", "Pottery class", "Car inspection", "Eye test", "Flat viewing"),
@@ -20,11 +24,6 @@ def add_event(w: World, organiser: Person, title: str, start: str, guests: dict[
     for guest, answer in (guests or {}).items():
         w.add("calendar_guests", event_id=event, guest=guest.id, answer=answer)
     return event
-
-
-def find_event(title: str, api: str = "search") -> str:
-    """Code that logs in and looks for an event."""
-    return f'{log_in("calendar")}\nfound = apis.calendar.{api}(query="{title}", access_token=calendar)\nprint(found)'
 
 
 class MoveEvent(Scenario):
@@ -49,13 +48,16 @@ class MoveEvent(Scenario):
         goal.do("calendar.update", event_id=event, start=f"{day} {time}")
         return goal
 
-    def solve(self, title: str, day: str, time: str) -> Turns:
-        yield "I look for the event.", find_event(title)
-        yield (
-            "There is one; I move it.",
-            f'print(apis.calendar.update(event_id=found[0]["id"], start="{day} {time}", access_token=calendar))',
-        )
-        yield "The event is moved.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, title: str, day: str, time: str) -> None:
+        # I look for the event.
+        calendar = log_in("calendar")
+        found = apis.calendar.search(query=title, access_token=calendar)
+        print(found)
+        # There is one; I move it.
+        print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}", access_token=calendar))
+        # The event is moved.
+        apis.owner.complete_task()
 
 
 class NextMeeting(Scenario):
@@ -84,13 +86,14 @@ class NextMeeting(Scenario):
         )
         return goal
 
-    def solve(self, name: str) -> Turns:
-        yield (
-            f"I look for coming events with {name}; the soonest is the first.",
-            f'{log_in("calendar")}\nfound = apis.calendar.list_upcoming(query="{name}", access_token=calendar)\n'
-            'print([x["start"] for x in found])',
-        )
-        yield "I answer with the start of the first.", 'apis.owner.complete_task(answer=found[0]["start"])'
+    @staticmethod
+    def solve(apis: Any, name: str) -> None:
+        # I look for coming events with {name}; the soonest is the first.
+        calendar = log_in("calendar")
+        found = apis.calendar.list_upcoming(query=name, access_token=calendar)
+        print([x["start"] for x in found])
+        # I answer with the start of the first.
+        apis.owner.complete_task(answer=found[0]["start"])
 
 
 class RemindMe(Scenario):
@@ -112,14 +115,16 @@ class RemindMe(Scenario):
         goal.do("calendar.add_reminder", event_id=event, minutes_before=minutes)
         return goal
 
-    def solve(self, title: str, minutes: int) -> Turns:
-        yield "I look for the event.", find_event(title)
-        yield (
-            "There is one; I add the reminder.",
-            f'print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before={minutes}, '
-            "access_token=calendar))",
-        )
-        yield "The reminder is set.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, title: str, minutes: int) -> None:
+        # I look for the event.
+        calendar = log_in("calendar")
+        found = apis.calendar.search(query=title, access_token=calendar)
+        print(found)
+        # There is one; I add the reminder.
+        print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes, access_token=calendar))
+        # The reminder is set.
+        apis.owner.complete_task()
 
 
 class InviteCircle(Scenario):
@@ -150,26 +155,25 @@ class InviteCircle(Scenario):
             goal.do("calendar.invite", event_id=event, email=person.email)
         return goal
 
-    def solve(self, who: str, title: str) -> Turns:
-        relation = self.who[who]
-        yield (
-            f"I look for who is my owner's {relation}.",
-            "\n".join(
-                [
-                    log_in("contacts"),
-                    f'cards = apis.contacts.search(query="{relation}", page_size=20, access_token=contacts)',
-                    f'emails = [x["email"] for x in cards if x["relation"] == "{relation}"]',
-                    "print(emails)",
-                ]
-            ),
-        )
-        yield "I look for the event.", find_event(title)
-        yield (
-            "I invite each of them.",
-            "for email in emails:\n"
-            '    print(apis.calendar.invite(event_id=found[0]["id"], email=email, access_token=calendar))',
-        )
-        yield "All are invited.", "apis.owner.complete_task()"
+    def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        return {"relation": self.who[slots["who"]]}
+
+    @staticmethod
+    def solve(apis: Any, relation: str, title: str) -> None:
+        # I look for who is my owner's {relation}.
+        contacts = log_in("contacts")
+        cards = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
+        emails = [x["email"] for x in cards if x["relation"] == relation]
+        print(emails)
+        # I look for the event.
+        calendar = log_in("calendar")
+        found = apis.calendar.search(query=title, access_token=calendar)
+        print(found)
+        # I invite each of them.
+        for email in emails:
+            print(apis.calendar.invite(event_id=found[0]["id"], email=email, access_token=calendar))
+        # All are invited.
+        apis.owner.complete_task()
 
 
 class AnswerInvitations(Scenario):
@@ -205,42 +209,28 @@ class AnswerInvitations(Scenario):
             goal.do(f"calendar.{answer}", event_id=row["event_id"])
         return goal
 
-    def solve(self, who: str) -> Turns:
-        relations = list(self.who[who])
-        yield (
-            f"I go through the contacts for the names of {who.replace('my', 'the')}.",
-            "\n".join(
-                [
-                    log_in("contacts"),
-                    every("cards", 'apis.contacts.search(query="", access_token=contacts)'),
-                    f'names = [x["name"] for x in cards if x["relation"] in {relations}]',
-                    "print(names)",
-                ]
-            ),
-        )
-        yield (
-            "I collect all open invitations before answering any, as answering changes the pages.",
-            "\n".join(
-                [
-                    log_in("calendar"),
-                    every("invitations", "apis.calendar.list_invitations(access_token=calendar)"),
-                    'print([(x["id"], x["organiser"]) for x in invitations])',
-                ]
-            ),
-        )
-        yield (
-            "I answer each by who has organised it.",
-            "\n".join(
-                [
-                    "for x in invitations:",
-                    '    if x["organiser"] in names:',
-                    '        print(apis.calendar.accept(event_id=x["id"], access_token=calendar))',
-                    "    else:",
-                    '        print(apis.calendar.decline(event_id=x["id"], access_token=calendar))',
-                ]
-            ),
-        )
-        yield "All invitations are answered.", "apis.owner.complete_task()"
+    def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        return {"relations": list(self.who[slots["who"]])}
+
+    @staticmethod
+    def solve(apis: Any, who: str, relations: list[str]) -> None:
+        # I look up the names of {who} in the contacts.
+        contacts = log_in("contacts")
+        cards = every(apis.contacts.search(query="", access_token=contacts))
+        names = [x["name"] for x in cards if x["relation"] in relations]
+        print(names)
+        # I collect all open invitations before answering any, as answering changes the pages.
+        calendar = log_in("calendar")
+        invitations = every(apis.calendar.list_invitations(access_token=calendar))
+        print([(x["id"], x["organiser"]) for x in invitations])
+        # I answer each by who has organised it.
+        for x in invitations:
+            if x["organiser"] in names:
+                print(apis.calendar.accept(event_id=x["id"], access_token=calendar))
+            else:
+                print(apis.calendar.decline(event_id=x["id"], access_token=calendar))
+        # All invitations are answered.
+        apis.owner.complete_task()
 
 
 class DropDeclined(Scenario):
@@ -270,25 +260,22 @@ class DropDeclined(Scenario):
             goal.do("calendar.remove_guest", event_id=event, email=w.people[row["guest"] - 1].email)
         return goal
 
-    def solve(self, title: str) -> Turns:
-        yield "I look for the event among those to come.", find_event(title, "list_upcoming")
-        yield (
-            "I go through its guests and pick those who declined.",
-            "\n".join(
-                [
-                    'event = found[0]["id"]',
-                    every("guests", "apis.calendar.list_guests(event_id=event, access_token=calendar)"),
-                    'out = [x for x in guests if x["answer"] == "declined"]',
-                    'print([x["name"] for x in out])',
-                ]
-            ),
-        )
-        yield (
-            "I remove these.",
-            "for x in out:\n"
-            '    print(apis.calendar.remove_guest(event_id=event, email=x["email"], access_token=calendar))',
-        )
-        yield "I answer with their names.", 'apis.owner.complete_task(answer=[x["name"] for x in out])'
+    @staticmethod
+    def solve(apis: Any, title: str) -> None:
+        # I look for the event among those to come.
+        calendar = log_in("calendar")
+        found = apis.calendar.list_upcoming(query=title, access_token=calendar)
+        print(found)
+        # I go through its guests and pick those who declined.
+        event = found[0]["id"]
+        guests = every(apis.calendar.list_guests(event_id=event, access_token=calendar))
+        out = [x for x in guests if x["answer"] == "declined"]
+        print([x["name"] for x in out])
+        # I remove these.
+        for x in out:
+            print(apis.calendar.remove_guest(event_id=event, email=x["email"], access_token=calendar))
+        # I answer with their names.
+        apis.owner.complete_task(answer=[x["name"] for x in out])
 
 
 class ClearDay(Scenario):
@@ -338,61 +325,44 @@ class ClearDay(Scenario):
             goal.do("todo.update", item_id=row["id"], due=goal.slots["later"])
         return goal
 
-    def solve(self, day: str, text: str, later: str) -> Turns:
-        yield (
-            "I look at the events of that day, and who I work for.",
-            f'{log_in("calendar")}\nme = apis.owner.show_profile()["name"]\n'
-            f'events = apis.calendar.list_day(day="{day}", access_token=calendar)\n'
-            'print(me, [(x["id"], x["organiser"]) for x in events])',
-        )
-        yield (
-            "I cancel my owner's own events and decline the others, keeping in mind who organises those.",
-            "\n".join(
-                [
-                    "hosts = []",
-                    "for x in events:",
-                    '    if x["organiser"] == me:',
-                    '        apis.calendar.cancel(event_id=x["id"], access_token=calendar)',
-                    "    else:",
-                    '        apis.calendar.decline(event_id=x["id"], access_token=calendar)',
-                    '        hosts.append(x["organiser"])',
-                    "hosts = sorted(set(hosts))",
-                    "print(hosts)",
-                ]
-            ),
-        )
-        yield (
-            "I look up the number of each of them.",
-            "\n".join(
-                [
-                    log_in("contacts"),
-                    "numbers = []",
-                    "for name in hosts:",
-                    "    cards = apis.contacts.search(query=name, access_token=contacts)",
-                    '    numbers += [x["phone"] for x in cards if x["name"] == name]',
-                    "print(numbers)",
-                ]
-            ),
-        )
-        yield (
-            "I text each of them once.",
-            f"{log_in('phone')}\nfor number in numbers:\n"
-            f'    apis.phone.send_message(number=number, text="{text}", access_token=phone)',
-        )
-        yield (
-            "I collect what is due until that day and pick what is due on it.",
-            "\n".join(
-                [
-                    log_in("todo"),
-                    every("items", f'apis.todo.list_due(until="{day}", access_token=todo)'),
-                    f'due = [x for x in items if x["due"] == "{day}"]',
-                    'print([x["text"] for x in due])',
-                ]
-            ),
-        )
-        postpone = f'apis.todo.update(item_id=x["id"], due="{later}", access_token=todo)'
-        yield "I postpone these.", f"for x in due:\n    {postpone}"
-        yield "The day is clear.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, day: str, text: str, later: str) -> None:
+        # I look at the events of that day, and who I work for.
+        calendar = log_in("calendar")
+        me = apis.owner.show_profile()["name"]
+        events = apis.calendar.list_day(day=day, access_token=calendar)
+        print(me, [(x["id"], x["organiser"]) for x in events])
+        # I cancel my owner's own events and decline the others, keeping in mind who organises those.
+        hosts = []
+        for x in events:
+            if x["organiser"] == me:
+                apis.calendar.cancel(event_id=x["id"], access_token=calendar)
+            else:
+                apis.calendar.decline(event_id=x["id"], access_token=calendar)
+                hosts.append(x["organiser"])
+        hosts = sorted(set(hosts))
+        print(hosts)
+        # I look up the number of each of them.
+        contacts = log_in("contacts")
+        numbers = []
+        for name in hosts:
+            cards = apis.contacts.search(query=name, access_token=contacts)
+            numbers += [x["phone"] for x in cards if x["name"] == name]
+        print(numbers)
+        # I text each of them once.
+        phone = log_in("phone")
+        for number in numbers:
+            apis.phone.send_message(number=number, text=text, access_token=phone)
+        # I collect what is due until that day and pick what is due on it.
+        todo = log_in("todo")
+        items = every(apis.todo.list_due(until=day, access_token=todo))
+        due = [x for x in items if x["due"] == day]
+        print([x["text"] for x in due])
+        # I postpone these.
+        for x in due:
+            apis.todo.update(item_id=x["id"], due=later, access_token=todo)
+        # The day is clear.
+        apis.owner.complete_task()
 
 
 SCENARIOS: list[type[Scenario]] = [

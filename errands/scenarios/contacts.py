@@ -1,10 +1,14 @@
 """Scenarios around the address book."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from errands.apps.mail import deliver
 from errands.judge import Goal, act
 from errands.people import ALONE, Person
-from errands.scenario import Scenario, Turns, log_in
+from errands.scenario import Scenario
 from errands.world import World
+from errands.written import every, log_in
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -30,9 +34,14 @@ class PhoneNumberOfSomeone(Scenario):
         goal.answer = person.phone
         return goal
 
-    def solve(self, name: str) -> Turns:
-        yield _look_for(name)
-        yield "There is one; I answer with the number.", 'apis.owner.complete_task(answer=found[0]["phone"])'
+    @staticmethod
+    def solve(apis: Any, name: str) -> None:
+        # I look for {name} in the contacts.
+        contacts = log_in("contacts")
+        found = apis.contacts.search(query=name, access_token=contacts)
+        print(found)
+        # There is one; I answer with the number.
+        apis.owner.complete_task(answer=found[0]["phone"])
 
 
 class NewAddress(Scenario):
@@ -54,13 +63,16 @@ class NewAddress(Scenario):
         goal.do("contacts.update", contact_id=_card(w, person), address=street)
         return goal
 
-    def solve(self, name: str, street: str) -> Turns:
-        yield _look_for(name)
-        yield (
-            "There is one; I change its address.",
-            f'print(apis.contacts.update(contact_id=found[0]["id"], address="{street}", access_token=contacts))',
-        )
-        yield "The address is changed.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, street: str) -> None:
+        # I look for {name} in the contacts.
+        contacts = log_in("contacts")
+        found = apis.contacts.search(query=name, access_token=contacts)
+        print(found)
+        # There is one; I change its address.
+        print(apis.contacts.update(contact_id=found[0]["id"], address=street, access_token=contacts))
+        # The address is changed.
+        apis.owner.complete_task()
 
 
 class NoteOnContact(Scenario):
@@ -84,13 +96,16 @@ class NoteOnContact(Scenario):
         goal.do("contacts.set_note", contact_id=_card(w, w.others(relation)[0]), note=note)
         return goal
 
-    def solve(self, relation: str, note: str) -> Turns:
-        yield _look_for(relation, f"my {relation}")
-        yield (
-            "There is one; I write the note.",
-            f'print(apis.contacts.set_note(contact_id=found[0]["id"], note="{note}", access_token=contacts))',
-        )
-        yield "The note is written.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, relation: str, note: str) -> None:
+        # I look for my {relation} in the contacts.
+        contacts = log_in("contacts")
+        found = apis.contacts.search(query=relation, access_token=contacts)
+        print(found)
+        # There is one; I write the note.
+        print(apis.contacts.set_note(contact_id=found[0]["id"], note=note, access_token=contacts))
+        # The note is written.
+        apis.owner.complete_task()
 
 
 class RemoveFavourite(Scenario):
@@ -114,17 +129,17 @@ class RemoveFavourite(Scenario):
         goal.do("contacts.set_favourite", contact_id=_card(w, chosen), favourite=False)
         return goal
 
-    def solve(self, relation: str) -> Turns:
-        yield (
-            f"I look for the {relation} among the favourites.",
-            f"{log_in('contacts')}\nfound = apis.contacts.list_favourites(access_token=contacts)\n"
-            f'found = [c for c in found if c["relation"] == "{relation}"]\nprint(found)',
-        )
-        yield (
-            "There is one; it is no longer a favourite.",
-            'print(apis.contacts.set_favourite(contact_id=found[0]["id"], favourite=False, access_token=contacts))',
-        )
-        yield "The contact is changed.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, relation: str) -> None:
+        # I look for the {relation} among the favourites.
+        contacts = log_in("contacts")
+        found = apis.contacts.list_favourites(access_token=contacts)
+        found = [c for c in found if c["relation"] == relation]
+        print(found)
+        # There is one; it is no longer a favourite.
+        print(apis.contacts.set_favourite(contact_id=found[0]["id"], favourite=False, access_token=contacts))
+        # The contact is changed.
+        apis.owner.complete_task()
 
 
 class ForwardToRelation(Scenario):
@@ -153,23 +168,21 @@ class ForwardToRelation(Scenario):
         goal.do("mail.forward", message_id=message, to=[p.email for p in people], body=text)
         return goal
 
-    def solve(self, subject: str, name: str, relation: str, text: str) -> Turns:
-        yield (
-            f"I need the addresses of my {relation}s.",
-            f"{log_in('contacts', 'mail')}\n"
-            f'found = apis.contacts.search(query="{relation}", page_size=20, access_token=contacts)\n'
-            f'to = [c["email"] for c in found if c["relation"] == "{relation}"]\nprint(to)',
-        )
-        yield (
-            "I look for the mail, by sender and exact subject.",
-            f'found = apis.mail.search(query="{subject}", sender="{name}", access_token=mail)\n'
-            f'found = [m for m in found if m["subject"] == "{subject}"]\nprint(found)',
-        )
-        yield (
-            "There is one; I forward it.",
-            f'print(apis.mail.forward(message_id=found[0]["id"], to=to, body="{text}", access_token=mail))',
-        )
-        yield "The mail is forwarded.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, subject: str, name: str, relation: str, text: str) -> None:
+        # I need the addresses of my {relation}s.
+        contacts, mail = log_in("contacts", "mail")
+        found = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
+        to = [c["email"] for c in found if c["relation"] == relation]
+        print(to)
+        # I look for the mail, by sender and exact subject.
+        found = apis.mail.search(query=subject, sender=name, access_token=mail)
+        found = [m for m in found if m["subject"] == subject]
+        print(found)
+        # There is one; I forward it.
+        print(apis.mail.forward(message_id=found[0]["id"], to=to, body=text, access_token=mail))
+        # The mail is forwarded.
+        apis.owner.complete_task()
 
 
 class FinishDraft(Scenario):
@@ -198,24 +211,24 @@ class FinishDraft(Scenario):
         goal.do("mail.send_draft", draft_id=draft)
         return goal
 
-    def solve(self, subject: str, relation: str) -> Turns:
-        yield (
-            f"I look for my {relation} in the contacts, to get the address.",
-            f'{log_in("contacts", "mail")}\nfound = apis.contacts.search(query="{relation}", access_token=contacts)\n'
-            "print(found)",
-        )
-        yield (
-            "I look for the draft on all pages.",
-            "drafts, page = [], 0\nwhile more := apis.mail.list_drafts(page=page, access_token=mail):\n"
-            f'    drafts += [d for d in more if d["subject"] == "{subject}"]\n    page += 1\nprint(drafts)',
-        )
-        yield (
-            "There is one; I change its recipient and send it.",
-            'draft = drafts[0]["id"]\n'
-            'print(apis.mail.update_draft(draft_id=draft, to=[found[0]["email"]], access_token=mail))\n'
-            "print(apis.mail.send_draft(draft_id=draft, access_token=mail))",
-        )
-        yield "The draft is sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, subject: str, relation: str) -> None:
+        # I look for my {relation} in the contacts, to get the address.
+        contacts, mail = log_in("contacts", "mail")
+        found = apis.contacts.search(query=relation, access_token=contacts)
+        print(found)
+        # I look for the draft on all pages.
+        drafts, page = [], 0
+        while more := apis.mail.list_drafts(page=page, access_token=mail):
+            drafts += [d for d in more if d["subject"] == subject]
+            page += 1
+        print(drafts)
+        # There is one; I change its recipient and send it.
+        draft = drafts[0]["id"]
+        print(apis.mail.update_draft(draft_id=draft, to=[found[0]["email"]], access_token=mail))
+        print(apis.mail.send_draft(draft_id=draft, access_token=mail))
+        # The draft is sent.
+        apis.owner.complete_task()
 
 
 class BirthdayRound(Scenario):
@@ -254,43 +267,36 @@ class BirthdayRound(Scenario):
             goal.do("todo.add", list_id=todo["id"], text=f"Card for {name}", due=day)
         return goal
 
-    def solve(self, relation: str, month: str, year: int, name: str) -> Turns:
-        yield (
-            f"I collect the birthdays of {month} from all pages and keep those of {relation}s.",
-            f"{log_in('contacts', 'todo', 'calendar')}\nfound, page = [], 0\n"
-            f"while more := apis.contacts.list_birthdays(month={MONTHS.index(month) + 1}, page=page, "
-            "access_token=contacts):\n"
-            f'    found += [c for c in more if c["relation"] == "{relation}"]\n    page += 1\n'
-            'for c in found:\n    print(c["name"], c["birthday"])',
-        )
-        yield (
-            f"I need the list {name}.",
-            f'lists = [l for l in apis.todo.list_lists(access_token=todo) if l["name"] == "{name}"]\nprint(lists)',
-        )
-        yield (
-            f"I put each day of {year} into the calendar.",
-            f'for c in found:\n    c["day"] = "{year}" + c["birthday"][4:]\n'
-            '    title, start = "Birthday of " + c["name"], c["day"] + " 09:00"\n'
-            "    print(apis.calendar.create(title=title, start=start, minutes=30, access_token=calendar))",
-        )
-        yield (
-            "And the cards go on the list.",
-            'for c in found:\n    text = "Card for " + c["name"]\n'
-            '    print(apis.todo.add(list_id=lists[0]["id"], text=text, due=c["day"], access_token=todo))',
-        )
-        yield "Everything is planned.", "apis.owner.complete_task()"
+    def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
+        return {"number": MONTHS.index(slots["month"]) + 1}
+
+    @staticmethod
+    def solve(apis: Any, relation: str, month: str, number: int, year: int, name: str) -> None:
+        # I collect the birthdays of {month} from all pages and keep those of {relation}s.
+        contacts, todo, calendar = log_in("contacts", "todo", "calendar")
+        cards = every(apis.contacts.list_birthdays(month=number, access_token=contacts))
+        found = [c for c in cards if c["relation"] == relation]
+        for c in found:
+            print(c["name"], c["birthday"])
+        # I need the list {name}.
+        lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == name]
+        print(lists)
+        # I put each day of {year} into the calendar.
+        for c in found:
+            c["day"] = f"{year}" + c["birthday"][4:]
+            title, start = "Birthday of " + c["name"], c["day"] + " 09:00"
+            print(apis.calendar.create(title=title, start=start, minutes=30, access_token=calendar))
+        # And the cards go on the list.
+        for c in found:
+            text = "Card for " + c["name"]
+            print(apis.todo.add(list_id=lists[0]["id"], text=text, due=c["day"], access_token=todo))
+        # Everything is planned.
+        apis.owner.complete_task()
 
 
 def _card(w: World, person: Person) -> int:
     """The owner's contact of someone."""
     return int(w.value("SELECT id FROM contacts WHERE owner = ? AND email = ?", w.owner.id, person.email))
-
-
-def _look_for(query: str, who: str = "") -> tuple[str, str]:
-    return (
-        f"I look for {who or query} in the contacts.",
-        f'{log_in("contacts")}\nfound = apis.contacts.search(query="{query}", access_token=contacts)\nprint(found)',
-    )
 
 
 SCENARIOS: list[type[Scenario]] = [

@@ -1,12 +1,15 @@
 """Scenarios around shared expenses."""
 
+from typing import Any
+
 from errands.apps.expenses import list_debts
 from errands.apps.mail import deliver
 from errands.judge import Goal
 from errands.people import Person
-from errands.scenario import Scenario, Turns, every, log_in
+from errands.scenario import Scenario
 from errands.scenarios.files import put_file
 from errands.world import World
+from errands.written import every, log_in
 
 
 def put_group(w: World, name: str, people: list[Person]) -> int:
@@ -53,18 +56,17 @@ class AddSharedExpense(Scenario):
         goal.do("expenses.add_expense", group_id=own_group(w, group), title=title, amount=amount / 100)
         return goal
 
-    def solve(self, group: str, title: str, amount: str) -> Turns:
-        yield (
-            "I look for the group.",
-            f"{log_in('expenses')}\ngroups = apis.expenses.list_groups(access_token=expenses)\n"
-            'print([(g["id"], g["name"]) for g in groups])',
-        )
-        yield (
-            "I add the expense; without more said, I paid it today and all members share it.",
-            f'group = [g for g in groups if g["name"] == "{group}"][0]["id"]\n'
-            f'apis.expenses.add_expense(group_id=group, title="{title}", amount={amount}, access_token=expenses)',
-        )
-        yield "The expense is added.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, group: str, title: str, amount: float) -> None:
+        # I look for the group.
+        expenses = log_in("expenses")
+        groups = apis.expenses.list_groups(access_token=expenses)
+        print([(g["id"], g["name"]) for g in groups])
+        # I add the expense; without more said, I paid it today and all members share it.
+        shared = [g for g in groups if g["name"] == group][0]["id"]
+        apis.expenses.add_expense(group_id=shared, title=title, amount=amount, access_token=expenses)
+        # The expense is added.
+        apis.owner.complete_task()
 
 
 class PaidSince(Scenario):
@@ -93,22 +95,19 @@ class PaidSince(Scenario):
         goal.answer = w.value(sql, group, person.id, day) / 100
         return goal
 
-    def solve(self, name: str, group: str, day: str) -> Turns:
-        yield (
-            "I look for the group.",
-            f"{log_in('expenses')}\ngroups = apis.expenses.list_groups(access_token=expenses)\n"
-            f'group = [g for g in groups if g["name"] == "{group}"][0]\nprint(group)',
-        )
-        yield (
-            f"I go through all its expenses and keep what {name} paid since {day}.",
-            every("all", 'apis.expenses.list_expenses(group_id=group["id"], access_token=expenses)')
-            + f'\npaid = [e for e in all if e["paid_by"] == "{name}" and e["day"] >= "{day}"]\n'
-            'print(len(all), [(e["day"], e["amount"]) for e in paid])',
-        )
-        yield (
-            "I answer with the sum.",
-            'apis.owner.complete_task(answer=round(sum(e["amount"] for e in paid), 2))',
-        )
+    @staticmethod
+    def solve(apis: Any, name: str, group: str, day: str) -> None:
+        # I look for the group.
+        expenses = log_in("expenses")
+        groups = apis.expenses.list_groups(access_token=expenses)
+        shared = [g for g in groups if g["name"] == group][0]
+        print(shared)
+        # I go through all its expenses and keep what {name} paid since {day}.
+        all = every(apis.expenses.list_expenses(group_id=shared["id"], access_token=expenses))
+        paid = [e for e in all if e["paid_by"] == name and e["day"] >= day]
+        print(len(all), [(e["day"], e["amount"]) for e in paid])
+        # I answer with the sum.
+        apis.owner.complete_task(answer=round(sum(e["amount"] for e in paid), 2))
 
 
 class CorrectFromReceipt(Scenario):
@@ -149,23 +148,22 @@ class CorrectFromReceipt(Scenario):
         goal.do("expenses.update_expense", expense_id=item, amount=total / 100)
         return goal
 
-    def solve(self, title: str, name: str) -> Turns:
-        yield (
-            "First the receipt.",
-            f'{log_in("files", "expenses")}\nfound = apis.files.search(query="{name}", access_token=files)\n'
-            'text = apis.files.show(file_id=found[0]["id"], access_token=files)["text"]\nprint(text)',
-        )
-        yield (
-            "Then the expense, by its exact title.",
-            every("items", f'apis.expenses.list_expenses(query="{title}", access_token=expenses)')
-            + f'\nitem = [e for e in items if e["title"] == "{title}"][0]\nprint(item)',
-        )
-        yield (
-            "I set the amount to the total of the receipt.",
-            'total = float([line for line in text.splitlines() if line.startswith("total: ")][0].split(": ")[1])\n'
-            'print(total, apis.expenses.update_expense(expense_id=item["id"], amount=total, access_token=expenses))',
-        )
-        yield "The expense is corrected.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, title: str, name: str) -> None:
+        # First the receipt.
+        files, expenses = log_in("files", "expenses")
+        found = apis.files.search(query=name, access_token=files)
+        text = apis.files.show(file_id=found[0]["id"], access_token=files)["text"]
+        print(text)
+        # Then the expense, by its exact title.
+        items = every(apis.expenses.list_expenses(query=title, access_token=expenses))
+        item = [e for e in items if e["title"] == title][0]
+        print(item)
+        # I set the amount to the total of the receipt.
+        total = float([line for line in text.splitlines() if line.startswith("total: ")][0].split(": ")[1])
+        print(total, apis.expenses.update_expense(expense_id=item["id"], amount=total, access_token=expenses))
+        # The expense is corrected.
+        apis.owner.complete_task()
 
 
 class SettleMyDebts(Scenario):
@@ -208,32 +206,29 @@ class SettleMyDebts(Scenario):
             goal.do("phone.send_message", number=to.phone, text=slots["text"])
         return goal
 
-    def solve(self, group: str, note: str, text: str) -> Turns:
-        yield (
-            "I look for the group and who owes whom in it.",
-            f"{log_in('expenses', 'wallet', 'contacts', 'phone')}\n"
-            "groups = apis.expenses.list_groups(access_token=expenses)\n"
-            f'group = [g for g in groups if g["name"] == "{group}"][0]\n'
-            'debts = apis.expenses.list_debts(group_id=group["id"], access_token=expenses)\nprint(group, debts)',
-        )
-        yield (
-            "I keep the debts of my owner, and look up the people for their numbers.",
-            'me = apis.owner.show_account(app="expenses")["email"]\nmine = [d for d in debts if d["debtor"] == me]\n'
-            'cards = [apis.contacts.search(query=d["creditor"], access_token=contacts)[0] for d in mine]\nprint(cards)',
-        )
-        yield (
-            "I send the money and record each payment.",
-            'for d in mine:\n    to, amount = d["creditor"], d["amount"]\n'
-            f'    print(apis.wallet.send(email=to, amount=amount, note="{note}", access_token=wallet))\n'
-            '    apis.expenses.settle_up(group_id=group["id"], paid_by=me, paid_to=to, amount=amount, '
-            "access_token=expenses)",
-        )
-        yield (
-            "Now I tell them.",
-            "for card in cards:\n"
-            f'    print(apis.phone.send_message(number=card["phone"], text="{text}", access_token=phone))',
-        )
-        yield "All is paid, recorded and told.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, group: str, note: str, text: str) -> None:
+        # I look for the group and who owes whom in it.
+        expenses, wallet, contacts, phone = log_in("expenses", "wallet", "contacts", "phone")
+        groups = apis.expenses.list_groups(access_token=expenses)
+        shared = [g for g in groups if g["name"] == group][0]
+        debts = apis.expenses.list_debts(group_id=shared["id"], access_token=expenses)
+        print(shared, debts)
+        # I keep the debts of my owner, and look up the people for their numbers.
+        me = apis.owner.show_account(app="expenses")["email"]
+        mine = [d for d in debts if d["debtor"] == me]
+        cards = [apis.contacts.search(query=d["creditor"], access_token=contacts)[0] for d in mine]
+        print(cards)
+        # I send the money and record each payment.
+        for d in mine:
+            to, amount = d["creditor"], d["amount"]
+            print(apis.wallet.send(email=to, amount=amount, note=note, access_token=wallet))
+            apis.expenses.settle_up(group_id=shared["id"], paid_by=me, paid_to=to, amount=amount, access_token=expenses)
+        # Now I tell them.
+        for card in cards:
+            print(apis.phone.send_message(number=card["phone"], text=text, access_token=phone))
+        # All is paid, recorded and told.
+        apis.owner.complete_task()
 
 
 class SplitTheBill(Scenario):
@@ -282,33 +277,32 @@ class SplitTheBill(Scenario):
             goal.do("wallet.request", email=email, amount=total / 400, note=slots["note"])
         return goal
 
-    def solve(self, event: str, sender: str, group: str, title: str, note: str) -> Turns:
-        yield (
-            "I look for the event and its guests.",
-            f"{log_in('calendar', 'mail', 'expenses', 'wallet')}\n"
-            f'event = apis.calendar.search(query="{event}", access_token=calendar)[0]\nprint(event)\n'
-            + every("guests", 'apis.calendar.list_guests(event_id=event["id"], access_token=calendar)')
-            + '\nprint([(g["email"], g["answer"]) for g in guests])',
-        )
-        yield (
-            "Now the mails of the restaurant.",
-            f'mails = apis.mail.search(sender="{sender}", access_token=mail)\n'
-            'print([(m["id"], m["subject"]) for m in mails])\nbill = [m for m in mails if "bill" in m["subject"]][0]\n'
-            'body = apis.mail.show(message_id=bill["id"], access_token=mail)["body"]\nprint(body)',
-        )
-        yield (
-            "Those who accepted make the group with my owner; the total is the expense.",
-            'total = float([line for line in body.splitlines() if line.startswith("Total: ")][0].split(": ")[1])\n'
-            'emails = [g["email"] for g in guests if g["answer"] == "accepted"]\n'
-            f'group = apis.expenses.create_group(name="{group}", emails=emails, access_token=expenses)["group_id"]\n'
-            f'print(apis.expenses.add_expense(group_id=group, title="{title}", amount=total, access_token=expenses))',
-        )
-        yield (
-            "My owner is one of those who share, so each one's part is the total by all of them and one.",
-            "share = round(total / (len(emails) + 1), 2)\nprint(share)\nfor email in emails:\n"
-            f'    print(apis.wallet.request(email=email, amount=share, note="{note}", access_token=wallet))',
-        )
-        yield "The bill is split and everyone asked.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, event: str, sender: str, group: str, title: str, note: str) -> None:
+        # I look for the event and its guests.
+        calendar, mail, expenses, wallet = log_in("calendar", "mail", "expenses", "wallet")
+        this_event = apis.calendar.search(query=event, access_token=calendar)[0]
+        print(this_event)
+        guests = every(apis.calendar.list_guests(event_id=this_event["id"], access_token=calendar))
+        print([(g["email"], g["answer"]) for g in guests])
+        # Now the mails of the restaurant.
+        mails = apis.mail.search(sender=sender, access_token=mail)
+        print([(m["id"], m["subject"]) for m in mails])
+        bill = [m for m in mails if "bill" in m["subject"]][0]
+        body = apis.mail.show(message_id=bill["id"], access_token=mail)["body"]
+        print(body)
+        # Those who accepted make the group with my owner; the total is the expense.
+        total = float([line for line in body.splitlines() if line.startswith("Total: ")][0].split(": ")[1])
+        emails = [g["email"] for g in guests if g["answer"] == "accepted"]
+        shared = apis.expenses.create_group(name=group, emails=emails, access_token=expenses)["group_id"]
+        print(apis.expenses.add_expense(group_id=shared, title=title, amount=total, access_token=expenses))
+        # My owner is one of those who share, so each one's part is the total by all of them and one.
+        share = round(total / (len(emails) + 1), 2)
+        print(share)
+        for email in emails:
+            print(apis.wallet.request(email=email, amount=share, note=note, access_token=wallet))
+        # The bill is split and everyone asked.
+        apis.owner.complete_task()
 
 
 class RecordRepayments(Scenario):
@@ -350,35 +344,36 @@ class RecordRepayments(Scenario):
             goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    def solve(self, group: str, note: str, text: str) -> Turns:
-        yield (
-            "I look for the group and its members.",
-            f"{log_in('expenses', 'wallet', 'contacts', 'phone')}\n"
-            "groups = apis.expenses.list_groups(access_token=expenses)\n"
-            f'group = [g for g in groups if g["name"] == "{group}"][0]["id"]\n'
-            'members = apis.expenses.show_group(group_id=group, access_token=expenses)["members"]\n'
-            'me = apis.owner.show_account(app="expenses")["email"]\n'
-            'emails = {m["name"]: m["email"] for m in members if m["email"] != me}\nprint(emails)',
-        )
-        yield (
-            "Now what came in with this note.",
-            every("found", f'apis.wallet.search_transactions(query="{note}", access_token=wallet)')
-            + f'\nfound = [t for t in found if t["direction"] == "received" and t["note"] == "{note}"]\n'
-            'print([(t["name"], t["amount"]) for t in found])',
-        )
-        yield (
-            "I record the payments of members only; others are not in the group.",
-            'paid = [t for t in found if t["name"] in emails]\nfor t in paid:\n'
-            '    print(apis.expenses.settle_up(group_id=group, paid_by=emails[t["name"]], paid_to=me, '
-            'amount=t["amount"], access_token=expenses))',
-        )
-        yield (
-            "The members without a payment get the text; I need their numbers.",
-            'names = [t["name"] for t in paid]\nfor name in emails:\n    if name not in names:\n'
-            "        card = apis.contacts.search(query=emails[name], access_token=contacts)[0]\n"
-            f'        print(name, apis.phone.send_message(number=card["phone"], text="{text}", access_token=phone))',
-        )
-        yield "The group is up to date.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, group: str, note: str, text: str) -> None:
+        # I look for the group and its members.
+        expenses, wallet, contacts, phone = log_in("expenses", "wallet", "contacts", "phone")
+        groups = apis.expenses.list_groups(access_token=expenses)
+        shared = [g for g in groups if g["name"] == group][0]["id"]
+        members = apis.expenses.show_group(group_id=shared, access_token=expenses)["members"]
+        me = apis.owner.show_account(app="expenses")["email"]
+        emails = {m["name"]: m["email"] for m in members if m["email"] != me}
+        print(emails)
+        # Now what came in with this note.
+        found = every(apis.wallet.search_transactions(query=note, access_token=wallet))
+        found = [t for t in found if t["direction"] == "received" and t["note"] == note]
+        print([(t["name"], t["amount"]) for t in found])
+        # I record the payments of members only; others are not in the group.
+        paid = [t for t in found if t["name"] in emails]
+        for t in paid:
+            print(
+                apis.expenses.settle_up(
+                    group_id=shared, paid_by=emails[t["name"]], paid_to=me, amount=t["amount"], access_token=expenses
+                )
+            )
+        # The members without a payment get the text; I need their numbers.
+        names = [t["name"] for t in paid]
+        for name in emails:
+            if name not in names:
+                card = apis.contacts.search(query=emails[name], access_token=contacts)[0]
+                print(name, apis.phone.send_message(number=card["phone"], text=text, access_token=phone))
+        # The group is up to date.
+        apis.owner.complete_task()
 
 
 def _pay(w: World, payer: Person, amount: int, note: str, at: str) -> None:

@@ -1,9 +1,12 @@
 """Scenarios around files."""
 
+from typing import Any
+
 from errands.judge import Goal
 from errands.people import ALONE
-from errands.scenario import Scenario, Turns, every, log_in
+from errands.scenario import Scenario
 from errands.world import World
+from errands.written import every, log_in
 
 
 def put_file(w: World, owner: int, folder: str, name: str, days: float, text: str = "", kb: int = 1) -> int:
@@ -37,22 +40,17 @@ class RestoreDeletedFile(Scenario):
         goal.do("files.restore", file_id=ids[0], folder=folder)
         return goal
 
-    def solve(self, name: str, folder: str) -> Turns:
-        yield (
-            "The bin may have more than one page, so I look for the file by its exact name.",
-            "\n".join(
-                [
-                    log_in("files"),
-                    every("bin", "apis.files.list_bin(access_token=files)"),
-                    f'found = [f for f in bin if f["name"] == "{name}"]\nprint(found)',
-                ]
-            ),
-        )
-        yield (
-            "There is one; I restore it into the folder I was told.",
-            f'print(apis.files.restore(file_id=found[0]["id"], folder="{folder}", access_token=files))',
-        )
-        yield "The file is back.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, folder: str) -> None:
+        # The bin may have more than one page, so I look for the file by its exact name.
+        files = log_in("files")
+        bin = every(apis.files.list_bin(access_token=files))
+        found = [f for f in bin if f["name"] == name]
+        print(found)
+        # There is one; I restore it into the folder I was told.
+        print(apis.files.restore(file_id=found[0]["id"], folder=folder, access_token=files))
+        # The file is back.
+        apis.owner.complete_task()
 
 
 class CodeInAFile(Scenario):
@@ -78,20 +76,18 @@ class CodeInAFile(Scenario):
         goal.answer = codes[place]
         return goal
 
-    def solve(self, place: str) -> Turns:
-        yield (
-            f"Searching also looks into the text, so I search for the {place}.",
-            f'{log_in("files")}\nfound = apis.files.search(query="{place}", access_token=files)\nprint(found)',
-        )
-        yield (
-            "There is one file; I read it.",
-            'text = apis.files.show(file_id=found[0]["id"], access_token=files)["text"]\nprint(text)',
-        )
-        yield (
-            f"I answer with the code in the line of the {place}.",
-            f'line = [line for line in text.splitlines() if line.startswith("{place}: ")][0]\n'
-            'apis.owner.complete_task(answer=line.split(": ")[1])',
-        )
+    @staticmethod
+    def solve(apis: Any, place: str) -> None:
+        # Searching also looks into the text, so I search for the {place}.
+        files = log_in("files")
+        found = apis.files.search(query=place, access_token=files)
+        print(found)
+        # There is one file; I read it.
+        text = apis.files.show(file_id=found[0]["id"], access_token=files)["text"]
+        print(text)
+        # I answer with the code in the line of the {place}.
+        line = [line for line in text.splitlines() if line.startswith(f"{place}: ")][0]
+        apis.owner.complete_task(answer=line.split(": ")[1])
 
 
 class ShareLatestVersion(Scenario):
@@ -117,24 +113,19 @@ class ShareLatestVersion(Scenario):
         goal.do("files.share", file_id=ids[days.index(min(days))], email=person.email)
         return goal
 
-    def solve(self, topic: str, relation: str) -> Turns:
-        yield (
-            f"I need the address of my {relation}, and all versions of the file.",
-            "\n".join(
-                [
-                    log_in("contacts", "files"),
-                    f'person = apis.contacts.search(query="{relation}", access_token=contacts)[0]\nprint(person)',
-                    every("versions", f'apis.files.search(query="{topic}", access_token=files)'),
-                    'print([(f["id"], f["name"], f["changed"]) for f in versions])',
-                ]
-            ),
-        )
-        yield (
-            "I share the one with the latest change.",
-            'last = max(versions, key=lambda f: f["changed"])\n'
-            'print(apis.files.share(file_id=last["id"], email=person["email"], access_token=files))',
-        )
-        yield "It is shared.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, topic: str, relation: str) -> None:
+        # I need the address of my {relation}, and all versions of the file.
+        contacts, files = log_in("contacts", "files")
+        person = apis.contacts.search(query=relation, access_token=contacts)[0]
+        print(person)
+        versions = every(apis.files.search(query=topic, access_token=files))
+        print([(f["id"], f["name"], f["changed"]) for f in versions])
+        # I share the one with the latest change.
+        last = max(versions, key=lambda f: f["changed"])
+        print(apis.files.share(file_id=last["id"], email=person["email"], access_token=files))
+        # It is shared.
+        apis.owner.complete_task()
 
 
 class DeleteLargeFiles(Scenario):
@@ -164,24 +155,20 @@ class DeleteLargeFiles(Scenario):
         goal.answer = sum(file["kb"] for file in large)
         return goal
 
-    def solve(self, folder: str, limit: int) -> Turns:
-        yield (
-            "I go through all pages of the folder and pick by size.",
-            "\n".join(
-                [
-                    log_in("files"),
-                    every("inside", f'apis.files.list_folder(folder="{folder}", access_token=files)'),
-                    f'large = [f for f in inside if f["kb"] > {limit}]',
-                    'print(len(inside), [(f["name"], f["kb"]) for f in large])',
-                ]
-            ),
-        )
-        yield (
-            "These are over the limit; I delete them and add up their sizes.",
-            'for f in large:\n    apis.files.delete(file_id=f["id"], access_token=files)\n'
-            'total = sum(f["kb"] for f in large)\nprint(total)',
-        )
-        yield "I answer with the sum.", "apis.owner.complete_task(answer=total)"
+    @staticmethod
+    def solve(apis: Any, folder: str, limit: int) -> None:
+        # I go through all pages of the folder and pick by size.
+        files = log_in("files")
+        inside = every(apis.files.list_folder(folder=folder, access_token=files))
+        large = [f for f in inside if f["kb"] > limit]
+        print(len(inside), [(f["name"], f["kb"]) for f in large])
+        # These are over the limit; I delete them and add up their sizes.
+        for f in large:
+            apis.files.delete(file_id=f["id"], access_token=files)
+        total = sum(f["kb"] for f in large)
+        print(total)
+        # I answer with the sum.
+        apis.owner.complete_task(answer=total)
 
 
 class MileageTotal(Scenario):
@@ -212,28 +199,22 @@ class MileageTotal(Scenario):
         goal.answer = sums[client]
         return goal
 
-    def solve(self, client: str) -> Turns:
-        yield (
-            "I list the whole folder and keep the mileage files.",
-            "\n".join(
-                [
-                    log_in("files"),
-                    every("inside", 'apis.files.list_folder(folder="Work/Reports", access_token=files)'),
-                    'mileage = [f for f in inside if f["name"].startswith("mileage")]',
-                    'print([f["name"] for f in mileage])',
-                ]
-            ),
-        )
-        yield (
-            "I read one of them to see how it is written.",
-            'texts = [apis.files.show(file_id=f["id"], access_token=files)["text"] for f in mileage]\nprint(texts[0])',
-        )
-        yield (
-            f"Each line is a client and kilometres; I add up those of {client}.",
-            'lines = [line.split(",") for text in texts for line in text.splitlines()]\n'
-            f'trips = [int(km) for client, km in lines if client == "{client}"]\nprint(trips, sum(trips))',
-        )
-        yield "I answer with the sum.", "apis.owner.complete_task(answer=sum(trips))"
+    @staticmethod
+    def solve(apis: Any, client: str) -> None:
+        # I list the whole folder and keep the mileage files.
+        files = log_in("files")
+        inside = every(apis.files.list_folder(folder="Work/Reports", access_token=files))
+        mileage = [f for f in inside if f["name"].startswith("mileage")]
+        print([f["name"] for f in mileage])
+        # I read one of them to see how it is written.
+        texts = [apis.files.show(file_id=f["id"], access_token=files)["text"] for f in mileage]
+        print(texts[0])
+        # Each line is a client and kilometres; I add up those of {client}.
+        lines = [line.split(",") for text in texts for line in text.splitlines()]
+        trips = [int(km) for who, km in lines if who == client]
+        print(trips, sum(trips))
+        # I answer with the sum.
+        apis.owner.complete_task(answer=sum(trips))
 
 
 class CollectFromFriends(Scenario):
@@ -278,38 +259,27 @@ class CollectFromFriends(Scenario):
             goal.do("mail.send", to=[friend.email], subject=slots["subject"], body=slots["text"])
         return goal
 
-    def solve(self, folder: str, subject: str, text: str) -> Turns:
-        yield (
-            "I need to know who my friends are.",
-            "\n".join(
-                [
-                    log_in("contacts", "files", "mail"),
-                    every("people", "apis.contacts.search(access_token=contacts)"),
-                    'friends = {p["name"]: p["email"] for p in people if p["relation"] == "friend"}\nprint(friends)',
-                ]
-            ),
-        )
-        yield (
-            "Now all files that are shared with me, of which I keep those of friends.",
-            "\n".join(
-                [
-                    every("shared", "apis.files.list_shared_with_me(access_token=files)"),
-                    'print([(f["name"], f["owner"]) for f in shared])',
-                    'wanted = [f for f in shared if f["owner"] in friends]\nprint(len(wanted))',
-                ]
-            ),
-        )
-        yield (
-            "I make the folder and copy them.",
-            f'apis.files.create_folder(path="{folder}", access_token=files)\n'
-            f'for f in wanted:\n    print(apis.files.copy(file_id=f["id"], folder="{folder}", access_token=files))',
-        )
-        yield (
-            "Someone may share several files but gets one mail.",
-            f'for name in {{f["owner"] for f in wanted}}:\n'
-            f'    print(apis.mail.send(to=[friends[name]], subject="{subject}", body="{text}", access_token=mail))',
-        )
-        yield "All is copied and everyone thanked.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, folder: str, subject: str, text: str) -> None:
+        # I need to know who my friends are.
+        contacts, files, mail = log_in("contacts", "files", "mail")
+        people = every(apis.contacts.search(access_token=contacts))
+        friends = {p["name"]: p["email"] for p in people if p["relation"] == "friend"}
+        print(friends)
+        # Now all files that are shared with me, of which I keep those of friends.
+        shared = every(apis.files.list_shared_with_me(access_token=files))
+        print([(f["name"], f["owner"]) for f in shared])
+        wanted = [f for f in shared if f["owner"] in friends]
+        print(len(wanted))
+        # I make the folder and copy them.
+        apis.files.create_folder(path=folder, access_token=files)
+        for f in wanted:
+            print(apis.files.copy(file_id=f["id"], folder=folder, access_token=files))
+        # Someone may share several files but gets one mail.
+        for name in {f["owner"] for f in wanted}:
+            print(apis.mail.send(to=[friends[name]], subject=subject, body=text, access_token=mail))
+        # All is copied and everyone thanked.
+        apis.owner.complete_task()
 
 
 class GuestsFromAFile(Scenario):
@@ -353,33 +323,29 @@ class GuestsFromAFile(Scenario):
                 goal.do("phone.send_message", number=person.phone, **slots)
         return goal
 
-    def solve(self, name: str, event: str, text: str) -> Turns:
-        yield (
-            "First the answers in the file.",
-            f"{log_in('files', 'calendar', 'contacts', 'phone')}\n"
-            f'found = [f for f in apis.files.search(query="{name}", access_token=files) if f["name"] == "{name}"]\n'
-            'answers = apis.files.show(file_id=found[0]["id"], access_token=files)["text"]\nprint(answers)',
-        )
-        yield (
-            "Now the event to which I invite.",
-            f'events = apis.calendar.list_upcoming(query="{event}", access_token=calendar)\nprint(events)\n'
-            f'event = [e for e in events if e["title"] == "{event}"][0]["id"]',
-        )
-        yield (
-            "Invitations need addresses and texts need numbers, so I look everyone up in the contacts.",
-            'said = [line.split(" - ") for line in answers.splitlines()]\n'
-            "cards = {who: apis.contacts.search(query=who, access_token=contacts)[0] for who, answer in said}\n"
-            'print([(who, answer, cards[who]["relation"]) for who, answer in said])',
-        )
-        yield (
-            "I invite those with a yes and text those with a maybe.",
-            "for who, answer in said:\n"
-            '    if answer == "yes":\n'
-            '        print(apis.calendar.invite(event_id=event, email=cards[who]["email"], access_token=calendar))\n'
-            '    if answer == "maybe":\n'
-            f'        print(apis.phone.send_message(number=cards[who]["phone"], text="{text}", access_token=phone))',
-        )
-        yield "Everyone has been dealt with.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, event: str, text: str) -> None:
+        # First the answers in the file.
+        files, calendar, contacts, phone = log_in("files", "calendar", "contacts", "phone")
+        found = [f for f in apis.files.search(query=name, access_token=files) if f["name"] == name]
+        answers = apis.files.show(file_id=found[0]["id"], access_token=files)["text"]
+        print(answers)
+        # Now the event to which I invite.
+        events = apis.calendar.list_upcoming(query=event, access_token=calendar)
+        print(events)
+        this_event = [e for e in events if e["title"] == event][0]["id"]
+        # Invitations need addresses and texts need numbers, so I look everyone up in the contacts.
+        said = [line.split(" - ") for line in answers.splitlines()]
+        cards = {who: apis.contacts.search(query=who, access_token=contacts)[0] for who, answer in said}
+        print([(who, answer, cards[who]["relation"]) for who, answer in said])
+        # I invite those with a yes and text those with a maybe.
+        for who, answer in said:
+            if answer == "yes":
+                print(apis.calendar.invite(event_id=this_event, email=cards[who]["email"], access_token=calendar))
+            if answer == "maybe":
+                print(apis.phone.send_message(number=cards[who]["phone"], text=text, access_token=phone))
+        # Everyone has been dealt with.
+        apis.owner.complete_task()
 
 
 SCENARIOS: list[type[Scenario]] = [

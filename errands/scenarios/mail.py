@@ -1,12 +1,13 @@
 """Scenarios around mail."""
 
-import re
+from typing import Any
 
 from errands.apps.mail import deliver
 from errands.judge import Goal
 from errands.people import ALONE
-from errands.scenario import Scenario, Turns, log_in
+from errands.scenario import Scenario
 from errands.world import World
+from errands.written import log_in
 
 
 class MailToRelation(Scenario):
@@ -31,17 +32,16 @@ class MailToRelation(Scenario):
         goal.do("mail.send", to=[w.others(relation)[0].email], subject=subject, body=text)
         return goal
 
-    def solve(self, relation: str, subject: str, text: str) -> Turns:
-        yield (
-            f"I look for my {relation} in the contacts, to get the address.",
-            f'{log_in("contacts", "mail")}\nfound = apis.contacts.search(query="{relation}", access_token=contacts)\n'
-            "print(found)",
-        )
-        yield (
-            "There is one; I send the mail to this address.",
-            f'print(apis.mail.send(to=[found[0]["email"]], subject="{subject}", body="{text}", access_token=mail))',
-        )
-        yield "The mail is sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, relation: str, subject: str, text: str) -> None:
+        # I look for my {relation} in the contacts, to get the address.
+        contacts, mail = log_in("contacts", "mail")
+        found = apis.contacts.search(query=relation, access_token=contacts)
+        print(found)
+        # There is one; I send the mail to this address.
+        print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text, access_token=mail))
+        # The mail is sent.
+        apis.owner.complete_task()
 
 
 class ReplyToLastMail(Scenario):
@@ -76,17 +76,16 @@ class ReplyToLastMail(Scenario):
         goal.do("mail.reply", message_id=last, body=text)
         return goal
 
-    def solve(self, name: str, text: str) -> Turns:
-        yield (
-            f"I look for the mails of {name}; the newest comes first, so one is enough.",
-            f'{log_in("mail")}\nfound = apis.mail.search(sender="{name}", page_size=1, access_token=mail)\n'
-            "print(found)",
-        )
-        yield (
-            "This is the last one; I reply to it.",
-            f'print(apis.mail.reply(message_id=found[0]["id"], body="{text}", access_token=mail))',
-        )
-        yield "The reply is sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, text: str) -> None:
+        # I look for the mails of {name}; the newest comes first, so one is enough.
+        mail = log_in("mail")
+        found = apis.mail.search(sender=name, page_size=1, access_token=mail)
+        print(found)
+        # This is the last one; I reply to it.
+        print(apis.mail.reply(message_id=found[0]["id"], body=text, access_token=mail))
+        # The reply is sent.
+        apis.owner.complete_task()
 
 
 class CodeFromMail(Scenario):
@@ -121,17 +120,17 @@ class CodeFromMail(Scenario):
         goal.answer = codes[0]
         return goal
 
-    def solve(self, sender: str) -> Turns:
-        yield (
-            f"I look for the mail from {sender}.",
-            f'{log_in("mail")}\nfound = apis.mail.search(sender="{sender}", access_token=mail)\nprint(found)',
-        )
-        seen = yield (
-            "There is one; I read it.",
-            'print(apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"])',
-        )
-        code = "".join(re.findall(r"\d{5}", seen)[:1])
-        yield f"The code is {code}.", f'apis.owner.complete_task(answer="{code}")'
+    @staticmethod
+    def solve(apis: Any, sender: str) -> None:
+        # I look for the mail from {sender}.
+        mail = log_in("mail")
+        found = apis.mail.search(sender=sender, access_token=mail)
+        print(found)
+        # There is one; I read it.
+        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
+        print(body)
+        # The code is the number in it.
+        apis.owner.complete_task(answer="".join(c for c in body if c.isdigit()))
 
 
 class StarLastMail(Scenario):
@@ -154,17 +153,16 @@ class StarLastMail(Scenario):
         goal.do("mail.star", message_id=last)
         return goal
 
-    def solve(self, name: str) -> Turns:
-        yield (
-            f"I look for the mails of {name}; the newest comes first, so one is enough.",
-            f'{log_in("mail")}\nfound = apis.mail.search(sender="{name}", page_size=1, access_token=mail)\n'
-            "print(found)",
-        )
-        yield (
-            "This is the last one; I star it.",
-            'print(apis.mail.star(message_id=found[0]["id"], access_token=mail))',
-        )
-        yield "The star is there.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str) -> None:
+        # I look for the mails of {name}; the newest comes first, so one is enough.
+        mail = log_in("mail")
+        found = apis.mail.search(sender=name, page_size=1, access_token=mail)
+        print(found)
+        # This is the last one; I star it.
+        print(apis.mail.star(message_id=found[0]["id"], access_token=mail))
+        # The star is there.
+        apis.owner.complete_task()
 
 
 class ArchiveOldNewsletter(Scenario):
@@ -191,20 +189,22 @@ class ArchiveOldNewsletter(Scenario):
                 goal.do("mail.archive", message_id=message)
         return goal
 
-    def solve(self, sender: str, day: str) -> Turns:
-        yield (
-            f"I collect the mails of {sender} from all pages.",
-            f"{log_in('mail')}\nfound, page = [], 0\n"
-            f'while more := apis.mail.search(sender="{sender}", page=page, access_token=mail):\n'
-            "    found += more\n    page += 1\n"
-            'print([m["time"] for m in found])',
-        )
-        yield (
-            f"Only those from before {day} go to the archive.",
-            f'old = [m for m in found if m["time"] < "{day}"]\nfor m in old:\n'
-            '    apis.mail.archive(message_id=m["id"], access_token=mail)\nprint(len(old))',
-        )
-        yield "They are archived.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, sender: str, day: str) -> None:
+        # I collect the mails of {sender} from all pages.
+        mail = log_in("mail")
+        found, page = [], 0
+        while more := apis.mail.search(sender=sender, page=page, access_token=mail):
+            found += more
+            page += 1
+        print([m["time"] for m in found])
+        # Only those from before {day} go to the archive.
+        old = [m for m in found if m["time"] < day]
+        for m in old:
+            apis.mail.archive(message_id=m["id"], access_token=mail)
+        print(len(old))
+        # They are archived.
+        apis.owner.complete_task()
 
 
 class MarkStrangersRead(Scenario):
@@ -234,24 +234,27 @@ class MarkStrangersRead(Scenario):
             goal.do("mail.mark_read", message_id=row["id"])
         return goal
 
-    def solve(self) -> Turns:
-        yield (
-            "I need the names of all contacts, from all pages.",
-            f"{log_in('contacts', 'mail')}\nnames, page = [], 0\n"
-            "while more := apis.contacts.search(page=page, page_size=20, access_token=contacts):\n"
-            '    names += [c["name"] for c in more]\n    page += 1\nprint(len(names))',
-        )
-        yield (
-            "Then all unread mails; I collect them before marking, because marking changes the pages.",
-            "unread, page = [], 0\nwhile more := apis.mail.list_unread(page=page, access_token=mail):\n"
-            "    unread += more\n    page += 1\n"
-            'strange = [m for m in unread if m["sender"] not in names]\nprint([m["sender"] for m in strange])',
-        )
-        yield (
-            "These are not in the contacts; I mark them as read.",
-            'for m in strange:\n    apis.mail.mark_read(message_id=m["id"], access_token=mail)',
-        )
-        yield "They are marked.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any) -> None:
+        # I need the names of all contacts, from all pages.
+        contacts, mail = log_in("contacts", "mail")
+        names, page = [], 0
+        while more := apis.contacts.search(page=page, page_size=20, access_token=contacts):
+            names += [c["name"] for c in more]
+            page += 1
+        print(len(names))
+        # Then all unread mails; I collect them before marking, because marking changes the pages.
+        unread, page = [], 0
+        while more := apis.mail.list_unread(page=page, access_token=mail):
+            unread += more
+            page += 1
+        strange = [m for m in unread if m["sender"] not in names]
+        print([m["sender"] for m in strange])
+        # These are not in the contacts; I mark them as read.
+        for m in strange:
+            apis.mail.mark_read(message_id=m["id"], access_token=mail)
+        # They are marked.
+        apis.owner.complete_task()
 
 
 class LabelSender(Scenario):
@@ -283,19 +286,23 @@ class LabelSender(Scenario):
             goal.do("mail.add_label", message_id=row["id"], label=goal.slots["label"])
         return goal
 
-    def solve(self, sender: str, label: str) -> Turns:
-        yield (
-            f"I collect the mails of {sender} from both folders and all pages.",
-            f'{log_in("mail")}\nfound = []\nfor folder in ("inbox", "archive"):\n    page = 0\n'
-            f'    while more := apis.mail.search(sender="{sender}", folder=folder, page=page, access_token=mail):\n'
-            '        found += more\n        page += 1\nprint([m["subject"] for m in found])',
-        )
-        yield (
-            "Now I create the label and put it on all of them.",
-            f'print(apis.mail.create_label(name="{label}", access_token=mail))\nfor m in found:\n'
-            f'    apis.mail.add_label(message_id=m["id"], label="{label}", access_token=mail)',
-        )
-        yield "All of them have the label.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, sender: str, label: str) -> None:
+        # I collect the mails of {sender} from both folders and all pages.
+        mail = log_in("mail")
+        found = []
+        for folder in ("inbox", "archive"):
+            page = 0
+            while more := apis.mail.search(sender=sender, folder=folder, page=page, access_token=mail):
+                found += more
+                page += 1
+        print([m["subject"] for m in found])
+        # Now I create the label and put it on all of them.
+        print(apis.mail.create_label(name=label, access_token=mail))
+        for m in found:
+            apis.mail.add_label(message_id=m["id"], label=label, access_token=mail)
+        # All of them have the label.
+        apis.owner.complete_task()
 
 
 class PayByMail(Scenario):
@@ -333,37 +340,38 @@ class PayByMail(Scenario):
         goal.answer = round(sum(amount for _, _, amount in paid), 2)
         return goal
 
-    def solve(self, subject: str) -> Turns:
-        yield (
-            "First I need the addresses of my colleagues.",
-            f"{log_in('contacts', 'mail', 'wallet')}\n"
-            'found = apis.contacts.search(query="colleague", page_size=20, access_token=contacts)\n'
-            'emails = [c["email"] for c in found if c["relation"] == "colleague"]\nprint(emails)',
-        )
-        yield (
-            "Then I collect the mails from all pages.",
-            "found, page = [], 0\n"
-            f'while more := apis.mail.search(query="{subject}", page=page, access_token=mail):\n'
-            f'    found += [m["id"] for m in more if m["subject"] == "{subject}"]\n    page += 1\nprint(found)',
-        )
-        yield (
-            "I read them, because the amounts are in the text, and keep those of colleagues.",
-            "mails = [apis.mail.show(message_id=n, access_token=mail) for n in found]\n"
-            'mails = [m for m in mails if m["address"] in emails]\nfor m in mails:\n    print(m["sender"], m["body"])',
-        )
-        yield (
-            "Every text has one number; I take it out and check it.",
-            "import re\nfor m in mails:\n"
-            '    m["amount"] = float(re.findall(r"\\d+\\.\\d\\d", m["body"])[0])\nprint([m["amount"] for m in mails])',
-        )
-        yield (
-            "Now I pay and archive.",
-            "for m in mails:\n"
-            f'    apis.wallet.send(email=m["address"], amount=m["amount"], note="{subject}", access_token=wallet)\n'
-            '    apis.mail.archive(message_id=m["id"], access_token=mail)\n'
-            'total = round(sum([m["amount"] for m in mails]), 2)\nprint(total)',
-        )
-        yield "All is paid; I answer with the sum.", "apis.owner.complete_task(answer=total)"
+    @staticmethod
+    def solve(apis: Any, subject: str) -> None:
+        # First I need the addresses of my colleagues.
+        contacts, mail, wallet = log_in("contacts", "mail", "wallet")
+        found = apis.contacts.search(query="colleague", page_size=20, access_token=contacts)
+        emails = [c["email"] for c in found if c["relation"] == "colleague"]
+        print(emails)
+        # Then I collect the mails from all pages.
+        found, page = [], 0
+        while more := apis.mail.search(query=subject, page=page, access_token=mail):
+            found += [m["id"] for m in more if m["subject"] == subject]
+            page += 1
+        print(found)
+        # I read them, because the amounts are in the text, and keep those of colleagues.
+        mails = [apis.mail.show(message_id=n, access_token=mail) for n in found]
+        mails = [m for m in mails if m["address"] in emails]
+        for m in mails:
+            print(m["sender"], m["body"])
+        # Every text has one number; I take it out and check it.
+        import re
+
+        for m in mails:
+            m["amount"] = float(re.findall(r"\d+\.\d\d", m["body"])[0])
+        print([m["amount"] for m in mails])
+        # Now I pay and archive.
+        for m in mails:
+            apis.wallet.send(email=m["address"], amount=m["amount"], note=subject, access_token=wallet)
+            apis.mail.archive(message_id=m["id"], access_token=mail)
+        total = round(sum([m["amount"] for m in mails]), 2)
+        print(total)
+        # All is paid; I answer with the sum.
+        apis.owner.complete_task(answer=total)
 
 
 SCENARIOS: list[type[Scenario]] = [

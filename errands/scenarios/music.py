@@ -1,10 +1,13 @@
 """Scenarios around music."""
 
+from typing import Any
+
 from errands.apps.mail import deliver
 from errands.judge import Goal
 from errands.people import ALONE
-from errands.scenario import Scenario, Turns, every, log_in
+from errands.scenario import Scenario
 from errands.world import World
+from errands.written import every, log_in
 
 
 def put_playlist(w: World, owner: int, name: str, songs: list[int], public: bool = False) -> int:
@@ -39,18 +42,17 @@ class PlayLongestOfAlbum(Scenario):
         goal.do("music.play_song", song_id=song)
         return goal
 
-    def solve(self, album: str) -> Turns:
-        yield (
-            "Searching also looks at albums, so I get the songs of this one.",
-            f'{log_in("music")}\nsongs = apis.music.search_songs(query="{album}", page_size=20, access_token=music)\n'
-            'print([(s["id"], s["title"], s["seconds"]) for s in songs])',
-        )
-        yield (
-            "I play the one with the most seconds.",
-            'longest = max(songs, key=lambda s: s["seconds"])\n'
-            'print(longest["title"], apis.music.play_song(song_id=longest["id"], access_token=music))',
-        )
-        yield "It is playing.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, album: str) -> None:
+        # Searching also looks at albums, so I get the songs of this one.
+        music = log_in("music")
+        songs = apis.music.search_songs(query=album, page_size=20, access_token=music)
+        print([(s["id"], s["title"], s["seconds"]) for s in songs])
+        # I play the one with the most seconds.
+        longest = max(songs, key=lambda s: s["seconds"])
+        print(longest["title"], apis.music.play_song(song_id=longest["id"], access_token=music))
+        # It is playing.
+        apis.owner.complete_task()
 
 
 class LikeWhatIsOn(Scenario):
@@ -79,17 +81,17 @@ class LikeWhatIsOn(Scenario):
         goal.answer = song["title"]
         return goal
 
-    def solve(self) -> Turns:
-        yield (
-            "I look at the player.",
-            f'{log_in("music")}\nsong = apis.music.show_player(access_token=music)["song"]\nprint(song)',
-        )
-        yield (
-            "I like this song and follow its artist.",
-            'print(apis.music.like(song_id=song["id"], access_token=music))\n'
-            'print(apis.music.follow(artist=song["artist"], access_token=music))',
-        )
-        yield "I answer with the title.", 'apis.owner.complete_task(answer=song["title"])'
+    @staticmethod
+    def solve(apis: Any) -> None:
+        # I look at the player.
+        music = log_in("music")
+        song = apis.music.show_player(access_token=music)["song"]
+        print(song)
+        # I like this song and follow its artist.
+        print(apis.music.like(song_id=song["id"], access_token=music))
+        print(apis.music.follow(artist=song["artist"], access_token=music))
+        # I answer with the title.
+        apis.owner.complete_task(answer=song["title"])
 
 
 class PlaylistOfGenre(Scenario):
@@ -119,25 +121,23 @@ class PlaylistOfGenre(Scenario):
                 goal.do("music.add_to_playlist", **made, song_id=song["id"])
         return goal
 
-    def solve(self, name: str, genre: str) -> Turns:
-        yield (
-            "The library does not say the genre, so I need it and all songs of the genre.",
-            f"{log_in('music')}\n{every('library', 'apis.music.list_library(access_token=music)')}\n"
-            + every("genre", f'apis.music.search_songs(genre="{genre}", access_token=music)')
-            + "\nprint(len(library), len(genre))",
-        )
-        yield (
-            "What is in both belongs into the playlist.",
-            'kept = [s["id"] for s in library]\nwanted = [s for s in genre if s["id"] in kept]\n'
-            'print([s["title"] for s in wanted])',
-        )
-        yield (
-            "I make the playlist and add them.",
-            f'playlist = apis.music.create_playlist(name="{name}", access_token=music)["playlist_id"]\n'
-            "for s in wanted:\n"
-            '    print(apis.music.add_to_playlist(playlist_id=playlist, song_id=s["id"], access_token=music))',
-        )
-        yield "The playlist is made.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, genre: str) -> None:
+        # The library does not say the genre, so I need it and all songs of the genre.
+        music = log_in("music")
+        library = every(apis.music.list_library(access_token=music))
+        of_genre = every(apis.music.search_songs(genre=genre, access_token=music))
+        print(len(library), len(of_genre))
+        # What is in both belongs into the playlist.
+        kept = [s["id"] for s in library]
+        wanted = [s for s in of_genre if s["id"] in kept]
+        print([s["title"] for s in wanted])
+        # I make the playlist and add them.
+        playlist = apis.music.create_playlist(name=name, access_token=music)["playlist_id"]
+        for s in wanted:
+            print(apis.music.add_to_playlist(playlist_id=playlist, song_id=s["id"], access_token=music))
+        # The playlist is made.
+        apis.owner.complete_task()
 
 
 class WeedOutPlaylist(Scenario):
@@ -170,25 +170,26 @@ class WeedOutPlaylist(Scenario):
                 goal.do("music.remove_from_playlist", playlist_id=playlist, song_id=song)
         return goal
 
-    def solve(self, name: str, stars: int) -> Turns:
-        yield (
-            "I look for the playlist.",
-            f"{log_in('music')}\n{every('playlists', 'apis.music.list_playlists(access_token=music)')}\n"
-            f'playlist = [p for p in playlists if p["name"] == "{name}"][0]\nprint(playlist)',
-        )
-        yield (
-            "I go through all its songs; each one by itself says my stars.",
-            every("songs", 'apis.music.list_playlist_songs(playlist_id=playlist["id"], access_token=music)')
-            + '\nsongs = [apis.music.show_song(song_id=s["id"], access_token=music) for s in songs]\n'
-            'print([(s["id"], s["stars"]) for s in songs])',
-        )
-        yield (
-            "I remove those with too few stars and leave the unrated ones.",
-            f'for s in songs:\n    if s["stars"] is not None and s["stars"] < {stars}:\n'
-            '        print(s["title"], apis.music.remove_from_playlist('
-            'playlist_id=playlist["id"], song_id=s["id"], access_token=music))',
-        )
-        yield "The playlist is cleaned up.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, stars: int) -> None:
+        # I look for the playlist.
+        music = log_in("music")
+        playlists = every(apis.music.list_playlists(access_token=music))
+        playlist = [p for p in playlists if p["name"] == name][0]
+        print(playlist)
+        # I go through all its songs; each one by itself says my stars.
+        songs = every(apis.music.list_playlist_songs(playlist_id=playlist["id"], access_token=music))
+        songs = [apis.music.show_song(song_id=s["id"], access_token=music) for s in songs]
+        print([(s["id"], s["stars"]) for s in songs])
+        # I remove those with too few stars and leave the unrated ones.
+        for s in songs:
+            if s["stars"] is not None and s["stars"] < stars:
+                print(
+                    s["title"],
+                    apis.music.remove_from_playlist(playlist_id=playlist["id"], song_id=s["id"], access_token=music),
+                )
+        # The playlist is cleaned up.
+        apis.owner.complete_task()
 
 
 class KeepTheirSongs(Scenario):
@@ -220,27 +221,25 @@ class KeepTheirSongs(Scenario):
             goal.do("music.add_to_library", song_id=song)
         return goal
 
-    def solve(self, relation: str, name: str) -> Turns:
-        yield (
-            f"I need the name of my {relation}, for others may have a playlist of the same name.",
-            f"{log_in('contacts', 'music')}\n"
-            f'person = apis.contacts.search(query="{relation}", access_token=contacts)[0]\n'
-            f'lists = apis.music.search_public(query="{name}", page_size=20, access_token=music)\n'
-            'print(person["name"], [(p["id"], p["owner"]) for p in lists])',
-        )
-        yield (
-            "I compare its songs with my library.",
-            f'theirs = [p for p in lists if p["owner"] == person["name"] and p["name"] == "{name}"][0]["id"]\n'
-            + every("songs", "apis.music.list_playlist_songs(playlist_id=theirs, access_token=music)")
-            + f"\n{every('library', 'apis.music.list_library(access_token=music)')}\n"
-            'have = [s["id"] for s in library]\nnew = [s for s in songs if s["id"] not in have]\n'
-            'print(len(songs), [s["title"] for s in new])',
-        )
-        yield (
-            "I add the missing ones.",
-            'for s in new:\n    print(apis.music.add_to_library(song_id=s["id"], access_token=music))',
-        )
-        yield "The library has them all now.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, relation: str, name: str) -> None:
+        # I need the name of my {relation}, for others may have a playlist of the same name.
+        contacts, music = log_in("contacts", "music")
+        person = apis.contacts.search(query=relation, access_token=contacts)[0]
+        lists = apis.music.search_public(query=name, page_size=20, access_token=music)
+        print(person["name"], [(p["id"], p["owner"]) for p in lists])
+        # I compare its songs with my library.
+        theirs = [p for p in lists if p["owner"] == person["name"] and p["name"] == name][0]["id"]
+        songs = every(apis.music.list_playlist_songs(playlist_id=theirs, access_token=music))
+        library = every(apis.music.list_library(access_token=music))
+        have = [s["id"] for s in library]
+        new = [s for s in songs if s["id"] not in have]
+        print(len(songs), [s["title"] for s in new])
+        # I add the missing ones.
+        for s in new:
+            print(apis.music.add_to_library(song_id=s["id"], access_token=music))
+        # The library has them all now.
+        apis.owner.complete_task()
 
 
 class SongsFromAMail(Scenario):
@@ -286,37 +285,38 @@ class SongsFromAMail(Scenario):
         goal.do("mail.reply", message_id=mail, body=slots["text"])
         return goal
 
-    def solve(self, relation: str, name: str, todos: str, text: str) -> Turns:
-        yield (
-            f"I look for mails of my {relation}.",
-            f"{log_in('contacts', 'mail', 'music', 'todo')}\n"
-            f'person = apis.contacts.search(query="{relation}", access_token=contacts)[0]\n'
-            'mails = apis.mail.search(sender=person["email"], page_size=20, access_token=mail)\n'
-            'print([(m["id"], m["subject"]) for m in mails])',
-        )
-        yield (
-            "The one about songs is it.",
-            'songs = [m for m in mails if "songs" in m["subject"].lower()][0]["id"]\n'
-            'body = apis.mail.show(message_id=songs, access_token=mail)["body"]\nprint(body)',
-        )
-        yield (
-            "I look up each title, exactly.",
-            'titles = [line[2:] for line in body.splitlines() if line.startswith("- ")]\nids = {}\n'
-            "for title in titles:\n    for s in apis.music.search_songs(query=title, access_token=music):\n"
-            '        if s["title"] == title:\n            ids[title] = s["id"]\n'
-            "print(ids, [title for title in titles if title not in ids])",
-        )
-        yield (
-            "What exists goes into the playlist, the rest onto the to-do list.",
-            f'playlist = apis.music.create_playlist(name="{name}", access_token=music)["playlist_id"]\n'
-            "lists = apis.todo.list_lists(access_token=todo)\n"
-            f'todos = [l for l in lists if l["name"] == "{todos}"][0]["id"]\n'
-            "for title in titles:\n    if title in ids:\n"
-            "        apis.music.add_to_playlist(playlist_id=playlist, song_id=ids[title], access_token=music)\n"
-            "    else:\n        print(title, apis.todo.add(list_id=todos, text=title, access_token=todo))",
-        )
-        yield "Now the reply.", f'print(apis.mail.reply(message_id=songs, body="{text}", access_token=mail))'
-        yield "All is done.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, relation: str, name: str, todos: str, text: str) -> None:
+        # I look for mails of my {relation}.
+        contacts, mail, music, todo = log_in("contacts", "mail", "music", "todo")
+        person = apis.contacts.search(query=relation, access_token=contacts)[0]
+        mails = apis.mail.search(sender=person["email"], page_size=20, access_token=mail)
+        print([(m["id"], m["subject"]) for m in mails])
+        # The one about songs is it.
+        songs = [m for m in mails if "songs" in m["subject"].lower()][0]["id"]
+        body = apis.mail.show(message_id=songs, access_token=mail)["body"]
+        print(body)
+        # I look up each title, exactly.
+        titles = [line[2:] for line in body.splitlines() if line.startswith("- ")]
+        ids = {}
+        for title in titles:
+            for s in apis.music.search_songs(query=title, access_token=music):
+                if s["title"] == title:
+                    ids[title] = s["id"]
+        print(ids, [title for title in titles if title not in ids])
+        # What exists goes into the playlist, the rest onto the to-do list.
+        playlist = apis.music.create_playlist(name=name, access_token=music)["playlist_id"]
+        lists = apis.todo.list_lists(access_token=todo)
+        this_list = [x for x in lists if x["name"] == todos][0]["id"]
+        for title in titles:
+            if title in ids:
+                apis.music.add_to_playlist(playlist_id=playlist, song_id=ids[title], access_token=music)
+            else:
+                print(title, apis.todo.add(list_id=this_list, text=title, access_token=todo))
+        # Now the reply.
+        print(apis.mail.reply(message_id=songs, body=text, access_token=mail))
+        # All is done.
+        apis.owner.complete_task()
 
 
 class PartyPlaylist(Scenario):
@@ -363,35 +363,36 @@ class PartyPlaylist(Scenario):
             goal.do("phone.send_message", number=guest.phone, text=text)
         return goal
 
-    def solve(self, event: str, theirs: str, name: str, text: str) -> Turns:
-        yield (
-            "I look for the event and who has accepted.",
-            f"{log_in('calendar', 'music', 'contacts', 'phone')}\n"
-            f'event = apis.calendar.list_upcoming(query="{event}", access_token=calendar)[0]\nprint(event)\n'
-            + every("guests", 'apis.calendar.list_guests(event_id=event["id"], access_token=calendar)')
-            + '\ncoming = [g["name"] for g in guests if g["answer"] == "accepted"]\nprint(coming)',
-        )
-        yield (
-            "Now the public playlists of this name, by owner.",
-            every("found", f'apis.music.search_public(query="{theirs}", access_token=music)')
-            + f'\nlists = {{p["owner"]: p["id"] for p in found if p["name"] == "{theirs}"}}\nprint(lists)',
-        )
-        yield (
-            "Of each guest who comes and has one, I take the longest song.",
-            "longest = []\nfor who in coming:\n    if who in lists:\n"
-            "        songs = apis.music.list_playlist_songs(playlist_id=lists[who], page_size=20, access_token=music)\n"
-            '        longest.append(max(songs, key=lambda s: s["seconds"]))\n'
-            'print([(s["title"], s["seconds"]) for s in longest])',
-        )
-        yield (
-            "I make the playlist, and text those who come and have none.",
-            f'mix = apis.music.create_playlist(name="{name}", access_token=music)["playlist_id"]\nfor s in longest:\n'
-            '    apis.music.add_to_playlist(playlist_id=mix, song_id=s["id"], access_token=music)\n'
-            "for who in coming:\n    if who not in lists:\n"
-            '        number = apis.contacts.search(query=who, access_token=contacts)[0]["phone"]\n'
-            f'        print(who, apis.phone.send_message(number=number, text="{text}", access_token=phone))',
-        )
-        yield "The playlist is made and the others are asked.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, event: str, theirs: str, name: str, text: str) -> None:
+        # I look for the event and who has accepted.
+        calendar, music, contacts, phone = log_in("calendar", "music", "contacts", "phone")
+        this_event = apis.calendar.list_upcoming(query=event, access_token=calendar)[0]
+        print(this_event)
+        guests = every(apis.calendar.list_guests(event_id=this_event["id"], access_token=calendar))
+        coming = [g["name"] for g in guests if g["answer"] == "accepted"]
+        print(coming)
+        # Now the public playlists of this name, by owner.
+        found = every(apis.music.search_public(query=theirs, access_token=music))
+        lists = {p["owner"]: p["id"] for p in found if p["name"] == theirs}
+        print(lists)
+        # Of each guest who comes and has one, I take the longest song.
+        longest = []
+        for who in coming:
+            if who in lists:
+                songs = apis.music.list_playlist_songs(playlist_id=lists[who], page_size=20, access_token=music)
+                longest.append(max(songs, key=lambda s: s["seconds"]))
+        print([(s["title"], s["seconds"]) for s in longest])
+        # I make the playlist, and text those who come and have none.
+        mix = apis.music.create_playlist(name=name, access_token=music)["playlist_id"]
+        for s in longest:
+            apis.music.add_to_playlist(playlist_id=mix, song_id=s["id"], access_token=music)
+        for who in coming:
+            if who not in lists:
+                number = apis.contacts.search(query=who, access_token=contacts)[0]["phone"]
+                print(who, apis.phone.send_message(number=number, text=text, access_token=phone))
+        # The playlist is made and the others are asked.
+        apis.owner.complete_task()
 
 
 SCENARIOS: list[type[Scenario]] = [

@@ -1,16 +1,14 @@
 """Scenarios around notes."""
 
+from typing import Any
+
 from errands.judge import Goal
-from errands.scenario import Scenario, Turns, every, log_in
-from errands.scenarios.todo import add_item, chores, find_list, owned_lists
+from errands.scenario import Scenario
+from errands.scenarios.todo import add_item, chores, owned_lists
 from errands.world import World
+from errands.written import every, log_in
 
 _NAMES = ("Attic", "Basement", "Picnic", "Harvest", "Carnival", "Regatta", "Jubilee", "Bazaar", "Orchard", "Fairground")
-
-
-def find_note(title: str) -> str:
-    """Code that logs in and looks for a note."""
-    return f'{log_in("notes")}\nfound = apis.notes.search(query="{title}", access_token=notes)\nprint(found)'
 
 
 class AppendLine(Scenario):
@@ -33,13 +31,16 @@ class AppendLine(Scenario):
         goal.do("notes.append", note_id=note["id"], line=line)
         return goal
 
-    def solve(self, line: str, title: str) -> Turns:
-        yield "I look for the note.", find_note(title)
-        yield (
-            "There is one; I add the line to it.",
-            f'print(apis.notes.append(note_id=found[0]["id"], line="{line}", access_token=notes))',
-        )
-        yield "The line is added.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, line: str, title: str) -> None:
+        # I look for the note.
+        notes = log_in("notes")
+        found = apis.notes.search(query=title, access_token=notes)
+        print(found)
+        # There is one; I add the line to it.
+        print(apis.notes.append(note_id=found[0]["id"], line=line, access_token=notes))
+        # The line is added.
+        apis.owner.complete_task()
 
 
 class NoteIntoList(Scenario):
@@ -77,34 +78,31 @@ class NoteIntoList(Scenario):
         goal.do("notes.delete", note_id=note)
         return goal
 
-    def solve(self, title: str, list_name: str) -> Turns:
-        yield "I look for the note.", find_note(title)
-        yield (
-            "I read its lines.",
-            'lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()\nprint(lines)',
-        )
-        yield (
-            f"I need the id of the {list_name} list.",
-            f"{log_in('todo')}\nlists = apis.todo.list_lists(access_token=todo)\nprint(lists)",
-        )
-        yield (
-            "I look which lines are not yet open there.",
-            "\n".join(
-                [
-                    find_list(list_name),
-                    every("items", "apis.todo.list_items(list_id=here, access_token=todo)"),
-                    'there = [x["text"] for x in items]',
-                    "new = [x for x in lines if x not in there]",
-                    "print(new)",
-                ]
-            ),
-        )
-        yield (
-            "I add these and delete the note.",
-            "for x in new:\n    apis.todo.add(list_id=here, text=x, access_token=todo)\n"
-            'print(apis.notes.delete(note_id=found[0]["id"], access_token=notes))',
-        )
-        yield "The tasks are on the list.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, title: str, list_name: str) -> None:
+        # I look for the note.
+        notes = log_in("notes")
+        found = apis.notes.search(query=title, access_token=notes)
+        print(found)
+        # I read its lines.
+        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
+        print(lines)
+        # I need the id of the {list_name} list.
+        todo = log_in("todo")
+        lists = apis.todo.list_lists(access_token=todo)
+        print(lists)
+        # I look which lines are not yet open there.
+        here = [x["id"] for x in lists if x["name"] == list_name][0]
+        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        there = [x["text"] for x in items]
+        new = [x for x in lines if x not in there]
+        print(new)
+        # I add these and delete the note.
+        for x in new:
+            apis.todo.add(list_id=here, text=x, access_token=todo)
+        print(apis.notes.delete(note_id=found[0]["id"], access_token=notes))
+        # The tasks are on the list.
+        apis.owner.complete_task()
 
 
 class MinutesIntoTasks(Scenario):
@@ -149,52 +147,41 @@ class MinutesIntoTasks(Scenario):
         goal.do("notes.archive", note_id=note)
         return goal
 
-    def solve(self, title: str, subject: str, list_name: str) -> Turns:
-        yield "I look for the note.", find_note(title)
-        yield (
-            "I read its lines, and who I work for.",
-            'lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()\n'
-            'me = apis.owner.show_profile()["name"]\n'
-            "print(me, lines)",
-        )
-        yield (
-            "I look up the address of everyone else in it.",
-            "\n".join(
-                [
-                    log_in("contacts"),
-                    "emails = {}",
-                    'for name in [x.split(": ")[0] for x in lines]:',
-                    "    if name != me:",
-                    "        cards = apis.contacts.search(query=name, access_token=contacts)",
-                    '        emails[name] = [x["email"] for x in cards if x["name"] == name][0]',
-                    "print(emails)",
-                ]
-            ),
-        )
-        yield (
-            "For my owner's tasks I need the id of the list.",
-            f"{log_in('todo')}\nlists = apis.todo.list_lists(access_token=todo)\nprint(lists)",
-        )
-        yield (
-            "Now I hand out the tasks, line by line.",
-            "\n".join(
-                [
-                    log_in("mail"),
-                    find_list(list_name),
-                    "for x in lines:",
-                    '    name, task = x.split(": ")',
-                    "    if name == me:",
-                    "        apis.todo.add(list_id=here, text=task, access_token=todo)",
-                    "    else:",
-                    f'        apis.mail.send(to=[emails[name]], subject="{subject}", body=task, access_token=mail)',
-                ]
-            ),
-        )
-        yield (
-            "What remains is to archive the note.",
-            'print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))',
-        )
-        yield "Everyone has their tasks.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, title: str, subject: str, list_name: str) -> None:
+        # I look for the note.
+        notes = log_in("notes")
+        found = apis.notes.search(query=title, access_token=notes)
+        print(found)
+        # I read its lines, and who I work for.
+        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
+        me = apis.owner.show_profile()["name"]
+        print(me, lines)
+        # I look up the address of everyone else in it.
+        contacts = log_in("contacts")
+        emails = {}
+        for name in [x.split(": ")[0] for x in lines]:
+            if name != me:
+                cards = apis.contacts.search(query=name, access_token=contacts)
+                emails[name] = [x["email"] for x in cards if x["name"] == name][0]
+        print(emails)
+        # For my owner's tasks I need the id of the list.
+        todo = log_in("todo")
+        lists = apis.todo.list_lists(access_token=todo)
+        print(lists)
+        # Now I hand out the tasks, line by line.
+        mail = log_in("mail")
+        here = [x["id"] for x in lists if x["name"] == list_name][0]
+        for x in lines:
+            name, task = x.split(": ")
+            if name == me:
+                apis.todo.add(list_id=here, text=task, access_token=todo)
+            else:
+                apis.mail.send(to=[emails[name]], subject=subject, body=task, access_token=mail)
+        # What remains is to archive the note.
+        print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))
+        # Everyone has their tasks.
+        apis.owner.complete_task()
 
 
 SCENARIOS: list[type[Scenario]] = [AppendLine, NoteIntoList, MinutesIntoTasks]

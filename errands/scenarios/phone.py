@@ -1,10 +1,11 @@
 """Scenarios around the phone."""
 
-import re
+from typing import Any
 
 from errands.judge import Goal
-from errands.scenario import Scenario, Turns, log_in
+from errands.scenario import Scenario
 from errands.world import World
+from errands.written import log_in
 
 
 class TextSomeone(Scenario):
@@ -28,17 +29,16 @@ class TextSomeone(Scenario):
         goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    def solve(self, name: str, text: str) -> Turns:
-        yield (
-            f"I look for {name} in the contacts, to get the number.",
-            f'{log_in("contacts", "phone")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
-            "print(found)",
-        )
-        yield (
-            "There is one; I send the text to this number.",
-            f'print(apis.phone.send_message(number=found[0]["phone"], text="{text}", access_token=phone))',
-        )
-        yield "The message is sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, text: str) -> None:
+        # I look for {name} in the contacts, to get the number.
+        contacts, phone = log_in("contacts", "phone")
+        found = apis.contacts.search(query=name, access_token=contacts)
+        print(found)
+        # There is one; I send the text to this number.
+        print(apis.phone.send_message(number=found[0]["phone"], text=text, access_token=phone))
+        # The message is sent.
+        apis.owner.complete_task()
 
 
 class DeleteVoicemailOf(Scenario):
@@ -60,22 +60,20 @@ class DeleteVoicemailOf(Scenario):
         goal.do("phone.delete_voicemail", voicemail_id=chosen["id"])
         return goal
 
-    def solve(self, name: str) -> Turns:
-        yield (
-            f"I look for {name} in the contacts, to get the number.",
-            f'{log_in("contacts", "phone")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
-            "print(found)",
-        )
-        yield (
-            "I look for the voicemail from this number.",
-            "mails = apis.phone.list_voicemails(page_size=20, access_token=phone)\n"
-            'mails = [v for v in mails if v["number"] == found[0]["phone"]]\nprint(mails)',
-        )
-        yield (
-            "There is one; I delete it.",
-            'print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"], access_token=phone))',
-        )
-        yield "The voicemail is deleted.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str) -> None:
+        # I look for {name} in the contacts, to get the number.
+        contacts, phone = log_in("contacts", "phone")
+        found = apis.contacts.search(query=name, access_token=contacts)
+        print(found)
+        # I look for the voicemail from this number.
+        mails = apis.phone.list_voicemails(page_size=20, access_token=phone)
+        mails = [v for v in mails if v["number"] == found[0]["phone"]]
+        print(mails)
+        # There is one; I delete it.
+        print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"], access_token=phone))
+        # The voicemail is deleted.
+        apis.owner.complete_task()
 
 
 class BlockLastCaller(Scenario):
@@ -98,17 +96,16 @@ class BlockLastCaller(Scenario):
         goal.do("phone.block", number=number)
         return goal
 
-    def solve(self) -> Turns:
-        yield (
-            "The newest missed call comes first, so one is enough.",
-            f'{log_in("phone")}\nfound = apis.phone.list_calls(kind="missed", page_size=1, access_token=phone)\n'
-            "print(found)",
-        )
-        yield (
-            "This is the last one; I block its number.",
-            'print(apis.phone.block(number=found[0]["number"], access_token=phone))',
-        )
-        yield "The number is blocked.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any) -> None:
+        # The newest missed call comes first, so one is enough.
+        phone = log_in("phone")
+        found = apis.phone.list_calls(kind="missed", page_size=1, access_token=phone)
+        print(found)
+        # This is the last one; I block its number.
+        print(apis.phone.block(number=found[0]["number"], access_token=phone))
+        # The number is blocked.
+        apis.owner.complete_task()
 
 
 class LastTextTime(Scenario):
@@ -133,19 +130,18 @@ class LastTextTime(Scenario):
         goal.answer = times[0]
         return goal
 
-    def solve(self, name: str) -> Turns:
-        yield (
-            f"I look for {name} in the contacts, to get the number.",
-            f'{log_in("contacts", "phone")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
-            "print(found)",
-        )
-        seen = yield (
-            "I read the texts with this number, the newest first.",
-            'texts = apis.phone.show_conversation(number=found[0]["phone"], access_token=phone)\n'
-            'print([t["text"] for t in texts if t["incoming"]][0])',
-        )
-        time = "".join(re.findall(r"\d\d:\d\d", seen)[:1])
-        yield f"The time is {time}.", f'apis.owner.complete_task(answer="{time}")'
+    @staticmethod
+    def solve(apis: Any, name: str) -> None:
+        # I look for {name} in the contacts, to get the number.
+        contacts, phone = log_in("contacts", "phone")
+        found = apis.contacts.search(query=name, access_token=contacts)
+        print(found)
+        # I read the texts with this number, the newest first.
+        texts = apis.phone.show_conversation(number=found[0]["phone"], access_token=phone)
+        said = [t["text"] for t in texts if t["incoming"]][0]
+        print(said)
+        # I answer with the time in it.
+        apis.owner.complete_task(answer="".join(c for c in said if c.isdigit() or c == ":"))
 
 
 class TextMissedCallers(Scenario):
@@ -175,24 +171,25 @@ class TextMissedCallers(Scenario):
             goal.do("phone.send_message", number=row["number"], text=goal.slots["text"])
         return goal
 
-    def solve(self, text: str) -> Turns:
-        yield (
-            "I need the missed calls of today; they come newest first, in pages.",
-            f"{log_in('contacts', 'phone')}\n"
-            'today = apis.owner.show_time()["now"][:10]\nmissed, page = [], 0\n'
-            'while more := apis.phone.list_calls(kind="missed", page=page, access_token=phone):\n'
-            "    missed += more\n    page += 1\n"
-            'numbers = sorted({c["number"] for c in missed if c["time"][:10] == today})\nprint(numbers)',
-        )
-        yield (
-            "I keep those that are in the contacts.",
-            "known = [n for n in numbers if apis.contacts.search(query=n, access_token=contacts)]\nprint(known)",
-        )
-        yield (
-            "Each of them gets the text once.",
-            f'for n in known:\n    print(apis.phone.send_message(number=n, text="{text}", access_token=phone))',
-        )
-        yield "All texts are sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, text: str) -> None:
+        # I need the missed calls of today; they come newest first, in pages.
+        contacts, phone = log_in("contacts", "phone")
+        today = apis.owner.show_time()["now"][:10]
+        missed, page = [], 0
+        while more := apis.phone.list_calls(kind="missed", page=page, access_token=phone):
+            missed += more
+            page += 1
+        numbers = sorted({c["number"] for c in missed if c["time"][:10] == today})
+        print(numbers)
+        # I keep those that are in the contacts.
+        known = [n for n in numbers if apis.contacts.search(query=n, access_token=contacts)]
+        print(known)
+        # Each of them gets the text once.
+        for n in known:
+            print(apis.phone.send_message(number=n, text=text, access_token=phone))
+        # All texts are sent.
+        apis.owner.complete_task()
 
 
 class GuestsByText(Scenario):
@@ -236,34 +233,31 @@ class GuestsByText(Scenario):
                 goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    def solve(self, relation: str, title: str, text: str) -> Turns:
-        yield (
-            f"I need my {relation}s, and nobody else.",
-            f"{log_in('contacts', 'phone', 'calendar')}\n"
-            f'found = apis.contacts.search(query="{relation}", page_size=20, access_token=contacts)\n'
-            f'people = [c for c in found if c["relation"] == "{relation}"]\nprint([c["name"] for c in people])',
-        )
-        yield (
-            "The newest text comes first; I take the first incoming one of each.",
-            "for c in people:\n"
-            '    texts = apis.phone.show_conversation(number=c["phone"], page_size=20, access_token=phone)\n'
-            '    c["said"] = [t["text"] for t in texts if t["incoming"]][0]\n    print(c["name"], ":", c["said"])',
-        )
-        yield (
-            "Now I look for the event.",
-            f'events = apis.calendar.list_upcoming(query="{title}", access_token=calendar)\nprint(events)',
-        )
-        yield (
-            "There is one; I invite those who said yes.",
-            'for c in people:\n    if c["said"].startswith("Yes"):\n'
-            '        print(apis.calendar.invite(event_id=events[0]["id"], email=c["email"], access_token=calendar))',
-        )
-        yield (
-            "The others get the text.",
-            'for c in people:\n    if not c["said"].startswith("Yes"):\n'
-            f'        print(apis.phone.send_message(number=c["phone"], text="{text}", access_token=phone))',
-        )
-        yield "Everyone has an answer.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, relation: str, title: str, text: str) -> None:
+        # I need my {relation}s, and nobody else.
+        contacts, phone, calendar = log_in("contacts", "phone", "calendar")
+        found = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
+        people = [c for c in found if c["relation"] == relation]
+        print([c["name"] for c in people])
+        # The newest text comes first; I take the first incoming one of each.
+        for c in people:
+            texts = apis.phone.show_conversation(number=c["phone"], page_size=20, access_token=phone)
+            c["said"] = [t["text"] for t in texts if t["incoming"]][0]
+            print(c["name"], ":", c["said"])
+        # Now I look for the event.
+        events = apis.calendar.list_upcoming(query=title, access_token=calendar)
+        print(events)
+        # There is one; I invite those who said yes.
+        for c in people:
+            if c["said"].startswith("Yes"):
+                print(apis.calendar.invite(event_id=events[0]["id"], email=c["email"], access_token=calendar))
+        # The others get the text.
+        for c in people:
+            if not c["said"].startswith("Yes"):
+                print(apis.phone.send_message(number=c["phone"], text=text, access_token=phone))
+        # Everyone has an answer.
+        apis.owner.complete_task()
 
 
 class VoicemailRound(Scenario):
@@ -309,35 +303,35 @@ class VoicemailRound(Scenario):
                     goal.do("phone.block", number=number)
         return goal
 
-    def solve(self, day: str, name: str, due: str) -> Turns:
-        yield (
-            "I collect the voicemails from all pages and keep the recent ones.",
-            f"{log_in('contacts', 'phone', 'todo')}\nmails, page = [], 0\n"
-            "while more := apis.phone.list_voicemails(page=page, access_token=phone):\n"
-            f'    mails += [v for v in more if v["time"] >= "{day}"]\n    page += 1\nprint(len(mails))',
-        )
-        yield (
-            "The contacts say who it was.",
-            "for v in mails:\n"
-            '    who = apis.contacts.search(query=v["number"], access_token=contacts)\n'
-            '    v["name"] = who[0]["name"] if who else ""\n    print(v["number"], v["name"])',
-        )
-        yield (
-            f"I need the list {name}.",
-            f'lists = [l for l in apis.todo.list_lists(access_token=todo) if l["name"] == "{name}"]\nprint(lists)',
-        )
-        yield (
-            "Known callers go on the list.",
-            'for v in mails:\n    if v["name"]:\n        text = f"Call {v[\'name\']}"\n'
-            f'        apis.todo.add(list_id=lists[0]["id"], text=text, due="{due}", access_token=todo)',
-        )
-        yield (
-            "The others are deleted and blocked.",
-            'for v in mails:\n    if not v["name"]:\n'
-            '        print(apis.phone.delete_voicemail(voicemail_id=v["id"], access_token=phone))\n'
-            '        print(apis.phone.block(number=v["number"], access_token=phone))',
-        )
-        yield "All voicemails are dealt with.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, day: str, name: str, due: str) -> None:
+        # I collect the voicemails from all pages and keep the recent ones.
+        contacts, phone, todo = log_in("contacts", "phone", "todo")
+        mails, page = [], 0
+        while more := apis.phone.list_voicemails(page=page, access_token=phone):
+            mails += [v for v in more if v["time"] >= day]
+            page += 1
+        print(len(mails))
+        # The contacts say who it was.
+        for v in mails:
+            who = apis.contacts.search(query=v["number"], access_token=contacts)
+            v["name"] = who[0]["name"] if who else ""
+            print(v["number"], v["name"])
+        # I need the list {name}.
+        lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == name]
+        print(lists)
+        # Known callers go on the list.
+        for v in mails:
+            if v["name"]:
+                text = f"Call {v['name']}"
+                apis.todo.add(list_id=lists[0]["id"], text=text, due=due, access_token=todo)
+        # The others are deleted and blocked.
+        for v in mails:
+            if not v["name"]:
+                print(apis.phone.delete_voicemail(voicemail_id=v["id"], access_token=phone))
+                print(apis.phone.block(number=v["number"], access_token=phone))
+        # All voicemails are dealt with.
+        apis.owner.complete_task()
 
 
 def _strangers(w: World, count: int) -> list[str]:

@@ -4,9 +4,10 @@ from typing import Any
 
 from errands.apps.mail import deliver
 from errands.judge import Goal
-from errands.scenario import Scenario, Turns, log_in
+from errands.scenario import Scenario
 from errands.scenarios.wallet import CIRCLES
 from errands.world import World
+from errands.written import log_in
 
 
 def past_order(w: World, at: str, status: str, items: dict[int, int]) -> int:
@@ -55,12 +56,14 @@ class CostOfLastOrder(Scenario):
         goal.answer = w.value("SELECT total_cents FROM shop_orders WHERE id = ?", order) / 100
         return goal
 
-    def solve(self) -> Turns:
-        yield (
-            "The newest order comes first, so I list one.",
-            f"{log_in('shop')}\norders = apis.shop.list_orders(page_size=1, access_token=shop)\nprint(orders)",
-        )
-        yield "I answer with its total.", 'apis.owner.complete_task(answer=orders[0]["total"])'
+    @staticmethod
+    def solve(apis: Any) -> None:
+        # The newest order comes first, so I list one.
+        shop = log_in("shop")
+        orders = apis.shop.list_orders(page_size=1, access_token=shop)
+        print(orders)
+        # I answer with its total.
+        apis.owner.complete_task(answer=orders[0]["total"])
 
 
 class PutIntoCart(Scenario):
@@ -82,16 +85,16 @@ class PutIntoCart(Scenario):
         goal.do("shop.add_to_cart", product_id=product["id"], quantity=count)
         return goal
 
-    def solve(self, product: str, count: int) -> Turns:
-        yield (
-            f"I look for the {product}.",
-            f'{log_in("shop")}\nfound = apis.shop.search(query="{product}", access_token=shop)\nprint(found)',
-        )
-        yield (
-            f"I put {count} of it into the cart.",
-            f'print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity={count}, access_token=shop))',
-        )
-        yield "It is in the cart.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, product: str, count: int) -> None:
+        # I look for the {product}.
+        shop = log_in("shop")
+        found = apis.shop.search(query=product, access_token=shop)
+        print(found)
+        # I put {count} of it into the cart.
+        print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity=count, access_token=shop))
+        # It is in the cart.
+        apis.owner.complete_task()
 
 
 class OrderCheapestGoodOne(Scenario):
@@ -124,27 +127,23 @@ class OrderCheapestGoodOne(Scenario):
         goal.do("shop.place_order", address_id=_address(w, place), card_id=_card(w))
         return goal
 
-    def solve(self, category: str, rating: float, place: str) -> Turns:
-        yield (
-            "I list the category, cheapest first, and keep the well-rated ones; some have no rating.",
-            f"{log_in('shop')}\n"
-            f'found = apis.shop.search(category="{category}", sort="price", page_size=20, access_token=shop)\n'
-            f'good = [p for p in found if p["rating"] and p["rating"] >= {rating}]\nprint(good[0])',
-        )
-        yield (
-            "I put the first into the cart.",
-            'print(apis.shop.add_to_cart(product_id=good[0]["id"], access_token=shop))',
-        )
-        yield (
-            "I need the address, and a card that is not expired.",
-            f'address = [a for a in apis.owner.list_addresses() if a["label"] == "{place}"][0]\n'
-            'card = max(apis.owner.list_cards(), key=lambda c: c["expires"])\nprint(address, card)',
-        )
-        yield (
-            "I place the order.",
-            'print(apis.shop.place_order(address_id=address["id"], card_id=card["id"], access_token=shop))',
-        )
-        yield "It is ordered.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, category: str, rating: float, place: str) -> None:
+        # I list the category, cheapest first, and keep the well-rated ones; some have no rating.
+        shop = log_in("shop")
+        found = apis.shop.search(category=category, sort="price", page_size=20, access_token=shop)
+        good = [p for p in found if p["rating"] and p["rating"] >= rating]
+        print(good[0])
+        # I put the first into the cart.
+        print(apis.shop.add_to_cart(product_id=good[0]["id"], access_token=shop))
+        # I need the address, and a card that is not expired.
+        address = [a for a in apis.owner.list_addresses() if a["label"] == place][0]
+        card = max(apis.owner.list_cards(), key=lambda c: c["expires"])
+        print(address, card)
+        # I place the order.
+        print(apis.shop.place_order(address_id=address["id"], card_id=card["id"], access_token=shop))
+        # It is ordered.
+        apis.owner.complete_task()
 
 
 class CancelLastOrder(Scenario):
@@ -165,16 +164,16 @@ class CancelLastOrder(Scenario):
         goal.do("shop.cancel_order", order_id=order)
         return goal
 
-    def solve(self) -> Turns:
-        yield (
-            "The newest order comes first, so I list one.",
-            f"{log_in('shop')}\norders = apis.shop.list_orders(page_size=1, access_token=shop)\nprint(orders)",
-        )
-        yield (
-            "It is not shipped yet; I cancel it.",
-            'print(apis.shop.cancel_order(order_id=orders[0]["id"], access_token=shop))',
-        )
-        yield "The order is cancelled.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any) -> None:
+        # The newest order comes first, so I list one.
+        shop = log_in("shop")
+        orders = apis.shop.list_orders(page_size=1, access_token=shop)
+        print(orders)
+        # It is not shipped yet; I cancel it.
+        print(apis.shop.cancel_order(order_id=orders[0]["id"], access_token=shop))
+        # The order is cancelled.
+        apis.owner.complete_task()
 
 
 class BestOfMailedWishes(Scenario):
@@ -212,33 +211,27 @@ class BestOfMailedWishes(Scenario):
         goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    def solve(self, name: str, text: str) -> Turns:
-        yield (
-            "I look for the mail.",
-            f"{log_in('mail', 'shop', 'contacts', 'phone')}\n"
-            f'found = apis.mail.search(query="wish", sender="{name}", access_token=mail)\nprint(found)',
-        )
-        yield (
-            "I read it.",
-            'body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]\nprint(body)',
-        )
-        yield (
-            "I look up each of the products in the shop.",
-            'names = [line[2:] for line in body.split("\\n") if line.startswith("- ")]\n'
-            "wishes = [apis.shop.search(query=n, access_token=shop)[0] for n in names]\n"
-            'print([(p["name"], p["rating"]) for p in wishes])',
-        )
-        yield (
-            "I put the best rated one on the wishlist.",
-            'best = max(wishes, key=lambda p: p["rating"])\n'
-            'print(apis.shop.add_to_wishlist(product_id=best["id"], access_token=shop))',
-        )
-        yield (
-            f"Now I text {name}.",
-            f'number = apis.contacts.search(query="{name}", access_token=contacts)[0]["phone"]\n'
-            f'print(apis.phone.send_message(number=number, text="{text}", access_token=phone))',
-        )
-        yield "The wish is noted and the text is sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, text: str) -> None:
+        # I look for the mail.
+        mail, shop, contacts, phone = log_in("mail", "shop", "contacts", "phone")
+        found = apis.mail.search(query="wish", sender=name, access_token=mail)
+        print(found)
+        # I read it.
+        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
+        print(body)
+        # I look up each of the products in the shop.
+        names = [line[2:] for line in body.split("\n") if line.startswith("- ")]
+        wishes = [apis.shop.search(query=n, access_token=shop)[0] for n in names]
+        print([(p["name"], p["rating"]) for p in wishes])
+        # I put the best rated one on the wishlist.
+        best = max(wishes, key=lambda p: p["rating"])
+        print(apis.shop.add_to_wishlist(product_id=best["id"], access_token=shop))
+        # Now I text {name}.
+        number = apis.contacts.search(query=name, access_token=contacts)[0]["phone"]
+        print(apis.phone.send_message(number=number, text=text, access_token=phone))
+        # The wish is noted and the text is sent.
+        apis.owner.complete_task()
 
 
 class ReturnBrokenThing(Scenario):
@@ -263,26 +256,27 @@ class ReturnBrokenThing(Scenario):
         goal.do("shop.start_return", order_id=order, product_id=product["id"], reason="damaged")
         return goal
 
-    def solve(self, product: str) -> Turns:
-        yield (
-            "I collect the delivered orders from all pages.",
-            f"{log_in('shop')}\norders, page = [], 0\n"
-            'while more := apis.shop.list_orders(status="delivered", page=page, access_token=shop):\n'
-            '    orders += [o["id"] for o in more]\n    page += 1\nprint(orders)',
-        )
-        yield (
-            f"I look through their items for the {product}.",
-            "found = []\nfor id in orders:\n"
-            '    for item in apis.shop.show_order(order_id=id, access_token=shop)["items"]:\n'
-            f'        if item["name"] == "{product}":\n'
-            '            found.append((id, item["product_id"]))\nprint(found)',
-        )
-        yield (
-            "There is one; I return it.",
-            "order, product = found[0]\n"
-            'print(apis.shop.start_return(order_id=order, product_id=product, reason="damaged", access_token=shop))',
-        )
-        yield "The return is started.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, product: str) -> None:
+        # I collect the delivered orders from all pages.
+        shop = log_in("shop")
+        orders, page = [], 0
+        while more := apis.shop.list_orders(status="delivered", page=page, access_token=shop):
+            orders += [o["id"] for o in more]
+            page += 1
+        print(orders)
+        # I look through their items for the {product}.
+        found = []
+        for id in orders:
+            for item in apis.shop.show_order(order_id=id, access_token=shop)["items"]:
+                if item["name"] == product:
+                    found.append((id, item["product_id"]))
+        print(found)
+        # There is one; I return it.
+        order, this_product = found[0]
+        print(apis.shop.start_return(order_id=order, product_id=this_product, reason="damaged", access_token=shop))
+        # The return is started.
+        apis.owner.complete_task()
 
 
 class DropDearWishes(Scenario):
@@ -308,19 +302,21 @@ class DropDearWishes(Scenario):
                 goal.do("shop.remove_from_wishlist", product_id=row["id"])
         return goal
 
-    def solve(self, limit: int) -> Turns:
-        yield (
-            "I collect the wishes from all pages before I remove any, because that changes the pages.",
-            f"{log_in('shop')}\nwishes, page = [], 0\n"
-            "while more := apis.shop.list_wishlist(page=page, access_token=shop):\n"
-            f'    wishes += more\n    page += 1\ndear = [p for p in wishes if p["price"] > {limit}]\n'
-            'print([(p["name"], p["price"]) for p in dear])',
-        )
-        yield (
-            "I remove them.",
-            'for p in dear:\n    print(apis.shop.remove_from_wishlist(product_id=p["id"], access_token=shop))',
-        )
-        yield "The dear ones are gone.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, limit: int) -> None:
+        # I collect the wishes from all pages before I remove any, because that changes the pages.
+        shop = log_in("shop")
+        wishes, page = [], 0
+        while more := apis.shop.list_wishlist(page=page, access_token=shop):
+            wishes += more
+            page += 1
+        dear = [p for p in wishes if p["price"] > limit]
+        print([(p["name"], p["price"]) for p in dear])
+        # I remove them.
+        for p in dear:
+            print(apis.shop.remove_from_wishlist(product_id=p["id"], access_token=shop))
+        # The dear ones are gone.
+        apis.owner.complete_task()
 
 
 class SplitOrderWithGuests(Scenario):
@@ -364,32 +360,29 @@ class SplitOrderWithGuests(Scenario):
         goal.do("mail.send", to=[guest.email for guest in coming], subject=title, body=text)
         return goal
 
-    def solve(self, title: str, text: str) -> Turns:
-        yield (
-            "The newest order comes first; I need its total.",
-            f"{log_in('shop', 'calendar', 'wallet', 'mail')}\n"
-            'total = apis.shop.list_orders(page_size=1, access_token=shop)[0]["total"]\nprint(total)',
-        )
-        yield (
-            "I look for the event.",
-            f'events = apis.calendar.list_upcoming(query="{title}", access_token=calendar)\nprint(events)',
-        )
-        yield (
-            "I collect the guests who have accepted, from all pages.",
-            "coming, page = [], 0\nwhile more := apis.calendar.list_guests(\n"
-            '    event_id=events[0]["id"], page=page, access_token=calendar\n):\n'
-            '    coming += [g["email"] for g in more if g["answer"] == "accepted"]\n    page += 1\nprint(coming)',
-        )
-        yield (
-            "I am one of those who share; I request a part from each of the others.",
-            "share = round(total / (len(coming) + 1), 2)\nfor email in coming:\n"
-            f'    print(apis.wallet.request(email=email, amount=share, note="{title}", access_token=wallet))',
-        )
-        yield (
-            "I write to all of them.",
-            f'print(apis.mail.send(to=coming, subject="{title}", body="{text}", access_token=mail))',
-        )
-        yield "All are asked and told.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, title: str, text: str) -> None:
+        # The newest order comes first; I need its total.
+        shop, calendar, wallet, mail = log_in("shop", "calendar", "wallet", "mail")
+        total = apis.shop.list_orders(page_size=1, access_token=shop)[0]["total"]
+        print(total)
+        # I look for the event.
+        events = apis.calendar.list_upcoming(query=title, access_token=calendar)
+        print(events)
+        # I collect the guests who have accepted, from all pages.
+        coming, page = [], 0
+        while more := apis.calendar.list_guests(event_id=events[0]["id"], page=page, access_token=calendar):
+            coming += [g["email"] for g in more if g["answer"] == "accepted"]
+            page += 1
+        print(coming)
+        # I am one of those who share; I request a part from each of the others.
+        share = round(total / (len(coming) + 1), 2)
+        for email in coming:
+            print(apis.wallet.request(email=email, amount=share, note=title, access_token=wallet))
+        # I write to all of them.
+        print(apis.mail.send(to=coming, subject=title, body=text, access_token=mail))
+        # All are asked and told.
+        apis.owner.complete_task()
 
 
 SCENARIOS = [

@@ -1,8 +1,11 @@
 """Scenarios around to-do lists."""
 
+from typing import Any
+
 from errands.judge import Goal
-from errands.scenario import Scenario, Turns, every, log_in
+from errands.scenario import Scenario
 from errands.world import World
+from errands.written import every, log_in
 
 _VERBS = ("sell", "fetch", "polish", "measure", "photograph", "wrap", "insure", "lend out")
 _THINGS = (
@@ -46,9 +49,6 @@ def find_list(name: str, variable: str = "here") -> str:
     return f'{variable} = [x["id"] for x in lists if x["name"] == "{name}"][0]'
 
 
-_LISTS = f"{log_in('todo')}\nlists = apis.todo.list_lists(access_token=todo)\nprint(lists)"
-
-
 class AddToList(Scenario):
     """Add an item to a list."""
 
@@ -71,13 +71,17 @@ class AddToList(Scenario):
         goal.do("todo.add", list_id=list_id, text=text)
         return goal
 
-    def solve(self, text: str, list_name: str) -> Turns:
-        yield f"I need the id of the {list_name} list.", _LISTS
-        yield (
-            f"I add the item to {list_name}.",
-            f'{find_list(list_name)}\nprint(apis.todo.add(list_id=here, text="{text}", access_token=todo))',
-        )
-        yield "The item is added.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, text: str, list_name: str) -> None:
+        # I need the id of the {list_name} list.
+        todo = log_in("todo")
+        lists = apis.todo.list_lists(access_token=todo)
+        print(lists)
+        # I add the item to {list_name}.
+        here = [x["id"] for x in lists if x["name"] == list_name][0]
+        print(apis.todo.add(list_id=here, text=text, access_token=todo))
+        # The item is added.
+        apis.owner.complete_task()
 
 
 class TickOff(Scenario):
@@ -102,17 +106,16 @@ class TickOff(Scenario):
         goal.do("todo.complete", item_id=item)
         return goal
 
-    def solve(self, text: str) -> Turns:
-        yield "I look for the item.", find_item(text)
-        yield (
-            "There is one, still open; I tick it off.",
-            'print(apis.todo.complete(item_id=found[0]["id"], access_token=todo))',
-        )
-        yield "The item is done.", "apis.owner.complete_task()"
-
-
-def find_item(text: str) -> str:
-    return f'{log_in("todo")}\nfound = apis.todo.search(query="{text}", access_token=todo)\nprint(found)'
+    @staticmethod
+    def solve(apis: Any, text: str) -> None:
+        # I look for the item.
+        todo = log_in("todo")
+        found = apis.todo.search(query=text, access_token=todo)
+        print(found)
+        # There is one, still open; I tick it off.
+        print(apis.todo.complete(item_id=found[0]["id"], access_token=todo))
+        # The item is done.
+        apis.owner.complete_task()
 
 
 class NewDueDate(Scenario):
@@ -134,13 +137,16 @@ class NewDueDate(Scenario):
         goal.do("todo.update", item_id=item, due=day)
         return goal
 
-    def solve(self, text: str, day: str) -> Turns:
-        yield "I look for the item.", find_item(text)
-        yield (
-            "There is one; I change when it is due.",
-            f'print(apis.todo.update(item_id=found[0]["id"], due="{day}", access_token=todo))',
-        )
-        yield "The due date is changed.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, text: str, day: str) -> None:
+        # I look for the item.
+        todo = log_in("todo")
+        found = apis.todo.search(query=text, access_token=todo)
+        print(found)
+        # There is one; I change when it is due.
+        print(apis.todo.update(item_id=found[0]["id"], due=day, access_token=todo))
+        # The due date is changed.
+        apis.owner.complete_task()
 
 
 class PostponeOverdue(Scenario):
@@ -167,25 +173,23 @@ class PostponeOverdue(Scenario):
             goal.do("todo.update", item_id=row["id"], due=goal.slots["day"])
         return goal
 
-    def solve(self, list_name: str, day: str) -> Turns:
-        yield f"I need the id of the {list_name} list.", _LISTS
-        yield (
-            "I go through its open items and pick those due before today.",
-            "\n".join(
-                [
-                    find_list(list_name),
-                    every("items", "apis.todo.list_items(list_id=here, access_token=todo)"),
-                    'today = apis.owner.show_time()["now"][:10]',
-                    'late = [x for x in items if x["due"] and x["due"] < today]',
-                    'print(today, [(x["text"], x["due"]) for x in late])',
-                ]
-            ),
-        )
-        yield (
-            "These are overdue; I postpone each.",
-            f'for x in late:\n    apis.todo.update(item_id=x["id"], due="{day}", access_token=todo)',
-        )
-        yield "All overdue items have a new date.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, list_name: str, day: str) -> None:
+        # I need the id of the {list_name} list.
+        todo = log_in("todo")
+        lists = apis.todo.list_lists(access_token=todo)
+        print(lists)
+        # I go through its open items and pick those due before today.
+        here = [x["id"] for x in lists if x["name"] == list_name][0]
+        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        today = apis.owner.show_time()["now"][:10]
+        late = [x for x in items if x["due"] and x["due"] < today]
+        print(today, [(x["text"], x["due"]) for x in late])
+        # These are overdue; I postpone each.
+        for x in late:
+            apis.todo.update(item_id=x["id"], due=day, access_token=todo)
+        # All overdue items have a new date.
+        apis.owner.complete_task()
 
 
 class MergeLists(Scenario):
@@ -211,25 +215,23 @@ class MergeLists(Scenario):
         goal.do("todo.delete_list", list_id=lists[old])
         return goal
 
-    def solve(self, old: str, new: str) -> Turns:
-        yield "I need the ids of both lists.", _LISTS
-        yield (
-            f"I collect the open items of {old} before moving any, as moving changes the pages.",
-            "\n".join(
-                [
-                    find_list(old, "old"),
-                    find_list(new, "new"),
-                    every("items", "apis.todo.list_items(list_id=old, access_token=todo)"),
-                    'print([x["text"] for x in items])',
-                ]
-            ),
-        )
-        yield (
-            f"I move each to {new}; then {old} has no open items and can be deleted.",
-            'for x in items:\n    apis.todo.move(item_id=x["id"], list_id=new, access_token=todo)\n'
-            "print(apis.todo.delete_list(list_id=old, access_token=todo))",
-        )
-        yield "The list is gone and its open items are kept.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, old: str, new: str) -> None:
+        # I need the ids of both lists.
+        todo = log_in("todo")
+        lists = apis.todo.list_lists(access_token=todo)
+        print(lists)
+        # I collect the open items of {old} before moving any, as moving changes the pages.
+        source = [x["id"] for x in lists if x["name"] == old][0]
+        target = [x["id"] for x in lists if x["name"] == new][0]
+        items = every(apis.todo.list_items(list_id=source, access_token=todo))
+        print([x["text"] for x in items])
+        # I move each to {new}; then {old} has no open items and can be deleted.
+        for x in items:
+            apis.todo.move(item_id=x["id"], list_id=target, access_token=todo)
+        print(apis.todo.delete_list(list_id=source, access_token=todo))
+        # The list is gone and its open items are kept.
+        apis.owner.complete_task()
 
 
 class BlockTime(Scenario):
@@ -272,39 +274,30 @@ class BlockTime(Scenario):
             goal.do("calendar.add_reminder", event_id=made["event_id"], minutes_before=goal.slots["before"])
         return goal
 
-    def solve(self, list_name: str, time: str, minutes: int, before: int) -> Turns:
-        yield f"I need the id of the {list_name} list.", _LISTS
-        yield (
-            "I collect its open items over all pages.",
-            "\n".join(
-                [
-                    find_list(list_name),
-                    every("items", "apis.todo.list_items(list_id=here, access_token=todo)"),
-                    "print(len(items))",
-                ]
-            ),
-        )
-        yield (
-            "Only those with high priority and a due date after today count.",
-            'today = apis.owner.show_time()["now"][:10]\n'
-            'high = [x for x in items if x["priority"] == "high" and x["due"] and x["due"] > today]\n'
-            'print(today, [(x["text"], x["due"]) for x in high])',
-        )
-        yield (
-            "I create an event with a reminder for each.",
-            "\n".join(
-                [
-                    log_in("calendar"),
-                    "for x in high:",
-                    f'    made = apis.calendar.create(title=x["text"], start=x["due"] + " {time}", minutes={minutes}, '
-                    "access_token=calendar)",
-                    f'    apis.calendar.add_reminder(event_id=made["event_id"], minutes_before={before}, '
-                    "access_token=calendar)",
-                    "    print(made)",
-                ]
-            ),
-        )
-        yield "All of them are in the calendar.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, list_name: str, time: str, minutes: int, before: int) -> None:
+        # I need the id of the {list_name} list.
+        todo = log_in("todo")
+        lists = apis.todo.list_lists(access_token=todo)
+        print(lists)
+        # I collect its open items over all pages.
+        here = [x["id"] for x in lists if x["name"] == list_name][0]
+        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        print(len(items))
+        # Only those with high priority and a due date after today count.
+        today = apis.owner.show_time()["now"][:10]
+        high = [x for x in items if x["priority"] == "high" and x["due"] and x["due"] > today]
+        print(today, [(x["text"], x["due"]) for x in high])
+        # I create an event with a reminder for each.
+        calendar = log_in("calendar")
+        for x in high:
+            made = apis.calendar.create(
+                title=x["text"], start=x["due"] + f" {time}", minutes=minutes, access_token=calendar
+            )
+            apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before, access_token=calendar)
+            print(made)
+        # All of them are in the calendar.
+        apis.owner.complete_task()
 
 
 SCENARIOS: list[type[Scenario]] = [AddToList, TickOff, NewDueDate, PostponeOverdue, MergeLists, BlockTime]

@@ -1,11 +1,14 @@
 """Scenarios around the wallet."""
 
+from typing import Any
+
 from errands.apps.mail import deliver
 from errands.apps.wallet import transfer
 from errands.judge import Goal, act
 from errands.people import Person
-from errands.scenario import Scenario, Turns, log_in
+from errands.scenario import Scenario
 from errands.world import World
+from errands.written import log_in
 
 CIRCLES = ("family", "flatmates", "colleagues", "friends")
 """Whom the owner pays and is paid by."""
@@ -44,17 +47,16 @@ class SendMoneyTo(Scenario):
         goal.do("wallet.send", email=person.email, amount=float(amount), note=note)
         return goal
 
-    def solve(self, name: str, amount: str, note: str) -> Turns:
-        yield (
-            f"I look for {name} in the contacts, to get the e-mail address.",
-            f'{log_in("contacts", "wallet")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
-            'print(found[0]["email"])',
-        )
-        yield (
-            "I send the money to this address.",
-            f'print(apis.wallet.send(email=found[0]["email"], amount={amount}, note="{note}", access_token=wallet))',
-        )
-        yield "The money is sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, amount: float, note: str) -> None:
+        # I look for {name} in the contacts, to get the e-mail address.
+        contacts, wallet = log_in("contacts", "wallet")
+        found = apis.contacts.search(query=name, access_token=contacts)
+        print(found[0]["email"])
+        # I send the money to this address.
+        print(apis.wallet.send(email=found[0]["email"], amount=amount, note=note, access_token=wallet))
+        # The money is sent.
+        apis.owner.complete_task()
 
 
 class PayRequestOf(Scenario):
@@ -79,18 +81,17 @@ class PayRequestOf(Scenario):
         goal.do("wallet.pay_request", request_id=request)
         return goal
 
-    def solve(self, name: str) -> Turns:
-        yield (
-            f"I look for the request of {name} among the open ones.",
-            f"{log_in('wallet')}\n"
-            'opened = apis.wallet.list_received_requests(status="open", page_size=20, access_token=wallet)\n'
-            f'found = [r for r in opened if r["name"] == "{name}"]\nprint(found)',
-        )
-        yield (
-            "There is one; I pay it.",
-            'print(apis.wallet.pay_request(request_id=found[0]["id"], access_token=wallet))',
-        )
-        yield "The request is paid.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str) -> None:
+        # I look for the request of {name} among the open ones.
+        wallet = log_in("wallet")
+        opened = apis.wallet.list_received_requests(status="open", page_size=20, access_token=wallet)
+        found = [r for r in opened if r["name"] == name]
+        print(found)
+        # There is one; I pay it.
+        print(apis.wallet.pay_request(request_id=found[0]["id"], access_token=wallet))
+        # The request is paid.
+        apis.owner.complete_task()
 
 
 class SentSince(Scenario):
@@ -117,19 +118,23 @@ class SentSince(Scenario):
         goal.answer = total / 100
         return goal
 
-    def solve(self, name: str, day: str) -> Turns:
-        yield (
-            f"I look for {name} in the contacts, to get the e-mail address.",
-            f'{log_in("contacts", "wallet")}\nfound = apis.contacts.search(query="{name}", access_token=contacts)\n'
-            'email = found[0]["email"]\nprint(email)',
-        )
-        yield (
-            "I collect the amounts from all pages of what I sent.",
-            "amounts, page = [], 0\nwhile more := apis.wallet.list_transactions(\n"
-            f'    email=email, direction="sent", since="{day}", page=page, access_token=wallet\n):\n'
-            '    amounts += [t["amount"] for t in more]\n    page += 1\nprint(amounts)',
-        )
-        yield "I answer with the sum.", "apis.owner.complete_task(answer=round(sum(amounts), 2))"
+    @staticmethod
+    def solve(apis: Any, name: str, day: str) -> None:
+        # I look for {name} in the contacts, to get the e-mail address.
+        contacts, wallet = log_in("contacts", "wallet")
+        found = apis.contacts.search(query=name, access_token=contacts)
+        email = found[0]["email"]
+        print(email)
+        # I collect the amounts from all pages of what I sent.
+        amounts, page = [], 0
+        while more := apis.wallet.list_transactions(
+            email=email, direction="sent", since=day, page=page, access_token=wallet
+        ):
+            amounts += [t["amount"] for t in more]
+            page += 1
+        print(amounts)
+        # I answer with the sum.
+        apis.owner.complete_task(answer=round(sum(amounts), 2))
 
 
 class SplitWithFlatmates(Scenario):
@@ -157,23 +162,20 @@ class SplitWithFlatmates(Scenario):
             goal.do("wallet.request", email=person.email, amount=share / 100, note=note)
         return goal
 
-    def solve(self, total: str, note: str) -> Turns:
-        yield (
-            "I look for my flatmates in the contacts.",
-            f"{log_in('contacts', 'wallet')}\n"
-            'found = apis.contacts.search(query="flatmate", page_size=20, access_token=contacts)\n'
-            'print([c["email"] for c in found])',
-        )
-        yield (
-            "I divide by their number and one more, for my own part.",
-            f"share = round({total} / (len(found) + 1), 2)\nprint(share)",
-        )
-        yield (
-            "I request this from each of them.",
-            "for c in found:\n"
-            f'    print(apis.wallet.request(email=c["email"], amount=share, note="{note}", access_token=wallet))',
-        )
-        yield "All are asked.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, total: float, note: str) -> None:
+        # I look for my flatmates in the contacts.
+        contacts, wallet = log_in("contacts", "wallet")
+        found = apis.contacts.search(query="flatmate", page_size=20, access_token=contacts)
+        print([c["email"] for c in found])
+        # I divide by their number and one more, for my own part.
+        share = round(total / (len(found) + 1), 2)
+        print(share)
+        # I request this from each of them.
+        for c in found:
+            print(apis.wallet.request(email=c["email"], amount=share, note=note, access_token=wallet))
+        # All are asked.
+        apis.owner.complete_task()
 
 
 class PayWhatTheMailSays(Scenario):
@@ -205,32 +207,27 @@ class PayWhatTheMailSays(Scenario):
         goal.do("phone.send_message", number=writer.phone, text=text)
         return goal
 
-    def solve(self, name: str, trip: str, text: str) -> Turns:
-        yield (
-            "I look for the mail.",
-            f"{log_in('mail', 'contacts', 'wallet', 'phone')}\n"
-            f'found = apis.mail.search(query="{trip}", sender="{name}", access_token=mail)\nprint(found)',
-        )
-        yield (
-            "I read it.",
-            'body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]\nprint(body)',
-        )
-        yield (
-            "The debts are the lines with a dash; I take them apart.",
-            'debts = [line[2:].split(": ") for line in body.split("\\n") if line.startswith("- ")]\nprint(debts)',
-        )
-        yield (
-            "I look up each address and send the money.",
-            "for who, amount in debts:\n"
-            '    email = apis.contacts.search(query=who, access_token=contacts)[0]["email"]\n'
-            f'    print(apis.wallet.send(email=email, amount=float(amount), note="{trip}", access_token=wallet))',
-        )
-        yield (
-            f"Now I text {name}.",
-            f'number = apis.contacts.search(query="{name}", access_token=contacts)[0]["phone"]\n'
-            f'print(apis.phone.send_message(number=number, text="{text}", access_token=phone))',
-        )
-        yield "All are paid and the text is sent.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, trip: str, text: str) -> None:
+        # I look for the mail.
+        mail, contacts, wallet, phone = log_in("mail", "contacts", "wallet", "phone")
+        found = apis.mail.search(query=trip, sender=name, access_token=mail)
+        print(found)
+        # I read it.
+        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
+        print(body)
+        # The debts are the lines with a dash; I take them apart.
+        debts = [line[2:].split(": ") for line in body.split("\n") if line.startswith("- ")]
+        print(debts)
+        # I look up each address and send the money.
+        for who, amount in debts:
+            email = apis.contacts.search(query=who, access_token=contacts)[0]["email"]
+            print(apis.wallet.send(email=email, amount=float(amount), note=trip, access_token=wallet))
+        # Now I text {name}.
+        number = apis.contacts.search(query=name, access_token=contacts)[0]["phone"]
+        print(apis.phone.send_message(number=number, text=text, access_token=phone))
+        # All are paid and the text is sent.
+        apis.owner.complete_task()
 
 
 class RemindDebtors(Scenario):
@@ -257,19 +254,23 @@ class RemindDebtors(Scenario):
             goal.do("wallet.remind", request_id=row["id"])
         return goal
 
-    def solve(self, day: str) -> Turns:
-        yield (
-            "I collect my open requests from all pages.",
-            f"{log_in('wallet')}\nfound, page = [], 0\n"
-            'while more := apis.wallet.list_sent_requests(status="open", page=page, access_token=wallet):\n'
-            '    found += more\n    page += 1\nprint([(r["id"], r["at"]) for r in found])',
-        )
-        yield f"I keep those from before {day}.", f'old = [r for r in found if r["at"] < "{day}"]\nprint(len(old))'
-        yield (
-            "I send a reminder for each.",
-            'for r in old:\n    print(apis.wallet.remind(request_id=r["id"], access_token=wallet))',
-        )
-        yield "All are reminded.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, day: str) -> None:
+        # I collect my open requests from all pages.
+        wallet = log_in("wallet")
+        found, page = [], 0
+        while more := apis.wallet.list_sent_requests(status="open", page=page, access_token=wallet):
+            found += more
+            page += 1
+        print([(r["id"], r["at"]) for r in found])
+        # I keep those from before {day}.
+        old = [r for r in found if r["at"] < day]
+        print(len(old))
+        # I send a reminder for each.
+        for r in old:
+            print(apis.wallet.remind(request_id=r["id"], access_token=wallet))
+        # All are reminded.
+        apis.owner.complete_task()
 
 
 class WithdrawMyRequest(Scenario):
@@ -296,18 +297,17 @@ class WithdrawMyRequest(Scenario):
         goal.do("wallet.withdraw_request", request_id=wrong)
         return goal
 
-    def solve(self, name: str, note: str) -> Turns:
-        yield (
-            f"I look among my open requests for the one to {name}.",
-            f"{log_in('wallet')}\n"
-            'opened = apis.wallet.list_sent_requests(status="open", page_size=20, access_token=wallet)\n'
-            f'found = [r for r in opened if r["name"] == "{name}" and r["note"] == "{note}"]\nprint(found)',
-        )
-        yield (
-            "There is one; I withdraw it.",
-            'print(apis.wallet.withdraw_request(request_id=found[0]["id"], access_token=wallet))',
-        )
-        yield "The request is withdrawn.", "apis.owner.complete_task()"
+    @staticmethod
+    def solve(apis: Any, name: str, note: str) -> None:
+        # I look among my open requests for the one to {name}.
+        wallet = log_in("wallet")
+        opened = apis.wallet.list_sent_requests(status="open", page_size=20, access_token=wallet)
+        found = [r for r in opened if r["name"] == name and r["note"] == note]
+        print(found)
+        # There is one; I withdraw it.
+        print(apis.wallet.withdraw_request(request_id=found[0]["id"], access_token=wallet))
+        # The request is withdrawn.
+        apis.owner.complete_task()
 
 
 class PaySmallDeclineLarge(Scenario):
@@ -340,31 +340,27 @@ class PaySmallDeclineLarge(Scenario):
         goal.answer = sum(row["amount_cents"] for row in small) / 100
         return goal
 
-    def solve(self, limit: int) -> Turns:
-        yield (
-            "I collect the open requests from all pages before I answer any, because that changes the pages.",
-            f"{log_in('wallet')}\nfound, page = [], 0\n"
-            'while more := apis.wallet.list_received_requests(status="open", page=page, access_token=wallet):\n'
-            '    found += more\n    page += 1\nprint([(r["id"], r["amount"]) for r in found])',
-        )
-        yield (
-            f"I pay those below {limit}.",
-            f'small = [r for r in found if r["amount"] < {limit}]\n'
-            'for r in small:\n    print(apis.wallet.pay_request(request_id=r["id"], access_token=wallet))',
-        )
-        yield (
-            "I decline the others.",
-            "for r in found:\n    if r not in small:\n"
-            '        print(apis.wallet.decline_request(request_id=r["id"], access_token=wallet))',
-        )
-        yield (
-            "None should be left open.",
-            'print(apis.wallet.list_received_requests(status="open", access_token=wallet))',
-        )
-        yield (
-            "I answer with the sum.",
-            'apis.owner.complete_task(answer=round(sum(r["amount"] for r in small), 2))',
-        )
+    @staticmethod
+    def solve(apis: Any, limit: int) -> None:
+        # I collect the open requests from all pages before I answer any, because that changes the pages.
+        wallet = log_in("wallet")
+        found, page = [], 0
+        while more := apis.wallet.list_received_requests(status="open", page=page, access_token=wallet):
+            found += more
+            page += 1
+        print([(r["id"], r["amount"]) for r in found])
+        # I pay those below {limit}.
+        small = [r for r in found if r["amount"] < limit]
+        for r in small:
+            print(apis.wallet.pay_request(request_id=r["id"], access_token=wallet))
+        # I decline the others.
+        for r in found:
+            if r not in small:
+                print(apis.wallet.decline_request(request_id=r["id"], access_token=wallet))
+        # None should be left open.
+        print(apis.wallet.list_received_requests(status="open", access_token=wallet))
+        # I answer with the sum.
+        apis.owner.complete_task(answer=round(sum(r["amount"] for r in small), 2))
 
 
 SCENARIOS = [

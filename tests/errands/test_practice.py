@@ -154,7 +154,7 @@ def test_a_drill_is_put_together_from_a_find_and_a_wish() -> None:
     )
     assert (both.name(), both.difficulty) == ("body-and-rename-memo", 2)
     assert both.phrasings[0] == "What is in the memo '{memo}'? Then call it '{title}'."
-    turns = list(both().solve(memo="Attic", title="A"))
+    turns = list(both().turns(memo="Attic", title="A"))
     assert turns[0][1].splitlines()[1:] == [
         'found = apis.notes.search(query="Attic", access_token=notes)',
         "print(found)",
@@ -369,10 +369,10 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
         "Look for all memos above {limit}, and pin them. After that, delete the other memos.",
         "I am thinking of all memos above {limit}. Please pin them. Then delete the other memos.",
     )
-    look, *do, _ = act().solve(limit=5)
+    look, *do, _ = act().turns(limit=5)
     assert look[0] == "I look for all memos above 5. I keep those whose `id` is above 5; `rest` is the other memos."
     assert [code.splitlines()[0] for _, code in do] == ["for x in found:", "for x in rest:"]
-    *_, done = ask().solve(limit=5)
+    *_, done = ask().turns(limit=5)
     assert done == ("I answer with how many are left over.", "apis.owner.complete_task(answer=len(rest))")
     w = make_world("tests/rest")
     ids = [w.add("notes", owner=w.owner.id, title="Memo", body="", created=w.ago(1)) for _ in range(3)]
@@ -397,7 +397,7 @@ def test_all_that_was_found_may_be_asked_for() -> None:
         "Pin all memos. After that, tell me the titles.",
         "Please pin all memos. Then tell me the titles.",
     )
-    *_, last = alone().solve()
+    *_, last = alone().turns()
     assert last == ("I answer with the titles.", 'apis.owner.complete_task(answer=[x["title"] for x in found])')
     assert alone().prepare(make_world("tests/told")).answer == ["Attic", "Orchard"]
 
@@ -426,7 +426,7 @@ def test_what_is_put_together_stays_further_away_from_the_tests() -> None:
 def test_an_act_may_take_more_than_one_thing_of_what_was_found() -> None:
     thing = Find("item", ("the item",), "found = todo.search()", lambda w: ({"target": "Home"}, []))
     move = Act("todo.move", "move {it}", also=(("list_id", "target"),))
-    _, (thought, code), _ = drills([thing], [move])[0]().solve(target="Home")
+    _, (thought, code), _ = drills([thing], [move])[0]().turns(target="Home")
     assert thought == "todo.move does it: `item_id` is the id of what I found; `list_id` is the target of what I found."
     assert code == 'print(apis.todo.move(item_id=found[0]["id"], list_id=found[0]["target"], access_token=todo))'
     assert move.plain
@@ -435,7 +435,7 @@ def test_an_act_may_take_more_than_one_thing_of_what_was_found() -> None:
 def test_an_act_may_take_what_looking_has_left_in_a_variable() -> None:
     thing = Find("item", ("the item",), "there = 3\nfound = todo.search()", lambda w: ({}, []))
     move = Act("todo.move", "move {it}", known=(("list_id", "there"),))
-    _, (thought, code), _ = drills([thing], [move])[0]().solve()
+    _, (thought, code), _ = drills([thing], [move])[0]().turns()
     assert thought == "todo.move does it: `item_id` is the id of what I found; `list_id` is in there."
     assert code == 'print(apis.todo.move(item_id=found[0]["id"], list_id=there, access_token=todo))'
 

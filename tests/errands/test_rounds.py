@@ -32,7 +32,7 @@ def test_a_round_is_one_drill_and_then_another() -> None:
         "Put '{text}' on my list '{title}'. What is in my note '{then_title}'?",
         "Please put '{text}' on my list '{title}'. Then something else: What is the subject of my note '{then_title}'?",
     )
-    turns = list(one().solve(text="milk", title="Home", then_title="Attic"))
+    turns = list(one().turns(text="milk", title="Home", then_title="Attic"))
     assert [code.splitlines()[-1].partition("(")[0] for _, code in turns] == ["print"] * 3 + [
         "apis.owner.complete_task"
     ]
@@ -66,7 +66,7 @@ def test_a_relay_does_with_what_it_was_told_elsewhere() -> None:
     (one,) = relays([*drills([NOTE], [SUBJECT, DELETE]), *drills([LIST], [ADD])], [])
     assert one.name() == "add-list-by-subject-note" and one.apis == ("notes.search", "todo.list_lists", "todo.add")
     assert one.phrasings[0] == "Put the subject of my note '{title}' on my list '{then_title}'."
-    (_, look), (_, other), (thought, act), (_, last) = one().solve(title="Attic", then_title="Home", then_text="red")
+    (_, look), (_, other), (thought, act), (_, last) = one().turns(title="Attic", then_title="Home", then_text="red")
     assert look.endswith('print(there)\nanswer = there[0]["subject"]') and "there" not in other
     assert "text=answer" in act and "red" not in act and last == "apis.owner.complete_task()"
     assert (

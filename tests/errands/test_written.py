@@ -1,0 +1,92 @@
+"""Experts written as Python: how their source becomes thoughts and code."""
+
+from typing import Any
+
+import pytest
+
+from errands.apps import make_world
+from errands.session import Session
+from errands.written import every, log_in, turns_of
+
+
+def look(apis: Any, title: str, amount: float, names: list[str]) -> None:
+    # I look for '{title}'.
+    mail, todo = log_in("mail", "todo")
+    found = every(
+        apis.mail.search(
+            query=title,
+            access_token=mail,
+        )
+    )
+    print(f"{title}!", f"{len(found)}", todo)
+    # {amount} is what I need.
+
+    for name in names:
+        rows = every(apis.todo.list_lists())
+        print(name, rows, amount / 2, "title")
+
+
+def test_comments_are_thoughts_and_slots_are_values() -> None:
+    turns = list(turns_of(look, {"title": 'Ann\'s "own" é', "amount": "12.50", "names": ["a", "b"], "more": 1}))
+    assert turns == [
+        (
+            "I look for 'Ann's \"own\" é'.",
+            """mail = apis.mail.login(**apis.owner.show_account(app="mail"))["access_token"]
+todo = apis.todo.login(**apis.owner.show_account(app="todo"))["access_token"]
+found, page = [], 0
+while part := apis.mail.search(
+        query='Ann\\'s "own" é',
+        access_token=mail, page=page, page_size=20):
+    found += part
+    page += 1
+print('Ann\\'s "own" é!', f"{len(found)}", todo)""",
+        ),
+        (
+            "12.5 is what I need.",
+            """for name in ['a', 'b']:
+    rows, page = [], 0
+    while part := apis.todo.list_lists(page=page, page_size=20):
+        rows += part
+        page += 1
+    print(name, rows, 12.5 / 2, "title")""",
+        ),
+    ]
+    compile(turns[0][1], "turn", "exec")
+
+
+def test_a_slot_cannot_be_a_variable() -> None:
+    def rebinds(apis: Any, title: str) -> None:
+        # I look.
+        title = apis.notes.search(query=title)
+
+    with pytest.raises(ValueError, match="title is a slot of the task; name the variable otherwise"):
+        list(turns_of(rebinds, {"title": "a"}))
+
+
+def test_an_f_string_has_slots_or_variables() -> None:
+    def mixes(apis: Any, title: str) -> None:
+        # I look.
+        found = apis.notes.search(query=title)
+        print(f"{title}: {found}")
+
+    with pytest.raises(ValueError, match="not both"):
+        list(turns_of(mixes, {"title": "a"}))
+
+
+def test_it_runs_in_the_session() -> None:
+    def reads(apis: Any, word: str) -> None:
+        # I look.
+        notes = log_in("notes")
+        rows = every(apis.notes.search(query="", access_token=notes))
+        print(word, len(rows) > 5)
+
+    ((_, code),) = list(turns_of(reads, {"word": "seen"}))
+    session = Session(make_world("tests/0"))
+    assert session.run(code) == "seen True"
+    session.close()
+
+
+def test_what_is_only_written_cannot_be_called() -> None:
+    for written in (log_in, every):
+        with pytest.raises(TypeError, match="never called"):
+            written("mail")
