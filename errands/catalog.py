@@ -33,8 +33,8 @@ def by_name() -> dict[str, type[Scenario]]:
 
 
 def of_split(split: str) -> Iterator[type[Scenario]]:
-    """The scenarios of a split; `fresh` has those of train, in worlds that train has not."""
-    wanted = "train" if split == "fresh" else split
+    """The scenarios of a split; `unseen_worlds` has those of train, in worlds that train does not have."""
+    wanted = "train" if split == "unseen_worlds" else split
     return (kind for kind in by_name().values() if kind.split == wanted)
 
 

@@ -21,7 +21,7 @@ class Scenario(ABC):
     """Subclass it, and list the subclass in its module's SCENARIOS."""
 
     split: ClassVar[str]
-    """train, practice, dev, test_normal or test_challenge."""
+    """train, practice, dev, validation, test_normal or test_challenge."""
     difficulty: ClassVar[int]
     """1: one or two apps, few calls. 2: more apps or a search over pages. 3: four or more apps, or loops with
     conditions over pages of data."""

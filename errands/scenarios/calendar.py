@@ -99,7 +99,7 @@ class NextMeeting(Scenario):
 class RemindMe(Scenario):
     """Add a reminder to an event."""
 
-    split, difficulty = "test_normal", 1
+    split, difficulty = "validation", 1
     apis = ("calendar.search", "calendar.add_reminder")
     phrasings = (
         "Remind me {minutes} minutes before '{title}'.",
@@ -236,7 +236,7 @@ class AnswerInvitations(Scenario):
 class DropDeclined(Scenario):
     """Remove the guests who have declined, and say who they were."""
 
-    split, difficulty = "test_normal", 2
+    split, difficulty = "validation", 2
     apis = ("calendar.list_upcoming", "calendar.list_guests", "calendar.remove_guest")
     phrasings = (
         "Take everyone who has declined off the guests of the coming '{title}', and tell me their names.",
@@ -281,7 +281,7 @@ class DropDeclined(Scenario):
 class ClearDay(Scenario):
     """Clear a day: cancel own events, decline and text the organisers of others, postpone what is due."""
 
-    split, difficulty = "test_normal", 3
+    split, difficulty = "validation", 3
     apis = (
         *("owner.show_profile", "calendar.list_day", "calendar.cancel", "calendar.decline", "contacts.search"),
         *("phone.send_message", "todo.list_due", "todo.update"),

@@ -111,7 +111,7 @@ class NoteOnContact(Scenario):
 class RemoveFavourite(Scenario):
     """Take the only one of a relation off the favourites."""
 
-    split, difficulty = "test_normal", 1
+    split, difficulty = "validation", 1
     apis = ("contacts.list_favourites", "contacts.set_favourite")
     phrasings = (
         "The {relation} among my favourite contacts should no longer be a favourite.",
@@ -188,7 +188,7 @@ class ForwardToRelation(Scenario):
 class FinishDraft(Scenario):
     """Send a draft to someone else than it was meant for."""
 
-    split, difficulty = "test_normal", 2
+    split, difficulty = "validation", 2
     apis = ("contacts.search", "mail.list_drafts", "mail.update_draft", "mail.send_draft")
     phrasings = (
         "In my drafts is a mail '{subject}'. It should go to my {relation} instead. Change that and send it.",

@@ -260,7 +260,7 @@ class MarkStrangersRead(Scenario):
 class LabelSender(Scenario):
     """Make a label and put it on all mails of a sender, in inbox and archive."""
 
-    split, difficulty = "test_normal", 2
+    split, difficulty = "validation", 2
     apis = ("mail.create_label", "mail.search", "mail.add_label")
     phrasings = (
         "Create the mail label '{label}' and put it on all mails from {sender} in my inbox and my archive.",
@@ -308,7 +308,7 @@ class LabelSender(Scenario):
 class PayByMail(Scenario):
     """Pay the colleagues who ask for their share by mail, and archive their mails."""
 
-    split, difficulty = "test_normal", 3
+    split, difficulty = "validation", 3
     apis = ("contacts.search", "mail.search", "mail.show", "wallet.send", "mail.archive")
     phrasings = (
         "Several people mailed me what I owe them, under the subject '{subject}'. Pay those who are my colleagues with "

@@ -108,7 +108,7 @@ class NoteIntoList(Scenario):
 class MinutesIntoTasks(Scenario):
     """Hand out the tasks in a note: mail others theirs, put the owner's on a list."""
 
-    split, difficulty = "test_normal", 3
+    split, difficulty = "validation", 3
     apis = (
         *("owner.show_profile", "notes.search", "notes.show", "notes.archive", "contacts.search"),
         *("mail.send", "todo.list_lists", "todo.add"),

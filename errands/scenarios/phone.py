@@ -111,7 +111,7 @@ class BlockLastCaller(Scenario):
 class LastTextTime(Scenario):
     """Tell the time that someone proposed in their last text."""
 
-    split, difficulty = "test_normal", 1
+    split, difficulty = "validation", 1
     apis = ("contacts.search", "phone.show_conversation")
     phrasings = (
         "{name} has texted me when to meet. At what time?",
@@ -263,7 +263,7 @@ class GuestsByText(Scenario):
 class VoicemailRound(Scenario):
     """Turn the voicemails of contacts into things to do, and get rid of those of strangers."""
 
-    split, difficulty = "test_normal", 3
+    split, difficulty = "validation", 3
     apis = (
         *("phone.list_voicemails", "contacts.search", "todo.list_lists"),
         *("todo.add", "phone.delete_voicemail", "phone.block"),

@@ -237,7 +237,7 @@ class BestOfMailedWishes(Scenario):
 class ReturnBrokenThing(Scenario):
     """Find the delivered order with a product, and return it."""
 
-    split, difficulty = "test_normal", 2
+    split, difficulty = "validation", 2
     apis = ("shop.list_orders", "shop.show_order", "shop.start_return")
     phrasings = (
         "The {product} that was delivered to me is broken. Return it to the shop as damaged.",
@@ -282,7 +282,7 @@ class ReturnBrokenThing(Scenario):
 class DropDearWishes(Scenario):
     """Take the dear things off the wishlist."""
 
-    split, difficulty = "test_normal", 2
+    split, difficulty = "validation", 2
     apis = ("shop.list_wishlist", "shop.remove_from_wishlist")
     phrasings = (
         "Take everything that costs more than {limit} off my wishlist in the shop.",
@@ -322,7 +322,7 @@ class DropDearWishes(Scenario):
 class SplitOrderWithGuests(Scenario):
     """Request their shares of an order from the guests who come to an event, and tell them."""
 
-    split, difficulty = "test_normal", 3
+    split, difficulty = "validation", 3
     apis = (
         *("shop.list_orders", "calendar.list_upcoming", "calendar.list_guests"),
         *("wallet.request", "mail.send"),

@@ -195,7 +195,7 @@ class PostponeOverdue(Scenario):
 class MergeLists(Scenario):
     """Move the open items of a list to another one and delete it."""
 
-    split, difficulty = "test_normal", 2
+    split, difficulty = "validation", 2
     apis = ("todo.list_lists", "todo.list_items", "todo.move", "todo.delete_list")
     phrasings = (
         "Move what is still open on my {old} list to the {new} list, then delete the {old} list.",

@@ -276,7 +276,7 @@ class RemindDebtors(Scenario):
 class WithdrawMyRequest(Scenario):
     """Take back a request that was sent by mistake."""
 
-    split, difficulty = "test_normal", 1
+    split, difficulty = "validation", 1
     apis = ("wallet.list_sent_requests", "wallet.withdraw_request")
     phrasings = (
         "I asked {name} for money for '{note}' by mistake. Take that request back.",
@@ -313,7 +313,7 @@ class WithdrawMyRequest(Scenario):
 class PaySmallDeclineLarge(Scenario):
     """Answer all open requests by their amount, and say what was paid."""
 
-    split, difficulty = "test_normal", 3
+    split, difficulty = "validation", 3
     apis = ("wallet.list_received_requests", "wallet.pay_request", "wallet.decline_request")
     phrasings = (
         "Go through the open requests in my wallet: pay those of less than {limit} and decline all others. How much "

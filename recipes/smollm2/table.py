@@ -17,7 +17,7 @@ from longloop.store.run_reader import load_run
 
 RESULTS = Path("runs/smollm2-results")
 ATTEMPTS = Path("runs/smollm2-attempts")
-SPLITS = ["fresh", "dev", "test_normal", "test_challenge"]
+SPLITS = ["unseen_worlds", "dev", "validation", "test_normal", "test_challenge"]
 
 
 def cell(values: list[float], lowest: float = 0.0) -> str:

@@ -100,7 +100,9 @@ def test_check_errands_in_two_worlds(longloop):
 def test_play_a_task_by_hand(longloop, monkeypatch):
     typed = iter(["/expert", "print(apis.owner.show_time())", "", "apis.owner.complete_task(answer='x')", ""])
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
-    code, printed = longloop("play", "errands", "--split", "fresh", "--task", "fresh/phone-number-of-someone/0")
+    code, printed = longloop(
+        "play", "errands", "--split", "unseen_worlds", "--task", "unseen_worlds/phone-number-of-someone/0"
+    )
     assert code == 0
     assert "I read the documentation" in printed, "what the expert would do"
     assert "weekday" in printed, "what came back"

@@ -48,8 +48,8 @@ def played(name: str, seed: int, player: Player | None = None) -> Played:
 def test_there_are_many_scenarios() -> None:
     assert len(SCENARIOS) >= 60
     assert len(set(NAMES)) == len(SCENARIOS), "two scenarios have one name"
-    assert all(of(split) for split in ("train", "dev", "test_normal", "test_challenge"))
-    assert {kind.split for kind in SCENARIOS} == {"train", "dev", "test_normal", "test_challenge"}
+    assert all(of(split) for split in ("train", "dev", "validation", "test_normal", "test_challenge"))
+    assert {kind.split for kind in SCENARIOS} == {"train", "dev", "validation", "test_normal", "test_challenge"}
     assert {kind.difficulty for kind in of("train")} == {1, 2, 3}
     assert {kind.difficulty for kind in SCENARIOS} == {1, 2, 3}
 
@@ -57,7 +57,7 @@ def test_there_are_many_scenarios() -> None:
 def test_a_challenge_needs_an_app_that_no_other_split_uses() -> None:
     trained = {app for kind in of("train") for app in kind.apps()}
     common = {app for kind in SCENARIOS if kind.split != "test_challenge" for app in kind.apps()}
-    assert common == trained, "dev and test_normal use only the apps of train"
+    assert common == trained, "only test_challenge uses other apps than the apps of train"
     for kind in of("test_challenge"):
         assert set(kind.apps()) - common, kind.name()
 
@@ -68,7 +68,7 @@ def test_the_system_prompt_is_short() -> None:
 
 def test_splits_have_the_tasks_of_their_scenarios_in_worlds_of_their_own() -> None:
     tasks = {split: Errands.tasks(split, Errands.Options()) for split in Errands.splits}
-    assert {task.scenario for task in tasks["fresh"]} == {task.scenario for task in tasks["train"]}
+    assert {task.scenario for task in tasks["unseen_worlds"]} == {task.scenario for task in tasks["train"]}
     everything = [task for some in tasks.values() for task in some]
     assert len({task.id for task in everything}) == len(everything)
     worlds = {split: {task.data["world"] for task in some} for split, some in tasks.items()}

@@ -18,10 +18,11 @@ from longloop.envs.play import play
 
 DIGESTS = {
     "train": "11865f4f967c4297",
-    "fresh": "bf37e5d350cdfaa5",
+    "unseen_worlds": "bf37e5d350cdfaa5",
     "dev": "51e0e703345afd3a",
-    "test_normal": "86ae12f002ebb936",
-    "test_challenge": "7c586495dfc88247",
+    "validation": "86ae12f002ebb936",
+    "test_normal": "",
+    "test_challenge": "",
 }
 DOCUMENTATION = "ed6653f21ccb9f17"
 
