@@ -61,9 +61,10 @@ class Errands(Environment):
     options: Options
     reward_range = (0.0, 1.0)
     splits = ("train", "unseen_worlds", "practice", "dev", "validation", "test_normal", "test_challenge")
-    """`unseen_worlds` has the scenarios of train in worlds that train never shows; the others have scenarios of their own.
-    Those of `practice` are many and small and cover what the apps of train can do, half of them under other names. `dev` and `validation` are for choosing, `test_normal` and `test_challenge` only for measuring; those of
-    `test_challenge` need an app that train never uses."""
+    """`unseen_worlds`: the scenarios of train in worlds that train never shows. The other splits have scenarios of
+    their own. Those of `practice` are many and small; they cover what the apps of train can do, half under other
+    names. `dev` and `validation` are for making choices; `test_normal` and `test_challenge` are only for measuring, and
+    `test_challenge` needs apps that train never uses."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
