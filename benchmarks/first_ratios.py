@@ -58,7 +58,7 @@ def main() -> None:
 def measured(model: str, lora: int, options: Any) -> Iterator[str]:
     config = resolve(
         {
-            "env": {"name": "errands", "difficulty": 1},
+            "env": {"name": "errands", "difficulty": 1, "example": False},
             "model": {"path": model, "lora_rank": lora, "dtype": options.dtype},
             "engine": {"name": "native"} | ({"compile": True} if options.compile else {}),
             "rollout": {

@@ -13,6 +13,7 @@ from errands.audit import report
 from errands.baselines import baselines
 from errands.catalog import PLAIN, by_name, expert, of_split, setting
 from errands.disguise import Disguise
+from errands.example import after_example, opening
 from errands.experts.careless import careless
 from errands.experts.mistaken import mistaken
 from errands.judge import judge
@@ -21,17 +22,21 @@ from errands.session import Session
 from longloop import Environment, Message, Outcome, Player, Step, Task
 from longloop.envs.react import code_of, react
 
-SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then code:
+SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then one block of code:
 
 Thought: what to do next
 ```python
 print(apis.docs.list_apis(app="mail"))
 ```
 
-What the code prints comes back; variables stay. Apps are called as apis.<app>.<api>(...). Do not guess: read with \
-apis.docs.list_apps(), apis.docs.list_apis(app=...) and apis.docs.show(api="app.api") what there is. Log in with \
-apis.<app>.login(**apis.owner.show_account(app=...)). At the end call apis.owner.complete_task(), with answer=... if \
-something was asked."""
+You then see what the code printed, and variables stay for the next turn. Call apps as apis.<app>.<api>(...). Do not \
+guess what exists, look it up: apis.docs.list_apps(), apis.docs.list_apis(app=...), apis.docs.show(api="app.api"). Log \
+in with apis.<app>.login(**apis.owner.show_account(app=...)). When you are done, call apis.owner.complete_task(), with \
+answer=... if you were asked something."""
+
+_NO_CODE = "(There is no code in your message. Write it between ```python and ```.)"
+_FIRST_BLOCK = "(Only the first block of code was run. Write one block in each turn.)"
+_REPEATED = "(You ran the same code before, with the same result. Try something else.)"
 
 _TOGETHER = 3
 """Tasks that count as one scenario when completed scenarios are counted (SGC), as in AppWorld."""
@@ -55,6 +60,9 @@ class Errands(Environment):
         thorough: bool = False
         """Let the expert go step by step, from what an app can do to the API that it picks, and say why. That is how an
         agent finds its way in kinds of errands that it has not seen."""
+        example: bool = True
+        """Begin with a worked example, another task done step by step as turns of the conversation (some 1,300 tokens).
+        It is for models as they come; one that was taught Errands does without."""
         plain: bool = False
         """Give all of practice the real names."""
 
@@ -66,9 +74,14 @@ class Errands(Environment):
     names. `dev` and `validation` are for making choices; `test_normal` and `test_challenge` are only for measuring, and
     `test_challenge` needs apps that train never uses."""
 
+    stop = ("\n```\n",)
+    """An action ends where its code does."""
+
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._session: Session | None = None
+        self._results: dict[str, str] = {}
+        """What came back from each piece of code."""
 
     @classmethod
     def tasks(cls, split: str, options: Options) -> Sequence[Task]:
@@ -102,12 +115,22 @@ class Errands(Environment):
         self._setting = setting(task.data["scenario"], task.data["world"])
         self._world = self._setting.world()
         self._session = Session(self._world)
-        return [Message("system", SYSTEM), Message("user", self._opening())]
+        task_text = opening(self._world, self._setting.instruction)
+        said = after_example(task_text) if self.options.example else [Message("user", task_text)]
+        return [Message("system", SYSTEM), *said]
 
     def step(self, action: Message) -> Step:
         assert self._session is not None, "step() before start()"
-        printed = self._session.run(code_of(action.content))
-        return Step([Message("user", printed)], done=self._world.done is not None)
+        code = code_of(action.content)
+        seen = self._session.run(code) if code.strip() else _NO_CODE
+        done = self._world.done is not None
+        notes = []
+        if action.content.count("```") > 2:
+            notes.append(_FIRST_BLOCK)
+        if self._results.get(code) == seen and not done:
+            notes.append(_REPEATED)
+        self._results[code] = seen
+        return Step([Message("user", "\n".join([seen, *notes]))], done=done)
 
     def finish(self) -> Outcome:
         if self._session is None:
@@ -129,6 +152,7 @@ class Errands(Environment):
         copy._setting = self._setting
         copy._world = self._world.fork()
         copy._session = Session(copy._world, self._session.dump())
+        copy._results = dict(self._results)
         return copy
 
     def expert(self, task: Task) -> "Expert":
@@ -149,10 +173,6 @@ class Errands(Environment):
         """More proof for `longloop check`: every scenario in other worlds, and wrong end states. A line that starts
         with FAULT is one."""
         return report(lambda: cls(cls.Options()), seeds, progress)
-
-    def _opening(self) -> str:
-        owner, now = self._world.owner, self._world.now
-        return f"I am {owner.name}. It is {now:%A, %Y-%m-%d %H:%M}. {self._setting.instruction}"
 
 
 class Expert:

@@ -37,8 +37,9 @@ from pydantic_monty import (
 
 from errands.api import Api, ApiError
 from errands.apps import BY_NAME
+from errands.notebook import as_written, showing
 from errands.reader import ReaderError, read
-from errands.tame import tame
+from errands.tame import parsed, tame
 from errands.values import Arguments, TooLarge, arguments
 from errands.world import Overspent, World
 
@@ -58,6 +59,8 @@ OUTPUT = 2000
 """Characters of output that come back from a turn."""
 FLOOD = 500 * OUTPUT
 """Characters of output after which a turn is stopped."""
+NOTHING = "(no output; print what you want to see)"
+"""What comes back from code that printed nothing."""
 
 _CALL_NS, _VALUE_NS, _LARGE_NS, _DUMPED_NS = 20_000, 1000, 50_000_000, 2
 """What a call costs, a value passed to it, an argument refused (it may be all of the sandbox's memory), and a byte of
@@ -86,12 +89,14 @@ class Session:
         self._start(state)
 
     def run(self, code: str) -> str:
-        """Run code; what it printed, and the traceback if it failed."""
+        """Run code; what it printed, the value of an expression at its end, and the traceback if it failed."""
         printed = _Printed(self._monty.worker_pid)
         self._calls = self._questions = 0
         self._world.allowance = round(SECONDS * 1e9)
         error = ""
-        self._tame = self._tame and tame(code, self._apis.names)
+        tree = parsed(code)
+        self._tame = self._tame and tame(tree, self._apis.names)
+        code, shown = showing(code, tree)
         try:
             self._allow_computing()
             # Stepwise, as what the code ends with is then never converted, nor what is passed to anything but an API.
@@ -102,9 +107,10 @@ class Session:
             error = self._restart(str(stop))
         except MontyError as raised:
             error = self._restart(_PRINTED) if printed.total > FLOOD else self._explain(raised)
+            error = as_written(error) if shown else error
         finally:
             self._world.allowance = None
-        return _cut(printed, error) or "(no output)"
+        return _cut(printed, error) or NOTHING
 
     def dump(self) -> bytes:
         """The session's variables and functions; `Session(world, state)` goes on from there."""

@@ -54,16 +54,20 @@ _METHODS = {
 _OTHER_METHODS = {name for kind in (str, bytes, int, float, list, dict, set) for name in dir(kind)} - _METHODS
 
 
-def tame(code: str, names: Collection[str]) -> bool:
+def tame(tree: ast.Module | None, names: Collection[str]) -> bool:
     """Whether code makes no set and no computed key. `names` are those of apps and APIs, which may be attributes."""
+    return tree is not None and all(_tame(node, names) for node in ast.walk(tree))
+
+
+def parsed(code: str) -> ast.Module | None:
+    """Code as a tree; None if it is too long, or no Python."""
     if len(code) > _LONGEST:
-        return False
+        return None
     try:
         with PARSING:
-            tree = ast.parse(code)
+            return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return all(_tame(node, names) for node in ast.walk(tree))
+        return None
 
 
 def _tame(node: ast.AST, names: Collection[str]) -> bool:

@@ -135,7 +135,8 @@ def rollout_context(
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
     chat = Chat(policy.tokenizer, policy.end_ids)
-    return RolloutContext(world.make, chat, engine(policy, chat, **options), config.rollout, sampling)
+    made = engine(policy, chat, **options)
+    return RolloutContext(world.make, chat, made, config.rollout, sampling, world.environment.stop)
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class RolloutConfig(Section):
     min_scored: Count = 4
     """Scored attempts of each task that must have ended as well before any are abandoned."""
     stop: list[str] = []
-    """Strings that end an action besides the model's own end token."""
+    """Strings that end an action, besides the model's own end token and the strings that the environment names."""
 
     @property
     def sampling(self) -> SamplingParams:

@@ -167,7 +167,7 @@ def observations(collected: Collection, context: int) -> Finding:
         )
     for t in everyone:
         said = [message for turn in t.turns for message in (*turn.context, turn.action)]
-        for remark in remarks(said):
+        for remark in remarks(said, len(t.turns[0].context) if t.turns else 0):
             return Finding("observations", "warning", f"At {t.task.id!r} {remark}.")
     return Finding("observations", "pass", "What the environment said fitted into the context.")
 

@@ -60,7 +60,7 @@ class Score:
         (self.successes if played.outcome.success else self.failures).append(task.id)
         if not played.outcome.success and not self.why:
             self.why = played.ending
-        self.remarks |= dict.fromkeys(remarks(played.messages), task.id) | self.remarks
+        self.remarks |= dict.fromkeys(remarks(played.messages, played.opening), task.id) | self.remarks
         self.steps += played.turns
         self.stepping += played.seconds
         self.seconds += seconds
@@ -204,6 +204,7 @@ async def _side_by_side(make: Make, attempts: Sequence[tuple[Task, Sequence[str]
     envs = [make() for _ in attempts]
     try:
         messages = [list(await env.start(task)) for env, (task, _) in zip(envs, attempts, strict=True)]
+        openings = [len(heard) for heard in messages]
         for turn in range(max(len(said) for _, said in attempts)):
             for env, heard, (_, said) in zip(envs, messages, attempts, strict=True):
                 if turn < len(said):
@@ -215,8 +216,8 @@ async def _side_by_side(make: Make, attempts: Sequence[tuple[Task, Sequence[str]
             await env.leave()
         raise
     return [
-        Played(heard, len(said), outcome)
-        for heard, (_, said), outcome in zip(messages, attempts, outcomes, strict=True)
+        Played(heard, opening, len(said), outcome)
+        for heard, opening, (_, said), outcome in zip(messages, openings, attempts, outcomes, strict=True)
     ]
 
 
@@ -225,11 +226,11 @@ def _differs(first: Played, again: Played) -> str:
     if first == again:
         return ""
     turns = 0
-    for one, other in zip(first.messages, again.messages, strict=False):
+    for place, (one, other) in enumerate(zip(first.messages, again.messages, strict=False)):
         if one != other:
             method = f"step() gave another answer to action {turns}" if turns else "start() returned other messages"
             return f"{method} ({cut(one.content)!r}, then {cut(other.content)!r})"
-        turns += one.role == "assistant"
+        turns += one.role == "assistant" and place >= first.opening
     if len(first.messages) != len(again.messages):
         return f"step() answered action {turns} with more or fewer messages"
     paid = [f"{played.outcome.reward:g}" for played in (first, again)]

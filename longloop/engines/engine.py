@@ -59,6 +59,8 @@ class NativeEngine:
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode
+        self._may_end: dict[tuple[tuple[str, ...], int], bool] = {}
+        """Whether a token can complete one of these stop strings."""
         if graphs is None:
             graphs = policy.device.type == "cuda" and find_spec("triton") is not None
         self._pass = self._recorded(compile) if graphs else Eager(policy, self.cache)
@@ -121,11 +123,17 @@ class NativeEngine:
 
     def _finish_reason(self, request: Request, token: int, known: int) -> Finish | None:
         params = request.params
-        if token in params.stop_ids or (params.stop and self._has_stop_string(request, known)):
+        if token in params.stop_ids or (params.stop and self._has_stop_string(request, token, known)):
             return "stop"
         return "length" if known == request.limit else None
 
-    def _has_stop_string(self, request: Request, known: int) -> bool:
+    def _has_stop_string(self, request: Request, token: int, known: int) -> bool:
+        key = request.params.stop, token
+        if key not in self._may_end:
+            text = self._decode([token])
+            self._may_end[key] = "\ufffd" in text or any(stop[-1] in text for stop in request.params.stop)
+        if not self._may_end[key]:
+            return False
         # A character is at most four bytes and a token at least one, so a stop string that ends here lies within these.
         begin = max(len(request.ids), known - 4 * max(map(len, request.params.stop)) - 4)
         tail = self._decode(self.slots.ids[request.slot, begin:known].tolist())

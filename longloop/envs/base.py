@@ -52,6 +52,8 @@ class Environment:
     """The splits whose tasks `expert` can do; None for all."""
     lucky: tuple[str, ...] = ()
     """Baselines that may succeed now and then. Those whose names begin with `random` always may."""
+    stop: tuple[str, ...] = ()
+    """Texts that end an action, besides the model's own end token and the strings in `rollout.stop`."""
     analysis: Mapping[str, Any] = {}
     """What `longloop analyze` looks for in its attempts (docs/analyze.md)."""
 

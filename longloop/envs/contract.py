@@ -173,12 +173,13 @@ def expect(method: str, answer: Any, reward_range: tuple[float, float] | None = 
     return replace(answer, reward=reward, success=success, info=_json(method, answer.info))
 
 
-def remarks(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield what is odd, though allowed, about an environment's messages in a conversation; each kind once."""
-    method, long, marked = "start", False, False
-    for message in messages:
-        if message.role == "assistant":
-            method = "step"
+def remarks(messages: Sequence[Message], opening: int) -> Iterator[str]:
+    """Yield what is odd, though allowed, about an environment's messages in a conversation; each kind once. The first
+    `opening` of them are from `start`."""
+    long = marked = False
+    for place, message in enumerate(messages):
+        method = "start" if place < opening else "step"
+        if method == "step" and message.role == "assistant":
             continue
         if len(message.content) > _LONG and not long:
             long = True

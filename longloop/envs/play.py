@@ -23,6 +23,8 @@ class Played:
     """The record of an attempt: the messages of both sides, and the verdict."""
 
     messages: list[Message]
+    opening: int
+    """How many of them `start` returned. An example in them may have turns of an assistant as well."""
     turns: int
     outcome: Outcome
     seconds: float = field(default=0.0, compare=False)
@@ -31,7 +33,7 @@ class Played:
     @property
     def said(self) -> list[str]:
         """The player's actions, turn by turn."""
-        return [message.content for message in self.messages if message.role == "assistant"]
+        return [message.content for message in self.messages[self.opening :] if message.role == "assistant"]
 
     @property
     def ending(self) -> str:
@@ -67,6 +69,7 @@ async def play(
         async with asyncio.timeout(patience):
             arrived: Sequence[Message] = expect("start", await answered(env.start(task)))
             messages = list(arrived)
+            opening = len(messages)
             while turns < max_turns and (said := await answered(player.act(arrived))):
                 turns += 1
                 action = Message("assistant", said)
@@ -82,7 +85,8 @@ async def play(
             await answered(env.finish())
         raise
     async with asyncio.timeout(patience):
-        return Played(messages, turns, expect("finish", await answered(env.finish()), env.reward_range), seconds)
+        outcome = expect("finish", await answered(env.finish()), env.reward_range)
+    return Played(messages, opening, turns, outcome, seconds)
 
 
 class Silent:

@@ -33,12 +33,14 @@ class RolloutContext:
     engine: Engine
     limits: RolloutConfig
     sampling: SamplingParams
+    stop: tuple[str, ...] = ()
+    """Texts that end an action in this environment, besides those of the limits."""
 
     def params(self, ids: Sized, seed: int) -> SamplingParams:
         """How to sample the action that follows these ids."""
         room = min(self.limits.turn_tokens, self.limits.context - len(ids))
-        stop_ids, stop = self.chat.end_ids, tuple(self.limits.stop)
-        return replace(self.sampling, max_tokens=room, seed=seed, stop_ids=stop_ids, stop=stop)
+        stop = *self.stop, *self.limits.stop
+        return replace(self.sampling, max_tokens=room, seed=seed, stop_ids=self.chat.end_ids, stop=stop)
 
 
 async def ended(tasks: Collection[asyncio.Task[Any]]) -> None:

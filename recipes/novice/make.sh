@@ -6,7 +6,7 @@ rm -rf runs/novice runs/novice-{start,echo,copier,language,reader}
 export PATH="$PWD/.venv/bin:$PATH"
 
 # A tokenizer from the expert's transcripts, and random weights.
-longloop models new runs/novice-start --env errands difficulty=1 per_scenario=60 \
+longloop models new runs/novice-start --env errands difficulty=1 per_scenario=60 example=false \
     --vocabulary 1536 --hidden 160 --layers 4 --heads 4 --seed 0
 
 # Learn to copy, then the language, then errands from a careless expert.

@@ -12,6 +12,7 @@ ERRANDS = """
 name = "errands"
 [env]
 name = "errands"
+example = false
 difficulty = 1
 per_scenario = 1
 [model]

@@ -199,7 +199,7 @@ def test_a_thorough_expert_says_what_was_asked_in_the_words_of_the_instruction()
     for task in [*tasks("practice")[::9], *tasks("train")[::4], *tasks("dev")[::3]]:
         env, made = Errands(Errands.Options(thorough=True)), setting(task.data["scenario"], task.data["world"])
         played = asyncio.run(play(env, task, env.expert(task)))
-        thoughts = [m.content.partition("```")[0] for m in played.messages if m.role == "assistant"]
+        thoughts = [said.partition("```")[0] for said in played.said]
         asked = [thought for thought in thoughts if f"I am asked: {made.instruction} " in thought]
         places = [re.search(r" (For a start|Next) there is ", thought) for thought in asked]
         assert [place and place[1] for place in places] == ["For a start"] + ["Next"] * (len(asked) - 1), task.id
@@ -301,7 +301,7 @@ def test_the_expert_speaks_the_names_of_here() -> None:
         played = asyncio.run(play(env, task, env.expert(task)))
         assert played.outcome.success, task.id
         seen = ""
-        for message in played.messages[1:]:
+        for message in played.messages[played.opening - 1 :]:
             if message.role == "assistant":
                 thought = message.content.partition("```")[0]
                 for app, api in re.findall(r"\b([a-z]+)\.(\w+)", thought):

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
+from errands.apps import make_world
+from errands.catalog import by_name
 from errands.env import SYSTEM, Errands, Expert
+from errands.example import PinNewest
 from errands.experts.careless import careless
+from errands.judge import judge
+from errands.session import Session
 from longloop.diagnose import trial
 from longloop.envs import contract
 from longloop.envs.guess import Guess
@@ -92,6 +97,62 @@ def test_any_action_gets_an_answer(text: str) -> None:
     assert env.finish().reward == 0.0
 
 
+def test_what_was_done_before_is_said_to_have_been_done() -> None:
+    env = started()
+    repeated = "(You ran the same code before, with the same result. Try something else.)"
+    assert say(env, react("?", "print(1)")).messages[0].content == "1"
+    assert say(env, react("once more", "print(1)")).messages[0].content == f"1\n{repeated}"
+    say(env, react("?", "page = 0"))
+    for page in (1, 2):
+        next_page = say(env, react("the next page", "page += 1\nprint(page)")).messages[0].content
+        assert next_page == str(page), "the same code with another result is no repetition"
+    copy = env.fork()
+    assert say(copy, react("?", "print(1)")).messages[0].content == f"1\n{repeated}"
+    copy.finish()
+    last = react("done", "apis.owner.complete_task()")
+    assert say(env, last).done
+    env.finish()
+
+
+def test_what_is_no_action_is_answered_with_how_to_write_one() -> None:
+    env = started()
+    for nothing in ("", "Thought: I wonder.", "Thought: I wonder.\n```\n", "```python\n```"):
+        assert say(env, nothing).messages[0].content.startswith("(There is no code in your message.")
+    two = "Thought: both\n```python\nprint(1)\n```\nOutput: 1\n```python\nprint(2)\n```"
+    seen = say(env, two).messages[0].content
+    assert seen == "1\n(Only the first block of code was run. Write one block in each turn.)"
+    env.finish()
+
+
+def test_the_example_is_a_task_done_to_the_end_as_turns_of_the_conversation() -> None:
+    task = TASKS[0]
+    env = Errands(Errands.Options(example=True))
+    system, *shown, last = env.start(task)
+    plain = Errands(Errands.Options(example=False))
+    assert plain.start(task)[0] == system and len(plain.start(task)) == 2
+    assert [message.role for message in (*shown, last)] == ["user", "assistant"] * (len(shown) // 2) + ["user"]
+    assert "docs.list_apis" in shown[1].content and "docs.show" in shown[3].content
+    assert "complete_task(answer=" in shown[-1].content and "The task is completed." in last.content
+    assert last.content.endswith(plain.start(task)[1].content) and "new session" in last.content
+    assert not any("Traceback" in message.content for message in shown)
+    assert say(env, react("?", "print(found)")).messages[0].content.count("NameError") == 1, (
+        "its session is not this one"
+    )
+    assert "pin-newest" not in by_name()
+    env.finish()
+    plain.finish()
+
+
+def test_the_example_passes_its_own_judge() -> None:
+    kind, world = PinNewest(), make_world("example")
+    goal = kind.prepare(world)
+    session = Session(world)
+    for _, code in kind.turns(**goal.slots):
+        session.run(code)
+    assert all(test.passed for test in judge(goal, world)) and world.done is not None
+    session.close()
+
+
 def test_a_copy_goes_its_own_way() -> None:
     env = started()
     say(env, react("x", "x = 1"))
@@ -100,14 +161,14 @@ def test_a_copy_goes_its_own_way() -> None:
     assert say(env, react("?", "print(x)")).messages[0].content == "1"
     assert not say(env, react("?", "print(apis.owner.show_time())")).messages[0].content.count("409")
     copy.finish()
-    assert say(env, react("?", "print(x)")).messages[0].content == "1"
+    assert say(env, react("?", "print(x + 1)")).messages[0].content == "2"
     env.finish()
 
 
 def test_an_expert_can_go_on_in_a_copy() -> None:
     """Halfway through, both ways lead to the same end."""
     task = TASKS[0]
-    lines = [message.content for message in expert_of(task).messages if message.role == "assistant"]
+    lines = expert_of(task).said
     env = started(task)
     for line in lines[: len(lines) // 2]:
         say(env, line)
@@ -166,11 +227,10 @@ def test_code_is_found_in_malformed_output(text: str, code: str) -> None:
 @pytest.mark.parametrize("split", ["train", "test_challenge"])
 def test_what_is_written_is_read_again(split: str) -> None:
     task = Errands.tasks(split, Errands.Options(per_scenario=1))[0]
-    for message in expert_of(task).messages:
-        if message.role == "assistant":
-            code = code_of(message.content)
-            thought = message.content.partition("\n")[0].removeprefix("Thought: ")
-            assert code and message.content == react(thought, code)
+    for said in expert_of(task).said:
+        code = code_of(said)
+        thought = said.partition("\n")[0].removeprefix("Thought: ")
+        assert code and said == react(thought, code)
 
 
 def turns() -> Any:
@@ -278,7 +338,7 @@ def test_a_thorough_expert_has_seen_the_names_of_what_it_reads_about() -> None:
         played = expert_of(task, thorough=True)
         assert played.outcome.success
         heard = ""
-        for message in played.messages:
+        for message in played.messages[played.opening :]:
             if message.role == "assistant":
                 read = re.findall(r'docs\.show\(api="(\w+\.\w+)"', message.content)
                 assert all(f"'{api}'" in heard for api in read), (task.id, read)

@@ -20,8 +20,8 @@ from errands import judge
 from errands.apps import make_world
 from errands.env import Errands
 from errands.judge import same_answer
-from errands.session import OUTPUT, Session
-from errands.tame import tame
+from errands.session import NOTHING, OUTPUT, Session
+from errands.tame import parsed, tame
 from errands.values import CHARACTERS, LEVELS, VALUES
 from errands.world import ROOM, World, _lower, _matches
 from longloop.envs.play import play
@@ -83,7 +83,7 @@ ATTACKS = {
     "a hash for an API that is not there": (HASH + "apis.docs.nothing({x})", "has no API"),
     "a hash for a function that is not there": (HASH + "nothing({x})", "NameError"),
     "a hash for the system": (HASH + "import os\nos.getenv({x})", "TypeError"),
-    "a hash at the end": (HASH + "{x}", "(no output)"),
+    "a hash at the end": (HASH + "{x}", "Error"),
     "an attribute that is shared": (
         "class A: pass\nx = 1\nfor i in range(60):\n    a = A()\n    a.one = x\n    a.two = x\n    x = a\n"
         "apis.docs.show(api=x)",
@@ -226,7 +226,7 @@ CODES = {
 
 @pytest.mark.parametrize("code", CODES)
 def test_code_is_tame_only_if_it_makes_no_keys_of_its_own(code: str) -> None:
-    assert tame(code, {"notes", "search", "todo", "update", "apis"}) == CODES[code]
+    assert tame(parsed(code), {"notes", "search", "todo", "update", "apis"}) == CODES[code]
 
 
 def test_a_copy_of_a_session_is_as_tame_as_its_model(session: Session, world: World) -> None:
@@ -305,7 +305,7 @@ def test_ordinary_calls_are_far_from_the_limit(monkeypatch: pytest.MonkeyPatch, 
         assert asyncio.run(play(env, task, env.expert(task))).outcome.success
     assert min(left) > 0.99 * 10**9
     session.run('money = apis.expenses.login(**apis.owner.show_account(app="expenses"))["access_token"]')
-    assert session.run("for i in range(250): apis.expenses.list_groups(access_token=money)") == "(no output)"
+    assert session.run("for i in range(250): apis.expenses.list_groups(access_token=money)") == NOTHING
     assert min(left) > 0.8 * 10**9, "though this one is the dearest"
     assert world.allowance is None, "nobody else's work is counted"
 

@@ -110,7 +110,7 @@ def test_a_drill_is_sound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(World, "call", recording)
     attempt = played(name, 0)
-    observed = [message.content for message in attempt.messages[1:] if message.role == "user"]
+    observed = [message.content for message in attempt.messages[attempt.opening - 1 :] if message.role == "user"]
     assert attempt.outcome.success, (attempt.outcome.info, observed)
     assert not any("Traceback" in text or "characters more were cut" in text for text in observed)
     made = setting(name, "tests/0")

@@ -90,7 +90,7 @@ def test_a_round_is_sound(name: str) -> None:
         env = Errands(Errands.Options(thorough=True))
         task = Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
         attempt = asyncio.run(play(env, task, env.expert(task)))
-        observed = [message.content for message in attempt.messages[1:] if message.role == "user"]
+        observed = [message.content for message in attempt.messages[attempt.opening - 1 :] if message.role == "user"]
         assert attempt.outcome.success, (attempt.outcome.info, observed)
         assert not any("Traceback" in text or "characters more were cut" in text for text in observed)
         assert len(attempt.outcome.info["tests"]) >= 2

@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from errands.apps import make_world
 from errands.env import Errands
 from errands.judge import same_answer
-from errands.session import CALLS, OUTPUT, Session
+from errands.session import CALLS, NOTHING, OUTPUT, Session
 from errands.world import World
 from longloop.envs.play import Script, play
 from longloop.envs.react import react
@@ -132,7 +131,7 @@ def test_hostile_code_gets_an_error_and_harms_nothing(what: str, session: Sessio
 
 @pytest.mark.parametrize("code", ["", "   ", "\n\n", "# nothing", "pass", "x = 3", "None"])
 def test_code_that_prints_nothing_is_told_so(code: str, session: Session, world: World) -> None:
-    assert unharmed(session, world, code) == "(no output)"
+    assert unharmed(session, world, code) == NOTHING
 
 
 @pytest.mark.parametrize("code", ["print('a' * 1000)", "print('a' * 9)"])
@@ -320,17 +319,13 @@ def test_a_copy_has_the_variables_functions_and_aliases(session: Session, world:
     assert session.run("print(titles('walrus'))") == "['walrus']"
 
 
-def said(messages: list[Any]) -> list[str]:
-    return [message.content for message in messages if message.role == "assistant"]
-
-
 @pytest.mark.parametrize("split", Errands.splits)
 def test_a_recorded_attempt_can_be_played_again(split: str) -> None:
     for task in Errands.tasks(split, Errands.Options(per_scenario=1))[:3]:
         env = Errands(Errands.Options())
         first = asyncio.run(play(env, task, env.expert(task)))
         assert first.turns > 1 and first.outcome.success
-        assert asyncio.run(play(Errands(Errands.Options()), task, Script(said(first.messages)))) == first
+        assert asyncio.run(play(Errands(Errands.Options()), task, Script(first.said))) == first
 
 
 def test_a_recorded_attempt_full_of_errors_can_be_played_again() -> None:
