@@ -33,9 +33,9 @@ class MoveEvent(Scenario):
     apis = ("calendar.search", "calendar.update")
     phrasings = (
         "Move '{title}' in my calendar to {day} at {time}.",
-        "'{title}' will be on {day} at {time}. Change that in my calendar.",
+        "'{title}' will now be on {day} at {time}. Please change it in my calendar.",
         "Please reschedule '{title}': it now starts at {time} on {day}.",
-        "My calendar has the wrong time for '{title}'. It starts on {day} at {time}.",
+        "My calendar has the wrong time for '{title}'. Change it to {day} at {time}.",
         "The event '{title}' was put off until {day}, {time}; please move it.",
     )
 
@@ -50,11 +50,11 @@ class MoveEvent(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, day: str, time: str) -> None:
-        # I look for the event.
+        # I search for the event.
         calendar = log_in("calendar")
         found = apis.calendar.search(query=title, access_token=calendar)
         print(found)
-        # There is one; I move it.
+        # Found. Now I move it.
         print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}", access_token=calendar))
         # The event is moved.
         apis.owner.complete_task()
@@ -66,10 +66,10 @@ class NextMeeting(Scenario):
     split, difficulty = "train", 1
     apis = ("calendar.list_upcoming",)
     phrasings = (
-        "When do I next meet {name}, according to my calendar? Answer like 2026-01-31 15:00.",
-        "When does my next event with {name} start? Write it as in the calendar, like 2026-01-31 15:00.",
-        "Look into my calendar: when will I see {name} next? Give date and time like 2026-01-31 15:00.",
-        "Tell me the start of the next event with {name} in my calendar, written like 2026-01-31 15:00.",
+        "When is my next event with {name}? Answer like 2026-01-31 15:00.",
+        "When am I meeting {name} next, according to my calendar? Answer like 2026-01-31 15:00.",
+        "Check my calendar: when will I see {name} next? Give the date and time like 2026-01-31 15:00.",
+        "When does my next event with {name} start? Write it as the calendar does, like 2026-01-31 15:00.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -88,11 +88,11 @@ class NextMeeting(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for coming events with {name}; the soonest is the first.
+        # I list the upcoming events with {name}. The next one comes first.
         calendar = log_in("calendar")
         found = apis.calendar.list_upcoming(query=name, access_token=calendar)
         print([x["start"] for x in found])
-        # I answer with the start of the first.
+        # I answer with the start of the first event.
         apis.owner.complete_task(answer=found[0]["start"])
 
 

@@ -22,10 +22,10 @@ class PhoneNumberOfSomeone(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search",)
     phrasings = (
-        "What is the phone number of {name}?",
+        "What is {name}'s phone number?",
         "I need {name}'s phone number.",
-        "Look up the number under which I can call {name}.",
-        "Which phone number does {name} have in my contacts?",
+        "Please look up {name}'s phone number for me.",
+        "Which phone number do I have for {name} in my contacts?",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -36,11 +36,11 @@ class PhoneNumberOfSomeone(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for {name} in the contacts.
+        # I look up {name} in the contacts.
         contacts = log_in("contacts")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # There is one; I answer with the number.
+        # Found. I answer with the phone number.
         apis.owner.complete_task(answer=found[0]["phone"])
 
 
@@ -50,10 +50,10 @@ class NewAddress(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "contacts.update")
     phrasings = (
-        "{name} has moved to {street}. Put that into my contacts.",
+        "{name} has moved to {street}. Please update my contacts.",
         "Please update my address book: {name} now lives at {street}.",
-        "Change the address of {name} to {street} in my contacts.",
-        "The new address of {name} is {street}. Correct it in my contacts.",
+        "Change {name}'s address in my contacts to {street}.",
+        "{name}'s new address is {street}. Please correct it in my contacts.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -65,13 +65,13 @@ class NewAddress(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, street: str) -> None:
-        # I look for {name} in the contacts.
+        # I look up {name} in the contacts.
         contacts = log_in("contacts")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # There is one; I change its address.
+        # Found. Now I change the address.
         print(apis.contacts.update(contact_id=found[0]["id"], address=street, access_token=contacts))
-        # The address is changed.
+        # The address is updated.
         apis.owner.complete_task()
 
 
@@ -81,10 +81,10 @@ class NoteOnContact(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "contacts.set_note")
     phrasings = (
-        "Write the note '{note}' on the contact of my {relation}.",
-        "In my contacts, put the note '{note}' on my {relation}.",
-        "Please note '{note}' with my {relation} in the address book.",
-        "My {relation} should have the note '{note}' in my contacts.",
+        "Add the note '{note}' to my {relation}'s contact.",
+        "In my contacts, save the note '{note}' for my {relation}.",
+        "Please write the note '{note}' on my {relation}'s entry in the address book.",
+        "Set the note for my {relation} in my contacts to '{note}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -98,13 +98,13 @@ class NoteOnContact(Scenario):
 
     @staticmethod
     def solve(apis: Any, relation: str, note: str) -> None:
-        # I look for my {relation} in the contacts.
+        # I look up the {relation} in the contacts.
         contacts = log_in("contacts")
         found = apis.contacts.search(query=relation, access_token=contacts)
         print(found)
-        # There is one; I write the note.
+        # Found. Now I write the note.
         print(apis.contacts.set_note(contact_id=found[0]["id"], note=note, access_token=contacts))
-        # The note is written.
+        # The note is saved.
         apis.owner.complete_task()
 
 

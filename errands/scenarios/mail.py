@@ -16,10 +16,10 @@ class MailToRelation(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "mail.send")
     phrasings = (
-        "Send my {relation} a mail with the subject '{subject}' and the text '{text}'.",
-        "Write a mail to my {relation}: subject '{subject}', text '{text}'.",
-        "My {relation} should get a mail from me. The subject is '{subject}' and the text '{text}'.",
-        "E-mail '{text}' to my {relation}, under the subject '{subject}'.",
+        "Send my {relation} an email with the subject '{subject}' and the text '{text}'.",
+        "Email my {relation}: subject '{subject}', text '{text}'.",
+        "Please write my {relation} an email. The subject is '{subject}' and the text is '{text}'.",
+        "Email '{text}' to my {relation}, with the subject '{subject}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -34,13 +34,13 @@ class MailToRelation(Scenario):
 
     @staticmethod
     def solve(apis: Any, relation: str, subject: str, text: str) -> None:
-        # I look for my {relation} in the contacts, to get the address.
+        # I look up the {relation} in the contacts to get the email address.
         contacts, mail = log_in("contacts", "mail")
         found = apis.contacts.search(query=relation, access_token=contacts)
         print(found)
-        # There is one; I send the mail to this address.
+        # Found. Now I send the email to this address.
         print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text, access_token=mail))
-        # The mail is sent.
+        # The email is sent.
         apis.owner.complete_task()
 
 
@@ -50,10 +50,10 @@ class ReplyToLastMail(Scenario):
     split, difficulty = "train", 1
     apis = ("mail.search", "mail.reply")
     phrasings = (
-        "Reply to the last mail from {name} with '{text}'.",
-        "{name} has written me a mail. Answer the latest one with the text '{text}'.",
-        "Please answer '{text}' to the newest mail of {name} in my inbox.",
-        "Send the reply '{text}' to the most recent mail that {name} sent me.",
+        "Reply to the last email from {name} with '{text}'.",
+        "{name} has emailed me. Reply to the latest email with '{text}'.",
+        "Please answer {name}'s most recent email with '{text}'.",
+        "Reply '{text}' to the newest email from {name} in my inbox.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -78,11 +78,11 @@ class ReplyToLastMail(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, text: str) -> None:
-        # I look for the mails of {name}; the newest comes first, so one is enough.
+        # I search for emails from {name}. The newest comes first, so I need only one.
         mail = log_in("mail")
         found = apis.mail.search(sender=name, page_size=1, access_token=mail)
         print(found)
-        # This is the last one; I reply to it.
+        # This is the latest one. I reply to it.
         print(apis.mail.reply(message_id=found[0]["id"], body=text, access_token=mail))
         # The reply is sent.
         apis.owner.complete_task()
@@ -94,10 +94,10 @@ class CodeFromMail(Scenario):
     split, difficulty = "train", 1
     apis = ("mail.search", "mail.show")
     phrasings = (
-        "What is the code in the mail from {sender}?",
-        "{sender} sent me a code by mail. Tell me which.",
-        "I need the code that {sender} has mailed me.",
-        "Look into the mail from {sender} and give me the code in it.",
+        "What is the code in the email from {sender}?",
+        "{sender} emailed me a code. What is it?",
+        "I need the code that {sender} sent me by email.",
+        "Find the email from {sender} and tell me the code in it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -122,14 +122,14 @@ class CodeFromMail(Scenario):
 
     @staticmethod
     def solve(apis: Any, sender: str) -> None:
-        # I look for the mail from {sender}.
+        # I search for the email from {sender}.
         mail = log_in("mail")
         found = apis.mail.search(sender=sender, access_token=mail)
         print(found)
-        # There is one; I read it.
+        # Found. Now I read it.
         body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
         print(body)
-        # The code is the number in it.
+        # The code is the number in the text. I answer with it.
         apis.owner.complete_task(answer="".join(c for c in body if c.isdigit()))
 
 

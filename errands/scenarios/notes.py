@@ -18,10 +18,10 @@ class AppendLine(Scenario):
     apis = ("notes.search", "notes.append")
     phrasings = (
         "Add the line '{line}' to my note '{title}'.",
-        "Please append '{line}' to the note '{title}'.",
-        "In my note '{title}' write '{line}' at the end.",
-        "My note called '{title}' needs one more line: '{line}'.",
-        "Put '{line}' under what is already in the note '{title}'.",
+        "Please append '{line}' to my note '{title}'.",
+        "Write '{line}' at the end of my note '{title}'.",
+        "My note '{title}' needs one more line: '{line}'.",
+        "Please add '{line}' at the bottom of the note '{title}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -33,11 +33,11 @@ class AppendLine(Scenario):
 
     @staticmethod
     def solve(apis: Any, line: str, title: str) -> None:
-        # I look for the note.
+        # I search for the note.
         notes = log_in("notes")
         found = apis.notes.search(query=title, access_token=notes)
         print(found)
-        # There is one; I add the line to it.
+        # Found. Now I add the line.
         print(apis.notes.append(note_id=found[0]["id"], line=line, access_token=notes))
         # The line is added.
         apis.owner.complete_task()

@@ -14,10 +14,10 @@ class TextSomeone(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "phone.send_message")
     phrasings = (
-        "Text {name} '{text}'.",
-        "Send {name} the text message '{text}'.",
-        "Write '{text}' to {name} on the phone.",
-        "Please send a text message to {name} that says '{text}'.",
+        "Text '{text}' to {name}.",
+        "Send {name} a text message that says '{text}'.",
+        "Please text {name}: '{text}'",
+        "Please send '{text}' to {name} as a text message.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -31,13 +31,13 @@ class TextSomeone(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, text: str) -> None:
-        # I look for {name} in the contacts, to get the number.
+        # I look up {name} in the contacts to get the phone number.
         contacts, phone = log_in("contacts", "phone")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # There is one; I send the text to this number.
+        # Found. Now I send the text to this number.
         print(apis.phone.send_message(number=found[0]["phone"], text=text, access_token=phone))
-        # The message is sent.
+        # The text is sent.
         apis.owner.complete_task()
 
 
@@ -48,9 +48,9 @@ class DeleteVoicemailOf(Scenario):
     apis = ("contacts.search", "phone.list_voicemails", "phone.delete_voicemail")
     phrasings = (
         "Delete the voicemail from {name}.",
-        "I have heard the voicemail that {name} left. Delete it.",
-        "Please remove the voicemail of {name} from my phone.",
-        "The voicemail {name} left me can be deleted.",
+        "I have listened to {name}'s voicemail. You can delete it.",
+        "Please delete the voicemail that {name} left me.",
+        "I no longer need the voicemail from {name}. Delete it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -62,15 +62,15 @@ class DeleteVoicemailOf(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for {name} in the contacts, to get the number.
+        # I look up {name} in the contacts to get the phone number.
         contacts, phone = log_in("contacts", "phone")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # I look for the voicemail from this number.
+        # Now I look for the voicemail from this number.
         mails = apis.phone.list_voicemails(page_size=20, access_token=phone)
         mails = [v for v in mails if v["number"] == found[0]["phone"]]
         print(mails)
-        # There is one; I delete it.
+        # There is one. I delete it.
         print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"], access_token=phone))
         # The voicemail is deleted.
         apis.owner.complete_task()

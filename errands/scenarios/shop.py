@@ -46,8 +46,8 @@ class CostOfLastOrder(Scenario):
     phrasings = (
         "How much did I spend on my last order in the shop?",
         "What was the total of my latest shop order?",
-        "Tell me what my most recent order in the shop cost.",
-        "I want to know how much the last thing I ordered in the shop was, in total.",
+        "Tell me how much my most recent order in the shop cost.",
+        "How much did I pay in total for my last shop order?",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -58,7 +58,7 @@ class CostOfLastOrder(Scenario):
 
     @staticmethod
     def solve(apis: Any) -> None:
-        # The newest order comes first, so I list one.
+        # The newest order comes first, so I list only one.
         shop = log_in("shop")
         orders = apis.shop.list_orders(page_size=1, access_token=shop)
         print(orders)
@@ -72,10 +72,10 @@ class PutIntoCart(Scenario):
     split, difficulty = "train", 1
     apis = ("shop.search", "shop.add_to_cart")
     phrasings = (
-        "Put {count} of the {product} into my cart in the shop.",
-        "Add {count} pieces of the product {product} to my shopping cart.",
-        "I want to buy {count} of the {product}. Put them into my cart, but do not order yet.",
-        "My cart in the shop should get {count} of the {product}, please.",
+        "Add {count} of the {product} to my cart in the shop.",
+        "Put {count} units of {product} in my shopping cart.",
+        "I want to buy {count} of the {product}. Put them in my cart, but do not order yet.",
+        "Please add {product} to my shopping cart, {count} of them.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -87,13 +87,13 @@ class PutIntoCart(Scenario):
 
     @staticmethod
     def solve(apis: Any, product: str, count: int) -> None:
-        # I look for the {product}.
+        # I search for {product}.
         shop = log_in("shop")
         found = apis.shop.search(query=product, access_token=shop)
         print(found)
-        # I put {count} of it into the cart.
+        # Found. I put {count} of them in the cart.
         print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity=count, access_token=shop))
-        # It is in the cart.
+        # They are in the cart.
         apis.owner.complete_task()
 
 

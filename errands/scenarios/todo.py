@@ -56,10 +56,10 @@ class AddToList(Scenario):
     apis = ("todo.list_lists", "todo.add")
     phrasings = (
         "Add '{text}' to my {list_name} list.",
-        "Please put '{text}' on the {list_name} list.",
-        "My {list_name} list should also have '{text}' on it.",
-        "I must not forget this: '{text}'. It belongs on my to-do list {list_name}.",
-        "Write '{text}' on my to-do list called {list_name}.",
+        "Please put '{text}' on my {list_name} list.",
+        "Put '{text}' on the to-do list called {list_name}.",
+        "I must not forget this: '{text}'. Please add it to my {list_name} list.",
+        "Please add a new item to my {list_name} list: '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -77,7 +77,7 @@ class AddToList(Scenario):
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
-        # I add the item to {list_name}.
+        # Now I add the item to {list_name}.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         print(apis.todo.add(list_id=here, text=text, access_token=todo))
         # The item is added.
@@ -90,11 +90,11 @@ class TickOff(Scenario):
     split, difficulty = "train", 1
     apis = ("todo.search", "todo.complete")
     phrasings = (
-        "I have done '{text}'. Tick it off.",
-        "Mark '{text}' as done in my to-do lists.",
-        "'{text}' is finished, please tick it off my to-do list.",
-        "Please complete the to-do '{text}'.",
-        "You can tick off '{text}' now.",
+        "I have done '{text}'. Check it off.",
+        "Mark '{text}' as done on my to-do list.",
+        "'{text}' is finished; please check it off my to-do list.",
+        "Please mark the to-do '{text}' as completed.",
+        "You can check off '{text}' now.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -108,11 +108,11 @@ class TickOff(Scenario):
 
     @staticmethod
     def solve(apis: Any, text: str) -> None:
-        # I look for the item.
+        # I search for the item.
         todo = log_in("todo")
         found = apis.todo.search(query=text, access_token=todo)
         print(found)
-        # There is one, still open; I tick it off.
+        # Found, and it is still open. I mark it as done.
         print(apis.todo.complete(item_id=found[0]["id"], access_token=todo))
         # The item is done.
         apis.owner.complete_task()

@@ -35,9 +35,9 @@ class SendMoneyTo(Scenario):
     apis = ("contacts.search", "wallet.send")
     phrasings = (
         "Send {amount} to {name} with the note '{note}'.",
-        "Please pay {name} {amount} from my wallet. The note is '{note}'.",
-        "I owe {name} {amount}. Send it through the wallet, with the note '{note}'.",
-        "Transfer {amount} to {name} and write '{note}' as the note.",
+        "Please pay {name} {amount} from my wallet, with the note '{note}'.",
+        "I owe {name} {amount}. Send it from my wallet with the note '{note}'.",
+        "Transfer {amount} to {name} and use '{note}' as the note.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -49,11 +49,11 @@ class SendMoneyTo(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, amount: float, note: str) -> None:
-        # I look for {name} in the contacts, to get the e-mail address.
+        # I look up {name} in the contacts to get the email address.
         contacts, wallet = log_in("contacts", "wallet")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found[0]["email"])
-        # I send the money to this address.
+        # Now I send the money to this address.
         print(apis.wallet.send(email=found[0]["email"], amount=amount, note=note, access_token=wallet))
         # The money is sent.
         apis.owner.complete_task()
@@ -65,10 +65,10 @@ class PayRequestOf(Scenario):
     split, difficulty = "train", 1
     apis = ("wallet.list_received_requests", "wallet.pay_request")
     phrasings = (
-        "Pay the open request of {name} in my wallet.",
-        "{name} has asked me for money in the wallet. Please pay it.",
+        "Pay {name}'s open request in my wallet.",
+        "{name} has sent me a money request. Please pay it.",
         "There is an open money request from {name}. Pay it.",
-        "Settle what {name} requested from me in the wallet.",
+        "Pay the money that {name} requested from me in the wallet.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -83,12 +83,12 @@ class PayRequestOf(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for the request of {name} among the open ones.
+        # I look for the request from {name} among the open ones.
         wallet = log_in("wallet")
         opened = apis.wallet.list_received_requests(status="open", page_size=20, access_token=wallet)
         found = [r for r in opened if r["name"] == name]
         print(found)
-        # There is one; I pay it.
+        # Found. Now I pay it.
         print(apis.wallet.pay_request(request_id=found[0]["id"], access_token=wallet))
         # The request is paid.
         apis.owner.complete_task()
