@@ -52,14 +52,14 @@ class NoteIntoList(Scenario):
         *("todo.list_lists", "todo.list_items", "todo.add"),
     )
     phrasings = (
-        "My note '{title}' has one task per line. Add each of them to my {list_name} list unless it is already open "
+        "My note '{title}' has one task per line. Add each task to my {list_name} list unless it is already open "
         "there, then delete the note.",
-        "Copy the lines of the note '{title}' to my to-do list {list_name}, leaving out what is open there already. "
-        "Delete the note afterwards.",
-        "Turn the note '{title}' into items of the {list_name} list, one per line; skip lines that are open items "
-        "there. I do not need the note after that, so delete it.",
-        "Everything in my note '{title}' (a task in each line) belongs on my {list_name} list. Do not add what is "
-        "already an open item there. Then remove the note.",
+        "Copy the lines of my note '{title}' to my to-do list {list_name}, except those that are already open there. "
+        "Then delete the note.",
+        "Turn my note '{title}' into items on my {list_name} list, one per line; skip lines that are already open "
+        "items there. I don't need the note after that, so delete it.",
+        "Everything in my note '{title}' (one task per line) belongs on my {list_name} list. Don't add what is already "
+        "an open item there. Delete the note when you are done.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -80,18 +80,18 @@ class NoteIntoList(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, list_name: str) -> None:
-        # I look for the note.
+        # I search for the note.
         notes = log_in("notes")
         found = apis.notes.search(query=title, access_token=notes)
         print(found)
-        # I read its lines.
+        # Found. I read its lines.
         lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
         print(lines)
-        # I need the id of the {list_name} list.
+        # Now I need the id of the {list_name} list.
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
-        # I look which lines are not yet open there.
+        # I check which lines are not open there yet.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         items = every(apis.todo.list_items(list_id=here, access_token=todo))
         there = [x["text"] for x in items]
@@ -114,18 +114,18 @@ class MinutesIntoTasks(Scenario):
         *("mail.send", "todo.list_lists", "todo.add"),
     )
     phrasings = (
-        "Each line of my note '{title}' has a name and a task. Mail everyone but me their tasks, one mail per line "
-        "with the subject '{subject}' and just the task as text; put mine on my {list_name} list. Then archive the "
+        "Each line of my note '{title}' has a name and a task. Email everyone except me their tasks, one email per "
+        "line, with the subject '{subject}' and just the task as the text; put mine on my {list_name} list. Then "
+        "archive the note.",
+        "Hand out the tasks in my note '{title}' (lines like 'name: task'). Mine go on my to-do list {list_name}; for "
+        "every other line, email that person with the subject '{subject}' and only the task as the text. Archive the "
+        "note when you are done.",
+        "Please go through my note '{title}', where every line is a person and their task. If it is me, add the task "
+        "to my {list_name} list. If not, send the person an email with the subject '{subject}' and the task as the "
+        "text. Finally, archive the note.",
+        "My note '{title}' says who does what. For each line, email the person named, with the subject '{subject}' and "
+        "the task as the whole text; but put my own tasks on my {list_name} list instead. After that, archive the "
         "note.",
-        "Hand out the tasks in my note '{title}' (lines like 'name: task'). Mine go on the to-do list {list_name}; for "
-        "every other line send that person a mail, subject '{subject}', whose text is only the task. Archive the note "
-        "when you are done.",
-        "Please go through the note '{title}', where every line is a person and their task. If it is me, add the task "
-        "to my {list_name} list. If not, send the person a mail with subject '{subject}' and the task as its text. "
-        "Finally archive the note.",
-        "The note '{title}' says who does what. Send one mail per line to the person named, with the subject "
-        "'{subject}' and the task as the whole text, but add my own tasks to the {list_name} list instead. After that "
-        "the note goes into the archive.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -149,15 +149,15 @@ class MinutesIntoTasks(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, subject: str, list_name: str) -> None:
-        # I look for the note.
+        # I search for the note.
         notes = log_in("notes")
         found = apis.notes.search(query=title, access_token=notes)
         print(found)
-        # I read its lines, and who I work for.
+        # I read its lines and look up my owner's name.
         lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
         me = apis.owner.show_profile()["name"]
         print(me, lines)
-        # I look up the address of everyone else in it.
+        # I look up the email address of everyone else in it.
         contacts = log_in("contacts")
         emails = {}
         for name in [x.split(": ")[0] for x in lines]:
@@ -165,7 +165,7 @@ class MinutesIntoTasks(Scenario):
                 cards = apis.contacts.search(query=name, access_token=contacts)
                 emails[name] = [x["email"] for x in cards if x["name"] == name][0]
         print(emails)
-        # For my owner's tasks I need the id of the list.
+        # For the owner's tasks I need the id of the list.
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
@@ -178,7 +178,7 @@ class MinutesIntoTasks(Scenario):
                 apis.todo.add(list_id=here, text=task, access_token=todo)
             else:
                 apis.mail.send(to=[emails[name]], subject=subject, body=task, access_token=mail)
-        # What remains is to archive the note.
+        # Finally, I archive the note.
         print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))
         # Everyone has their tasks.
         apis.owner.complete_task()
