@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from errands.judge import Goal
-from errands.people import Person
+from errands.people import CIRCLES, Person
 from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, chores, owned_lists
 from errands.world import World
@@ -18,7 +18,7 @@ _TITLES = (
 
 
 def add_event(w: World, organiser: Person, title: str, start: str, guests: dict[Person, str] | None = None) -> int:
-    """An event with guests and what they answered, as part of what is there before."""
+    """Put an event with guests and their answers into the world; its id."""
     minutes = w.rng.choice((20, 30, 45))
     event = w.add("calendar_events", owner=organiser.id, title=title, start=start, minutes=minutes)
     for guest, answer in (guests or {}).items():
@@ -73,7 +73,7 @@ class NextMeeting(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        person = w.rng.choice(w.others("friends", "colleagues", "family", "flatmates"))
+        person = w.rng.choice(w.others(*CIRCLES))
         for title in w.rng.sample(_TITLES, 2):
             start = f"{w.day(w.rng.randrange(1, 20))} {w.rng.choice(('09:50', '12:50', '16:40'))}"
             add_event(w, w.owner, title, start, {person: "accepted"})
@@ -141,7 +141,7 @@ class InviteCircle(Scenario):
     who = {
         "both my flatmates": "flatmate",
         "all my friends": "friend",
-        "all my colleagues (not my manager)": "colleague",
+        "all my colleagues (but not my manager)": "colleague",
         "my manager": "manager",
         "my sister": "sister",
         "my father": "father",
@@ -247,7 +247,7 @@ class DropDeclined(Scenario):
 
     def prepare(self, w: World) -> Goal:
         title = w.rng.choice(_TITLES)
-        guests = w.rng.sample(w.others("friends", "colleagues", "family", "flatmates"), 8)
+        guests = w.rng.sample(w.others(*CIRCLES), 8)
         said = w.rng.sample(["declined"] * w.rng.choice((2, 3)) + ["accepted"] * 3 + ["open"] * 3, 8)
         answers = dict(zip(guests, said, strict=True))
         add_event(w, w.owner, title, f"{w.day(-7)} 12:50", answers | dict.fromkeys(guests[:2], "declined"))
@@ -301,7 +301,7 @@ class ClearDay(Scenario):
         taken = "SELECT substr(start, 1, 10) AS day FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"
         unclear = {row["day"] for row in w.all(f"{taken} WHERE guest = ? AND answer = 'open'", w.owner.id)}
         day = w.rng.choice([w.day(n) for n in range(2, 15) if w.day(n) not in unclear])
-        hosts = w.rng.sample(w.others("friends", "colleagues", "family", "flatmates"), 3)
+        hosts = w.rng.sample(w.others(*CIRCLES), 3)
         organisers = [w.owner, w.owner, *hosts]
         times = w.rng.sample(("08:10", "09:50", "12:50", "16:40", "20:00", "21:00"), 5)
         for organiser, title, time in zip(organisers, w.rng.sample(_TITLES, 5), times, strict=True):
@@ -363,8 +363,3 @@ class ClearDay(Scenario):
             apis.todo.update(item_id=x["id"], due=later, access_token=todo)
         # The day is clear.
         apis.owner.complete_task()
-
-
-SCENARIOS: list[type[Scenario]] = [
-    *(MoveEvent, NextMeeting, RemindMe, InviteCircle, AnswerInvitations, DropDeclined, ClearDay),
-]

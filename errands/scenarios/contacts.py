@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from errands.apps.mail import deliver
 from errands.judge import Goal, act
 from errands.people import ALONE, Person
 from errands.scenario import Scenario
+from errands.scenarios.mail import mail_from
+from errands.scenarios.todo import choose_list
 from errands.world import World
 from errands.written import every, log_in
 
@@ -162,9 +163,9 @@ class ForwardToRelation(Scenario):
         people = w.others(relation)
         right, wrong = w.rng.sample([p for p in w.others() if p not in people], 2)
         subject = w.rng.choice(("Street party", "Lost cat", "Flea market", "Open air cinema", "Spare sofa"))
-        deliver(w, wrong.name, wrong.email, subject, "Have you heard of it?", w.ago(hours=4))
-        message = deliver(w, right.name, right.email, subject, "This may interest you.", w.ago(hours=30))
-        deliver(w, right.name, right.email, f"{subject} over", "It is over.", w.ago(hours=3))
+        mail_from(w, wrong, subject, "Have you heard of it?", w.ago(hours=4))
+        message = mail_from(w, right, subject, "This may interest you.", w.ago(hours=30))
+        mail_from(w, right, f"{subject} over", "It is over.", w.ago(hours=3))
         text = w.rng.choice(("For your information", "What do you think?", "Have a look", "Just came in"))
         goal = Goal(w, subject=subject, name=right.name, relation=relation, text=text)
         goal.do("mail.forward", message_id=message, to=[p.email for p in people], body=text)
@@ -256,16 +257,16 @@ class BirthdayRound(Scenario):
         for person in (*meant, *w.rng.sample(w.others("family", "flatmates", "services"), 4)):
             birthday = f"{person.birthday[:4]}-{month:02}-{w.rng.randrange(1, 29):02}"
             w.run("UPDATE contacts SET birthday = ? WHERE id = ?", birthday, _card(w, person))
-        todo = w.rng.choice(w.all("SELECT id, name FROM todo_lists WHERE owner = ? ORDER BY id", w.owner.id))
+        list_name, list_id = choose_list(w)
         year = w.now.year + 1
-        goal = Goal(w, relation=relation, month=MONTHS[month - 1], year=year, name=todo["name"])
+        goal = Goal(w, relation=relation, month=MONTHS[month - 1], year=year, name=list_name)
         for row in w.all(
             "SELECT name, birthday FROM contacts WHERE owner = ? AND relation = ? AND substr(birthday, 6, 2) = ?",
             *(w.owner.id, relation, f"{month:02}"),
         ):
             day, name = f"{year}{row['birthday'][4:]}", row["name"]
             goal.do("calendar.create", title=f"Birthday of {name}", start=f"{day} 09:00", minutes=30)
-            goal.do("todo.add", list_id=todo["id"], text=f"Card for {name}", due=day)
+            goal.do("todo.add", list_id=list_id, text=f"Card for {name}", due=day)
         return goal
 
     def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,14 +299,3 @@ class BirthdayRound(Scenario):
 def _card(w: World, person: Person) -> int:
     """The owner's contact of someone."""
     return int(w.value("SELECT id FROM contacts WHERE owner = ? AND email = ?", w.owner.id, person.email))
-
-
-SCENARIOS: list[type[Scenario]] = [
-    PhoneNumberOfSomeone,
-    NewAddress,
-    NoteOnContact,
-    RemoveFavourite,
-    ForwardToRelation,
-    FinishDraft,
-    BirthdayRound,
-]

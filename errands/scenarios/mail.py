@@ -4,10 +4,19 @@ from typing import Any
 
 from errands.apps.mail import deliver
 from errands.judge import Goal
-from errands.people import ALONE
+from errands.people import ALONE, Person
 from errands.scenario import Scenario
 from errands.world import World
 from errands.written import every, log_in
+
+
+def mail_from(w: World, person: Person, subject: str, body: str, time: str) -> int:
+    """Put an unread email from a person into the owner's inbox; its id."""
+    return deliver(w, person.name, person.email, subject, body, time)
+
+
+def _mail_from_company(w: World, name: str, subject: str, body: str, time: str) -> int:
+    return deliver(w, name, f"info@{name.replace(' ', '').lower()}.com", subject, body, time)
 
 
 class MailToRelation(Scenario):
@@ -71,7 +80,7 @@ class ReplyToLastMail(Scenario):
         )
         subjects = w.rng.sample(("Saturday", "Your bike", "A favour", "The plants"), 2)
         for subject, hours in zip(subjects, (70, 2), strict=True):
-            last = deliver(w, person.name, person.email, subject, "What do you think?", w.ago(hours=hours))
+            last = mail_from(w, person, subject, "What do you think?", w.ago(hours=hours))
         goal = Goal(w, name=person.name, text=text)
         goal.do("mail.reply", message_id=last, body=text)
         return goal
@@ -107,15 +116,8 @@ class CodeFromMail(Scenario):
         codes = [str(code) for code in w.rng.sample(range(10_000, 100_000), 2)]
         for sender, code, hours in zip(senders, codes, w.rng.sample((3, 30, 90, 200), 2), strict=True):
             text = w.rng.choice(("Welcome. Your code is {}.", "Use the code {} to open.", "Thank you. Code: {}."))
-            address = f"info@{sender.replace(' ', '').lower()}.com"
-            deliver(
-                w,
-                sender,
-                address,
-                w.rng.choice(("Welcome", "Your access", "Hello")),
-                text.format(code),
-                w.ago(hours=hours),
-            )
+            subject = w.rng.choice(("Welcome", "Your access", "Hello"))
+            _mail_from_company(w, sender, subject, text.format(code), w.ago(hours=hours))
         goal = Goal(w, sender=senders[0])
         goal.answer = codes[0]
         return goal
@@ -148,7 +150,7 @@ class StarLastMail(Scenario):
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
         for subject, hours in (("The plan", 80), ("One more thing", 3)):
-            last = deliver(w, person.name, person.email, subject, "Please keep this in mind.", w.ago(hours=hours))
+            last = mail_from(w, person, subject, "Please keep this in mind.", w.ago(hours=hours))
         goal = Goal(w, name=person.name)
         goal.do("mail.star", message_id=last)
         return goal
@@ -180,8 +182,7 @@ class ArchiveOldNewsletter(Scenario):
     def prepare(self, w: World) -> Goal:
         sender = w.rng.choice(("Garden Post", "Rail Times", "Film Weekly", "Travel Owl"))
         days = w.rng.sample(range(2, 90), w.rng.randrange(6, 10))
-        address = f"news@{sender.replace(' ', '').lower()}.com"
-        found = {n: deliver(w, sender, address, f"Issue {200 - n}", "Here is our news.", w.ago(n)) for n in days}
+        found = {n: _mail_from_company(w, sender, f"Issue {200 - n}", "Here is our news.", w.ago(n)) for n in days}
         border = sorted(days)[w.rng.randrange(1, 4)]
         goal = Goal(w, sender=sender, day=w.day(-border))
         for days_ago, message in found.items():
@@ -218,10 +219,9 @@ class MarkStrangersRead(Scenario):
 
     def prepare(self, w: World) -> Goal:
         for sender in w.rng.sample(("Lamp Market", "Sky Travel", "Tea House", "Shoe Barn", "Quiz Night"), 3):
-            address = f"hi@{sender.replace(' ', '').lower()}.com"
-            deliver(w, sender, address, "Only today", "Come and see.", w.ago(hours=w.rng.randrange(5, 500)))
+            _mail_from_company(w, sender, "Only today", "Come and see.", w.ago(hours=w.rng.randrange(5, 500)))
         for person in w.rng.sample(w.others(), 2):
-            deliver(w, person.name, person.email, "Hello", "How are you?", w.ago(hours=w.rng.randrange(5, 500)))
+            mail_from(w, person, "Hello", "How are you?", w.ago(hours=w.rng.randrange(5, 500)))
         goal = Goal(w)
         for row in w.all(
             "SELECT id FROM mail_messages WHERE owner = ?1 AND folder = 'inbox' AND NOT read "
@@ -264,9 +264,7 @@ class LabelSender(Scenario):
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
         for number in range(w.rng.randrange(5, 8)):
-            message = deliver(
-                w, person.name, person.email, f"Part {number + 1}", "More to come.", w.ago(3 * number + 1)
-            )
+            message = mail_from(w, person, f"Part {number + 1}", "More to come.", w.ago(3 * number + 1))
             if w.rng.random() < 0.5:
                 w.run("UPDATE mail_messages SET folder = 'archive' WHERE id = ?", message)
         goal = Goal(w, sender=person.name, label=w.rng.choice(("important", "keep", "project", "later", "private")))
@@ -282,12 +280,9 @@ class LabelSender(Scenario):
     def solve(apis: Any, sender: str, label: str) -> None:
         # I collect the emails from {sender} in both folders, from all pages.
         mail = log_in("mail")
-        found = []
-        for folder in ("inbox", "archive"):
-            page = 0
-            while more := apis.mail.search(sender=sender, folder=folder, page=page, access_token=mail):
-                found += more
-                page += 1
+        inbox = every(apis.mail.search(sender=sender, folder="inbox", access_token=mail))
+        archive = every(apis.mail.search(sender=sender, folder="archive", access_token=mail))
+        found = inbox + archive
         print([m["subject"] for m in found])
         # Now I create the label and add it to all of them.
         print(apis.mail.create_label(name=label, access_token=mail))
@@ -319,10 +314,8 @@ class PayByMail(Scenario):
         paid = []
         for person in w.rng.sample([*colleagues, *others], 6):
             amount = w.rng.randrange(305, 1200, 5) / 100
-            text = w.rng.choice(("You owe me {:.2f} for this.", "Your share is {:.2f}.", "It makes {:.2f} for you."))
-            message = deliver(
-                w, person.name, person.email, subject, text.format(amount), w.ago(hours=w.rng.random() * 99)
-            )
+            text = w.rng.choice(("You owe me {:.2f} for this.", "Your share is {:.2f}.", "That makes {:.2f} for you."))
+            message = mail_from(w, person, subject, text.format(amount), w.ago(hours=w.rng.random() * 99))
             if person in colleagues:
                 paid.append((message, person.email, amount))
         goal = Goal(w, subject=subject)
@@ -362,15 +355,3 @@ class PayByMail(Scenario):
         print(total)
         # Everything is paid. I answer with the sum.
         apis.owner.complete_task(answer=total)
-
-
-SCENARIOS: list[type[Scenario]] = [
-    MailToRelation,
-    ReplyToLastMail,
-    CodeFromMail,
-    StarLastMail,
-    ArchiveOldNewsletter,
-    MarkStrangersRead,
-    LabelSender,
-    PayByMail,
-]

@@ -4,7 +4,7 @@ from typing import Any
 
 from errands.judge import Goal
 from errands.scenario import Scenario
-from errands.scenarios.todo import add_item, chores, owned_lists
+from errands.scenarios.todo import add_item, choose_list, chores
 from errands.world import World
 from errands.written import every, log_in
 
@@ -63,7 +63,7 @@ class NoteIntoList(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         tasks, count = chores(w, 7), w.rng.randrange(5, 8)
         for text in tasks[:2]:
             add_item(w, list_id, text)
@@ -129,7 +129,7 @@ class MinutesIntoTasks(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         title = f"{w.rng.choice(_NAMES)} meeting"
         people = w.rng.sample(w.others("colleagues", "friends", "flatmates"), 3)
         people = [*people, people[0], w.owner, *([w.owner] if w.rng.random() < 0.5 else [])]
@@ -182,6 +182,3 @@ class MinutesIntoTasks(Scenario):
         print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))
         # Everyone has their tasks.
         apis.owner.complete_task()
-
-
-SCENARIOS: list[type[Scenario]] = [AppendLine, NoteIntoList, MinutesIntoTasks]

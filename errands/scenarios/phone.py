@@ -4,6 +4,8 @@ from typing import Any
 
 from errands.judge import Goal
 from errands.scenario import Scenario
+from errands.scenarios.calendar import add_event
+from errands.scenarios.todo import choose_list
 from errands.world import World
 from errands.written import every, log_in
 
@@ -211,11 +213,8 @@ class GuestsByText(Scenario):
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(("friend", "colleague"))
         people = w.rng.sample(w.others(relation), 3)
-        title = w.rng.choice(("Summer feast", "Pizza night", "Chess evening", "Boat trip"))
-        event = w.add(
-            "calendar_events",
-            **{"owner": w.owner.id, "title": title, "start": f"{w.day(w.rng.randrange(4, 20))} 20:00", "minutes": 120},
-        )
+        title = w.rng.choice(("Summer party", "Pizza night", "Chess evening", "Boat trip"))
+        event = add_event(w, w.owner, title, f"{w.day(w.rng.randrange(4, 20))} 20:00")
         coming = people[: w.rng.randrange(1, 3)]
         for person in people:
             answers = ("Yes, I am in", "Yes!", "Yes, with pleasure") if person in coming else ("No, sorry", "I cannot")
@@ -288,13 +287,13 @@ class VoicemailRound(Scenario):
             for number, ago in zip(numbers, days, strict=True)
         }
         border = sorted(days)[6]
-        todo = w.rng.choice(w.all("SELECT id, name FROM todo_lists WHERE owner = ? ORDER BY id", w.owner.id))
-        goal = Goal(w, day=w.day(-border), name=todo["name"], due=w.day(w.rng.randrange(1, 9)))
+        list_name, list_id = choose_list(w)
+        goal = Goal(w, day=w.day(-border), name=list_name, due=w.day(w.rng.randrange(1, 9)))
         for number, ago in zip(numbers, days, strict=True):
             if ago <= border:
                 who = next((p for p in people if p.phone == number), None)
                 if who is not None:
-                    goal.do("todo.add", list_id=todo["id"], text=f"Call {who.name}", due=goal.slots["due"])
+                    goal.do("todo.add", list_id=list_id, text=f"Call {who.name}", due=goal.slots["due"])
                 else:
                     goal.do("phone.delete_voicemail", voicemail_id=left[number])
                     goal.do("phone.block", number=number)
@@ -341,14 +340,3 @@ def _miss(w: World, number: str, hours: float) -> None:
 def _receive(w: World, number: str, text: str, hours: float) -> None:
     row = {"number": number, "incoming": 1, "text": text, "time": w.ago(hours=hours), "read": 0}
     w.add("phone_messages", owner=w.owner.id, **row)
-
-
-SCENARIOS: list[type[Scenario]] = [
-    TextSomeone,
-    DeleteVoicemailOf,
-    BlockLastCaller,
-    LastTextTime,
-    TextMissedCallers,
-    GuestsByText,
-    VoicemailRound,
-]

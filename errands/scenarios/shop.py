@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from errands.apps.mail import deliver
 from errands.judge import Goal
+from errands.people import CIRCLES
 from errands.scenario import Scenario
-from errands.scenarios.wallet import CIRCLES
+from errands.scenarios.calendar import add_event
+from errands.scenarios.mail import mail_from
 from errands.world import World
 from errands.written import every, log_in
 
@@ -205,7 +206,7 @@ class BestOfMailedWishes(Scenario):
         person = w.rng.choice(w.others("family", "friends"))
         text = w.rng.choice(("I have an idea", "Thanks for the list", "I know what to get", "One wish is noted"))
         body = "\n".join(["I would like one of these:", *(f"- {row['name']}" for row in wishes)])
-        deliver(w, person.name, person.email, "Wishes", body, w.ago(w.rng.randrange(1, 9)))
+        mail_from(w, person, "Wishes", body, w.ago(w.rng.randrange(1, 9)))
         goal = Goal(w, name=person.name, text=text)
         goal.do("shop.add_to_wishlist", product_id=best["id"])
         goal.do("phone.send_message", number=person.phone, text=text)
@@ -338,15 +339,13 @@ class SplitOrderWithGuests(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        title = w.rng.choice(("Garden Party", "House Warming", "Movie Night", "Quiz Evening", "Summer Feast"))
+        title = w.rng.choice(("Garden Party", "Housewarming", "Movie Night", "Quiz Evening", "Summer Party"))
         text = w.rng.choice(("I sent you a request", "Please pay your part", "Our costs are split"))
         guests = w.rng.sample(w.others(*CIRCLES), 7)
         start = f"{w.day(w.rng.randrange(3, 20))} 19:30"
-        event = w.add("calendar_events", owner=w.owner.id, title=title, start=start, minutes=120, place="at home")
         coming = w.rng.sample(guests, w.rng.randrange(2, 5))
-        for guest in guests:
-            answer = "accepted" if guest in coming else w.rng.choice(("open", "declined"))
-            w.add("calendar_guests", event_id=event, guest=guest.id, answer=answer)
+        others = {guest: w.rng.choice(("open", "declined")) for guest in guests if guest not in coming}
+        add_event(w, w.owner, title, start, dict.fromkeys(coming, "accepted") | others)
         product, parts = w.rng.choice(_products(w)), len(coming) + 1
         past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", {product["id"]: parts})
         goal = Goal(w, title=title, text=text)
@@ -376,9 +375,3 @@ class SplitOrderWithGuests(Scenario):
         print(apis.mail.send(to=coming, subject=title, body=text, access_token=mail))
         # All requests and the email are sent.
         apis.owner.complete_task()
-
-
-SCENARIOS = [
-    *(CostOfLastOrder, PutIntoCart, OrderCheapestGoodOne, CancelLastOrder),
-    *(BestOfMailedWishes, ReturnBrokenThing, DropDearWishes, SplitOrderWithGuests),
-]

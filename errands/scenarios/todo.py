@@ -9,17 +9,8 @@ from errands.written import every, log_in
 
 _VERBS = ("sell", "fetch", "polish", "measure", "photograph", "wrap", "insure", "lend out")
 _THINGS = (
-    "globe",
-    "tent",
-    "ladder",
-    "violin",
-    "drill",
-    "toaster",
-    "suitcase",
-    "lantern",
-    "aquarium",
-    "rug",
-    "telescope",
+    *("globe", "tent", "ladder", "violin", "drill", "toaster"),
+    *("suitcase", "lantern", "aquarium", "rug", "telescope"),
 )
 _FOODS = ("lemons", "olives", "radishes", "limes", "avocados", "peppers", "muffins", "leeks", "mangos", "pears", "figs")
 
@@ -35,18 +26,18 @@ def owned_lists(w: World) -> dict[str, int]:
     return {row["name"]: row["id"] for row in w.all("SELECT * FROM todo_lists WHERE owner = ?", w.owner.id)}
 
 
+def choose_list(w: World) -> tuple[str, int]:
+    """The name and id of one of the owner's lists."""
+    return w.rng.choice(list(owned_lists(w).items()))
+
+
 def add_item(w: World, list_id: int, text: str, due: str | None = None, done: bool = False, **more: str) -> int:
-    """An item of the owner, as part of what is there before."""
+    """Put an item on one of the owner's lists; its id."""
     more = {"priority": "normal"} | more
     done_on = w.day(-2) if done else None
     return w.add(
         "todo_items", owner=w.owner.id, list_id=list_id, text=text, due=due, done=int(done), done_on=done_on, **more
     )
-
-
-def find_list(name: str, variable: str = "here") -> str:
-    """Code that picks a list by its name out of `lists`."""
-    return f'{variable} = [x["id"] for x in lists if x["name"] == "{name}"][0]'
 
 
 class AddToList(Scenario):
@@ -63,7 +54,7 @@ class AddToList(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         text = chores(w, 1)[0]
         if name == "Groceries":
             text = f"{w.rng.randrange(2, 20)} {w.rng.choice(_FOODS)}"
@@ -99,9 +90,9 @@ class TickOff(Scenario):
 
     def prepare(self, w: World) -> Goal:
         text, *others = chores(w, 3)
-        item = add_item(w, w.rng.choice(list(owned_lists(w).values())), text)
+        item = add_item(w, choose_list(w)[1], text)
         for other in others:
-            add_item(w, w.rng.choice(list(owned_lists(w).values())), other)
+            add_item(w, choose_list(w)[1], other)
         goal = Goal(w, text=text)
         goal.do("todo.complete", item_id=item)
         return goal
@@ -132,7 +123,7 @@ class NewDueDate(Scenario):
 
     def prepare(self, w: World) -> Goal:
         text, day = chores(w, 1)[0], w.day(w.rng.randrange(10, 40))
-        item = add_item(w, w.rng.choice(list(owned_lists(w).values())), text, due=w.day(w.rng.randrange(1, 9)))
+        item = add_item(w, choose_list(w)[1], text, due=w.day(w.rng.randrange(1, 9)))
         goal = Goal(w, text=text, day=day)
         goal.do("todo.update", item_id=item, due=day)
         return goal
@@ -162,7 +153,7 @@ class PostponeOverdue(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         texts = chores(w, 5)
         dues = [w.day(-w.rng.randrange(1, 9)), w.day(-1), w.today, w.day(w.rng.randrange(1, 9)), None]
         for text, due in zip(texts, w.rng.sample(dues, len(dues)), strict=True):
@@ -258,7 +249,7 @@ class BlockTime(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         texts = chores(w, 7)
         high = [w.day(w.rng.randrange(1, 20)), w.day(w.rng.randrange(1, 20)), w.today, w.day(-3), None]
         for text, due in zip(texts, w.rng.sample(high, len(high)), strict=False):
@@ -298,6 +289,3 @@ class BlockTime(Scenario):
             print(made)
         # All of them are in the calendar.
         apis.owner.complete_task()
-
-
-SCENARIOS: list[type[Scenario]] = [AddToList, TickOff, NewDueDate, PostponeOverdue, MergeLists, BlockTime]

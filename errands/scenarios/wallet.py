@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from errands.apps.mail import deliver
 from errands.apps.wallet import transfer
 from errands.judge import Goal, act
-from errands.people import Person
+from errands.people import CIRCLES, Person
 from errands.scenario import Scenario
+from errands.scenarios.mail import mail_from
 from errands.world import World
 from errands.written import every, log_in
 
-CIRCLES = ("family", "flatmates", "colleagues", "friends")
-"""Whom the owner pays and is paid by."""
 THINGS = ("tickets", "pizza", "flowers", "paint", "petrol", "cake", "museum", "firewood", "stamps", "paddles")
 """Notes that no payment of the base world has."""
 
@@ -196,7 +194,7 @@ class PayWhatTheMailSays(Scenario):
         text = w.rng.choice(("All paid", "I have paid everyone", "Debts settled", "The money is on its way"))
         owed = {person: amount_between(w, 4, 18) for person in others}
         body = "\n".join(["You owe:", *(f"- {person.name}: {amount}" for person, amount in owed.items()), "Thanks!"])
-        deliver(w, writer.name, writer.email, f"Costs of {trip}", body, w.ago(w.rng.randrange(1, 9)))
+        mail_from(w, writer, f"Costs of {trip}", body, w.ago(w.rng.randrange(1, 9)))
         goal = Goal(w, name=writer.name, trip=trip, text=text)
         for person, amount in owed.items():
             goal.do("wallet.send", email=person.email, amount=float(amount), note=trip)
@@ -351,9 +349,3 @@ class PaySmallDeclineLarge(Scenario):
         print(apis.wallet.list_received_requests(status="open", access_token=wallet))
         # I answer with the sum.
         apis.owner.complete_task(answer=round(sum(r["amount"] for r in small), 2))
-
-
-SCENARIOS = [
-    *(SendMoneyTo, PayRequestOf, SentSince, SplitWithFlatmates, PayWhatTheMailSays),
-    *(RemindDebtors, WithdrawMyRequest, PaySmallDeclineLarge),
-]
