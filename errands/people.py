@@ -29,6 +29,9 @@ AROUND = (
 )
 """(circle, relation) of everyone but the owner."""
 
+CIRCLES = ("family", "flatmates", "colleagues", "friends")
+"""The people the owner meets, pays and is paid by."""
+
 ALONE = ("mother", "father", "sister", "brother", "manager", "dentist", "landlord")
 """Relations that only one person has."""
 

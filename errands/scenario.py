@@ -18,7 +18,7 @@ LOG_IN = re.compile(r'^(\w+) = apis\.\1\.login\(.*\)\["access_token"\]\n?', re.M
 
 
 class Scenario(ABC):
-    """Subclass it, and list the subclass in its module's SCENARIOS."""
+    """Subclass it in a module of `errands/scenarios`; those that the modules define are collected."""
 
     split: ClassVar[str]
     """train, practice, dev, validation, test_normal or test_challenge."""

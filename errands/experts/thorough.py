@@ -17,7 +17,8 @@ _AT_ONCE = 5
 def read_first(turns: Turns, apis: Sequence[str]) -> Turns:
     for start in range(0, len(apis), _AT_ONCE):
         some = apis[start : start + _AT_ONCE]
-        yield f"I read the {'rest' if start else 'documentation'} of what I need.", shows(some)
+        thought = "Now I read the rest of it." if start else "First I read the documentation of the APIs that I need."
+        yield thought, shows(some)
     yield from turns
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from errands.judge import Goal
-from errands.people import Person
+from errands.people import CIRCLES, Person
 from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, chores, owned_lists
 from errands.world import World
@@ -18,7 +18,7 @@ _TITLES = (
 
 
 def add_event(w: World, organiser: Person, title: str, start: str, guests: dict[Person, str] | None = None) -> int:
-    """An event with guests and what they answered, as part of what is there before."""
+    """Put an event with guests and their answers into the world; its id."""
     minutes = w.rng.choice((20, 30, 45))
     event = w.add("calendar_events", owner=organiser.id, title=title, start=start, minutes=minutes)
     for guest, answer in (guests or {}).items():
@@ -33,9 +33,9 @@ class MoveEvent(Scenario):
     apis = ("calendar.search", "calendar.update")
     phrasings = (
         "Move '{title}' in my calendar to {day} at {time}.",
-        "'{title}' will be on {day} at {time}. Change that in my calendar.",
+        "'{title}' will now be on {day} at {time}. Please change it in my calendar.",
         "Please reschedule '{title}': it now starts at {time} on {day}.",
-        "My calendar has the wrong time for '{title}'. It starts on {day} at {time}.",
+        "My calendar has the wrong time for '{title}'. Change it to {day} at {time}.",
         "The event '{title}' was put off until {day}, {time}; please move it.",
     )
 
@@ -50,11 +50,11 @@ class MoveEvent(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, day: str, time: str) -> None:
-        # I look for the event.
+        # I search for the event.
         calendar = log_in("calendar")
         found = apis.calendar.search(query=title, access_token=calendar)
         print(found)
-        # There is one; I move it.
+        # Found. Now I move it.
         print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}", access_token=calendar))
         # The event is moved.
         apis.owner.complete_task()
@@ -66,14 +66,14 @@ class NextMeeting(Scenario):
     split, difficulty = "train", 1
     apis = ("calendar.list_upcoming",)
     phrasings = (
-        "When do I next meet {name}, according to my calendar? Answer like 2026-01-31 15:00.",
-        "When does my next event with {name} start? Write it as in the calendar, like 2026-01-31 15:00.",
-        "Look into my calendar: when will I see {name} next? Give date and time like 2026-01-31 15:00.",
-        "Tell me the start of the next event with {name} in my calendar, written like 2026-01-31 15:00.",
+        "When is my next event with {name}? Answer like 2026-01-31 15:00.",
+        "When am I meeting {name} next, according to my calendar? Answer like 2026-01-31 15:00.",
+        "Check my calendar: when will I see {name} next? Give the date and time like 2026-01-31 15:00.",
+        "When does my next event with {name} start? Write it as the calendar does, like 2026-01-31 15:00.",
     )
 
     def prepare(self, w: World) -> Goal:
-        person = w.rng.choice(w.others("friends", "colleagues", "family", "flatmates"))
+        person = w.rng.choice(w.others(*CIRCLES))
         for title in w.rng.sample(_TITLES, 2):
             start = f"{w.day(w.rng.randrange(1, 20))} {w.rng.choice(('09:50', '12:50', '16:40'))}"
             add_event(w, w.owner, title, start, {person: "accepted"})
@@ -88,11 +88,11 @@ class NextMeeting(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for coming events with {name}; the soonest is the first.
+        # I list the upcoming events with {name}. The next one comes first.
         calendar = log_in("calendar")
         found = apis.calendar.list_upcoming(query=name, access_token=calendar)
         print([x["start"] for x in found])
-        # I answer with the start of the first.
+        # I answer with the start of the first event.
         apis.owner.complete_task(answer=found[0]["start"])
 
 
@@ -103,9 +103,9 @@ class RemindMe(Scenario):
     apis = ("calendar.search", "calendar.add_reminder")
     phrasings = (
         "Remind me {minutes} minutes before '{title}'.",
-        "I want a reminder for '{title}', {minutes} minutes ahead.",
-        "Set a reminder in my calendar {minutes} minutes before '{title}' begins.",
-        "Please let my calendar remind me of '{title}' {minutes} minutes before.",
+        "I want a reminder {minutes} minutes before '{title}'.",
+        "Set a reminder in my calendar {minutes} minutes before '{title}' starts.",
+        "Please add a reminder to '{title}' in my calendar, {minutes} minutes ahead.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -117,11 +117,11 @@ class RemindMe(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, minutes: int) -> None:
-        # I look for the event.
+        # I search for the event.
         calendar = log_in("calendar")
         found = apis.calendar.search(query=title, access_token=calendar)
         print(found)
-        # There is one; I add the reminder.
+        # Found. Now I add the reminder.
         print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes, access_token=calendar))
         # The reminder is set.
         apis.owner.complete_task()
@@ -134,14 +134,14 @@ class InviteCircle(Scenario):
     apis = ("contacts.search", "calendar.search", "calendar.invite")
     phrasings = (
         "Invite {who} to '{title}'.",
-        "I would like {who} to come to '{title}'. Invite them through my calendar.",
-        "Please add {who} as guests of '{title}' in my calendar.",
-        "'{title}' is more fun with company: invite {who} in the calendar.",
+        "I would like {who} to come to '{title}'. Please send the invitation through my calendar.",
+        "Please put {who} on the guest list of '{title}' in my calendar.",
+        "'{title}' is more fun with company: invite {who} in my calendar.",
     )
     who = {
         "both my flatmates": "flatmate",
         "all my friends": "friend",
-        "all my colleagues (not my manager)": "colleague",
+        "all my colleagues (but not my manager)": "colleague",
         "my manager": "manager",
         "my sister": "sister",
         "my father": "father",
@@ -160,19 +160,19 @@ class InviteCircle(Scenario):
 
     @staticmethod
     def solve(apis: Any, relation: str, title: str) -> None:
-        # I look for who is my owner's {relation}.
+        # I look for every {relation} in the contacts.
         contacts = log_in("contacts")
         cards = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
         emails = [x["email"] for x in cards if x["relation"] == relation]
         print(emails)
-        # I look for the event.
+        # Now I search for the event.
         calendar = log_in("calendar")
         found = apis.calendar.search(query=title, access_token=calendar)
         print(found)
         # I invite each of them.
         for email in emails:
             print(apis.calendar.invite(event_id=found[0]["id"], email=email, access_token=calendar))
-        # All are invited.
+        # Everyone is invited.
         apis.owner.complete_task()
 
 
@@ -182,10 +182,10 @@ class AnswerInvitations(Scenario):
     split, difficulty = "dev", 2
     apis = ("contacts.search", "calendar.list_invitations", "calendar.accept", "calendar.decline")
     phrasings = (
-        "Answer my open invitations: accept those from {who}, decline all others.",
-        "I only have time for {who}. Accept their invitations in my calendar and decline the rest that is open.",
-        "Please go through the unanswered invitations in my calendar. Yes to {who}, no to everyone else.",
-        "Accept every open calendar invitation from {who}; all the others that I have not answered are to be declined.",
+        "Answer my open invitations: accept those from {who} and decline all others.",
+        "I only have time for {who}. Accept their open invitations in my calendar and decline the rest.",
+        "Please go through the unanswered invitations in my calendar. Say yes to {who} and no to everyone else.",
+        "Accept every open calendar invitation from {who}, and decline all the others I have not answered yet.",
     )
     who = {
         "my flatmates": ("flatmate",),
@@ -214,16 +214,16 @@ class AnswerInvitations(Scenario):
 
     @staticmethod
     def solve(apis: Any, who: str, relations: list[str]) -> None:
-        # I look up the names of {who} in the contacts.
+        # I look up {who} in the contacts.
         contacts = log_in("contacts")
         cards = every(apis.contacts.search(query="", access_token=contacts))
         names = [x["name"] for x in cards if x["relation"] in relations]
         print(names)
-        # I collect all open invitations before answering any, as answering changes the pages.
+        # I collect all open invitations before I answer any, because answering changes the pages.
         calendar = log_in("calendar")
         invitations = every(apis.calendar.list_invitations(access_token=calendar))
         print([(x["id"], x["organiser"]) for x in invitations])
-        # I answer each by who has organised it.
+        # I accept or decline each one, depending on who organises it.
         for x in invitations:
             if x["organiser"] in names:
                 print(apis.calendar.accept(event_id=x["id"], access_token=calendar))
@@ -239,16 +239,15 @@ class DropDeclined(Scenario):
     split, difficulty = "validation", 2
     apis = ("calendar.list_upcoming", "calendar.list_guests", "calendar.remove_guest")
     phrasings = (
-        "Take everyone who has declined off the guests of the coming '{title}', and tell me their names.",
-        "Who will not come to the next '{title}'? Remove those who declined from its guests and give me their names.",
-        "Please tidy up the guests of the '{title}' that is still to come: remove whoever declined. I want to know "
-        "their names.",
-        "The next '{title}' in my calendar has guests who declined. Remove them there and answer with their names.",
+        "Remove everyone who has declined from the guest list of the upcoming '{title}', and tell me their names.",
+        "Who is not coming to the next '{title}'? Remove the guests who declined and give me their names.",
+        "Please clean up the guest list of the upcoming '{title}': remove whoever declined, and tell me who that was.",
+        "Some guests have declined the next '{title}' in my calendar. Remove them from it and answer with their names.",
     )
 
     def prepare(self, w: World) -> Goal:
         title = w.rng.choice(_TITLES)
-        guests = w.rng.sample(w.others("friends", "colleagues", "family", "flatmates"), 8)
+        guests = w.rng.sample(w.others(*CIRCLES), 8)
         said = w.rng.sample(["declined"] * w.rng.choice((2, 3)) + ["accepted"] * 3 + ["open"] * 3, 8)
         answers = dict(zip(guests, said, strict=True))
         add_event(w, w.owner, title, f"{w.day(-7)} 12:50", answers | dict.fromkeys(guests[:2], "declined"))
@@ -262,7 +261,7 @@ class DropDeclined(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str) -> None:
-        # I look for the event among those to come.
+        # I look for the event among the upcoming ones.
         calendar = log_in("calendar")
         found = apis.calendar.list_upcoming(query=title, access_token=calendar)
         print(found)
@@ -271,7 +270,7 @@ class DropDeclined(Scenario):
         guests = every(apis.calendar.list_guests(event_id=event, access_token=calendar))
         out = [x for x in guests if x["answer"] == "declined"]
         print([x["name"] for x in out])
-        # I remove these.
+        # I remove them.
         for x in out:
             print(apis.calendar.remove_guest(event_id=event, email=x["email"], access_token=calendar))
         # I answer with their names.
@@ -287,21 +286,22 @@ class ClearDay(Scenario):
         *("phone.send_message", "todo.list_due", "todo.update"),
     )
     phrasings = (
-        "I have to keep {day} free. Cancel the events in my calendar that I organise that day, decline the others and "
-        "text each of their organisers '{text}'. Open to-dos due that day become due on {later}.",
-        "Clear {day} for me: events of mine are to be cancelled, events of others in my calendar declined, with one "
-        "text message '{text}' to each of those organisers. Also postpone the open to-dos due on that day to {later}.",
-        "On {day} I cannot do anything. Cancel what I have organised in my calendar, decline what others have, and "
-        "send every one of those others the text message '{text}'. My open to-dos due that very day move to {later}.",
-        "Something has come up on {day}. All my own events that day are off; decline the events in my calendar that "
-        "others organise and let each organiser know by text message: '{text}'. Set open to-dos due then to {later}.",
+        "I have to keep {day} free. Cancel the events in my calendar that I organise that day, decline the others, and "
+        "text each of their organisers '{text}' once. Move my open to-dos due that day to {later}.",
+        "Clear {day} for me: cancel my own events, decline the events in my calendar that others organise, and send "
+        "each of those organisers one text message: '{text}'. Also postpone my open to-dos due that day to {later}.",
+        "I cannot do anything on {day}. Cancel what I organise in my calendar that day, decline what others organise, "
+        "and text each of them '{text}' once. My open to-dos due on that day move to {later}.",
+        "Something has come up on {day}. Cancel all my own events that day; decline the events in my calendar that "
+        "others organise and send each organiser one text message, '{text}'. Set the open to-dos due that day to "
+        "{later}.",
     )
 
     def prepare(self, w: World) -> Goal:
         taken = "SELECT substr(start, 1, 10) AS day FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"
         unclear = {row["day"] for row in w.all(f"{taken} WHERE guest = ? AND answer = 'open'", w.owner.id)}
         day = w.rng.choice([w.day(n) for n in range(2, 15) if w.day(n) not in unclear])
-        hosts = w.rng.sample(w.others("friends", "colleagues", "family", "flatmates"), 3)
+        hosts = w.rng.sample(w.others(*CIRCLES), 3)
         organisers = [w.owner, w.owner, *hosts]
         times = w.rng.sample(("08:10", "09:50", "12:50", "16:40", "20:00", "21:00"), 5)
         for organiser, title, time in zip(organisers, w.rng.sample(_TITLES, 5), times, strict=True):
@@ -327,12 +327,12 @@ class ClearDay(Scenario):
 
     @staticmethod
     def solve(apis: Any, day: str, text: str, later: str) -> None:
-        # I look at the events of that day, and who I work for.
+        # I look at the events of that day and at my owner's name.
         calendar = log_in("calendar")
         me = apis.owner.show_profile()["name"]
         events = apis.calendar.list_day(day=day, access_token=calendar)
         print(me, [(x["id"], x["organiser"]) for x in events])
-        # I cancel my owner's own events and decline the others, keeping in mind who organises those.
+        # I cancel the owner's events and decline the others, and I remember who organises those.
         hosts = []
         for x in events:
             if x["organiser"] == me:
@@ -342,7 +342,7 @@ class ClearDay(Scenario):
                 hosts.append(x["organiser"])
         hosts = sorted(set(hosts))
         print(hosts)
-        # I look up the number of each of them.
+        # I look up their phone numbers.
         contacts = log_in("contacts")
         numbers = []
         for name in hosts:
@@ -353,18 +353,13 @@ class ClearDay(Scenario):
         phone = log_in("phone")
         for number in numbers:
             apis.phone.send_message(number=number, text=text, access_token=phone)
-        # I collect what is due until that day and pick what is due on it.
+        # I collect what is due by that day and keep what is due on it.
         todo = log_in("todo")
         items = every(apis.todo.list_due(until=day, access_token=todo))
         due = [x for x in items if x["due"] == day]
         print([x["text"] for x in due])
-        # I postpone these.
+        # I postpone these items.
         for x in due:
             apis.todo.update(item_id=x["id"], due=later, access_token=todo)
         # The day is clear.
         apis.owner.complete_task()
-
-
-SCENARIOS: list[type[Scenario]] = [
-    *(MoveEvent, NextMeeting, RemindMe, InviteCircle, AnswerInvitations, DropDeclined, ClearDay),
-]

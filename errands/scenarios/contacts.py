@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from errands.apps.mail import deliver
 from errands.judge import Goal, act
 from errands.people import ALONE, Person
 from errands.scenario import Scenario
+from errands.scenarios.mail import mail_from
+from errands.scenarios.todo import choose_list
 from errands.world import World
 from errands.written import every, log_in
 
@@ -22,10 +23,10 @@ class PhoneNumberOfSomeone(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search",)
     phrasings = (
-        "What is the phone number of {name}?",
+        "What is {name}'s phone number?",
         "I need {name}'s phone number.",
-        "Look up the number under which I can call {name}.",
-        "Which phone number does {name} have in my contacts?",
+        "Please look up {name}'s phone number for me.",
+        "Which phone number do I have for {name} in my contacts?",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -36,11 +37,11 @@ class PhoneNumberOfSomeone(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for {name} in the contacts.
+        # I look up {name} in the contacts.
         contacts = log_in("contacts")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # There is one; I answer with the number.
+        # Found. I answer with the phone number.
         apis.owner.complete_task(answer=found[0]["phone"])
 
 
@@ -50,10 +51,10 @@ class NewAddress(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "contacts.update")
     phrasings = (
-        "{name} has moved to {street}. Put that into my contacts.",
+        "{name} has moved to {street}. Please update my contacts.",
         "Please update my address book: {name} now lives at {street}.",
-        "Change the address of {name} to {street} in my contacts.",
-        "The new address of {name} is {street}. Correct it in my contacts.",
+        "Change {name}'s address in my contacts to {street}.",
+        "{name}'s new address is {street}. Please correct it in my contacts.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -65,13 +66,13 @@ class NewAddress(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, street: str) -> None:
-        # I look for {name} in the contacts.
+        # I look up {name} in the contacts.
         contacts = log_in("contacts")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # There is one; I change its address.
+        # Found. Now I change the address.
         print(apis.contacts.update(contact_id=found[0]["id"], address=street, access_token=contacts))
-        # The address is changed.
+        # The address is updated.
         apis.owner.complete_task()
 
 
@@ -81,10 +82,10 @@ class NoteOnContact(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "contacts.set_note")
     phrasings = (
-        "Write the note '{note}' on the contact of my {relation}.",
-        "In my contacts, put the note '{note}' on my {relation}.",
-        "Please note '{note}' with my {relation} in the address book.",
-        "My {relation} should have the note '{note}' in my contacts.",
+        "Add the note '{note}' to my {relation}'s contact.",
+        "In my contacts, save the note '{note}' for my {relation}.",
+        "Please write the note '{note}' on my {relation}'s entry in the address book.",
+        "Set the note for my {relation} in my contacts to '{note}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -98,13 +99,13 @@ class NoteOnContact(Scenario):
 
     @staticmethod
     def solve(apis: Any, relation: str, note: str) -> None:
-        # I look for my {relation} in the contacts.
+        # I look up the {relation} in the contacts.
         contacts = log_in("contacts")
         found = apis.contacts.search(query=relation, access_token=contacts)
         print(found)
-        # There is one; I write the note.
+        # Found. Now I write the note.
         print(apis.contacts.set_note(contact_id=found[0]["id"], note=note, access_token=contacts))
-        # The note is written.
+        # The note is saved.
         apis.owner.complete_task()
 
 
@@ -114,10 +115,10 @@ class RemoveFavourite(Scenario):
     split, difficulty = "validation", 1
     apis = ("contacts.list_favourites", "contacts.set_favourite")
     phrasings = (
-        "The {relation} among my favourite contacts should no longer be a favourite.",
-        "One of my favourites in the contacts is a {relation}. Take this one off the favourites.",
         "Remove the {relation} from my favourite contacts, but keep the contact.",
-        "There is a {relation} among my favourite contacts. Make this contact an ordinary one.",
+        "One of my favourite contacts is a {relation}. Please take that one off my favourites.",
+        "There is one {relation} among my favourite contacts. That contact should no longer be a favourite.",
+        "Please unmark the only {relation} among my favourite contacts; the contact itself stays.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -136,9 +137,9 @@ class RemoveFavourite(Scenario):
         found = apis.contacts.list_favourites(access_token=contacts)
         found = [c for c in found if c["relation"] == relation]
         print(found)
-        # There is one; it is no longer a favourite.
+        # Found. I take this contact off the favourites.
         print(apis.contacts.set_favourite(contact_id=found[0]["id"], favourite=False, access_token=contacts))
-        # The contact is changed.
+        # The contact is no longer a favourite.
         apis.owner.complete_task()
 
 
@@ -148,11 +149,13 @@ class ForwardToRelation(Scenario):
     split, difficulty = "train", 2
     apis = ("contacts.search", "mail.search", "mail.forward")
     phrasings = (
-        "Forward the mail '{subject}' from {name} to my {relation}s, all in one mail, with the text '{text}'.",
-        "All my {relation}s should see the mail '{subject}' that {name} sent me. Forward it to them together, "
+        "Forward the email '{subject}' from {name} to all my {relation}s, in a single email with the text '{text}'.",
+        "All my {relation}s should see the email '{subject}' that {name} sent me. Forward it to all of them at once, "
         "with the text '{text}'.",
-        "{name} sent me a mail with the subject '{subject}'. Forward it once, to all my {relation}s, and add '{text}'.",
-        "Send the mail '{subject}' by {name} on to all of my {relation}s, in a single mail that begins with '{text}'.",
+        "{name} sent me an email with the subject '{subject}'. Forward it once, to all my {relation}s together, with "
+        "the text '{text}'.",
+        "Please forward {name}'s email '{subject}' to my {relation}s: one email to all of them, with '{text}' as the "
+        "text.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -160,9 +163,9 @@ class ForwardToRelation(Scenario):
         people = w.others(relation)
         right, wrong = w.rng.sample([p for p in w.others() if p not in people], 2)
         subject = w.rng.choice(("Street party", "Lost cat", "Flea market", "Open air cinema", "Spare sofa"))
-        deliver(w, wrong.name, wrong.email, subject, "Have you heard of it?", w.ago(hours=4))
-        message = deliver(w, right.name, right.email, subject, "This may interest you.", w.ago(hours=30))
-        deliver(w, right.name, right.email, f"{subject} over", "It is over.", w.ago(hours=3))
+        mail_from(w, wrong, subject, "Have you heard of it?", w.ago(hours=4))
+        message = mail_from(w, right, subject, "This may interest you.", w.ago(hours=30))
+        mail_from(w, right, f"{subject} over", "It is over.", w.ago(hours=3))
         text = w.rng.choice(("For your information", "What do you think?", "Have a look", "Just came in"))
         goal = Goal(w, subject=subject, name=right.name, relation=relation, text=text)
         goal.do("mail.forward", message_id=message, to=[p.email for p in people], body=text)
@@ -170,18 +173,18 @@ class ForwardToRelation(Scenario):
 
     @staticmethod
     def solve(apis: Any, subject: str, name: str, relation: str, text: str) -> None:
-        # I need the addresses of my {relation}s.
+        # I need the email addresses of all {relation}s.
         contacts, mail = log_in("contacts", "mail")
         found = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
         to = [c["email"] for c in found if c["relation"] == relation]
         print(to)
-        # I look for the mail, by sender and exact subject.
+        # Now I look for the email, by sender and exact subject.
         found = apis.mail.search(query=subject, sender=name, access_token=mail)
         found = [m for m in found if m["subject"] == subject]
         print(found)
-        # There is one; I forward it.
+        # Found. I forward it.
         print(apis.mail.forward(message_id=found[0]["id"], to=to, body=text, access_token=mail))
-        # The mail is forwarded.
+        # The email is forwarded.
         apis.owner.complete_task()
 
 
@@ -191,10 +194,10 @@ class FinishDraft(Scenario):
     split, difficulty = "validation", 2
     apis = ("contacts.search", "mail.list_drafts", "mail.update_draft", "mail.send_draft")
     phrasings = (
-        "In my drafts is a mail '{subject}'. It should go to my {relation} instead. Change that and send it.",
-        "Address my draft '{subject}' to my {relation}, and only to this person, then send it.",
-        "Send the draft with the subject '{subject}', but to my {relation} rather than to whom it is addressed now.",
-        "My mail draft '{subject}' has the wrong recipient: it is for my {relation}. Correct it and send it off.",
+        "There is an email '{subject}' in my drafts. Change its recipient to my {relation} and send it.",
+        "Address my draft '{subject}' to my {relation} only, then send it.",
+        "Send my email draft '{subject}', but to my {relation} instead of the current recipient.",
+        "My email draft '{subject}' has the wrong recipient: it is for my {relation}. Correct that and send it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -213,17 +216,15 @@ class FinishDraft(Scenario):
 
     @staticmethod
     def solve(apis: Any, subject: str, relation: str) -> None:
-        # I look for my {relation} in the contacts, to get the address.
+        # I look up the {relation} in the contacts to get the email address.
         contacts, mail = log_in("contacts", "mail")
         found = apis.contacts.search(query=relation, access_token=contacts)
         print(found)
-        # I look for the draft on all pages.
-        drafts, page = [], 0
-        while more := apis.mail.list_drafts(page=page, access_token=mail):
-            drafts += [d for d in more if d["subject"] == subject]
-            page += 1
+        # Now I look for the draft on all pages.
+        listed = every(apis.mail.list_drafts(access_token=mail))
+        drafts = [d for d in listed if d["subject"] == subject]
         print(drafts)
-        # There is one; I change its recipient and send it.
+        # Found. I change its recipient and send it.
         draft = drafts[0]["id"]
         print(apis.mail.update_draft(draft_id=draft, to=[found[0]["email"]], access_token=mail))
         print(apis.mail.send_draft(draft_id=draft, access_token=mail))
@@ -237,16 +238,17 @@ class BirthdayRound(Scenario):
     split, difficulty = "train", 3
     apis = ("contacts.list_birthdays", "todo.list_lists", "todo.add", "calendar.create")
     phrasings = (
-        "Which of my {relation}s have their birthday in {month}? For each put an event 'Birthday of <full name>' "
-        "on that day of {year} into my calendar, at 09:00 for 30 minutes, and add 'Card for <full name>' to my to-do "
-        "list '{name}', due on the same day.",
-        "For every {relation} in my contacts with a birthday in {month}: a calendar event 'Birthday of <full name>' on "
-        "the day in {year}, 09:00, 30 minutes, and a to-do 'Card for <full name>' on the list '{name}' due that day.",
-        "Plan the birthdays of my {relation}s in {month} {year}: on each day an event 'Birthday of <full name>' in the "
-        "calendar at 09:00 for 30 minutes, and on my to-do list '{name}' an item 'Card for <full name>' due that day.",
-        "I do not want to forget the {month} birthdays of my {relation}s. Create the event 'Birthday of <full name>' "
-        "(30 minutes, 09:00, on the day in {year}) for each in my calendar, and the item 'Card for <full name>', due "
-        "that day, on my to-do list '{name}'.",
+        "Which of my {relation}s have a birthday in {month}? For each of them, add an event 'Birthday of <full name>' "
+        "to my calendar on that day in {year}, at 09:00 for 30 minutes, and an item 'Card for <full name>', due the "
+        "same day, to my to-do list '{name}'.",
+        "For every {relation} with a birthday in {month}, create a calendar event 'Birthday of <full name>' on that "
+        "day in {year} (09:00, 30 minutes) and an item 'Card for <full name>' on my to-do list '{name}', due that day.",
+        "Plan my {relation}s' birthdays in {month} {year}: for each birthday I want a calendar event 'Birthday of "
+        "<full name>' at 09:00 for 30 minutes, and 'Card for <full name>' on my to-do list '{name}', due on the "
+        "birthday.",
+        "I do not want to forget my {relation}s' birthdays in {month}. For each, put 'Birthday of <full name>' in my "
+        "calendar on that day in {year}, at 09:00 for 30 minutes, and add 'Card for <full name>' to my to-do list "
+        "'{name}', due the same day.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -255,16 +257,16 @@ class BirthdayRound(Scenario):
         for person in (*meant, *w.rng.sample(w.others("family", "flatmates", "services"), 4)):
             birthday = f"{person.birthday[:4]}-{month:02}-{w.rng.randrange(1, 29):02}"
             w.run("UPDATE contacts SET birthday = ? WHERE id = ?", birthday, _card(w, person))
-        todo = w.rng.choice(w.all("SELECT id, name FROM todo_lists WHERE owner = ? ORDER BY id", w.owner.id))
+        list_name, list_id = choose_list(w)
         year = w.now.year + 1
-        goal = Goal(w, relation=relation, month=MONTHS[month - 1], year=year, name=todo["name"])
+        goal = Goal(w, relation=relation, month=MONTHS[month - 1], year=year, name=list_name)
         for row in w.all(
             "SELECT name, birthday FROM contacts WHERE owner = ? AND relation = ? AND substr(birthday, 6, 2) = ?",
             *(w.owner.id, relation, f"{month:02}"),
         ):
             day, name = f"{year}{row['birthday'][4:]}", row["name"]
             goal.do("calendar.create", title=f"Birthday of {name}", start=f"{day} 09:00", minutes=30)
-            goal.do("todo.add", list_id=todo["id"], text=f"Card for {name}", due=day)
+            goal.do("todo.add", list_id=list_id, text=f"Card for {name}", due=day)
         return goal
 
     def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,39 +274,28 @@ class BirthdayRound(Scenario):
 
     @staticmethod
     def solve(apis: Any, relation: str, month: str, number: int, year: int, name: str) -> None:
-        # I collect the birthdays of {month} from all pages and keep those of {relation}s.
+        # I collect the birthdays in {month} from all pages and keep those of {relation}s.
         contacts, todo, calendar = log_in("contacts", "todo", "calendar")
         cards = every(apis.contacts.list_birthdays(month=number, access_token=contacts))
         found = [c for c in cards if c["relation"] == relation]
         for c in found:
             print(c["name"], c["birthday"])
-        # I need the list {name}.
+        # I need the id of the list {name}.
         lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == name]
         print(lists)
-        # I put each day of {year} into the calendar.
+        # Now I create an event in {year} for each birthday.
         for c in found:
             c["day"] = f"{year}" + c["birthday"][4:]
             title, start = "Birthday of " + c["name"], c["day"] + " 09:00"
             print(apis.calendar.create(title=title, start=start, minutes=30, access_token=calendar))
-        # And the cards go on the list.
+        # Then I add the cards to the list.
         for c in found:
             text = "Card for " + c["name"]
             print(apis.todo.add(list_id=lists[0]["id"], text=text, due=c["day"], access_token=todo))
-        # Everything is planned.
+        # All birthdays are planned.
         apis.owner.complete_task()
 
 
 def _card(w: World, person: Person) -> int:
     """The owner's contact of someone."""
     return int(w.value("SELECT id FROM contacts WHERE owner = ? AND email = ?", w.owner.id, person.email))
-
-
-SCENARIOS: list[type[Scenario]] = [
-    PhoneNumberOfSomeone,
-    NewAddress,
-    NoteOnContact,
-    RemoveFavourite,
-    ForwardToRelation,
-    FinishDraft,
-    BirthdayRound,
-]

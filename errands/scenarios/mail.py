@@ -4,10 +4,19 @@ from typing import Any
 
 from errands.apps.mail import deliver
 from errands.judge import Goal
-from errands.people import ALONE
+from errands.people import ALONE, Person
 from errands.scenario import Scenario
 from errands.world import World
-from errands.written import log_in
+from errands.written import every, log_in
+
+
+def mail_from(w: World, person: Person, subject: str, body: str, time: str) -> int:
+    """Put an unread email from a person into the owner's inbox; its id."""
+    return deliver(w, person.name, person.email, subject, body, time)
+
+
+def _mail_from_company(w: World, name: str, subject: str, body: str, time: str) -> int:
+    return deliver(w, name, f"info@{name.replace(' ', '').lower()}.com", subject, body, time)
 
 
 class MailToRelation(Scenario):
@@ -16,10 +25,10 @@ class MailToRelation(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "mail.send")
     phrasings = (
-        "Send my {relation} a mail with the subject '{subject}' and the text '{text}'.",
-        "Write a mail to my {relation}: subject '{subject}', text '{text}'.",
-        "My {relation} should get a mail from me. The subject is '{subject}' and the text '{text}'.",
-        "E-mail '{text}' to my {relation}, under the subject '{subject}'.",
+        "Send my {relation} an email with the subject '{subject}' and the text '{text}'.",
+        "Email my {relation}: subject '{subject}', text '{text}'.",
+        "Please write my {relation} an email. The subject is '{subject}' and the text is '{text}'.",
+        "Email '{text}' to my {relation}, with the subject '{subject}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -34,13 +43,13 @@ class MailToRelation(Scenario):
 
     @staticmethod
     def solve(apis: Any, relation: str, subject: str, text: str) -> None:
-        # I look for my {relation} in the contacts, to get the address.
+        # I look up the {relation} in the contacts to get the email address.
         contacts, mail = log_in("contacts", "mail")
         found = apis.contacts.search(query=relation, access_token=contacts)
         print(found)
-        # There is one; I send the mail to this address.
+        # Found. Now I send the email to this address.
         print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text, access_token=mail))
-        # The mail is sent.
+        # The email is sent.
         apis.owner.complete_task()
 
 
@@ -50,10 +59,10 @@ class ReplyToLastMail(Scenario):
     split, difficulty = "train", 1
     apis = ("mail.search", "mail.reply")
     phrasings = (
-        "Reply to the last mail from {name} with '{text}'.",
-        "{name} has written me a mail. Answer the latest one with the text '{text}'.",
-        "Please answer '{text}' to the newest mail of {name} in my inbox.",
-        "Send the reply '{text}' to the most recent mail that {name} sent me.",
+        "Reply to the last email from {name} with '{text}'.",
+        "{name} has emailed me. Reply to the latest email with '{text}'.",
+        "Please answer {name}'s most recent email with '{text}'.",
+        "Reply '{text}' to the newest email from {name} in my inbox.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -71,18 +80,18 @@ class ReplyToLastMail(Scenario):
         )
         subjects = w.rng.sample(("Saturday", "Your bike", "A favour", "The plants"), 2)
         for subject, hours in zip(subjects, (70, 2), strict=True):
-            last = deliver(w, person.name, person.email, subject, "What do you think?", w.ago(hours=hours))
+            last = mail_from(w, person, subject, "What do you think?", w.ago(hours=hours))
         goal = Goal(w, name=person.name, text=text)
         goal.do("mail.reply", message_id=last, body=text)
         return goal
 
     @staticmethod
     def solve(apis: Any, name: str, text: str) -> None:
-        # I look for the mails of {name}; the newest comes first, so one is enough.
+        # I search for emails from {name}. The newest comes first, so I need only one.
         mail = log_in("mail")
         found = apis.mail.search(sender=name, page_size=1, access_token=mail)
         print(found)
-        # This is the last one; I reply to it.
+        # This is the latest one. I reply to it.
         print(apis.mail.reply(message_id=found[0]["id"], body=text, access_token=mail))
         # The reply is sent.
         apis.owner.complete_task()
@@ -94,10 +103,10 @@ class CodeFromMail(Scenario):
     split, difficulty = "train", 1
     apis = ("mail.search", "mail.show")
     phrasings = (
-        "What is the code in the mail from {sender}?",
-        "{sender} sent me a code by mail. Tell me which.",
-        "I need the code that {sender} has mailed me.",
-        "Look into the mail from {sender} and give me the code in it.",
+        "What is the code in the email from {sender}?",
+        "{sender} emailed me a code. What is it?",
+        "I need the code that {sender} sent me by email.",
+        "Find the email from {sender} and tell me the code in it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -107,29 +116,22 @@ class CodeFromMail(Scenario):
         codes = [str(code) for code in w.rng.sample(range(10_000, 100_000), 2)]
         for sender, code, hours in zip(senders, codes, w.rng.sample((3, 30, 90, 200), 2), strict=True):
             text = w.rng.choice(("Welcome. Your code is {}.", "Use the code {} to open.", "Thank you. Code: {}."))
-            address = f"info@{sender.replace(' ', '').lower()}.com"
-            deliver(
-                w,
-                sender,
-                address,
-                w.rng.choice(("Welcome", "Your access", "Hello")),
-                text.format(code),
-                w.ago(hours=hours),
-            )
+            subject = w.rng.choice(("Welcome", "Your access", "Hello"))
+            _mail_from_company(w, sender, subject, text.format(code), w.ago(hours=hours))
         goal = Goal(w, sender=senders[0])
         goal.answer = codes[0]
         return goal
 
     @staticmethod
     def solve(apis: Any, sender: str) -> None:
-        # I look for the mail from {sender}.
+        # I search for the email from {sender}.
         mail = log_in("mail")
         found = apis.mail.search(sender=sender, access_token=mail)
         print(found)
-        # There is one; I read it.
+        # Found. Now I read it.
         body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
         print(body)
-        # The code is the number in it.
+        # The code is the number in the text. I answer with it.
         apis.owner.complete_task(answer="".join(c for c in body if c.isdigit()))
 
 
@@ -139,29 +141,29 @@ class StarLastMail(Scenario):
     split, difficulty = "dev", 1
     apis = ("mail.search", "mail.star")
     phrasings = (
-        "Star the last mail from {name}.",
-        "The newest mail of {name} in my inbox is important. Put a star on it.",
-        "Please give a star to the most recent mail that {name} sent me.",
-        "Mark the latest mail from {name} with a star.",
+        "Star the last email from {name}.",
+        "The newest email from {name} in my inbox is important. Please star it.",
+        "Please put a star on the most recent email that {name} sent me.",
+        "Mark {name}'s latest email with a star.",
     )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
         for subject, hours in (("The plan", 80), ("One more thing", 3)):
-            last = deliver(w, person.name, person.email, subject, "Please keep this in mind.", w.ago(hours=hours))
+            last = mail_from(w, person, subject, "Please keep this in mind.", w.ago(hours=hours))
         goal = Goal(w, name=person.name)
         goal.do("mail.star", message_id=last)
         return goal
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for the mails of {name}; the newest comes first, so one is enough.
+        # I search for emails from {name}. The newest comes first, so I need only one.
         mail = log_in("mail")
         found = apis.mail.search(sender=name, page_size=1, access_token=mail)
         print(found)
-        # This is the last one; I star it.
+        # This is the latest one. I star it.
         print(apis.mail.star(message_id=found[0]["id"], access_token=mail))
-        # The star is there.
+        # The email is starred.
         apis.owner.complete_task()
 
 
@@ -171,17 +173,16 @@ class ArchiveOldNewsletter(Scenario):
     split, difficulty = "train", 2
     apis = ("mail.search", "mail.archive")
     phrasings = (
-        "Archive all mails in my inbox from {sender} that came before {day}.",
-        "My inbox is full of mails from {sender}. Move those from before {day} to the archive.",
-        "Everything that {sender} mailed me before {day} can go from the inbox to the archive.",
-        "Clean up: of the mails by {sender} in the inbox, archive the ones older than {day}.",
+        "Archive all emails from {sender} in my inbox that arrived before {day}.",
+        "My inbox is full of emails from {sender}. Move the ones from before {day} to the archive.",
+        "Please archive everything in my inbox that {sender} sent before {day}.",
+        "Clean up my inbox: archive all emails from {sender} that are older than {day}.",
     )
 
     def prepare(self, w: World) -> Goal:
         sender = w.rng.choice(("Garden Post", "Rail Times", "Film Weekly", "Travel Owl"))
         days = w.rng.sample(range(2, 90), w.rng.randrange(6, 10))
-        address = f"news@{sender.replace(' ', '').lower()}.com"
-        found = {n: deliver(w, sender, address, f"Issue {200 - n}", "Here is our news.", w.ago(n)) for n in days}
+        found = {n: _mail_from_company(w, sender, f"Issue {200 - n}", "Here is our news.", w.ago(n)) for n in days}
         border = sorted(days)[w.rng.randrange(1, 4)]
         goal = Goal(w, sender=sender, day=w.day(-border))
         for days_ago, message in found.items():
@@ -191,19 +192,16 @@ class ArchiveOldNewsletter(Scenario):
 
     @staticmethod
     def solve(apis: Any, sender: str, day: str) -> None:
-        # I collect the mails of {sender} from all pages.
+        # I collect the emails from {sender} from all pages.
         mail = log_in("mail")
-        found, page = [], 0
-        while more := apis.mail.search(sender=sender, page=page, access_token=mail):
-            found += more
-            page += 1
+        found = every(apis.mail.search(sender=sender, access_token=mail))
         print([m["time"] for m in found])
-        # Only those from before {day} go to the archive.
+        # I archive those from before {day}.
         old = [m for m in found if m["time"] < day]
         for m in old:
             apis.mail.archive(message_id=m["id"], access_token=mail)
         print(len(old))
-        # They are archived.
+        # The old emails are archived.
         apis.owner.complete_task()
 
 
@@ -213,18 +211,17 @@ class MarkStrangersRead(Scenario):
     split, difficulty = "dev", 2
     apis = ("contacts.search", "mail.list_unread", "mail.mark_read")
     phrasings = (
-        "Mark all unread mails in my inbox as read whose sender is not in my contacts.",
-        "Unread mails from people who are not in my address book do not interest me: mark them as read.",
-        "Go through my unread mails and mark those as read that come from someone who is not among my contacts.",
-        "Whatever is unread in my inbox and not from one of my contacts should be marked as read.",
+        "Mark all unread emails in my inbox as read if the sender is not in my contacts.",
+        "I am not interested in unread emails from people outside my address book. Mark them as read.",
+        "Go through the unread emails in my inbox and mark those from senders who are not in my contacts as read.",
+        "Please mark every unread email in my inbox as read unless it is from one of my contacts.",
     )
 
     def prepare(self, w: World) -> Goal:
         for sender in w.rng.sample(("Lamp Market", "Sky Travel", "Tea House", "Shoe Barn", "Quiz Night"), 3):
-            address = f"hi@{sender.replace(' ', '').lower()}.com"
-            deliver(w, sender, address, "Only today", "Come and see.", w.ago(hours=w.rng.randrange(5, 500)))
+            _mail_from_company(w, sender, "Only today", "Come and see.", w.ago(hours=w.rng.randrange(5, 500)))
         for person in w.rng.sample(w.others(), 2):
-            deliver(w, person.name, person.email, "Hello", "How are you?", w.ago(hours=w.rng.randrange(5, 500)))
+            mail_from(w, person, "Hello", "How are you?", w.ago(hours=w.rng.randrange(5, 500)))
         goal = Goal(w)
         for row in w.all(
             "SELECT id FROM mail_messages WHERE owner = ?1 AND folder = 'inbox' AND NOT read "
@@ -238,22 +235,17 @@ class MarkStrangersRead(Scenario):
     def solve(apis: Any) -> None:
         # I need the names of all contacts, from all pages.
         contacts, mail = log_in("contacts", "mail")
-        names, page = [], 0
-        while more := apis.contacts.search(page=page, page_size=20, access_token=contacts):
-            names += [c["name"] for c in more]
-            page += 1
+        listed = every(apis.contacts.search(access_token=contacts))
+        names = [c["name"] for c in listed]
         print(len(names))
-        # Then all unread mails; I collect them before marking, because marking changes the pages.
-        unread, page = [], 0
-        while more := apis.mail.list_unread(page=page, access_token=mail):
-            unread += more
-            page += 1
+        # Now I collect all unread emails before I mark any, because marking changes the pages.
+        unread = every(apis.mail.list_unread(access_token=mail))
         strange = [m for m in unread if m["sender"] not in names]
         print([m["sender"] for m in strange])
-        # These are not in the contacts; I mark them as read.
+        # These senders are not in the contacts. I mark their emails as read.
         for m in strange:
             apis.mail.mark_read(message_id=m["id"], access_token=mail)
-        # They are marked.
+        # They are marked as read.
         apis.owner.complete_task()
 
 
@@ -263,18 +255,16 @@ class LabelSender(Scenario):
     split, difficulty = "validation", 2
     apis = ("mail.create_label", "mail.search", "mail.add_label")
     phrasings = (
-        "Create the mail label '{label}' and put it on all mails from {sender} in my inbox and my archive.",
-        "I want a new label '{label}' in my mail, on everything that {sender} sent me, archived mails included.",
-        "Make a label '{label}' and add it to every mail by {sender}, in the inbox as well as in the archive.",
-        "All mails from {sender}, in inbox and archive, should get the label '{label}'. The label is not there yet.",
+        "Create the email label '{label}' and add it to all emails from {sender} in my inbox and archive.",
+        "I want a new email label '{label}' on everything {sender} sent me, in the inbox and in the archive.",
+        "Make a new label '{label}' and put it on every email from {sender}, both in my inbox and in my archive.",
+        "Please label all emails from {sender} in my inbox and archive '{label}'. You have to create the label first.",
     )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
         for number in range(w.rng.randrange(5, 8)):
-            message = deliver(
-                w, person.name, person.email, f"Part {number + 1}", "More to come.", w.ago(3 * number + 1)
-            )
+            message = mail_from(w, person, f"Part {number + 1}", "More to come.", w.ago(3 * number + 1))
             if w.rng.random() < 0.5:
                 w.run("UPDATE mail_messages SET folder = 'archive' WHERE id = ?", message)
         goal = Goal(w, sender=person.name, label=w.rng.choice(("important", "keep", "project", "later", "private")))
@@ -288,16 +278,13 @@ class LabelSender(Scenario):
 
     @staticmethod
     def solve(apis: Any, sender: str, label: str) -> None:
-        # I collect the mails of {sender} from both folders and all pages.
+        # I collect the emails from {sender} in both folders, from all pages.
         mail = log_in("mail")
-        found = []
-        for folder in ("inbox", "archive"):
-            page = 0
-            while more := apis.mail.search(sender=sender, folder=folder, page=page, access_token=mail):
-                found += more
-                page += 1
+        inbox = every(apis.mail.search(sender=sender, folder="inbox", access_token=mail))
+        archive = every(apis.mail.search(sender=sender, folder="archive", access_token=mail))
+        found = inbox + archive
         print([m["subject"] for m in found])
-        # Now I create the label and put it on all of them.
+        # Now I create the label and add it to all of them.
         print(apis.mail.create_label(name=label, access_token=mail))
         for m in found:
             apis.mail.add_label(message_id=m["id"], label=label, access_token=mail)
@@ -311,14 +298,14 @@ class PayByMail(Scenario):
     split, difficulty = "validation", 3
     apis = ("contacts.search", "mail.search", "mail.show", "wallet.send", "mail.archive")
     phrasings = (
-        "Several people mailed me what I owe them, under the subject '{subject}'. Pay those who are my colleagues with "
-        "the wallet, each with the note '{subject}', and archive their mails. How much was it in total?",
-        "Look for the mails with the subject '{subject}' in my inbox: they say what I owe. Send the money to those "
-        "who are colleagues of mine (note '{subject}'), archive these mails, and tell me the sum.",
-        "In my inbox are mails titled '{subject}', each asking for an amount. If the sender is a colleague, send the "
-        "amount by wallet with the note '{subject}' and archive the mail. Tell me the total that you paid.",
-        "Please settle the mails with the subject '{subject}': wallet payments with the note '{subject}', to my "
-        "colleagues only. Archive the mails you have settled and answer with the sum of the payments.",
+        "Several people emailed me what I owe them, with the subject '{subject}'. Pay my colleagues among them from my "
+        "wallet, each with the note '{subject}', and archive their emails. How much was it in total?",
+        "Find the emails with the subject '{subject}' in my inbox: each says how much I owe the sender. Send the money "
+        "to those who are my colleagues (note '{subject}'), archive their emails, and tell me the total.",
+        "My inbox has emails titled '{subject}', each asking for an amount. If the sender is a colleague of mine, send "
+        "the amount from my wallet with the note '{subject}' and archive the email. Tell me the total you paid.",
+        "Please settle the emails with the subject '{subject}' in my inbox: pay from my wallet with the note "
+        "'{subject}', but only my colleagues. Archive the emails you settled and answer with the sum you paid.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -327,10 +314,8 @@ class PayByMail(Scenario):
         paid = []
         for person in w.rng.sample([*colleagues, *others], 6):
             amount = w.rng.randrange(305, 1200, 5) / 100
-            text = w.rng.choice(("You owe me {:.2f} for this.", "Your share is {:.2f}.", "It makes {:.2f} for you."))
-            message = deliver(
-                w, person.name, person.email, subject, text.format(amount), w.ago(hours=w.rng.random() * 99)
-            )
+            text = w.rng.choice(("You owe me {:.2f} for this.", "Your share is {:.2f}.", "That makes {:.2f} for you."))
+            message = mail_from(w, person, subject, text.format(amount), w.ago(hours=w.rng.random() * 99))
             if person in colleagues:
                 paid.append((message, person.email, amount))
         goal = Goal(w, subject=subject)
@@ -342,23 +327,21 @@ class PayByMail(Scenario):
 
     @staticmethod
     def solve(apis: Any, subject: str) -> None:
-        # First I need the addresses of my colleagues.
+        # First I need the email addresses of the colleagues.
         contacts, mail, wallet = log_in("contacts", "mail", "wallet")
         found = apis.contacts.search(query="colleague", page_size=20, access_token=contacts)
         emails = [c["email"] for c in found if c["relation"] == "colleague"]
         print(emails)
-        # Then I collect the mails from all pages.
-        found, page = [], 0
-        while more := apis.mail.search(query=subject, page=page, access_token=mail):
-            found += [m["id"] for m in more if m["subject"] == subject]
-            page += 1
+        # Now I collect the emails from all pages.
+        listed = every(apis.mail.search(query=subject, access_token=mail))
+        found = [m["id"] for m in listed if m["subject"] == subject]
         print(found)
-        # I read them, because the amounts are in the text, and keep those of colleagues.
+        # The amounts are in the text, so I read the emails and keep those from colleagues.
         mails = [apis.mail.show(message_id=n, access_token=mail) for n in found]
         mails = [m for m in mails if m["address"] in emails]
         for m in mails:
             print(m["sender"], m["body"])
-        # Every text has one number; I take it out and check it.
+        # Each text has one number. I extract it and check it.
         import re
 
         for m in mails:
@@ -370,17 +353,5 @@ class PayByMail(Scenario):
             apis.mail.archive(message_id=m["id"], access_token=mail)
         total = round(sum([m["amount"] for m in mails]), 2)
         print(total)
-        # All is paid; I answer with the sum.
+        # Everything is paid. I answer with the sum.
         apis.owner.complete_task(answer=total)
-
-
-SCENARIOS: list[type[Scenario]] = [
-    MailToRelation,
-    ReplyToLastMail,
-    CodeFromMail,
-    StarLastMail,
-    ArchiveOldNewsletter,
-    MarkStrangersRead,
-    LabelSender,
-    PayByMail,
-]

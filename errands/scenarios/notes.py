@@ -4,7 +4,7 @@ from typing import Any
 
 from errands.judge import Goal
 from errands.scenario import Scenario
-from errands.scenarios.todo import add_item, chores, owned_lists
+from errands.scenarios.todo import add_item, choose_list, chores
 from errands.world import World
 from errands.written import every, log_in
 
@@ -18,10 +18,10 @@ class AppendLine(Scenario):
     apis = ("notes.search", "notes.append")
     phrasings = (
         "Add the line '{line}' to my note '{title}'.",
-        "Please append '{line}' to the note '{title}'.",
-        "In my note '{title}' write '{line}' at the end.",
-        "My note called '{title}' needs one more line: '{line}'.",
-        "Put '{line}' under what is already in the note '{title}'.",
+        "Please append '{line}' to my note '{title}'.",
+        "Write '{line}' at the end of my note '{title}'.",
+        "My note '{title}' needs one more line: '{line}'.",
+        "Please add '{line}' at the bottom of the note '{title}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -33,11 +33,11 @@ class AppendLine(Scenario):
 
     @staticmethod
     def solve(apis: Any, line: str, title: str) -> None:
-        # I look for the note.
+        # I search for the note.
         notes = log_in("notes")
         found = apis.notes.search(query=title, access_token=notes)
         print(found)
-        # There is one; I add the line to it.
+        # Found. Now I add the line.
         print(apis.notes.append(note_id=found[0]["id"], line=line, access_token=notes))
         # The line is added.
         apis.owner.complete_task()
@@ -52,18 +52,18 @@ class NoteIntoList(Scenario):
         *("todo.list_lists", "todo.list_items", "todo.add"),
     )
     phrasings = (
-        "My note '{title}' has one task per line. Add each of them to my {list_name} list unless it is already open "
+        "My note '{title}' has one task per line. Add each task to my {list_name} list unless it is already open "
         "there, then delete the note.",
-        "Copy the lines of the note '{title}' to my to-do list {list_name}, leaving out what is open there already. "
-        "Delete the note afterwards.",
-        "Turn the note '{title}' into items of the {list_name} list, one per line; skip lines that are open items "
-        "there. I do not need the note after that, so delete it.",
-        "Everything in my note '{title}' (a task in each line) belongs on my {list_name} list. Do not add what is "
-        "already an open item there. Then remove the note.",
+        "Copy the lines of my note '{title}' to my to-do list {list_name}, except those that are already open there. "
+        "Then delete the note.",
+        "Turn my note '{title}' into items on my {list_name} list, one per line; skip lines that are already open "
+        "items there. I don't need the note after that, so delete it.",
+        "Everything in my note '{title}' (one task per line) belongs on my {list_name} list. Don't add what is already "
+        "an open item there. Delete the note when you are done.",
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         tasks, count = chores(w, 7), w.rng.randrange(5, 8)
         for text in tasks[:2]:
             add_item(w, list_id, text)
@@ -80,18 +80,18 @@ class NoteIntoList(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, list_name: str) -> None:
-        # I look for the note.
+        # I search for the note.
         notes = log_in("notes")
         found = apis.notes.search(query=title, access_token=notes)
         print(found)
-        # I read its lines.
+        # Found. I read its lines.
         lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
         print(lines)
-        # I need the id of the {list_name} list.
+        # Now I need the id of the {list_name} list.
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
-        # I look which lines are not yet open there.
+        # I check which lines are not open there yet.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         items = every(apis.todo.list_items(list_id=here, access_token=todo))
         there = [x["text"] for x in items]
@@ -114,22 +114,22 @@ class MinutesIntoTasks(Scenario):
         *("mail.send", "todo.list_lists", "todo.add"),
     )
     phrasings = (
-        "Each line of my note '{title}' has a name and a task. Mail everyone but me their tasks, one mail per line "
-        "with the subject '{subject}' and just the task as text; put mine on my {list_name} list. Then archive the "
+        "Each line of my note '{title}' has a name and a task. Email everyone except me their tasks, one email per "
+        "line, with the subject '{subject}' and just the task as the text; put mine on my {list_name} list. Then "
+        "archive the note.",
+        "Hand out the tasks in my note '{title}' (lines like 'name: task'). Mine go on my to-do list {list_name}; for "
+        "every other line, email that person with the subject '{subject}' and only the task as the text. Archive the "
+        "note when you are done.",
+        "Please go through my note '{title}', where every line is a person and their task. If it is me, add the task "
+        "to my {list_name} list. If not, send the person an email with the subject '{subject}' and the task as the "
+        "text. Finally, archive the note.",
+        "My note '{title}' says who does what. For each line, email the person named, with the subject '{subject}' and "
+        "the task as the whole text; but put my own tasks on my {list_name} list instead. After that, archive the "
         "note.",
-        "Hand out the tasks in my note '{title}' (lines like 'name: task'). Mine go on the to-do list {list_name}; for "
-        "every other line send that person a mail, subject '{subject}', whose text is only the task. Archive the note "
-        "when you are done.",
-        "Please go through the note '{title}', where every line is a person and their task. If it is me, add the task "
-        "to my {list_name} list. If not, send the person a mail with subject '{subject}' and the task as its text. "
-        "Finally archive the note.",
-        "The note '{title}' says who does what. Send one mail per line to the person named, with the subject "
-        "'{subject}' and the task as the whole text, but add my own tasks to the {list_name} list instead. After that "
-        "the note goes into the archive.",
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         title = f"{w.rng.choice(_NAMES)} meeting"
         people = w.rng.sample(w.others("colleagues", "friends", "flatmates"), 3)
         people = [*people, people[0], w.owner, *([w.owner] if w.rng.random() < 0.5 else [])]
@@ -149,15 +149,15 @@ class MinutesIntoTasks(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, subject: str, list_name: str) -> None:
-        # I look for the note.
+        # I search for the note.
         notes = log_in("notes")
         found = apis.notes.search(query=title, access_token=notes)
         print(found)
-        # I read its lines, and who I work for.
+        # I read its lines and look up my owner's name.
         lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
         me = apis.owner.show_profile()["name"]
         print(me, lines)
-        # I look up the address of everyone else in it.
+        # I look up the email address of everyone else in it.
         contacts = log_in("contacts")
         emails = {}
         for name in [x.split(": ")[0] for x in lines]:
@@ -165,7 +165,7 @@ class MinutesIntoTasks(Scenario):
                 cards = apis.contacts.search(query=name, access_token=contacts)
                 emails[name] = [x["email"] for x in cards if x["name"] == name][0]
         print(emails)
-        # For my owner's tasks I need the id of the list.
+        # For the owner's tasks I need the id of the list.
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
@@ -178,10 +178,7 @@ class MinutesIntoTasks(Scenario):
                 apis.todo.add(list_id=here, text=task, access_token=todo)
             else:
                 apis.mail.send(to=[emails[name]], subject=subject, body=task, access_token=mail)
-        # What remains is to archive the note.
+        # Finally, I archive the note.
         print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))
         # Everyone has their tasks.
         apis.owner.complete_task()
-
-
-SCENARIOS: list[type[Scenario]] = [AppendLine, NoteIntoList, MinutesIntoTasks]

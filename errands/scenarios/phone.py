@@ -4,8 +4,10 @@ from typing import Any
 
 from errands.judge import Goal
 from errands.scenario import Scenario
+from errands.scenarios.calendar import add_event
+from errands.scenarios.todo import choose_list
 from errands.world import World
-from errands.written import log_in
+from errands.written import every, log_in
 
 
 class TextSomeone(Scenario):
@@ -14,10 +16,10 @@ class TextSomeone(Scenario):
     split, difficulty = "train", 1
     apis = ("contacts.search", "phone.send_message")
     phrasings = (
-        "Text {name} '{text}'.",
-        "Send {name} the text message '{text}'.",
-        "Write '{text}' to {name} on the phone.",
-        "Please send a text message to {name} that says '{text}'.",
+        "Text '{text}' to {name}.",
+        "Send {name} a text message that says '{text}'.",
+        "Please text {name}: '{text}'",
+        "Please send '{text}' to {name} as a text message.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -31,13 +33,13 @@ class TextSomeone(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, text: str) -> None:
-        # I look for {name} in the contacts, to get the number.
+        # I look up {name} in the contacts to get the phone number.
         contacts, phone = log_in("contacts", "phone")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # There is one; I send the text to this number.
+        # Found. Now I send the text to this number.
         print(apis.phone.send_message(number=found[0]["phone"], text=text, access_token=phone))
-        # The message is sent.
+        # The text is sent.
         apis.owner.complete_task()
 
 
@@ -48,9 +50,9 @@ class DeleteVoicemailOf(Scenario):
     apis = ("contacts.search", "phone.list_voicemails", "phone.delete_voicemail")
     phrasings = (
         "Delete the voicemail from {name}.",
-        "I have heard the voicemail that {name} left. Delete it.",
-        "Please remove the voicemail of {name} from my phone.",
-        "The voicemail {name} left me can be deleted.",
+        "I have listened to {name}'s voicemail. You can delete it.",
+        "Please delete the voicemail that {name} left me.",
+        "I no longer need the voicemail from {name}. Delete it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -62,15 +64,15 @@ class DeleteVoicemailOf(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for {name} in the contacts, to get the number.
+        # I look up {name} in the contacts to get the phone number.
         contacts, phone = log_in("contacts", "phone")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # I look for the voicemail from this number.
+        # Now I look for the voicemail from this number.
         mails = apis.phone.list_voicemails(page_size=20, access_token=phone)
         mails = [v for v in mails if v["number"] == found[0]["phone"]]
         print(mails)
-        # There is one; I delete it.
+        # There is one. I delete it.
         print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"], access_token=phone))
         # The voicemail is deleted.
         apis.owner.complete_task()
@@ -83,9 +85,9 @@ class BlockLastCaller(Scenario):
     apis = ("phone.list_calls", "phone.block")
     phrasings = (
         "Block the number of my last missed call.",
-        "Whoever it was whose call I missed last: block the number.",
-        "I do not want to hear again from the number of the most recent missed call. Block it.",
-        "Please block the caller of the latest call that I missed.",
+        "I don't know whose call I missed last. Please block that number.",
+        "I never want to hear again from the number of my most recent missed call. Block it.",
+        "Please block the number behind the latest call I missed.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -98,11 +100,11 @@ class BlockLastCaller(Scenario):
 
     @staticmethod
     def solve(apis: Any) -> None:
-        # The newest missed call comes first, so one is enough.
+        # The newest missed call comes first, so I need only one.
         phone = log_in("phone")
         found = apis.phone.list_calls(kind="missed", page_size=1, access_token=phone)
         print(found)
-        # This is the last one; I block its number.
+        # This is the last one. I block its number.
         print(apis.phone.block(number=found[0]["number"], access_token=phone))
         # The number is blocked.
         apis.owner.complete_task()
@@ -114,10 +116,10 @@ class LastTextTime(Scenario):
     split, difficulty = "validation", 1
     apis = ("contacts.search", "phone.show_conversation")
     phrasings = (
-        "{name} has texted me when to meet. At what time?",
-        "At what time does {name} want to meet? It is in the last text message.",
-        "Look at the last text from {name} and tell me the time at which we meet.",
-        "When do I meet {name} today? The time came by text message.",
+        "{name} texted me when to meet. What time are we meeting?",
+        "What time does {name} want to meet? It is in the last text message.",
+        "Look at the last text from {name} and tell me what time we are meeting.",
+        "What time am I meeting {name} today? The time came by text message.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -132,15 +134,15 @@ class LastTextTime(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for {name} in the contacts, to get the number.
+        # I look up {name} in the contacts to get the phone number.
         contacts, phone = log_in("contacts", "phone")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found)
-        # I read the texts with this number, the newest first.
+        # Now I read the texts with this number. The newest comes first.
         texts = apis.phone.show_conversation(number=found[0]["phone"], access_token=phone)
         said = [t["text"] for t in texts if t["incoming"]][0]
         print(said)
-        # I answer with the time in it.
+        # I answer with the time in the text.
         apis.owner.complete_task(answer="".join(c for c in said if c.isdigit() or c == ":"))
 
 
@@ -151,9 +153,9 @@ class TextMissedCallers(Scenario):
     apis = ("owner.show_time", "phone.list_calls", "contacts.search", "phone.send_message")
     phrasings = (
         "Text '{text}' to everyone in my contacts whose call I missed today.",
-        "I missed some calls today. Send each of the callers who are in my contacts the text message '{text}'.",
-        "Whose calls did I miss today? Text those who are in my address book '{text}', each once.",
-        "Send '{text}' by text message to all of my contacts who called me today and did not reach me.",
+        "I missed some calls today. Send each caller who is in my contacts the text message '{text}'.",
+        "Whose calls did I miss today? Text '{text}' to those who are in my address book, once each.",
+        "Some of my contacts called me today and did not reach me. Send each of them the text message '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -173,16 +175,13 @@ class TextMissedCallers(Scenario):
 
     @staticmethod
     def solve(apis: Any, text: str) -> None:
-        # I need the missed calls of today; they come newest first, in pages.
+        # I collect the missed calls from all pages and keep those from today.
         contacts, phone = log_in("contacts", "phone")
         today = apis.owner.show_time()["now"][:10]
-        missed, page = [], 0
-        while more := apis.phone.list_calls(kind="missed", page=page, access_token=phone):
-            missed += more
-            page += 1
+        missed = every(apis.phone.list_calls(kind="missed", access_token=phone))
         numbers = sorted({c["number"] for c in missed if c["time"][:10] == today})
         print(numbers)
-        # I keep those that are in the contacts.
+        # I keep the numbers that are in the contacts.
         known = [n for n in numbers if apis.contacts.search(query=n, access_token=contacts)]
         print(known)
         # Each of them gets the text once.
@@ -201,24 +200,21 @@ class GuestsByText(Scenario):
         *("calendar.list_upcoming", "calendar.invite"),
     )
     phrasings = (
-        "I asked my {relation}s by text whether they come to '{title}'. Invite those whose last text to me begins with "
-        "'Yes' to the event in my calendar, and text the others '{text}'.",
-        "My {relation}s have answered by text whether they come to my event '{title}'. Whoever's last text starts with "
-        "'Yes' gets an invitation in the calendar; the others get the text message '{text}'.",
-        "Look at the last text message of each of my {relation}s. Where it starts with 'Yes', invite the sender to "
-        "'{title}' in my calendar, otherwise text back '{text}'.",
-        "For '{title}' in my calendar: invite every {relation} whose last text to me starts with 'Yes', and send every "
+        "I asked my {relation}s by text whether they are coming to '{title}'. If someone's last text to me starts with "
+        "'Yes', invite them to the event in my calendar; text the others '{text}'.",
+        "My {relation}s have told me by text whether they are coming to my event '{title}'. Those whose last text "
+        "starts with 'Yes' get an invitation through the calendar; the others get the text message '{text}'.",
+        "Look at the last text each of my {relation}s sent me. If it starts with 'Yes', invite them to '{title}' in my "
+        "calendar; otherwise text back '{text}'.",
+        "For '{title}' in my calendar, invite every {relation} whose last text to me starts with 'Yes', and send every "
         "other {relation} the text '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(("friend", "colleague"))
         people = w.rng.sample(w.others(relation), 3)
-        title = w.rng.choice(("Summer feast", "Pizza night", "Chess evening", "Boat trip"))
-        event = w.add(
-            "calendar_events",
-            **{"owner": w.owner.id, "title": title, "start": f"{w.day(w.rng.randrange(4, 20))} 20:00", "minutes": 120},
-        )
+        title = w.rng.choice(("Summer party", "Pizza night", "Chess evening", "Boat trip"))
+        event = add_event(w, w.owner, title, f"{w.day(w.rng.randrange(4, 20))} 20:00")
         coming = people[: w.rng.randrange(1, 3)]
         for person in people:
             answers = ("Yes, I am in", "Yes!", "Yes, with pleasure") if person in coming else ("No, sorry", "I cannot")
@@ -235,12 +231,12 @@ class GuestsByText(Scenario):
 
     @staticmethod
     def solve(apis: Any, relation: str, title: str, text: str) -> None:
-        # I need my {relation}s, and nobody else.
+        # I need the {relation}s from the contacts, and nobody else.
         contacts, phone, calendar = log_in("contacts", "phone", "calendar")
         found = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
         people = [c for c in found if c["relation"] == relation]
         print([c["name"] for c in people])
-        # The newest text comes first; I take the first incoming one of each.
+        # The newest text comes first. I take the first incoming one from each.
         for c in people:
             texts = apis.phone.show_conversation(number=c["phone"], page_size=20, access_token=phone)
             c["said"] = [t["text"] for t in texts if t["incoming"]][0]
@@ -248,7 +244,7 @@ class GuestsByText(Scenario):
         # Now I look for the event.
         events = apis.calendar.list_upcoming(query=title, access_token=calendar)
         print(events)
-        # There is one; I invite those who said yes.
+        # Found. I invite those who said yes.
         for c in people:
             if c["said"].startswith("Yes"):
                 print(apis.calendar.invite(event_id=events[0]["id"], email=c["email"], access_token=calendar))
@@ -269,14 +265,14 @@ class VoicemailRound(Scenario):
         *("todo.add", "phone.delete_voicemail", "phone.block"),
     )
     phrasings = (
-        "Go through my voicemails since {day}. For each one from somebody in my contacts add 'Call <full name>' to my "
-        "to-do list '{name}', due {due}. Delete those from other numbers, and block these numbers.",
-        "My voicemails since {day}: if the number is in my contacts, put 'Call <full name>' on the to-do list "
-        "'{name}', due {due}; if not, delete the voicemail and block the number.",
-        "Take all voicemails that came on {day} or later. Known callers go on my to-do list '{name}' as "
-        "'Call <full name>', due {due}. The voicemails of unknown callers are deleted and their numbers blocked.",
-        "For every contact who left me a voicemail since {day} I want an item 'Call <full name>' due {due} on the "
-        "to-do list '{name}'. Block the unknown numbers among the voicemails since then, and delete what they left.",
+        "Go through my voicemails since {day}. For each one from somebody in my contacts, add 'Call <full name>' to my "
+        "to-do list '{name}', due {due}. Delete the ones from other numbers and block those numbers.",
+        "Please handle my voicemails since {day}: if the number is in my contacts, put 'Call <full name>' on my to-do "
+        "list '{name}', due {due}; if not, delete the voicemail and block the number.",
+        "Take all voicemails from {day} or later. Callers I know go on my to-do list '{name}' as 'Call <full name>', "
+        "due {due}. Delete the voicemails of unknown callers and block their numbers.",
+        "For every contact who has left me a voicemail since {day}, I want an item 'Call <full name>' on my to-do list "
+        "'{name}', due {due}. For unknown numbers since then, delete the voicemail and block the number.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -291,13 +287,13 @@ class VoicemailRound(Scenario):
             for number, ago in zip(numbers, days, strict=True)
         }
         border = sorted(days)[6]
-        todo = w.rng.choice(w.all("SELECT id, name FROM todo_lists WHERE owner = ? ORDER BY id", w.owner.id))
-        goal = Goal(w, day=w.day(-border), name=todo["name"], due=w.day(w.rng.randrange(1, 9)))
+        list_name, list_id = choose_list(w)
+        goal = Goal(w, day=w.day(-border), name=list_name, due=w.day(w.rng.randrange(1, 9)))
         for number, ago in zip(numbers, days, strict=True):
             if ago <= border:
                 who = next((p for p in people if p.phone == number), None)
                 if who is not None:
-                    goal.do("todo.add", list_id=todo["id"], text=f"Call {who.name}", due=goal.slots["due"])
+                    goal.do("todo.add", list_id=list_id, text=f"Call {who.name}", due=goal.slots["due"])
                 else:
                     goal.do("phone.delete_voicemail", voicemail_id=left[number])
                     goal.do("phone.block", number=number)
@@ -307,17 +303,15 @@ class VoicemailRound(Scenario):
     def solve(apis: Any, day: str, name: str, due: str) -> None:
         # I collect the voicemails from all pages and keep the recent ones.
         contacts, phone, todo = log_in("contacts", "phone", "todo")
-        mails, page = [], 0
-        while more := apis.phone.list_voicemails(page=page, access_token=phone):
-            mails += [v for v in more if v["time"] >= day]
-            page += 1
+        listed = every(apis.phone.list_voicemails(access_token=phone))
+        mails = [v for v in listed if v["time"] >= day]
         print(len(mails))
-        # The contacts say who it was.
+        # The contacts tell me who left them.
         for v in mails:
             who = apis.contacts.search(query=v["number"], access_token=contacts)
             v["name"] = who[0]["name"] if who else ""
             print(v["number"], v["name"])
-        # I need the list {name}.
+        # I need the id of the list {name}.
         lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == name]
         print(lists)
         # Known callers go on the list.
@@ -325,12 +319,12 @@ class VoicemailRound(Scenario):
             if v["name"]:
                 text = f"Call {v['name']}"
                 apis.todo.add(list_id=lists[0]["id"], text=text, due=due, access_token=todo)
-        # The others are deleted and blocked.
+        # For the others, I delete the voicemail and block the number.
         for v in mails:
             if not v["name"]:
                 print(apis.phone.delete_voicemail(voicemail_id=v["id"], access_token=phone))
                 print(apis.phone.block(number=v["number"], access_token=phone))
-        # All voicemails are dealt with.
+        # All voicemails are taken care of.
         apis.owner.complete_task()
 
 
@@ -346,14 +340,3 @@ def _miss(w: World, number: str, hours: float) -> None:
 def _receive(w: World, number: str, text: str, hours: float) -> None:
     row = {"number": number, "incoming": 1, "text": text, "time": w.ago(hours=hours), "read": 0}
     w.add("phone_messages", owner=w.owner.id, **row)
-
-
-SCENARIOS: list[type[Scenario]] = [
-    TextSomeone,
-    DeleteVoicemailOf,
-    BlockLastCaller,
-    LastTextTime,
-    TextMissedCallers,
-    GuestsByText,
-    VoicemailRound,
-]

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from errands.apps.mail import deliver
 from errands.judge import Goal
+from errands.people import CIRCLES
 from errands.scenario import Scenario
-from errands.scenarios.wallet import CIRCLES
+from errands.scenarios.calendar import add_event
+from errands.scenarios.mail import mail_from
 from errands.world import World
-from errands.written import log_in
+from errands.written import every, log_in
 
 
 def past_order(w: World, at: str, status: str, items: dict[int, int]) -> int:
@@ -46,8 +47,8 @@ class CostOfLastOrder(Scenario):
     phrasings = (
         "How much did I spend on my last order in the shop?",
         "What was the total of my latest shop order?",
-        "Tell me what my most recent order in the shop cost.",
-        "I want to know how much the last thing I ordered in the shop was, in total.",
+        "Tell me how much my most recent order in the shop cost.",
+        "How much did I pay in total for my last shop order?",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -58,7 +59,7 @@ class CostOfLastOrder(Scenario):
 
     @staticmethod
     def solve(apis: Any) -> None:
-        # The newest order comes first, so I list one.
+        # The newest order comes first, so I list only one.
         shop = log_in("shop")
         orders = apis.shop.list_orders(page_size=1, access_token=shop)
         print(orders)
@@ -72,10 +73,10 @@ class PutIntoCart(Scenario):
     split, difficulty = "train", 1
     apis = ("shop.search", "shop.add_to_cart")
     phrasings = (
-        "Put {count} of the {product} into my cart in the shop.",
-        "Add {count} pieces of the product {product} to my shopping cart.",
-        "I want to buy {count} of the {product}. Put them into my cart, but do not order yet.",
-        "My cart in the shop should get {count} of the {product}, please.",
+        "Add {count} of the {product} to my cart in the shop.",
+        "Put {count} units of {product} in my shopping cart.",
+        "I want to buy {count} of the {product}. Put them in my cart, but do not order yet.",
+        "Please add {product} to my shopping cart, {count} of them.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -87,13 +88,13 @@ class PutIntoCart(Scenario):
 
     @staticmethod
     def solve(apis: Any, product: str, count: int) -> None:
-        # I look for the {product}.
+        # I search for {product}.
         shop = log_in("shop")
         found = apis.shop.search(query=product, access_token=shop)
         print(found)
-        # I put {count} of it into the cart.
+        # Found. I put {count} of them in the cart.
         print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity=count, access_token=shop))
-        # It is in the cart.
+        # They are in the cart.
         apis.owner.complete_task()
 
 
@@ -106,14 +107,14 @@ class OrderCheapestGoodOne(Scenario):
         *("owner.list_addresses", "owner.list_cards"),
     )
     phrasings = (
-        "Order the cheapest product of the shop's category {category} that is rated at least {rating}, to my {place} "
-        "address. My cart is empty.",
-        "I need one thing from the shop's category {category}: the cheapest with a rating of {rating} or more. My cart "
-        "is empty; have it sent to my {place} address.",
+        "Order the cheapest product in the shop's {category} category with a rating of at least {rating}, and have it "
+        "sent to my {place} address. My cart is empty.",
+        "I need one thing from the shop's {category} category: the cheapest product rated {rating} or higher. My cart "
+        "is empty; have it delivered to my {place} address.",
         "Find the cheapest {category} product in the shop with a rating of at least {rating}, and order one to my "
         "{place} address. The cart is empty.",
-        "Buy one piece of the lowest-priced {category} product in the shop with a rating not below {rating}. It should "
-        "go to my {place} address. There is nothing in the cart yet.",
+        "Please buy one {category} product from the shop, the cheapest that is rated {rating} or better, and have it "
+        "sent to my {place} address. There is nothing in my cart.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -129,20 +130,20 @@ class OrderCheapestGoodOne(Scenario):
 
     @staticmethod
     def solve(apis: Any, category: str, rating: float, place: str) -> None:
-        # I list the category, cheapest first, and keep the well-rated ones; some have no rating.
+        # I list the category, cheapest first, and keep the well-rated products. Some have no rating.
         shop = log_in("shop")
         found = apis.shop.search(category=category, sort="price", page_size=20, access_token=shop)
         good = [p for p in found if p["rating"] and p["rating"] >= rating]
         print(good[0])
-        # I put the first into the cart.
+        # I put the first one in the cart.
         print(apis.shop.add_to_cart(product_id=good[0]["id"], access_token=shop))
-        # I need the address, and a card that is not expired.
+        # I need the address, and a card that has not expired.
         address = [a for a in apis.owner.list_addresses() if a["label"] == place][0]
         card = max(apis.owner.list_cards(), key=lambda c: c["expires"])
         print(address, card)
-        # I place the order.
+        # Now I place the order.
         print(apis.shop.place_order(address_id=address["id"], card_id=card["id"], access_token=shop))
-        # It is ordered.
+        # The product is ordered.
         apis.owner.complete_task()
 
 
@@ -154,8 +155,8 @@ class CancelLastOrder(Scenario):
     phrasings = (
         "Cancel my last order in the shop.",
         "I have changed my mind about my newest shop order. Please cancel it.",
-        "The latest order that I placed in the shop was a mistake; cancel it.",
-        "Stop the most recent of my shop orders, I do not need it any more.",
+        "The latest order I placed in the shop was a mistake; cancel it.",
+        "Please cancel my most recent shop order. I don't need it any more.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -166,11 +167,11 @@ class CancelLastOrder(Scenario):
 
     @staticmethod
     def solve(apis: Any) -> None:
-        # The newest order comes first, so I list one.
+        # The newest order comes first, so I list only one.
         shop = log_in("shop")
         orders = apis.shop.list_orders(page_size=1, access_token=shop)
         print(orders)
-        # It is not shipped yet; I cancel it.
+        # It has not shipped yet. I cancel it.
         print(apis.shop.cancel_order(order_id=orders[0]["id"], access_token=shop))
         # The order is cancelled.
         apis.owner.complete_task()
@@ -185,14 +186,14 @@ class BestOfMailedWishes(Scenario):
         *("contacts.search", "phone.send_message"),
     )
     phrasings = (
-        "{name} mailed me a few wishes from the shop. Put the one with the best rating on my wishlist, and text {name} "
-        "'{text}'.",
-        "In a mail with the subject 'Wishes', {name} lists products of the shop. Add the best rated one to my wishlist "
-        "there. Then send {name} the text message '{text}'.",
-        "Which of the wishes in the mail from {name} has the highest rating in the shop? Put it on my wishlist, and "
+        "{name} emailed me a few wishes from the shop. Put the one with the best rating on my wishlist, and text "
+        "{name} '{text}'.",
+        "In an email with the subject 'Wishes', {name} lists products from the shop. Add the best-rated one to my "
+        "wishlist there. Then text '{text}' to {name}.",
+        "Which of the wishes in the email from {name} has the highest rating in the shop? Put it on my wishlist, and "
         "text '{text}' to {name}.",
-        "{name} would like one of the things in the mail 'Wishes'. Note the one that is rated best in the shop on my "
-        "wishlist, and let {name} know by text message: '{text}'.",
+        "{name} would like one of the products in the email 'Wishes'. Put the one with the best rating in the shop on "
+        "my wishlist, and text '{text}' to {name}.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -205,7 +206,7 @@ class BestOfMailedWishes(Scenario):
         person = w.rng.choice(w.others("family", "friends"))
         text = w.rng.choice(("I have an idea", "Thanks for the list", "I know what to get", "One wish is noted"))
         body = "\n".join(["I would like one of these:", *(f"- {row['name']}" for row in wishes)])
-        deliver(w, person.name, person.email, "Wishes", body, w.ago(w.rng.randrange(1, 9)))
+        mail_from(w, person, "Wishes", body, w.ago(w.rng.randrange(1, 9)))
         goal = Goal(w, name=person.name, text=text)
         goal.do("shop.add_to_wishlist", product_id=best["id"])
         goal.do("phone.send_message", number=person.phone, text=text)
@@ -213,24 +214,24 @@ class BestOfMailedWishes(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, text: str) -> None:
-        # I look for the mail.
+        # I search for the email.
         mail, shop, contacts, phone = log_in("mail", "shop", "contacts", "phone")
         found = apis.mail.search(query="wish", sender=name, access_token=mail)
         print(found)
-        # I read it.
+        # Found. Now I read it.
         body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
         print(body)
-        # I look up each of the products in the shop.
+        # I look up each product in the shop.
         names = [line[2:] for line in body.split("\n") if line.startswith("- ")]
         wishes = [apis.shop.search(query=n, access_token=shop)[0] for n in names]
         print([(p["name"], p["rating"]) for p in wishes])
-        # I put the best rated one on the wishlist.
+        # I put the best-rated one on the wishlist.
         best = max(wishes, key=lambda p: p["rating"])
         print(apis.shop.add_to_wishlist(product_id=best["id"], access_token=shop))
         # Now I text {name}.
         number = apis.contacts.search(query=name, access_token=contacts)[0]["phone"]
         print(apis.phone.send_message(number=number, text=text, access_token=phone))
-        # The wish is noted and the text is sent.
+        # The product is on the wishlist and the text is sent.
         apis.owner.complete_task()
 
 
@@ -241,9 +242,9 @@ class ReturnBrokenThing(Scenario):
     apis = ("shop.list_orders", "shop.show_order", "shop.start_return")
     phrasings = (
         "The {product} that was delivered to me is broken. Return it to the shop as damaged.",
-        "Send back the {product} from the order that has arrived. The reason is that it is damaged.",
-        "My {product} came damaged. Start a return in the shop.",
-        "Start a return for the {product} that the shop has delivered: it is damaged.",
+        "Please send back the {product} from the order that has arrived. The reason is that it is damaged.",
+        "My {product} arrived damaged. Start a return in the shop.",
+        "Start a return for the {product} that the shop delivered: it is damaged.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -260,10 +261,8 @@ class ReturnBrokenThing(Scenario):
     def solve(apis: Any, product: str) -> None:
         # I collect the delivered orders from all pages.
         shop = log_in("shop")
-        orders, page = [], 0
-        while more := apis.shop.list_orders(status="delivered", page=page, access_token=shop):
-            orders += [o["id"] for o in more]
-            page += 1
+        listed = every(apis.shop.list_orders(status="delivered", access_token=shop))
+        orders = [o["id"] for o in listed]
         print(orders)
         # I look through their items for the {product}.
         found = []
@@ -272,7 +271,7 @@ class ReturnBrokenThing(Scenario):
                 if item["name"] == product:
                     found.append((id, item["product_id"]))
         print(found)
-        # There is one; I return it.
+        # Found. Now I return it.
         order, this_product = found[0]
         print(apis.shop.start_return(order_id=order, product_id=this_product, reason="damaged", access_token=shop))
         # The return is started.
@@ -285,10 +284,10 @@ class DropDearWishes(Scenario):
     split, difficulty = "validation", 2
     apis = ("shop.list_wishlist", "shop.remove_from_wishlist")
     phrasings = (
-        "Take everything that costs more than {limit} off my wishlist in the shop.",
-        "My wishlist is too expensive. Remove all products above {limit} from it.",
-        "Only things of up to {limit} should stay on my shop wishlist; remove the others.",
-        "Go through the wishlist in the shop and drop whatever costs over {limit}.",
+        "Remove everything that costs more than {limit} from my wishlist in the shop.",
+        "My shop wishlist is too expensive. Remove all products over {limit} from it.",
+        "Only products that cost up to {limit} should stay on my shop wishlist; remove the others.",
+        "Go through my wishlist in the shop and take off whatever costs over {limit}.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -304,18 +303,15 @@ class DropDearWishes(Scenario):
 
     @staticmethod
     def solve(apis: Any, limit: int) -> None:
-        # I collect the wishes from all pages before I remove any, because that changes the pages.
+        # I collect the wishlist from all pages before I remove anything, because removing changes the pages.
         shop = log_in("shop")
-        wishes, page = [], 0
-        while more := apis.shop.list_wishlist(page=page, access_token=shop):
-            wishes += more
-            page += 1
+        wishes = every(apis.shop.list_wishlist(access_token=shop))
         dear = [p for p in wishes if p["price"] > limit]
         print([(p["name"], p["price"]) for p in dear])
-        # I remove them.
+        # I remove these products.
         for p in dear:
             print(apis.shop.remove_from_wishlist(product_id=p["id"], access_token=shop))
-        # The dear ones are gone.
+        # The expensive products are gone.
         apis.owner.complete_task()
 
 
@@ -329,29 +325,27 @@ class SplitOrderWithGuests(Scenario):
     )
     phrasings = (
         "My last shop order was for my '{title}'. Split its cost evenly between me and the guests who have accepted: "
-        "request each share in the wallet with the note '{title}'. Then send those guests one mail together, with the "
+        "request each share in the wallet with the note '{title}'. Then send those guests one email together, with the "
         "subject '{title}' and the text '{text}'.",
-        "All who accepted the invitation to my '{title}' share the cost of my newest shop order with me, in equal "
-        "parts. Request the parts in the wallet (note '{title}') and write all of them one mail: subject '{title}', "
-        "text '{text}'.",
-        "I have bought the things for '{title}' with my latest order in the shop. Ask every guest who has said yes for "
-        "an equal part, I pay one part too; the note of the wallet requests is '{title}'. Also mail these guests "
-        "'{text}', all in one mail, under the subject '{title}'.",
-        "Find out who has accepted to come to '{title}', divide the total of my last shop order by them and me, and "
-        "request that from each in the wallet with the note '{title}'. Tell them in a single mail with the subject "
-        "'{title}' and the text '{text}'.",
+        "Everyone who accepted the invitation to my '{title}' shares the cost of my newest shop order with me, in "
+        "equal parts. Request their shares in the wallet (note '{title}') and send all of them one email: subject "
+        "'{title}', text '{text}'.",
+        "I bought the things for '{title}' with my latest order in the shop. Ask every guest who has accepted for an "
+        "equal share in the wallet, with the note '{title}'; I pay one share too. Also email these guests '{text}', in "
+        "a single email with the subject '{title}'.",
+        "Find out who has accepted the invitation to '{title}', divide the total of my last shop order equally among "
+        "them and me, and request each guest's share in the wallet with the note '{title}'. Tell them in a single "
+        "email with the subject '{title}' and the text '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
-        title = w.rng.choice(("Garden Party", "House Warming", "Movie Night", "Quiz Evening", "Summer Feast"))
+        title = w.rng.choice(("Garden Party", "Housewarming", "Movie Night", "Quiz Evening", "Summer Party"))
         text = w.rng.choice(("I sent you a request", "Please pay your part", "Our costs are split"))
         guests = w.rng.sample(w.others(*CIRCLES), 7)
         start = f"{w.day(w.rng.randrange(3, 20))} 19:30"
-        event = w.add("calendar_events", owner=w.owner.id, title=title, start=start, minutes=120, place="at home")
         coming = w.rng.sample(guests, w.rng.randrange(2, 5))
-        for guest in guests:
-            answer = "accepted" if guest in coming else w.rng.choice(("open", "declined"))
-            w.add("calendar_guests", event_id=event, guest=guest.id, answer=answer)
+        others = {guest: w.rng.choice(("open", "declined")) for guest in guests if guest not in coming}
+        add_event(w, w.owner, title, start, dict.fromkeys(coming, "accepted") | others)
         product, parts = w.rng.choice(_products(w)), len(coming) + 1
         past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", {product["id"]: parts})
         goal = Goal(w, title=title, text=text)
@@ -362,30 +356,22 @@ class SplitOrderWithGuests(Scenario):
 
     @staticmethod
     def solve(apis: Any, title: str, text: str) -> None:
-        # The newest order comes first; I need its total.
+        # The newest order comes first. I need its total.
         shop, calendar, wallet, mail = log_in("shop", "calendar", "wallet", "mail")
         total = apis.shop.list_orders(page_size=1, access_token=shop)[0]["total"]
         print(total)
-        # I look for the event.
+        # Now I look for the event.
         events = apis.calendar.list_upcoming(query=title, access_token=calendar)
         print(events)
         # I collect the guests who have accepted, from all pages.
-        coming, page = [], 0
-        while more := apis.calendar.list_guests(event_id=events[0]["id"], page=page, access_token=calendar):
-            coming += [g["email"] for g in more if g["answer"] == "accepted"]
-            page += 1
+        listed = every(apis.calendar.list_guests(event_id=events[0]["id"], access_token=calendar))
+        coming = [g["email"] for g in listed if g["answer"] == "accepted"]
         print(coming)
-        # I am one of those who share; I request a part from each of the others.
+        # The owner pays one share too. I request a share from each guest.
         share = round(total / (len(coming) + 1), 2)
         for email in coming:
             print(apis.wallet.request(email=email, amount=share, note=title, access_token=wallet))
-        # I write to all of them.
+        # Now I email all of them.
         print(apis.mail.send(to=coming, subject=title, body=text, access_token=mail))
-        # All are asked and told.
+        # All requests and the email are sent.
         apis.owner.complete_task()
-
-
-SCENARIOS = [
-    *(CostOfLastOrder, PutIntoCart, OrderCheapestGoodOne, CancelLastOrder),
-    *(BestOfMailedWishes, ReturnBrokenThing, DropDearWishes, SplitOrderWithGuests),
-]

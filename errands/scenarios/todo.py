@@ -9,17 +9,8 @@ from errands.written import every, log_in
 
 _VERBS = ("sell", "fetch", "polish", "measure", "photograph", "wrap", "insure", "lend out")
 _THINGS = (
-    "globe",
-    "tent",
-    "ladder",
-    "violin",
-    "drill",
-    "toaster",
-    "suitcase",
-    "lantern",
-    "aquarium",
-    "rug",
-    "telescope",
+    *("globe", "tent", "ladder", "violin", "drill", "toaster"),
+    *("suitcase", "lantern", "aquarium", "rug", "telescope"),
 )
 _FOODS = ("lemons", "olives", "radishes", "limes", "avocados", "peppers", "muffins", "leeks", "mangos", "pears", "figs")
 
@@ -35,18 +26,18 @@ def owned_lists(w: World) -> dict[str, int]:
     return {row["name"]: row["id"] for row in w.all("SELECT * FROM todo_lists WHERE owner = ?", w.owner.id)}
 
 
+def choose_list(w: World) -> tuple[str, int]:
+    """The name and id of one of the owner's lists."""
+    return w.rng.choice(list(owned_lists(w).items()))
+
+
 def add_item(w: World, list_id: int, text: str, due: str | None = None, done: bool = False, **more: str) -> int:
-    """An item of the owner, as part of what is there before."""
+    """Put an item on one of the owner's lists; its id."""
     more = {"priority": "normal"} | more
     done_on = w.day(-2) if done else None
     return w.add(
         "todo_items", owner=w.owner.id, list_id=list_id, text=text, due=due, done=int(done), done_on=done_on, **more
     )
-
-
-def find_list(name: str, variable: str = "here") -> str:
-    """Code that picks a list by its name out of `lists`."""
-    return f'{variable} = [x["id"] for x in lists if x["name"] == "{name}"][0]'
 
 
 class AddToList(Scenario):
@@ -56,14 +47,14 @@ class AddToList(Scenario):
     apis = ("todo.list_lists", "todo.add")
     phrasings = (
         "Add '{text}' to my {list_name} list.",
-        "Please put '{text}' on the {list_name} list.",
-        "My {list_name} list should also have '{text}' on it.",
-        "I must not forget this: '{text}'. It belongs on my to-do list {list_name}.",
-        "Write '{text}' on my to-do list called {list_name}.",
+        "Please put '{text}' on my {list_name} list.",
+        "Put '{text}' on the to-do list called {list_name}.",
+        "I must not forget this: '{text}'. Please add it to my {list_name} list.",
+        "Please add a new item to my {list_name} list: '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         text = chores(w, 1)[0]
         if name == "Groceries":
             text = f"{w.rng.randrange(2, 20)} {w.rng.choice(_FOODS)}"
@@ -77,7 +68,7 @@ class AddToList(Scenario):
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
-        # I add the item to {list_name}.
+        # Now I add the item to {list_name}.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         print(apis.todo.add(list_id=here, text=text, access_token=todo))
         # The item is added.
@@ -90,29 +81,29 @@ class TickOff(Scenario):
     split, difficulty = "train", 1
     apis = ("todo.search", "todo.complete")
     phrasings = (
-        "I have done '{text}'. Tick it off.",
-        "Mark '{text}' as done in my to-do lists.",
-        "'{text}' is finished, please tick it off my to-do list.",
-        "Please complete the to-do '{text}'.",
-        "You can tick off '{text}' now.",
+        "I have done '{text}'. Check it off.",
+        "Mark '{text}' as done on my to-do list.",
+        "'{text}' is finished; please check it off my to-do list.",
+        "Please mark the to-do '{text}' as completed.",
+        "You can check off '{text}' now.",
     )
 
     def prepare(self, w: World) -> Goal:
         text, *others = chores(w, 3)
-        item = add_item(w, w.rng.choice(list(owned_lists(w).values())), text)
+        item = add_item(w, choose_list(w)[1], text)
         for other in others:
-            add_item(w, w.rng.choice(list(owned_lists(w).values())), other)
+            add_item(w, choose_list(w)[1], other)
         goal = Goal(w, text=text)
         goal.do("todo.complete", item_id=item)
         return goal
 
     @staticmethod
     def solve(apis: Any, text: str) -> None:
-        # I look for the item.
+        # I search for the item.
         todo = log_in("todo")
         found = apis.todo.search(query=text, access_token=todo)
         print(found)
-        # There is one, still open; I tick it off.
+        # Found, and it is still open. I mark it as done.
         print(apis.todo.complete(item_id=found[0]["id"], access_token=todo))
         # The item is done.
         apis.owner.complete_task()
@@ -124,26 +115,26 @@ class NewDueDate(Scenario):
     split, difficulty = "dev", 1
     apis = ("todo.search", "todo.update")
     phrasings = (
-        "The to-do '{text}' is now due on {day}.",
-        "I have time until {day} for '{text}'; change that in my to-do list.",
+        "The to-do '{text}' is now due on {day}. Please change it.",
+        "I have until {day} for '{text}'. Please change the due date on my to-do list.",
         "Set the due date of my to-do '{text}' to {day}.",
-        "Please change '{text}' in my to-do lists: it is to be done by {day}.",
+        "Please move the due date of '{text}' on my to-do list to {day}.",
     )
 
     def prepare(self, w: World) -> Goal:
         text, day = chores(w, 1)[0], w.day(w.rng.randrange(10, 40))
-        item = add_item(w, w.rng.choice(list(owned_lists(w).values())), text, due=w.day(w.rng.randrange(1, 9)))
+        item = add_item(w, choose_list(w)[1], text, due=w.day(w.rng.randrange(1, 9)))
         goal = Goal(w, text=text, day=day)
         goal.do("todo.update", item_id=item, due=day)
         return goal
 
     @staticmethod
     def solve(apis: Any, text: str, day: str) -> None:
-        # I look for the item.
+        # I search for the item.
         todo = log_in("todo")
         found = apis.todo.search(query=text, access_token=todo)
         print(found)
-        # There is one; I change when it is due.
+        # Found. Now I change its due date.
         print(apis.todo.update(item_id=found[0]["id"], due=day, access_token=todo))
         # The due date is changed.
         apis.owner.complete_task()
@@ -155,14 +146,14 @@ class PostponeOverdue(Scenario):
     split, difficulty = "train", 2
     apis = ("todo.list_lists", "todo.list_items", "todo.update", "owner.show_time")
     phrasings = (
-        "Make everything that is overdue on my {list_name} list due on {day}.",
-        "Some open items on my {list_name} list were due before today. Postpone them to {day}.",
-        "Whatever is late on the {list_name} list, set its due date to {day}.",
-        "I did not get round to my {list_name} list: move the due date of all overdue items there to {day}.",
+        "Postpone everything that is overdue on my {list_name} list to {day}.",
+        "Some open items on my {list_name} list were due before today. Move their due date to {day}.",
+        "Please set the due date of all overdue items on my {list_name} list to {day}.",
+        "I am behind with my {list_name} list. Make every overdue item on it due on {day}.",
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         texts = chores(w, 5)
         dues = [w.day(-w.rng.randrange(1, 9)), w.day(-1), w.today, w.day(w.rng.randrange(1, 9)), None]
         for text, due in zip(texts, w.rng.sample(dues, len(dues)), strict=True):
@@ -185,10 +176,10 @@ class PostponeOverdue(Scenario):
         today = apis.owner.show_time()["now"][:10]
         late = [x for x in items if x["due"] and x["due"] < today]
         print(today, [(x["text"], x["due"]) for x in late])
-        # These are overdue; I postpone each.
+        # These are overdue. I postpone each of them.
         for x in late:
             apis.todo.update(item_id=x["id"], due=day, access_token=todo)
-        # All overdue items have a new date.
+        # All overdue items have a new due date.
         apis.owner.complete_task()
 
 
@@ -198,10 +189,10 @@ class MergeLists(Scenario):
     split, difficulty = "validation", 2
     apis = ("todo.list_lists", "todo.list_items", "todo.move", "todo.delete_list")
     phrasings = (
-        "Move what is still open on my {old} list to the {new} list, then delete the {old} list.",
-        "I no longer need the to-do list {old}. Put its open items on {new} and delete it.",
-        "Dissolve my {old} list: everything that is not done goes to {new}, and the list itself goes away.",
-        "Please merge my to-do lists: the open items of {old} belong on {new}; after that remove {old}.",
+        "Move everything that is still open on my {old} list to my {new} list, then delete the {old} list.",
+        "I no longer need the to-do list {old}. Move its open items to {new} and delete it.",
+        "Please close down my {old} list: everything that is not done goes to {new}, then delete {old}.",
+        "Please merge two of my to-do lists: move the open items on {old} to {new}, and delete {old} after that.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -221,12 +212,12 @@ class MergeLists(Scenario):
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
-        # I collect the open items of {old} before moving any, as moving changes the pages.
+        # I collect the open items of {old} before I move any, because moving changes the pages.
         source = [x["id"] for x in lists if x["name"] == old][0]
         target = [x["id"] for x in lists if x["name"] == new][0]
         items = every(apis.todo.list_items(list_id=source, access_token=todo))
         print([x["text"] for x in items])
-        # I move each to {new}; then {old} has no open items and can be deleted.
+        # I move each one to {new}. Then I can delete {old}.
         for x in items:
             apis.todo.move(item_id=x["id"], list_id=target, access_token=todo)
         print(apis.todo.delete_list(list_id=source, access_token=todo))
@@ -243,22 +234,22 @@ class BlockTime(Scenario):
         *("calendar.create", "calendar.add_reminder"),
     )
     phrasings = (
-        "For each open high-priority item on my {list_name} list that is due after today, put an event into my "
-        "calendar: with the item's text as title, on the due date at {time}, {minutes} minutes long, and with a "
-        "reminder {before} minutes before.",
-        "I want time in my calendar for the open items with high priority on the {list_name} list. Leave out those "
-        "without a due date and those due today or before. Create one event each on the due date at {time} for "
-        "{minutes} minutes, titled like the item, and remind me {before} minutes before.",
-        "Block {minutes} minutes at {time} on the due date for every open item of high priority on my to-do list "
-        "{list_name} that is due later than today. Title: the text of the item. Add a reminder {before} minutes before "
-        "each of them.",
-        "Which open items on {list_name} have high priority and are due after today? Give each an event in the "
-        "calendar on its due date, starting at {time}, lasting {minutes} minutes, named like the item, with a reminder "
-        "{before} minutes ahead.",
+        "For each open high-priority item on my {list_name} list that is due after today, create an event in my "
+        "calendar: the item's text as the title, on the due date at {time}, {minutes} minutes long, with a reminder "
+        "{before} minutes before.",
+        "I want time in my calendar for the open high-priority items on my {list_name} list that have a due date after "
+        "today. For each one, create an event on the due date at {time} for {minutes} minutes, with the item's text as "
+        "the title, and a reminder {before} minutes before.",
+        "Block {minutes} minutes at {time} on the due date of every open high-priority item on my to-do list "
+        "{list_name} that is due later than today. The title is the text of the item. Add a reminder {before} minutes "
+        "before each event.",
+        "Which open items on my {list_name} list have high priority and are due after today? Put each in my calendar "
+        "on its due date at {time} for {minutes} minutes, titled with the item's text, and with a reminder {before} "
+        "minutes ahead.",
     )
 
     def prepare(self, w: World) -> Goal:
-        name, list_id = w.rng.choice(list(owned_lists(w).items()))
+        name, list_id = choose_list(w)
         texts = chores(w, 7)
         high = [w.day(w.rng.randrange(1, 20)), w.day(w.rng.randrange(1, 20)), w.today, w.day(-3), None]
         for text, due in zip(texts, w.rng.sample(high, len(high)), strict=False):
@@ -280,15 +271,15 @@ class BlockTime(Scenario):
         todo = log_in("todo")
         lists = apis.todo.list_lists(access_token=todo)
         print(lists)
-        # I collect its open items over all pages.
+        # I collect its open items from all pages.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         items = every(apis.todo.list_items(list_id=here, access_token=todo))
         print(len(items))
-        # Only those with high priority and a due date after today count.
+        # I keep those with high priority and a due date after today.
         today = apis.owner.show_time()["now"][:10]
         high = [x for x in items if x["priority"] == "high" and x["due"] and x["due"] > today]
         print(today, [(x["text"], x["due"]) for x in high])
-        # I create an event with a reminder for each.
+        # I create an event with a reminder for each of them.
         calendar = log_in("calendar")
         for x in high:
             made = apis.calendar.create(
@@ -298,6 +289,3 @@ class BlockTime(Scenario):
             print(made)
         # All of them are in the calendar.
         apis.owner.complete_task()
-
-
-SCENARIOS: list[type[Scenario]] = [AddToList, TickOff, NewDueDate, PostponeOverdue, MergeLists, BlockTime]

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from errands.apps.mail import deliver
 from errands.apps.wallet import transfer
 from errands.judge import Goal, act
-from errands.people import Person
+from errands.people import CIRCLES, Person
 from errands.scenario import Scenario
+from errands.scenarios.mail import mail_from
 from errands.world import World
-from errands.written import log_in
+from errands.written import every, log_in
 
-CIRCLES = ("family", "flatmates", "colleagues", "friends")
-"""Whom the owner pays and is paid by."""
 THINGS = ("tickets", "pizza", "flowers", "paint", "petrol", "cake", "museum", "firewood", "stamps", "paddles")
 """Notes that no payment of the base world has."""
 
@@ -35,9 +33,9 @@ class SendMoneyTo(Scenario):
     apis = ("contacts.search", "wallet.send")
     phrasings = (
         "Send {amount} to {name} with the note '{note}'.",
-        "Please pay {name} {amount} from my wallet. The note is '{note}'.",
-        "I owe {name} {amount}. Send it through the wallet, with the note '{note}'.",
-        "Transfer {amount} to {name} and write '{note}' as the note.",
+        "Please pay {name} {amount} from my wallet, with the note '{note}'.",
+        "I owe {name} {amount}. Send it from my wallet with the note '{note}'.",
+        "Transfer {amount} to {name} and use '{note}' as the note.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -49,11 +47,11 @@ class SendMoneyTo(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, amount: float, note: str) -> None:
-        # I look for {name} in the contacts, to get the e-mail address.
+        # I look up {name} in the contacts to get the email address.
         contacts, wallet = log_in("contacts", "wallet")
         found = apis.contacts.search(query=name, access_token=contacts)
         print(found[0]["email"])
-        # I send the money to this address.
+        # Now I send the money to this address.
         print(apis.wallet.send(email=found[0]["email"], amount=amount, note=note, access_token=wallet))
         # The money is sent.
         apis.owner.complete_task()
@@ -65,10 +63,10 @@ class PayRequestOf(Scenario):
     split, difficulty = "train", 1
     apis = ("wallet.list_received_requests", "wallet.pay_request")
     phrasings = (
-        "Pay the open request of {name} in my wallet.",
-        "{name} has asked me for money in the wallet. Please pay it.",
+        "Pay {name}'s open request in my wallet.",
+        "{name} has sent me a money request. Please pay it.",
         "There is an open money request from {name}. Pay it.",
-        "Settle what {name} requested from me in the wallet.",
+        "Pay the money that {name} requested from me in the wallet.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -83,12 +81,12 @@ class PayRequestOf(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str) -> None:
-        # I look for the request of {name} among the open ones.
+        # I look for the request from {name} among the open ones.
         wallet = log_in("wallet")
         opened = apis.wallet.list_received_requests(status="open", page_size=20, access_token=wallet)
         found = [r for r in opened if r["name"] == name]
         print(found)
-        # There is one; I pay it.
+        # Found. Now I pay it.
         print(apis.wallet.pay_request(request_id=found[0]["id"], access_token=wallet))
         # The request is paid.
         apis.owner.complete_task()
@@ -100,10 +98,10 @@ class SentSince(Scenario):
     split, difficulty = "train", 2
     apis = ("contacts.search", "wallet.list_transactions")
     phrasings = (
-        "How much money have I sent to {name} since {day}, all in all?",
-        "Add up all that I sent {name} through the wallet since {day}.",
+        "How much money have I sent to {name} since {day} in total?",
+        "Add up everything I have sent {name} from my wallet since {day}.",
         "What is the total of my payments to {name} since {day}?",
-        "I want to know how much {name} got from me since {day} in the wallet.",
+        "I want to know how much I have paid {name} from my wallet since {day}.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -120,18 +118,14 @@ class SentSince(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, day: str) -> None:
-        # I look for {name} in the contacts, to get the e-mail address.
+        # I look up {name} in the contacts to get the email address.
         contacts, wallet = log_in("contacts", "wallet")
         found = apis.contacts.search(query=name, access_token=contacts)
         email = found[0]["email"]
         print(email)
-        # I collect the amounts from all pages of what I sent.
-        amounts, page = [], 0
-        while more := apis.wallet.list_transactions(
-            email=email, direction="sent", since=day, page=page, access_token=wallet
-        ):
-            amounts += [t["amount"] for t in more]
-            page += 1
+        # I collect the payments to this address from all pages.
+        listed = every(apis.wallet.list_transactions(email=email, direction="sent", since=day, access_token=wallet))
+        amounts = [t["amount"] for t in listed]
         print(amounts)
         # I answer with the sum.
         apis.owner.complete_task(answer=round(sum(amounts), 2))
@@ -143,13 +137,13 @@ class SplitWithFlatmates(Scenario):
     split, difficulty = "train", 2
     apis = ("contacts.search", "wallet.request")
     phrasings = (
-        "I paid {total} for the flat. Split it evenly between me and my flatmates, and request from each of them "
-        "their share in the wallet, with the note '{note}'.",
-        "Request from each of my flatmates their share of {total}, which I paid for all of us (me included). Use the "
-        "wallet and the note '{note}'.",
-        "My flatmates and I share a bill of {total} in equal parts, and I have paid all of it. Send each flatmate a "
-        "request for their part, with the note '{note}'.",
-        "Ask every flatmate of mine in the wallet for an equal part of {total}; I bear one part as well. The note is "
+        "I paid {total} for the flat. Split it evenly between me and my flatmates, and request their share from each "
+        "of them in the wallet, with the note '{note}'.",
+        "I paid {total} for my flatmates and me. Request an equal share from each of them in the wallet (one share is "
+        "mine), with the note '{note}'.",
+        "My flatmates and I share a bill of {total} equally, and I have paid all of it. Send each flatmate a wallet "
+        "request for their share, with the note '{note}'.",
+        "Please ask each of my flatmates in the wallet for an equal share of {total}; I pay one share too. The note is "
         "'{note}'.",
     )
 
@@ -164,17 +158,17 @@ class SplitWithFlatmates(Scenario):
 
     @staticmethod
     def solve(apis: Any, total: float, note: str) -> None:
-        # I look for my flatmates in the contacts.
+        # I look up the flatmates in the contacts.
         contacts, wallet = log_in("contacts", "wallet")
         found = apis.contacts.search(query="flatmate", page_size=20, access_token=contacts)
         print([c["email"] for c in found])
-        # I divide by their number and one more, for my own part.
+        # I divide by the number of flatmates plus one, for the owner's share.
         share = round(total / (len(found) + 1), 2)
         print(share)
-        # I request this from each of them.
+        # I request this amount from each of them.
         for c in found:
             print(apis.wallet.request(email=c["email"], amount=share, note=note, access_token=wallet))
-        # All are asked.
+        # All requests are sent.
         apis.owner.complete_task()
 
 
@@ -184,13 +178,13 @@ class PayWhatTheMailSays(Scenario):
     split, difficulty = "train", 3
     apis = ("mail.search", "mail.show", "contacts.search", "wallet.send", "phone.send_message")
     phrasings = (
-        "{name} mailed me what I owe to whom after '{trip}'. Send everyone their money with the note '{trip}', then "
+        "{name} emailed me what I owe to whom after '{trip}'. Send everyone their money with the note '{trip}', then "
         "text {name} '{text}'.",
-        "In a mail about '{trip}', {name} listed my debts. Pay all of them from the wallet, each with the note "
-        "'{trip}', and then send {name} the text message '{text}'.",
-        "Settle my debts from '{trip}': they are in a mail from {name}. The note of every payment is '{trip}'. When "
-        "it is done, text '{text}' to {name}.",
-        "Look up in the mail from {name} whom I must pay after '{trip}', send each of them the amount with the note "
+        "In an email about '{trip}', {name} listed my debts. Pay all of them from my wallet, each with the note "
+        "'{trip}', and then text '{text}' to {name}.",
+        "Settle my debts from '{trip}': they are in an email from {name}. Every payment gets the note '{trip}'. When "
+        "you are done, text '{text}' to {name}.",
+        "The email from {name} says whom I have to pay after '{trip}'. Send each of them the amount with the note "
         "'{trip}', and let {name} know with the text message '{text}'.",
     )
 
@@ -200,7 +194,7 @@ class PayWhatTheMailSays(Scenario):
         text = w.rng.choice(("All paid", "I have paid everyone", "Debts settled", "The money is on its way"))
         owed = {person: amount_between(w, 4, 18) for person in others}
         body = "\n".join(["You owe:", *(f"- {person.name}: {amount}" for person, amount in owed.items()), "Thanks!"])
-        deliver(w, writer.name, writer.email, f"Costs of {trip}", body, w.ago(w.rng.randrange(1, 9)))
+        mail_from(w, writer, f"Costs of {trip}", body, w.ago(w.rng.randrange(1, 9)))
         goal = Goal(w, name=writer.name, trip=trip, text=text)
         for person, amount in owed.items():
             goal.do("wallet.send", email=person.email, amount=float(amount), note=trip)
@@ -209,24 +203,24 @@ class PayWhatTheMailSays(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, trip: str, text: str) -> None:
-        # I look for the mail.
+        # I search for the email.
         mail, contacts, wallet, phone = log_in("mail", "contacts", "wallet", "phone")
         found = apis.mail.search(query=trip, sender=name, access_token=mail)
         print(found)
-        # I read it.
+        # Found. Now I read it.
         body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
         print(body)
-        # The debts are the lines with a dash; I take them apart.
+        # The debts are the lines with a dash. I split them into name and amount.
         debts = [line[2:].split(": ") for line in body.split("\n") if line.startswith("- ")]
         print(debts)
-        # I look up each address and send the money.
+        # I look up each email address and send the money.
         for who, amount in debts:
             email = apis.contacts.search(query=who, access_token=contacts)[0]["email"]
             print(apis.wallet.send(email=email, amount=float(amount), note=trip, access_token=wallet))
         # Now I text {name}.
         number = apis.contacts.search(query=name, access_token=contacts)[0]["phone"]
         print(apis.phone.send_message(number=number, text=text, access_token=phone))
-        # All are paid and the text is sent.
+        # Everyone is paid and the text is sent.
         apis.owner.complete_task()
 
 
@@ -236,10 +230,10 @@ class RemindDebtors(Scenario):
     split, difficulty = "dev", 2
     apis = ("wallet.list_sent_requests", "wallet.remind")
     phrasings = (
-        "Remind everyone who has not paid a request that I sent before {day}.",
-        "Some of my money requests from before {day} are still open. Send a reminder for each of them.",
-        "Send reminders for all open wallet requests of mine that are older than {day}.",
-        "Who got a request from me before {day} and has not answered it should be reminded, once per request.",
+        "Send a reminder for every open money request that I sent before {day}.",
+        "Some of the money requests I sent before {day} are still open. Send a reminder for each of them.",
+        "Please remind people about all my open wallet requests that are older than {day}.",
+        "Remind everyone who has not answered a money request I sent before {day}, once per request.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -256,20 +250,17 @@ class RemindDebtors(Scenario):
 
     @staticmethod
     def solve(apis: Any, day: str) -> None:
-        # I collect my open requests from all pages.
+        # I collect the open requests from all pages.
         wallet = log_in("wallet")
-        found, page = [], 0
-        while more := apis.wallet.list_sent_requests(status="open", page=page, access_token=wallet):
-            found += more
-            page += 1
+        found = every(apis.wallet.list_sent_requests(status="open", access_token=wallet))
         print([(r["id"], r["at"]) for r in found])
         # I keep those from before {day}.
         old = [r for r in found if r["at"] < day]
         print(len(old))
-        # I send a reminder for each.
+        # I send a reminder for each of them.
         for r in old:
             print(apis.wallet.remind(request_id=r["id"], access_token=wallet))
-        # All are reminded.
+        # All reminders are sent.
         apis.owner.complete_task()
 
 
@@ -279,10 +270,10 @@ class WithdrawMyRequest(Scenario):
     split, difficulty = "validation", 1
     apis = ("wallet.list_sent_requests", "wallet.withdraw_request")
     phrasings = (
-        "I asked {name} for money for '{note}' by mistake. Take that request back.",
+        "I asked {name} for money for '{note}' by mistake. Withdraw that request.",
         "Withdraw the request for '{note}' that I sent to {name} in the wallet.",
-        "{name} does not have to pay me for '{note}' after all. Withdraw my request.",
-        "My wallet request to {name} with the note '{note}' was wrong; please withdraw it.",
+        "{name} does not have to pay me for '{note}' after all. Please withdraw my request.",
+        "My wallet request to {name} with the note '{note}' was a mistake; please withdraw it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -299,12 +290,12 @@ class WithdrawMyRequest(Scenario):
 
     @staticmethod
     def solve(apis: Any, name: str, note: str) -> None:
-        # I look among my open requests for the one to {name}.
+        # I look for the request to {name} among the open ones.
         wallet = log_in("wallet")
         opened = apis.wallet.list_sent_requests(status="open", page_size=20, access_token=wallet)
         found = [r for r in opened if r["name"] == name and r["note"] == note]
         print(found)
-        # There is one; I withdraw it.
+        # Found. Now I withdraw it.
         print(apis.wallet.withdraw_request(request_id=found[0]["id"], access_token=wallet))
         # The request is withdrawn.
         apis.owner.complete_task()
@@ -318,11 +309,11 @@ class PaySmallDeclineLarge(Scenario):
     phrasings = (
         "Go through the open requests in my wallet: pay those of less than {limit} and decline all others. How much "
         "did you pay in total?",
-        "Pay every open money request that is below {limit}, decline the rest, and tell me the sum you have paid.",
-        "Clear up my open wallet requests. Under {limit}: pay. Over {limit}: decline. Answer with the total of the "
-        "payments.",
-        "I want no open requests from others any more. Decline what is above {limit}, pay what is below, and tell me "
-        "what it cost me in all.",
+        "Pay every open money request below {limit}, decline the rest, and tell me the total you paid.",
+        "Clear the open requests in my wallet: pay the ones under {limit} and decline the ones over {limit}. Answer "
+        "with the total of the payments.",
+        "I don't want to have any open money requests. Decline those above {limit}, pay those below, and tell me how "
+        "much you paid in total.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -342,12 +333,9 @@ class PaySmallDeclineLarge(Scenario):
 
     @staticmethod
     def solve(apis: Any, limit: int) -> None:
-        # I collect the open requests from all pages before I answer any, because that changes the pages.
+        # I collect the open requests from all pages before I answer any, because answering changes the pages.
         wallet = log_in("wallet")
-        found, page = [], 0
-        while more := apis.wallet.list_received_requests(status="open", page=page, access_token=wallet):
-            found += more
-            page += 1
+        found = every(apis.wallet.list_received_requests(status="open", access_token=wallet))
         print([(r["id"], r["amount"]) for r in found])
         # I pay those below {limit}.
         small = [r for r in found if r["amount"] < limit]
@@ -361,9 +349,3 @@ class PaySmallDeclineLarge(Scenario):
         print(apis.wallet.list_received_requests(status="open", access_token=wallet))
         # I answer with the sum.
         apis.owner.complete_task(answer=round(sum(r["amount"] for r in small), 2))
-
-
-SCENARIOS = [
-    *(SendMoneyTo, PayRequestOf, SentSince, SplitWithFlatmates, PayWhatTheMailSays),
-    *(RemindDebtors, WithdrawMyRequest, PaySmallDeclineLarge),
-]
