@@ -60,10 +60,12 @@ class Rollouts(Protocol):
         *,
         temperatures: Sequence[float] = (),
         single_action: bool = False,
+        max_turns: int = 0,
     ) -> list[Group]:
         """A group of K attempts from each start. `seed` must differ from call to call: `Tasks.taken` does.
 
         Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
+        An attempt has at most `max_turns` turns, those taken over included; 0 for the run's limit.
         With `single_action` an attempt is one action at its start: no environment takes part and no reward is paid.
         """
         ...
@@ -118,8 +120,8 @@ class Learner(Protocol):
         """The samples with these columns filled in, 0 where the mask is off.
 
         `logprobs` and `entropy` of the policy as it is now; `reference`, the log-probs of the policy before training;
-        any other name is a head's, and what it says there. One forward pass fills all but `reference`, which takes one
-        of its own.
+        any other name is that of a head, or of a number in `Needs.of_logits`. One forward pass fills all but
+        `reference`, which takes one of its own.
         """
         ...
 

@@ -88,7 +88,7 @@ async def train(
                 samples = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, report.note)
             with clock("update"):
                 for minibatch in schedule(config, algo, groups, samples, now):
-                    updates.append(learner.update(minibatch, algo.loss))
+                    updates.append(learner.update(algo.look(minibatch, learner, now), algo.loss))
                     if updates[-1].stop:
                         break
         finally:  # also where an update fails: what was collected can then be looked at

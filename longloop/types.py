@@ -269,6 +269,8 @@ class Trajectory:
     """True when it is there to be learned from: an expert's, or a stored one. The policy did not choose its actions."""
     unread: tuple[Message, ...] = ()
     """The messages that came last and were not answered: they no longer fitted the context, or the episode was over."""
+    replayed: int = 0
+    """Turns at its beginning that were taken over from a recorded attempt. They are read, never trained on."""
 
     @property
     def action_tokens(self) -> int:
@@ -413,6 +415,8 @@ class Start:
     recorded: Trajectory | None = None
     turn: int = 0
     """The first turn that is played anew; those before it are taken over as they were recorded."""
+    preface: tuple[Message, ...] = ()
+    """Messages that follow the environment's opening: a plan, a critique, an example."""
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -449,6 +453,8 @@ class Needs:
     """Small networks on the policy's last hidden states, by name."""
     reference: bool = False
     """Whether the policy before training must stay readable."""
+    of_logits: Mapping[str, OfLogits] = field(default_factory=dict)
+    """Numbers of each trained token that are computed from its distribution, by name."""
 
 
 @dataclass(frozen=True)
@@ -465,6 +471,8 @@ class Minibatch:
     """The share of the learning rate to take the step with."""
     whole_units: bool = False
     """True when the loss needs all of a trajectory, or of a pair, in one micro-batch."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """What the algorithm found out about these samples as a whole (`Algorithm.look`)."""
 
 
 @dataclass(frozen=True)
@@ -488,6 +496,8 @@ class Batch:
     """The training step, from 1, for schedules."""
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     """`Sample.columns`: those that all samples of the micro-batch have."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """`Minibatch.facts`: the same for all micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -500,7 +510,13 @@ class Scored:
     """Of the distribution each token was drawn from; no gradient."""
     heads: Mapping[str, Tensor] = field(default_factory=dict)
     """What each head says at the state a token is drawn from, with gradient into the head alone."""
+    numbers: Mapping[str, Tensor] = field(default_factory=dict)
+    """`Needs.of_logits`, each [N], with gradient."""
 
+
+OfLogits = Callable[["Tensor", "Tensor"], "Tensor"]
+"""(log-probs of the whole vocabulary [n, V], hidden states [n, D]) -> a number for each token, [n]. It is called on
+pieces of a micro-batch, so it looks at each token alone."""
 
 Metrics = dict[str, tuple["Tensor | float", int]]
 """Name -> (sum, count), so that micro-batches can be added up before dividing.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from longloop.algos.reduce import Unit, to_samples
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Needs, Now, Sample, Scored, Start, UserError
+from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, Sample, Scored, Start, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,10 @@ class Algorithm(ABC):
     @abstractmethod
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         """The samples to train on: what each token earned."""
+
+    def look(self, minibatch: Minibatch, learner: Learner, now: Now) -> Minibatch:
+        """Look at a mini-batch as a whole before its update, and put what the loss must know of it into its `facts`."""
+        return minibatch
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
         """The number of units that a step's loss is averaged over when `minibatch = 0` makes it one gradient step.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longloop.types import Batch, Metrics, Sample, SampleSource, Trajectory
+from longloop.types import Batch, Floats, Metrics, Sample, SampleSource, Trajectory
 
 Unit = Literal["token", "turn", "trajectory"]
 
@@ -34,32 +34,38 @@ def standardize(rewards: Sequence[float], epsilon: float = 1e-6) -> list[float]:
 
 
 def to_samples(
-    trajectory: Trajectory, group_index: int, advantage: float, weights: Unit | float, own: bool = True
+    trajectory: Trajectory, group_index: int, advantage: float | Floats, weights: Unit | float, own: bool = True
 ) -> list[Sample]:
-    """A trajectory as samples, every action token with the same advantage.
+    """A trajectory as samples. `advantage` is that of all its action tokens, or of each turn's.
 
     `weights` says what a token counts: `token` and `trajectory` 1/|a|, `turn` 1/(turns * |a_turn|), so that the units
     of a trajectory have weights that add up to 1; a number is taken as it is.
     """
     sizes = np.array([len(turn.action_ids) for turn in trajectory.turns])
+    sizes[: trajectory.replayed] = 0
+    advantage_T = np.broadcast_to(np.asarray(advantage, dtype=float), len(sizes))
     if weights == "turn":
         weight_T = 1 / (np.maximum(sizes, 1) * np.count_nonzero(sizes))
     else:
         weight_T = np.full(len(sizes), 1 / max(1, sizes.sum()) if isinstance(weights, str) else weights)
-    return [
-        Sample(
-            ids=stretch.ids,
-            mask=stretch.mask,
-            logprobs=stretch.logprobs,
-            turns=stretch.turns,
-            advantages=advantage * stretch.mask,
-            weights=weight_T[stretch.turns] * stretch.mask,
-            source=SampleSource(group_index, trajectory.attempt),
-            stretch=number,
-            own=own,
-        )
-        for number, stretch in enumerate(trajectory.stretches())
-    ]
+    samples = []
+    for number, stretch in enumerate(trajectory.stretches()):
+        mask = stretch.mask & (stretch.turns >= trajectory.replayed)
+        if mask.any():
+            samples.append(
+                Sample(
+                    ids=stretch.ids,
+                    mask=mask,
+                    logprobs=stretch.logprobs,
+                    turns=stretch.turns,
+                    advantages=advantage_T[stretch.turns] * mask,
+                    weights=weight_T[stretch.turns] * mask,
+                    source=SampleSource(group_index, trajectory.attempt),
+                    stretch=number,
+                    own=own,
+                )
+            )
+    return samples
 
 
 def last_action(trajectory: Trajectory, group_index: int, weight: float = 1.0, own: bool = True) -> Sample:

@@ -181,7 +181,7 @@ class LocalLearner:
                 if minibatch.on_policy:
                     rows = zip(samples, _rows(samples, scored.logp_N), strict=True)
                     scores += [(sample, row) for sample, row in rows if sample.own]
-                total, metrics = loss(scored, packed.batch)
+                total, metrics = loss(scored, replace(packed.batch, facts=minibatch.facts))
                 (total / minibatch.norm).backward()
                 _add(sums, metrics | _standard_metrics(scored, packed, total))
                 del packed, scored, total  # or its hidden states would stay beside the next micro-batch
@@ -261,10 +261,12 @@ class LocalLearner:
         plan = attention.VarlenPlan(packed.lengths, packed.after)
         hidden_TD = self.policy.hidden(packed.ids_T, packed.position_T, plan)
         hidden_ND = hidden_TD[packed.at_N]
-        logp_N, entropy_N = self.policy.score(hidden_ND, packed.target_N, self.temperature, self.config.chunk)
+        logp_N, entropy_N, numbers = self.policy.score(
+            hidden_ND, packed.target_N, self.temperature, self.config.chunk, self.needs.of_logits
+        )
         # Detached: a head's loss must not reach the policy.
         heads = {name: head(hidden_ND.detach().float())[:, 0] for name, head in self.heads.items()}
-        return Scored(logp_N, entropy_N, heads)
+        return Scored(logp_N, entropy_N, heads, numbers)
 
     def _read(
         self, samples: Sequence[Sample], columns: Sequence[str], called: Sequence[str]
@@ -274,7 +276,7 @@ class LocalLearner:
         with self._as_in_updates():
             for piece in microbatches(samples, self.config.micro_tokens, whole_units=False):
                 scored = self._score(pack(piece, 0, self.policy.device))
-                known = {"logprobs": scored.logp_N, "entropy": scored.entropy_N} | dict(scored.heads)
+                known = {"logprobs": scored.logp_N, "entropy": scored.entropy_N, **scored.heads, **scored.numbers}
                 for column, name in zip(columns, called, strict=True):
                     found = _rows(piece, known[column])
                     rows |= {(name, id(sample)): row for sample, row in zip(piece, found, strict=True)}

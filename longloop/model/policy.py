@@ -10,10 +10,11 @@ plain outside it (`Module.compile` is for good); and settings of torch's compile
 Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from transformers.utils import logging as transformers_logging
 from longloop.config import ModelConfig
 from longloop.model import download, tiny
 from longloop.model.attention import NAME, Plan, VarlenPlan
-from longloop.types import UserError
+from longloop.types import OfLogits, UserError
 
 transformers_logging.disable_progress_bar()
 # cuDNN's attention compiles a plan for every new length, seconds each; the other kernels take any length.
@@ -91,21 +92,31 @@ class Policy:
         cap = getattr(config, "final_logit_softcapping", None)
         return cap * torch.tanh(logits / cap) if cap else logits
 
-    def score(self, hidden_ND: Tensor, target_N: Tensor, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
-        """Log-prob and entropy of each target, a chunk at a time; the backward pass recomputes a chunk's logits."""
+    def score(
+        self,
+        hidden_ND: Tensor,
+        target_N: Tensor,
+        temperature: float,
+        chunk: int,
+        of_logits: Mapping[str, OfLogits] = MappingProxyType({}),
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Log-prob and entropy of each target, and the numbers that `of_logits` computes, a chunk at a time. Backward
+        recomputes a chunk's logits."""
 
-        def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, ...]:
             logp = (self.logits(hidden) / temperature).log_softmax(-1)
             chosen = logp.gather(1, target[:, None])[:, 0]
-            with torch.no_grad():  # last: backward's recomputation stops at `chosen`
+            numbers = [number(logp, hidden) for number in of_logits.values()]
+            with torch.no_grad():  # last: backward's recomputation stops before it
                 entropy = -(logp.exp() * logp).sum(-1)
-            return chosen, entropy
+            return chosen, entropy, *numbers
 
         pieces = [
             checkpoint(piece, hidden, target, use_reentrant=False) if torch.is_grad_enabled() else piece(hidden, target)
             for hidden, target in zip(hidden_ND.split(chunk), target_N.split(chunk), strict=True)
         ]
-        return torch.cat([logp for logp, _ in pieces]), torch.cat([entropy for _, entropy in pieces])
+        logp_N, entropy_N, *numbers = (torch.cat(column) for column in zip(*pieces, strict=True))
+        return logp_N, entropy_N, dict(zip(of_logits, numbers, strict=True))
 
     @contextmanager
     def without_adapters(self) -> Iterator[None]:

@@ -35,6 +35,8 @@ class RolloutContext:
     sampling: SamplingParams
     stop: tuple[str, ...] = ()
     """Texts that end an action in this environment, besides those of the limits."""
+    preface: tuple[Message, ...] = ()
+    """Messages that follow the environment's opening."""
 
     def params(self, ids: Sized, seed: int) -> SamplingParams:
         """How to sample the action that follows these ids."""
@@ -141,6 +143,7 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
     limits = context.limits
     transcript = Transcript(context.chat)
     messages: Sequence[Message] = await env.call("start", (task,), limits.step_seconds)
+    messages = _followed(messages, context.preface)
     record.unread += messages
     for number in range(limits.max_turns):
         try:
@@ -179,6 +182,14 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
             return StopReason.FINISHED
         messages = step.messages
     return StopReason.MAX_TURNS
+
+
+def _followed(opening: Sequence[Message], preface: Sequence[Message]) -> Sequence[Message]:
+    """The opening and the preface. Two messages of one role become one: many chat templates refuse them otherwise."""
+    if preface and opening[-1].role == preface[0].role:
+        joined = Message(preface[0].role, f"{opening[-1].content}\n\n{preface[0].content}")
+        return [*opening[:-1], joined, *preface[1:]]
+    return [*opening, *preface]
 
 
 async def _clean_up(context: RolloutContext, env: Guarded) -> None:

@@ -55,13 +55,16 @@ class GroupRollouts:
         *,
         temperatures: Sequence[float] = (),
         single_action: bool = False,
+        max_turns: int = 0,
     ) -> list[Group]:
         """A group of K attempts from each start; `Rollouts.play` says what the arguments mean."""
+        limits = self.context.limits
+        if max_turns:
+            limits = limits.model_copy(update={"max_turns": min(max_turns, limits.max_turns)})
         sampling = [replace(self.context.sampling, temperature=t) for t in temperatures] or [self.context.sampling]
-        contexts = [replace(self.context, sampling=one) for one in sampling]
+        contexts = [replace(self.context, sampling=one, limits=limits) for one in sampling]
         if single_action:
             return await act_once(contexts, starts, k, f"{self._name}/{seed}", self.progress)
-        limits = self.context.limits
         gate = asyncio.Semaphore(limits.concurrency)
         # Attempt by attempt, not start by start: each start has its first attempt before any has its second.
         keys = [(index, number) for number in range(k) for index in range(len(starts))]

@@ -20,10 +20,12 @@ from longloop.types import Fault, Group, Ids, Message, Sampled, SamplingParams, 
 
 async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
     """An attempt from a start; see `run_episode`."""
+    context = replace(context, preface=start.preface)
     if start.recorded is None or not start.turns:
         return await run_episode(context, start.task, attempt, session, record)
     replaying = replace(context, engine=_ReplayThenLive(context.engine, start))
     one = await run_episode(replaying, start.task, attempt, session, record)
+    one = replace(one, replayed=min(len(start.turns), len(one.turns)))
     if one.stop is StopReason.FINISHED and len(one.turns) < min(start.turn + 1, len(start.recorded.turns)):
         error = _otherwise(len(one.turns), start.recorded)
         return replace(one, stop=StopReason.ENV_ERROR, error=error, reward=0.0, success=False, info={})

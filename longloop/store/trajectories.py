@@ -66,6 +66,7 @@ class StoredTrajectory:
     info: dict[str, Any] = field(default_factory=dict)
     expert: bool = False
     unread: tuple[Message, ...] = ()
+    replayed: int = 0
     first_token: int = 0
     """Where it begins in the step's columns."""
     turns: tuple[StoredTurn, ...] = ()

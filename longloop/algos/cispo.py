@@ -1,0 +1,27 @@
+"""CISPO (arXiv 2506.13585): the clipped ratio is a weight on REINFORCE, so every token keeps its gradient.
+
+    maximize the mean over all action tokens of  sg[min(r_t, 1 + clip_high)] A log p_t,    A = (R - mean) / (std + 1e-6)
+
+sg stops the gradient. PPO's clip drops tokens whose ratio has left the range; here they count with the bound as weight.
+There is no lower bound (`clip_low = 1`), as in the paper.
+
+Differs from the paper: K, the learning rate and the mini-batches are LOOP's; the paper's clip_high is not published, 4
+is verl's default.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.credit import Standardized
+from longloop.algos.parts.objective import Weighted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cispo(Composed):
+    clip_low: float = 1.0
+    clip_high: float = 4.0
+
+    @property
+    def parts(self) -> Parts:
+        objective = Weighted(average="tokens", low=1 - self.clip_low, high=1 + self.clip_high)
+        return Parts(credit=Standardized(), objective=objective)

@@ -1,0 +1,168 @@
+"""A method as a composition of parts. Without any changed, it is LOOP, bit for bit.
+
+    tasks      which tasks                                      the next of the stream
+    rollouts   groups of attempts at them                       K attempts each
+    rewards    what each turn and attempt is paid               the verifier's reward
+    credit     the advantage of each turn                       leave-one-out
+    shape      advantages -> advantages                         nothing
+    choose     weights of tokens, attempts left out             |A| < 0.01
+    objective  the loss of a token                              LOOP's clip, token ratios
+    hold       terms added to the loss                          nothing
+
+A method is a page with a subclass whose fields are its settings and whose `parts` are what differs from LOOP. What a
+part needs (columns, numbers from the logits, the reference, heads) follows from the parts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from longloop.algos.base import Algorithm
+from longloop.algos.parts.choose import Choose, DropSmall
+from longloop.algos.parts.credit import Credit, LeaveOneOut
+from longloop.algos.parts.hold import Hold
+from longloop.algos.parts.objective import Clipped, Objective
+from longloop.algos.parts.part import Part
+from longloop.algos.parts.rewards import Rewards
+from longloop.algos.parts.rollouts import Attempts
+from longloop.algos.parts.shape import Shape
+from longloop.algos.parts.tasks import InOrder
+from longloop.algos.reduce import to_samples
+from longloop.protocols import Learner, Rollouts, Tasks
+from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, OfLogits, Sample, Scored, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    tasks: InOrder = field(default_factory=InOrder)
+    rollouts: Attempts = field(default_factory=Attempts)
+    rewards: Rewards = field(default_factory=Rewards)
+    credit: Credit = field(default_factory=LeaveOneOut)
+    shape: tuple[Shape, ...] = ()
+    choose: tuple[Choose, ...] = (DropSmall(),)
+    objective: Objective = field(default_factory=Clipped)
+    hold: tuple[Hold, ...] = ()
+
+    @property
+    def every(self) -> tuple[Part, ...]:
+        alone = self.tasks, self.rollouts, self.rewards, self.credit, self.objective
+        return (*alone, *self.shape, *self.choose, *self.hold)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that the step's samples need, each once."""
+        return tuple(dict.fromkeys(name for part in self.every for name in part.reads))
+
+    @property
+    def of_logits(self) -> dict[str, OfLogits]:
+        return {name: number for part in self.every for name, number in part.of_logits.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed(Algorithm):
+    epochs: int = 2
+    minibatch: int = 32
+
+    nothing = "no attempt had an advantage, so there was nothing to learn"
+
+    @property
+    def parts(self) -> Parts:
+        return Parts()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = self.parts.credit.min_scored
+        if self.k < least:
+            raise UserError(
+                f"algo.k = {self.k}: {type(self).__name__} compares a task's attempts with each other and needs "
+                f"algo.k >= {least}."
+            )
+
+    # -- what the parts ask for ----------------------------------------------------------------------------------------
+
+    @property
+    def attempts_per_task(self) -> int:
+        return self.parts.rollouts.per_task(self.k)
+
+    @property
+    def average(self) -> Literal["trajectories", "tokens"]:  # type: ignore[override]
+        return self.parts.objective.average
+
+    @property
+    def whole_units(self) -> bool:
+        return any(part.whole_units for part in self.parts.every)
+
+    @property
+    def needs_reference(self) -> bool:
+        return any(part.reference for part in self.parts.every)
+
+    @property
+    def heads(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(dict.fromkeys(head for part in self.parts.every for head in part.heads))
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """What the environment must give."""
+        return frozenset().union(*(part.hooks for part in self.parts.every))
+
+    @property
+    def needs(self) -> Needs:
+        return replace(super().needs, of_logits=self.parts.of_logits)
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
+        parts, seed = self.parts, tasks.taken
+        taken = parts.tasks.take(tasks, n, now)
+        return await parts.rollouts.collect(rollouts, taken, self.k, seed, parts.tasks.max_turns(now), now)
+
+    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
+        parts = self.parts
+        paid = parts.rewards.pay(groups, learner, now)
+        samples = [
+            sample
+            for index, (group, advantages) in enumerate(
+                zip(groups, parts.credit.credit(groups, paid, learner, now), strict=True)
+            )
+            if advantages is not None
+            for trajectory, advantage_T in zip(group.scored, advantages, strict=True)
+            for sample in to_samples(trajectory, index, np.array(advantage_T), parts.objective.weights)
+        ]
+        if parts.reads and samples:
+            samples = learner.read(samples, *parts.reads)
+        for shape in parts.shape:
+            samples = shape.shape(samples, groups, now)
+        for choose in parts.choose:
+            samples = choose.choose(samples, groups, now)
+        parts.tasks.learn(groups, samples, now)
+        return samples
+
+    def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
+        """All scored attempts, including those that `choose` leaves out."""
+        return sum(len(group.scored) for group in groups)
+
+    def look(self, minibatch: Minibatch, learner: Learner, now: Now) -> Minibatch:
+        parts = self.parts.every
+        columns = tuple(dict.fromkeys(name for part in parts for name in part.looks))
+        samples = learner.read(minibatch.samples, *columns) if columns else minibatch.samples
+        facts: dict[str, float] = {}
+        for part in parts:
+            facts |= part.facts(samples, now)
+        return replace(minibatch, facts=facts) if facts else minibatch
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        parts = self.parts
+        total, metrics = parts.objective.loss(scored, batch)
+        for hold in parts.hold:
+            term, more = hold.loss(scored, batch)
+            total, metrics = total + term, metrics | more
+        return total, metrics
+
+
+def differing(one: Parts, other: Parts) -> Mapping[str, tuple[object, object]]:
+    """The slots in which two compositions differ."""
+    both = {slot.name: (getattr(one, slot.name), getattr(other, slot.name)) for slot in fields(Parts)}
+    return {name: pair for name, pair in both.items() if pair[0] != pair[1]}

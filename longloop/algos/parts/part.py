@@ -1,0 +1,59 @@
+"""What all parts have: what they need besides the groups, and what they know before an update."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from longloop.types import Now, OfLogits, Sample
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What the scored attempts of a group were paid."""
+
+    turns: list[list[float]]
+    """After each turn of each attempt; the outcome is not among them."""
+    outcomes: list[float]
+    """At the end of each attempt."""
+
+
+Advantages = list[list[float]]
+"""Of each turn of each scored attempt of a group."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A frozen dataclass whose fields are its settings."""
+
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Columns of `Learner.read` that the step's samples must have."""
+    looks: ClassVar[tuple[str, ...]] = ()
+    """Columns that a mini-batch's samples are read with before its update, for `facts`."""
+    heads: ClassVar[tuple[str, ...]] = ()
+    """Heads that it needs."""
+    hooks: ClassVar[frozenset[str]] = frozenset()
+    """What the environment must give: `state` (keys), `replay`, `turn rewards`, `answers`, `expert`."""
+
+    @property
+    def of_logits(self) -> Mapping[str, OfLogits]:
+        """Numbers of each token that are computed from its distribution, by name."""
+        return {}
+
+    @property
+    def reference(self) -> bool:
+        """Whether it reads the policy before training."""
+        return False
+
+    @property
+    def whole_units(self) -> bool:
+        """Whether its loss needs all tokens of a trajectory at once."""
+        return False
+
+    def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
+        """Numbers about a mini-batch as a whole, for its loss. The samples have the columns that `looks` names."""
+        return {}
+
+
+def memory_of(part: Part, now: Now) -> dict[str, object]:
+    """What a part remembers from step to step. JSON values only: they are saved with every checkpoint."""
+    return now.memory.setdefault(type(part).__name__, {})
