@@ -35,8 +35,9 @@ FIRMS = ("Sock Shack", "Mega Raffle", "Cheap Flights", "Crypto Daily", "Lawn Wor
 
 
 def some_list(w: World) -> tuple[str, int]:
-    """One of the owner's to-do lists: name and id."""
-    return w.rng.choice(list(owned_lists(w).items()))
+    """A to-do list on which anything may be: name and id."""
+    name = w.rng.choice(("Errands", "Home", "Work"))
+    return name, owned_lists(w)[name]
 
 
 def file_mail(w: World, sender: Person, subject: str, folder: str) -> int:
@@ -170,18 +171,19 @@ class FirstFreeTime(Scenario):
     phrasings = (
         "I need {minutes} minutes for '{title}' on {day}. Put it into my calendar at the earliest free time between "
         "08:00 and 20:00, with a reminder {before} minutes before.",
-        "When am I first free for {minutes} minutes on {day}, from 08:00 to 20:00? Enter '{title}' there in my "
-        "calendar for {minutes} minutes, and remind me {before} minutes ahead.",
+        "When am I first free for {minutes} minutes on {day}, between 08:00 and 20:00? Enter '{title}' there for "
+        "{minutes} minutes, and remind me {before} minutes ahead.",
         "Please schedule '{title}' on {day}. It takes {minutes} minutes and should start as early as my calendar "
-        "allows, but not before 08:00 and not ending after 20:00. I want to be reminded {before} minutes before it.",
+        "allows, but not before 08:00 and not ending after 20:00. Remind me of it {before} minutes before.",
         "Find the first gap of at least {minutes} minutes in my calendar on {day} (08:00 to 20:00), create the event "
-        "'{title}' at its start, {minutes} minutes long, and set a reminder for {before} minutes before.",
+        "'{title}' at its start, {minutes} minutes long, and set a reminder {before} minutes before it.",
     )
 
     def prepare(self, w: World) -> Goal:
         day, minutes = w.day(w.rng.randrange(2, 15)), w.rng.choice((50, 65, 80))
-        title, *others = w.rng.sample(EVENTS, 4)
-        for other, time in zip(others, ("08:00", w.rng.choice(("09:10", "09:25")), "16:10"), strict=True):
+        title = w.rng.choice(("Tax return", "Exam revision", "Bookkeeping", "Letter to the council"))
+        times = ("08:00", w.rng.choice(("09:10", "09:25")), "16:10")
+        for other, time in zip(w.rng.sample(EVENTS, 3), times, strict=True):
             add_event(w, w.owner, other, f"{day} {time}")
         before = w.rng.choice((5, 20, 25, 40))
         goal = Goal(w, title=title, minutes=minutes, day=day, before=before)
@@ -285,34 +287,37 @@ class FindNoteByLine(Scenario):
 
 
 class KeepInWallet(Scenario):
-    """Withdraw all but a certain amount to the debit card."""
+    """Withdraw all but a certain amount to a card."""
 
     split, difficulty = "test_normal", 1
     apis = ("wallet.show_balance", "owner.list_cards", "wallet.withdraw_money")
     phrasings = (
-        "Leave exactly {keep} in my wallet and withdraw the rest to my debit card.",
-        "There is too much money in my wallet. Move everything above {keep} to my debit card.",
-        "I want a wallet balance of {keep}. Whatever is more than that should be withdrawn to my debit card.",
-        "Withdraw money from my wallet to the debit card, in one go, so that {keep} are left.",
+        "Leave exactly {keep} in my wallet and withdraw the rest to my {card} card.",
+        "There is too much money in my wallet. Move everything above {keep} to my {card} card.",
+        "I want a wallet balance of {keep}. Whatever is more than that should be withdrawn to my {card} card.",
+        "How much would have to go for my wallet to hold just {keep}? Withdraw that to my {card} card.",
     )
 
     def prepare(self, w: World) -> Goal:
-        keep = w.rng.randrange(11, 55)
-        goal = Goal(w, keep=keep)
+        labels = w.rng.sample(("savings", "credit", "joint"), 2)
+        row = {"person": w.owner.id, "number": "4711 0815", "expires": f"{w.now.year + 2}-06"}
+        cards = {label: w.add("cards", label=label, **row) for label in labels}
+        keep, card = w.rng.randrange(11, 55), w.rng.choice(labels)
+        goal = Goal(w, keep=keep, card=card)
         rest = w.value("SELECT balance_cents FROM wallet_accounts WHERE owner = ?", w.owner.id) - 100 * keep
-        goal.do("wallet.withdraw_money", card_id=valid_card(w), amount=rest / 100)
+        goal.do("wallet.withdraw_money", card_id=cards[card], amount=rest / 100)
         return goal
 
     @staticmethod
-    def solve(apis: Any, keep: int) -> None:
+    def solve(apis: Any, keep: int, card: str) -> None:
         # I look at the balance and the cards.
         wallet = log_in("wallet")
         balance = apis.wallet.show_balance(access_token=wallet)["balance"]
-        cards = apis.owner.list_cards()
+        cards = [c for c in apis.owner.list_cards() if c["label"] == card]
         print(balance, cards)
-        # I withdraw what is above {keep} to the debit card.
-        debit = [c["id"] for c in cards if c["label"] == "debit"][0]
-        print(apis.wallet.withdraw_money(card_id=debit, amount=round(balance - keep, 2), access_token=wallet))
+        # I withdraw what is above {keep} to this card.
+        rest = round(balance - keep, 2)
+        print(apis.wallet.withdraw_money(card_id=cards[0]["id"], amount=rest, access_token=wallet))
         # The rest is withdrawn.
         apis.owner.complete_task()
 
@@ -326,8 +331,9 @@ class ReopenUrgent(Scenario):
         "I ticked off '{text}' too early. Make this to-do open again, with high priority and due on {day}.",
         "'{text}' is marked as done in my to-do lists, but it isn't. Reopen it, set its priority to high and its due "
         "date to {day}.",
-        "Please undo that I completed '{text}' on my to-do list. It is urgent now: high priority, due {day}.",
-        "The to-do '{text}' that I have already ticked off came back: reopen it, make it due on {day}, priority high.",
+        "I should not have completed the to-do '{text}'. Open it again; it is urgent now: high priority, due {day}.",
+        "Due on {day} and of high priority: that is what '{text}' should be on my to-do list. I have already ticked it "
+        "off, so reopen it first.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -377,6 +383,7 @@ class NudgeGuests(Scenario):
             guests = w.rng.sample(w.others(*CIRCLES), 8)
             answers = answers_of(w, guests, open=w.rng.choice((3, 4)), accepted=3, declined=2)
             add_event(w, w.owner, title, f"{day} 20:00", answers)
+        add_event(w, w.owner, w.rng.choice(EVENTS), f"{days[-1]} 07:20")
         text = w.rng.choice(("Are you coming?", "Please answer my invitation", "Can I count you in?"))
         goal = Goal(w, title=title, day=days[-1], text=text)
         for guest, answer in answers.items():
@@ -458,15 +465,14 @@ class ShiftCourse(Scenario):
     split, difficulty = "test_normal", 2
     apis = ("calendar.list_upcoming", "calendar.update", "calendar.add_reminder")
     phrasings = (
-        "From {day} on, my '{title}' starts at {time}. Move all its dates from that day on in my calendar and set a "
-        "reminder {before} minutes before each of them.",
-        "My '{title}' has a new time: {time}, beginning with the one on {day}. Change that date and all later ones in "
-        "the calendar (the days stay the same), and have me reminded of each {before} minutes ahead.",
-        "Please update my calendar. Every '{title}' on or after {day} now begins at {time} on the same day as before, "
-        "and I want a reminder {before} minutes before every one of these.",
-        "The teacher of '{title}' can only do {time}, as of {day}. Reschedule those events in my calendar without "
-        "changing their dates, leave the earlier ones alone, and add a reminder {before} minutes before each event "
-        "you move.",
+        "From {day} on, my '{title}' starts at {time}. Move it in my calendar on that day and all later ones, and set "
+        "a reminder {before} minutes before each.",
+        "My '{title}' has a new time: {time}, beginning with the one on {day}. Change that event and all later ones "
+        "(the dates stay the same), and remind me of each {before} minutes before.",
+        "Every '{title}' in my calendar on or after {day} should begin at {time}, on the same date as now. I also want "
+        "a reminder {before} minutes before each of these.",
+        "The teacher of my '{title}' can only do {time} from {day} on. Reschedule those events without changing their "
+        "dates, leave the earlier ones alone, and add a reminder {before} minutes before each event you move.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -505,12 +511,12 @@ class ForgetStrangers(Scenario):
     phrasings = (
         "Delete all text conversations with numbers that are not in my contacts, except those with a message from "
         "{day} or later.",
-        "My phone is full of texts from strangers. If a number is not in my address book and its last message is from "
+        "My phone is full of texts from strangers. If a number is not in my contacts and its last message is from "
         "before {day}, delete the whole conversation.",
-        "Clean up my text messages: conversations with unknown numbers (not in my contacts) can go, as long as "
-        "nothing was written in them on or after {day}.",
-        "Go through my text conversations. Where the number belongs to none of my contacts and the last message is "
-        "older than {day}, delete the conversation.",
+        "Clean up my text messages: conversations with numbers that none of my contacts has can go, as long as nothing "
+        "was written in them on or after {day}.",
+        "Which of my text conversations are with numbers outside my contacts? Keep those in which something was "
+        "written since {day}, and delete the others.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -553,32 +559,31 @@ class MergeTagged(Scenario):
     split, difficulty = "test_normal", 2
     apis = ("notes.search", "notes.show", "notes.create", "notes.delete")
     phrasings = (
-        "Merge all my notes with the tag '{tag}' into one new note '{title}': their texts one below the other, oldest "
-        "note first. Then delete the single notes. Leave archived notes alone.",
-        "I have too many notes tagged '{tag}'. Write a note called '{title}' that contains the texts of all of them, "
-        "starting with the oldest, each on new lines, and delete the originals. Archived notes do not count.",
-        "Make one note out of the notes tagged '{tag}' that are not archived. Its title is '{title}', its text is what "
-        "the notes say (without their titles) from the oldest to the newest, one under the other. The old ones can be "
-        "deleted.",
-        "Create the note '{title}'. Into it goes the text of every note with the tag '{tag}', in the order in which I "
-        "wrote them, each below the one before. After that, delete these notes, but do not touch the archive.",
+        "Merge my notes with the tag '{tag}' into one new note '{title}': their texts one below the other, oldest note "
+        "first. Then delete the originals. Leave archived notes alone.",
+        "I have too many notes tagged '{tag}'. Write a note called '{title}' with the text of each, starting with the "
+        "oldest, one below the other, and delete the old ones. Archived notes do not count.",
+        "Make a single note '{title}' out of all notes tagged '{tag}' that are not archived. It should say what they "
+        "say (without their titles), from the oldest to the newest, one under the other. Delete the old notes then.",
+        "Create the note '{title}'. Into it goes the text of every note with the tag '{tag}', line after line, in the "
+        "order in which I wrote them. After that, delete these notes. Do not touch or use what is in the archive.",
     )
 
     def prepare(self, w: World) -> Goal:
         tag, title = w.rng.choice((("sailing", "All about sailing"), ("bees", "Bee keeping"), ("wine", "Wine diary")))
-        count, days = w.rng.randrange(6, 9), sorted(w.rng.sample(range(1, 100), 10), reverse=True)
-        texts = chores(w, 10)
-        notes = {}
-        for place in w.rng.sample(range(10), 10):
-            name, archived = f"{tag.capitalize()} {w.rng.randrange(1000, 10000)}", place == 9
-            notes[place] = add_note(w, name, [texts[place], "ask again"], days[place], archived)
-        tagged = sorted(w.rng.sample(range(9), count))
-        for place in (*tagged, 9):
-            w.add("notes_tags", note_id=notes[place], tag=tag)
+        ages, texts = w.rng.sample(range(1, 100), 10), chores(w, 10)
+        notes = []
+        for number, (age, text) in enumerate(zip(ages, texts, strict=True)):
+            name = f"{tag.capitalize()} {w.rng.randrange(1000, 10000)}"
+            notes.append((age, add_note(w, name, [text, "ask again"], age, archived=number == 9), text))
+        tagged = w.rng.sample(notes[:9], w.rng.randrange(6, 9))
+        for _, note, _ in (*tagged, notes[9]):
+            w.add("notes_tags", note_id=note, tag=tag)
         goal = Goal(w, tag=tag, title=title)
-        goal.do("notes.create", title=title, body="\n".join(f"{texts[place]}\nask again" for place in tagged))
-        for place in tagged:
-            goal.do("notes.delete", note_id=notes[place])
+        body = "\n".join(f"{text}\nask again" for _, _, text in sorted(tagged, reverse=True))
+        goal.do("notes.create", title=title, body=body)
+        for _, note, _ in tagged:
+            goal.do("notes.delete", note_id=note)
         return goal
 
     @staticmethod
@@ -611,12 +616,12 @@ class OrderAgain(Scenario):
     phrasings = (
         "Order everything from my shop order of {day} again, in the same quantities, to my {place} address, by debit "
         "card. Empty my cart first.",
-        "On {day} I ordered some things in the shop, and I need exactly the same again. Clear the cart, then place "
-        "the same order, with my debit card, for delivery to my {place} address.",
-        "Repeat the shop order that I placed on {day}: same products, same numbers. What is in my cart now is not "
-        "wanted, so take it out before. Have it sent to my {place} address, and use my debit card.",
-        "Please throw out what is in my shopping cart and buy once more what I bought on {day}, as many of each as "
-        "then. Delivery is to {place}, payment by debit card.",
+        "On {day} I ordered some things in the shop, and I need exactly the same again. Clear the cart, then place the "
+        "same order with my debit card, for delivery to my {place} address.",
+        "Repeat the shop order that I placed on {day}: same products, same numbers, to my {place} address, on my debit "
+        "card. I don't want what is in my cart now, so take it out first.",
+        "Please empty my shopping cart and buy once more what I bought in the shop on {day}, as many of each as then. "
+        "I pay by debit card and want it at my {place} address.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -715,18 +720,18 @@ class LongestTalk(Scenario):
         "contact a favourite and tell me the full name.",
         "Add up the minutes of my phone calls since {day}, made and received, for each of my contacts. Whoever comes "
         "out on top becomes a favourite contact. Who is it? I want the full name.",
-        "I would like the contact with the most minutes on the phone with me since {day} to be among my favourites. "
-        "Add up all calls with the same person. Answer with the full name.",
-        "Who in my address book did I spend the most time on the phone with, counting every call since {day}? Mark "
-        "them as a favourite in my contacts and give me their full name.",
+        "I would like the contact with the most minutes on the phone with me since {day}, over all calls, to be among "
+        "my favourites. Answer with the full name.",
+        "Who in my contacts did I spend the most time on the phone with, counting every call since {day}? Mark them as "
+        "a favourite and give me their full name.",
     )
 
     def prepare(self, w: World) -> Goal:
         border = w.rng.randrange(20, 40)
         often, once, before = w.rng.sample(w.others(), 3)
         for minutes in w.rng.sample(range(40, 60), 3):
-            add_call(w, often.phone, w.rng.choice(("incoming", "outgoing")), w.rng.randrange(1, border), minutes)
-        add_call(w, once.phone, "incoming", w.rng.randrange(1, border), 90)
+            add_call(w, often.phone, w.rng.choice(("incoming", "outgoing")), w.rng.randrange(9, border), minutes)
+        add_call(w, once.phone, "incoming", w.rng.randrange(1, 4), 90)
         add_call(w, before.phone, "outgoing", border + w.rng.randrange(1, 15), 240)
         add_call(w, strangers(w, 1)[0], "incoming", w.rng.randrange(1, border), 300)
         day = w.day(-border)
@@ -735,7 +740,7 @@ class LongestTalk(Scenario):
             "AND c.owner = p.owner WHERE p.owner = ? AND time >= ? GROUP BY c.id ORDER BY total DESC, c.id"
         )
         top = w.all(totals, w.owner.id, day)[0]
-        add_call(w, top["phone"], "outgoing", w.rng.randrange(1, border), w.rng.randrange(3, 9))  # so there is no tie
+        add_call(w, top["phone"], "outgoing", w.rng.randrange(9, border), w.rng.randrange(3, 9))  # so there is no tie
         w.run("UPDATE contacts SET favourite = 0 WHERE id = ?", top["id"])
         goal = Goal(w, day=day)
         goal.do("contacts.set_favourite", contact_id=top["id"])
@@ -746,11 +751,11 @@ class LongestTalk(Scenario):
     def solve(apis: Any, day: str) -> None:
         # I collect the calls since {day} from all pages and add up the minutes of each number.
         phone, contacts = log_in("phone", "contacts")
-        calls = every(apis.phone.list_calls(access_token=phone))
-        minutes = {}
+        found = every(apis.phone.list_calls(access_token=phone))
+        calls = [c for c in found if c["time"] >= day]
+        minutes = dict.fromkeys([c["number"] for c in calls], 0)
         for c in calls:
-            if c["time"] >= day:
-                minutes[c["number"]] = minutes.get(c["number"], 0) + c["minutes"]
+            minutes[c["number"]] += c["minutes"]
         ranking = sorted(minutes, key=lambda number: -minutes[number])
         print([(number, minutes[number]) for number in ranking])
         # Some numbers may not be in the contacts; I take the first that is.
@@ -919,11 +924,8 @@ class SettleTrip(Scenario):
         paid = [(w.owner, share - sum(ahead))]
         for person, cents in zip(people, ahead, strict=True):
             first = w.rng.randrange(500, 2000, 5)
-            paid += (
-                [(person, first), (person, share + cents - first)]
-                if person in people[:2]
-                else [(person, share + cents)]
-            )
+            twice = person in people[:2]
+            paid += [(person, first), (person, share + cents - first)] if twice else [(person, share + cents)]
         lines = [f"{person.name}: {cents / 100:.2f}" for person, cents in w.rng.sample(paid, len(paid))]
         title = w.rng.choice(("Mountain hut", "Houseboat week", "Festival tent", "Canoe trip", "Ski cabin"))
         add_note(w, title, lines, w.rng.randrange(1, 20))
@@ -942,11 +944,11 @@ class SettleTrip(Scenario):
         me = apis.owner.show_profile()["name"]
         print(me, body)
         # I add up what each person paid.
-        paid = {}
-        for line in body.splitlines():
-            name, amount = line.split(": ")
-            paid[name] = paid.get(name, 0) + float(amount)
-        share = sum([paid[name] for name in paid]) / len(paid)
+        payments = [line.split(": ") for line in body.splitlines()]
+        paid = dict.fromkeys([name for name, amount in payments], 0.0)
+        for name, amount in payments:
+            paid[name] += float(amount)
+        share = sum(paid.values()) / len(paid)
         print(paid, share)
         # Everyone but my owner gets or owes the difference.
         for name in paid:
@@ -974,14 +976,14 @@ class PartySupplies(Scenario):
         "empty: order them with my debit card to my {place} address, and add '{text}' to my {list_name} list, due on "
         "the day the order arrives.",
         "Everyone who has accepted my invitation to the next '{title}', and I, should get a {product} from the shop. "
-        "Order that many to my {place} address (the cart is empty, pay by debit card). When the order arrives I have "
-        "to '{text}': put exactly that on my to-do list {list_name}, due that day.",
-        "How many of us will be at my upcoming '{title}'? Count the guests who said yes and me, and buy as many pieces "
-        "of the {product} in the shop by debit card, for delivery to {place}; there is nothing in the cart. My list "
-        "{list_name} needs the item '{text}' with the arrival date of the order as due date.",
-        "Put '{text}' on my {list_name} list for the day on which this order arrives: the {product}, one for each "
-        "guest who has accepted to come to the '{title}' ahead of us plus one for myself. You still have to place it, "
-        "with my debit card and to my {place} address. My cart in the shop is empty.",
+        "Order that many to my {place} address (the cart is empty, pay by debit card). Then put '{text}' on my to-do "
+        "list {list_name}, due when the order arrives.",
+        "How many of us will be at my upcoming '{title}'? Buy the {product} in the shop, one for each guest who said "
+        "yes and one for me, with my debit card, to my {place} address; the cart is empty. My {list_name} list needs "
+        "the item '{text}', due on the order's arrival date.",
+        "Put '{text}' on my {list_name} list, due on the day my next shop order arrives. You still have to place that "
+        "order: one {product} for every guest who has accepted to come to my next '{title}' and one for myself, by "
+        "debit card, to my {place} address. My cart is empty.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1040,12 +1042,12 @@ class RepairDates(Scenario):
         "Go through the dates in the newest mail '{subject}' from my landlord. Days on which my calendar is empty are "
         "fine: create an event named like the job, {minutes} minutes from {time}. Answer the mail with the dates on "
         "which I already have something, in order and without anything else, like '2026-01-30, 2026-01-31'.",
-        "My landlord has mailed me again about '{subject}', with a date and a job in each line of that last mail. "
-        "Is there nothing in my calendar on a date? Then enter the job by its name at {time}, {minutes} minutes long. "
-        "The remaining dates go into your reply, sorted and nothing else, like '2026-01-30, 2026-01-31'.",
-        "Please answer the last mail '{subject}' that my landlord sent, which lists jobs with their dates. The text of "
-        "the reply is nothing but the dates on which I have events already, in order, like '2026-01-30, 2026-01-31'. "
-        "All other jobs go into my calendar on their dates at {time}, {minutes} minutes each, titled as in the mail.",
+        "My landlord has mailed me again about '{subject}', with a date and a job in each line of that last mail. Is "
+        "there nothing in my calendar on a date? Then enter the job by its name at {time}, {minutes} minutes long. The "
+        "remaining dates go into your reply, sorted and nothing else, like '2026-01-30, 2026-01-31'.",
+        "Please answer the last mail '{subject}' that my landlord sent, which lists jobs with their dates. Reply with "
+        "nothing but the dates on which I have events already, in order, like '2026-01-30, 2026-01-31'. All other jobs "
+        "go into my calendar at {time} on their dates, {minutes} minutes each, titled as in the mail.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1056,10 +1058,8 @@ class RepairDates(Scenario):
             add_event(w, w.owner, w.rng.choice(EVENTS), f"{day} {w.rng.choice(('11:00', '16:00', '19:00'))}")
         jobs = ("New boiler", "Window frames", "Kitchen tap", "Smoke alarms", "Door lock", "Balcony rail")
         job_on = dict(zip(days, w.rng.sample(jobs, len(jobs)), strict=True))
-        body, outdated = (
-            "\n".join(f"{day}: {job_on[day]}" for day in w.rng.sample(some, len(some)))
-            for some in (busy + free, days[1:])
-        )
+        lines = [f"{day}: {job_on[day]}" for day in w.rng.sample([*busy, *free], len(busy) + len(free))]
+        body, outdated = "\n".join(lines), "\n".join(f"{day}: {job_on[day]}" for day in days[1:])
         subject = w.rng.choice(("Repairs", "Work in the flat", "Craftsmen"))
         deliver(w, landlord.name, landlord.email, subject, outdated, w.ago(9))
         mail = deliver(w, landlord.name, landlord.email, subject, body, w.ago(hours=w.rng.randrange(20, 60)))
@@ -1110,11 +1110,10 @@ class ChaseDebts(Scenario):
         "all gets the text message 'You owe me <sum>' (with two decimals, like 'You owe me 12.50') and goes on my "
         "{list_name} list as 'Debt of <full name>'.",
         "Who owes me more than {limit}, if you take all my open requests to the same person together? Text each of "
-        "them 'You owe me <sum>', for instance 'You owe me 12.50', and add 'Debt of <full name>' to my to-do list "
-        "{list_name} for each.",
-        "I want my money back from the people with large debts. Look at the open requests that I have sent in the "
-        "wallet, total them by person, and where it is over {limit} send a text message like 'You owe me 12.50' with "
-        "the total in it. For each of these people my list {list_name} gets an item 'Debt of <full name>'.",
+        "them the sum, as in 'You owe me 12.50', and add 'Debt of <full name>' to my to-do list {list_name} for each.",
+        "Look at the open requests that I have sent in the wallet and total them by person. Everyone above {limit} "
+        "gets a text message with their total, like 'You owe me 12.50', and an item 'Debt of <full name>' on my "
+        "{list_name} list.",
         "For every person whose open wallet requests from me come to more than {limit} together, do two things: put "
         "'Debt of <full name>' on my {list_name} list, and text them the sum like this: 'You owe me 12.50'.",
     )
@@ -1150,9 +1149,9 @@ class ChaseDebts(Scenario):
         # I collect my open requests from all pages and add them up by name.
         wallet, contacts, phone, todo = log_in("wallet", "contacts", "phone", "todo")
         requests = every(apis.wallet.list_sent_requests(status="open", access_token=wallet))
-        sums = {}
+        sums = dict.fromkeys([r["name"] for r in requests], 0.0)
         for r in requests:
-            sums[r["name"]] = round(sums.get(r["name"], 0) + r["amount"], 2)
+            sums[r["name"]] += r["amount"]
         print(sums)
         # I keep those above {limit} and look up their numbers.
         names = [name for name in sums if sums[name] > limit]
@@ -1185,14 +1184,12 @@ class TriageInbox(Scenario):
         "Please sort my unread inbox mails. From an address that none of my contacts has, whatever the name says: "
         "delete it. From a {relation}: star it. From my mother, father, sister or brother: put 'Answer <full name>: "
         "<subject>' on my to-do list {list_name}, one item per mail. From anybody else: leave it.",
-        "Mails from my parents and siblings in my inbox that I have not read should become items 'Answer <full name>: "
-        "<subject>' on my {list_name} list, one per mail, and those from any {relation} get a star. What is unread and "
-        "comes from an address outside my contacts, even under a familiar name, goes into the trash. Nothing happens "
-        "to the others.",
-        "My unread inbox mails need sorting by the sender's address. Is it in none of my contacts? Delete the mail, "
-        "even if the name is one I know. Does it belong to a {relation}? Star the mail. To my mother, father, sister "
-        "or brother? Then my list {list_name} gets an item 'Answer <full name>: <subject>' for it. All other mails "
-        "stay untouched.",
+        "Unread mails in my inbox from my parents or siblings should become items 'Answer <full name>: <subject>' on "
+        "my {list_name} list, one per mail; those from a {relation} get a star. What comes from an address outside my "
+        "contacts, even under a familiar name, goes into the trash. Nothing happens to the others.",
+        "Look at the sender's address of each unread mail in my inbox. Is it in none of my contacts? Delete the mail, "
+        "even if I know the name. Is it a {relation}'s? Star the mail. My mother's, father's, sister's or brother's? "
+        "Add 'Answer <full name>: <subject>' to my {list_name} list, once per mail. Leave the others alone.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1203,14 +1200,13 @@ class TriageInbox(Scenario):
         for fake in (family[0], close[0]):
             senders.append((fake.name, f"{fake.first}{w.rng.randrange(100, 1000)}@prizes.net".lower()))
         senders += [(firm, f"news@{firm.replace(' ', '').lower()}.com") for firm in w.rng.sample(FIRMS, 2)]
-        for place, (sender, address) in enumerate(w.rng.sample(senders, len(senders))):
-            subject = f"{w.rng.choice(SUBJECTS)} {place + 1}"
+        for number, (sender, address) in enumerate(w.rng.sample(senders, len(senders))):
+            subject = f"{w.rng.choice(SUBJECTS)} {number + 1}"
             deliver(w, sender, address, subject, "Please read this.", w.ago(hours=w.rng.randrange(2, 400)))
         relations = {person.email: person.relation for person in w.others()}
         goal = Goal(w, relation=relation, list_name=name)
-        for row in w.all(
-            "SELECT * FROM mail_messages WHERE folder = 'inbox' AND NOT read AND owner = ? ORDER BY id", w.owner.id
-        ):
+        unread = "SELECT * FROM mail_messages WHERE owner = ? AND folder = 'inbox' AND NOT read ORDER BY id"
+        for row in w.all(unread, w.owner.id):
             known = relations.get(row["address"])
             if known is None:
                 goal.do("mail.delete", message_id=row["id"])
@@ -1257,21 +1253,22 @@ class MovingHouse(Scenario):
         *("shop.list_orders", "shop.cancel_order", "calendar.create"),
     )
     phrasings = (
-        "Everyone who lives at my home address moves to {street} with me on {day}. Change the address of all contacts "
-        "who have my home address to the new one. Mail my {relation}s, all in one mail, with the subject 'New "
-        "address' and the text '{street}'. Cancel the shop orders that have not been shipped yet. And put 'Moving day' "
-        "into my calendar on {day} at 08:00 for 480 minutes.",
+        "I am moving to {street} on {day}, with everyone who lives with me. Give all my contacts who have my home "
+        "address the new one. Send my {relation}s one mail together, subject 'New address', text '{street}'. Cancel my "
+        "shop orders that have not been shipped. And put 'Moving day' into my calendar on {day} at 08:00 for 480 "
+        "minutes.",
         "We are moving to {street}. In my contacts, everybody with the same address as my home gets the new address. "
-        "My shop orders that are placed but not shipped have to be cancelled. All my {relation}s get one mail "
-        "together, subject 'New address', text '{street}'. The calendar needs an event 'Moving day' on {day}, from "
-        "08:00, 480 minutes long.",
+        "My shop orders that are not shipped yet have to be cancelled. All my {relation}s get one mail together, "
+        "subject 'New address', text '{street}'. My calendar needs an event 'Moving day' on {day} from 08:00, 480 "
+        "minutes long.",
         "Help me prepare my move to {street} on {day}. First the calendar: 'Moving day', 08:00, 480 minutes. Then one "
         "mail to all my {relation}s with the subject 'New address' and just '{street}' as text. Then my contacts: "
-        "whoever is listed at my home address now is to be listed at {street}. Last, cancel those orders in the shop "
-        "which have not been shipped.",
-        "My household moves on {day}, to {street}. Cancel whatever I ordered in the shop that has not left yet, "
-        "change my contacts at my present home address to {street}, create the event 'Moving day' that day at 08:00 "
-        "(480 minutes), and tell all my {relation}s in a single mail 'New address' with the text '{street}'.",
+        "whoever has my home address now gets {street}. Last, cancel the orders in the shop that have not been "
+        "shipped.",
+        "My household moves to {street} on {day}. Cancel whatever I ordered in the shop that has not been shipped, "
+        "change the address of my contacts at my present home address to {street}, create the event 'Moving day' that "
+        "day at 08:00 (480 minutes), and write a single mail to all my {relation}s: 'New address' as subject, "
+        "'{street}' as text.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1279,7 +1276,7 @@ class MovingHouse(Scenario):
         number, _, road = w.owner.address.partition(" ")
         w.run("UPDATE contacts SET address = ? WHERE id = ?", w.owner.address, card_of(w, near))
         w.run("UPDATE contacts SET address = ? WHERE id = ?", f"{int(number) + 1} {road}", card_of(w, next_door))
-        for status in w.rng.sample(("placed", "placed", "shipped"), 3):
+        for status in w.rng.sample(["placed"] * 5 + ["shipped"] * 2, 7):
             items = {row["id"]: w.rng.randrange(1, 4) for row in w.rng.sample(products(w), 2)}
             past_order(w, w.ago(hours=w.rng.randrange(2, 90)), status, items)
         relation = w.rng.choice(("friend", "colleague"))
@@ -1325,19 +1322,19 @@ class ReturnCategory(Scenario):
     """Return what was delivered of a category since a day, unless it is returned already."""
 
     split, difficulty = "test_normal", 3
-    apis = (*("shop.list_orders", "shop.show_order", "shop.show_product", "shop.list_returns", "shop.start_return"),)
+    apis = ("shop.list_orders", "shop.show_order", "shop.show_product", "shop.list_returns", "shop.start_return")
     phrasings = (
         "Return everything of the shop's category {category} from the delivered orders that I placed since {day}, as "
-        "'not needed'. Skip what I am returning already. How much do I get back, if I get the price of every piece?",
-        "I have no use for the {category} things I bought. Look at my delivered shop orders placed on {day} or later "
-        "and start a return, reason 'not needed', for each product of the category {category} in them that has no "
-        "return yet. What did these products cost in total, all pieces counted?",
-        "Send back all {category} products (that is the category in the shop) from orders placed since {day} that have "
-        "been delivered, with the reason 'not needed', apart from those with a return already. Tell me what they cost "
-        "altogether, price times quantity.",
-        "Since {day} I have ordered too much of the category {category} in the shop. For every such product in a "
-        "delivered order from that day on, unless its return has been started before, start a return because it is "
-        "'not needed', and answer with the sum of price times quantity of what you return.",
+        "'not needed'. Skip what I am returning already. What did these things cost in total, all pieces counted?",
+        "I have no use for what I bought in the shop's category {category}. For each such product in a delivered order "
+        "that I placed on {day} or later, start a return with the reason 'not needed', unless there is one already. "
+        "How much did I pay for all you return, price times quantity?",
+        "How much money is in the {category} products (that is the category in the shop) from orders placed since "
+        "{day} that have been delivered? Leave out what has a return already, count every piece, and return these "
+        "products as 'not needed'.",
+        "Send back the products of the category {category} that came with my shop orders placed since {day}. Only "
+        "delivered orders count, and only products without a return so far; the reason is 'not needed'. Answer with "
+        "the sum of price times quantity of what you return.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1398,23 +1395,21 @@ class CommonDate(Scenario):
     split, difficulty = "test_normal", 3
     apis = (
         *("contacts.search", "phone.show_conversation", "calendar.list_day", "calendar.create", "calendar.invite"),
-        *("phone.send_message",),
+        "phone.send_message",
     )
     phrasings = (
         "My {relation}s have texted me which dates suit them for '{title}'; the last text of each counts. Find the one "
         "date that suits all of them and on which my calendar is empty. Create the event '{title}' that day at {time} "
         "for {minutes} minutes, invite them all, and text each of them just the date, like 2026-01-31.",
-        "On which date can we do '{title}'? Every {relation} of mine has sent me a text with possible dates (only the "
-        "latest one is valid), and I need a day without any event in my calendar. There is exactly one. Put '{title}' "
-        "there, {time}, {minutes} minutes, with all my {relation}s as guests, and send each a text message with "
-        "nothing but the date, like 2026-01-31.",
-        "Plan '{title}' with all my {relation}s. Their last text messages to me list the dates they can make. Pick the "
-        "date they all have in common that is completely free in my calendar, enter '{title}' at {time} for {minutes} "
-        "minutes, invite every one of them and text the date, written like 2026-01-31 and without anything else, to "
-        "each.",
-        "I want to do '{title}' with my {relation}s, at {time} for {minutes} minutes. Each wrote me dates by text; go "
-        "by the newest text of each. It has to be a day that everybody named and on which I have no event. Create "
-        "the event, invite them, and let each of them know by a text that is only the date, like 2026-01-31.",
+        "On which date can we do '{title}'? Each of my {relation}s has texted me possible dates (only the latest text "
+        "of each is valid), and my calendar must be empty that day. Create the event at {time} for {minutes} minutes "
+        "on the one date that works, invite all my {relation}s, and text each of them only that date, like 2026-01-31.",
+        "Plan '{title}' with all my {relation}s, at {time} for {minutes} minutes. The last text messages they sent me "
+        "say when they can. Pick the date they have in common on which I have no event, put '{title}' into my "
+        "calendar, invite them, and send each a text with just the date, like 2026-01-31.",
+        "We still need a date for '{title}'. What suits my {relation}s is in the newest text that each of them sent "
+        "me; I need a day without any event. Text the date that suits everyone to each of them (nothing else, like "
+        "2026-01-31), and invite them to a new event '{title}' in my calendar, {time} that day, {minutes} minutes.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1427,6 +1422,8 @@ class CommonDate(Scenario):
                 *some, last = w.rng.sample(dates, len(dates))
                 text = w.rng.choice(("I can do {} or {}", "These work for me: {} and {}", "I am free on {} and {}"))
                 receive(w, person.phone, text.format(", ".join(some), last), hours)
+            reply = {"incoming": 0, "text": "Thanks, I will see", "time": w.ago(hours=0.5)}
+            w.add("phone_messages", owner=w.owner.id, number=person.phone, **reply)
         add_lookalike(w, relation)
         time, minutes = w.rng.choice(("18:15", "19:00", "20:30")), w.rng.choice((90, 120, 150))
         goal = Goal(w, relation=relation, title=title, time=time, minutes=minutes)
@@ -1475,15 +1472,15 @@ class CallBackList(Scenario):
     phrasings = (
         "Whose calls have I missed since {day} without talking to them on the phone later? For each of them who is in "
         "my contacts add 'Call back <full name>' with high priority to my {list_name} list, due {due}.",
-        "Look through my calls. If I missed a call from one of my contacts since {day} and there has been no incoming "
-        "or outgoing call with them after their last missed one, put 'Call back <full name>' on my to-do list "
-        "{list_name}: high priority, due {due}, one item per person.",
+        "If I missed a call from one of my contacts since {day} and there has been no incoming or outgoing call with "
+        "them after their last missed one, put 'Call back <full name>' on my to-do list {list_name}: high priority, "
+        "due {due}, one item per person.",
         "I want to return the calls that I missed on {day} or later, except where I have spoken to the caller since "
-        "(called them or taken their call). My list {list_name} should get an item 'Call back <full name>', high "
-        "priority, due on {due}, for every such caller in my address book.",
+        "(called them or taken their call). Add an item 'Call back <full name>', high priority, due on {due}, to my "
+        "{list_name} list for every such caller in my contacts.",
         "Make me a call list on {list_name}: one item 'Call back <full name>', of high priority and due {due}, for "
-        "each contact who tried to reach me since {day} in vain. Leave out whoever I had a call with, either way, "
-        "after the last one I missed from them.",
+        "each contact whose call I missed since {day}, unless we have had a call, either way, after the last one I "
+        "missed.",
     )
 
     def prepare(self, w: World) -> Goal:
