@@ -17,7 +17,7 @@ from errands.scenarios.wallet import CIRCLES, amount_between
 from errands.world import World
 from errands.written import every, log_in
 
-_GROUPS = ("Ski week", "Garden plot", "Band room", "Sailing course", "Office coffee", "Cabin weekend")
+_GROUPS = ("Ski week", "Canoe tour", "Lake holiday", "Sailing course", "Camping trip", "Cabin weekend")
 _BOUGHT = (
     *("Firewood", "Parking", "Boat rental", "Snacks", "Museum passes", "Gas bottle", "Charcoal", "Bus tickets"),
     *("Batteries", "Guidebook", "Ice cream", "Rope"),
@@ -242,8 +242,8 @@ class CorrectLastExpense(Scenario):
     phrasings = (
         "The last '{title}' that {name} paid in the expenses group '{group}' should be {amount}. Correct the amount, "
         "and comment '{text}' on it.",
-        "In the group '{group}' the amount of {name}'s latest '{title}' is wrong: it was {amount}. Please fix that "
-        "expense and add the comment '{text}'.",
+        "In the expenses group '{group}' there is a wrong amount: the latest '{title}' that was paid by {name} cost "
+        "{amount}. Please fix that expense and add the comment '{text}'.",
         "{name} mistyped an amount: of the expenses '{title}' that {name} has paid in '{group}', the most recent one "
         "was really {amount}. Change it and leave the comment '{text}' there.",
         "Find the newest expense '{title}' paid by {name} in my expenses group '{group}', set its amount to {amount}, "
@@ -253,13 +253,13 @@ class CorrectLastExpense(Scenario):
     def prepare(self, w: World) -> Goal:
         payer, *others = w.rng.sample(w.others(*CIRCLES), 4)
         group, here, old = _make_group(w, [payer, *others])
-        title, other = w.rng.sample(_BOUGHT, 2)
+        title = w.rng.choice(_BOUGHT)
         days = sorted(w.rng.sample(range(2, 60), 13))
         place, ids = w.rng.randrange(5, 9), []
         for number, ago in enumerate(days):
             paid = w.rng.choice([w.owner, *others] if number < place else [payer, *others])
             ids.append(_spend(w, here, payer if number == place else paid, title, w.rng.randrange(500, 4000), ago))
-        _spend(w, here, payer, other, w.rng.randrange(500, 4000), 1)
+        _spend(w, here, payer, f"{title} (again)", w.rng.randrange(500, 4000), 1)
         _spend(w, old, payer, title, w.rng.randrange(500, 4000), 1)
         text = w.rng.choice(("Corrected", "See the bill", "Typing error", "Now it is right"))
         goal = Goal(w, group=group, title=title, name=payer.name, amount=amount_between(w, 41, 80), text=text)
@@ -303,10 +303,10 @@ class EmptyBin(Scenario):
 
     def prepare(self, w: World) -> Goal:
         folder, below = w.rng.choice((("Documents", "Documents/Taxes"), ("Work", "Work/Reports")))
-        others = w.rng.choices(("Downloads", "Photos", "Recipes"), k=3)
-        places = [*(folder,) * w.rng.randrange(2, 5), below, below, *others]
+        others = w.rng.choices(("Downloads", "Photos", "Recipes"), k=5)
+        places = [folder, below, *others, below, *(folder,) * w.rng.randrange(2, 4)]
         binned = {}
-        for name, place in zip(w.rng.sample(_PAPERS, len(places)), places, strict=True):
+        for name, place in zip(sorted(w.rng.sample(_PAPERS, len(places))), places, strict=True):
             binned[_add_file(w, w.owner, place, name, kb=w.rng.randrange(40, 3000))] = place
         w.run(f"UPDATE files_files SET binned = 1 WHERE id IN ({', '.join(map(str, binned))})")
         goal = Goal(w, folder=folder)
@@ -468,8 +468,8 @@ class RequestDebts(Scenario):
         *("wallet.list_sent_requests", "wallet.request"),
     )
     phrasings = (
-        "Check who should pay whom in the expenses group '{group}', and request what I should get in the wallet, with "
-        "the note '{group}'. Skip people who already have an open request from me with this note.",
+        "Check who should pay whom in the expenses group '{group}', and send those who should pay me a wallet request "
+        "for it, with the note '{group}'. Skip people who already have an open request from me with this note.",
         "Everyone who should pay me according to the expenses group '{group}' gets a wallet request for the amount, "
         "with the note '{group}', but not those whom I have asked under the same note and whose request is still open.",
         "I want back what I paid for others in '{group}'. See in the expenses app who should pay me how much, and send "
@@ -486,10 +486,10 @@ class RequestDebts(Scenario):
             _spend(w, here, payer, w.rng.choice(_BOUGHT), w.rng.randrange(low, low + 1000), w.rng.randrange(5, 90))
         debts = act(w, "expenses.list_debts", {"group_id": here})
         mine = w.rng.sample([debt for debt in debts if debt["creditor"] == w.owner.email], 3)
-        requests = ((group, "open"), (group, "withdrawn"), ("taxi", "open"))
-        for debt, (note, status) in zip(mine, requests, strict=True):
-            asked = {"amount_cents": 990, "note": note, "status": status, "at": w.ago(w.rng.randrange(1, 30))}
-            w.add("wallet_requests", owner=w.owner.id, payer=w.person_with(debt["debtor"]), **asked)
+        earlier = ((0, group, "open"), (1, group, "withdrawn"), *((place, "taxi", "open") for place in (1, 2, 2)))
+        for place, note, status in earlier:
+            asked = {"amount_cents": 990, "note": note, "status": status, "at": w.ago(70)}
+            w.add("wallet_requests", owner=w.owner.id, payer=w.person_with(mine[place]["debtor"]), **asked)
         goal = Goal(w, group=group)
         for debt in debts:
             if debt["creditor"] == w.owner.email and debt != mine[0]:
@@ -531,7 +531,7 @@ class StopSharing(Scenario):
     apis = ("contacts.search", "files.search", "files.show", "files.unshare")
     phrasings = (
         "{name} should no longer be able to read any of my files. Stop sharing them, and tell me the names of the "
-        "files that were shared.",
+        "files that {name} could read.",
         "Which of my files do I share with {name}? Stop sharing all of them with {name}, and give me their names.",
         "Go through all my files and end every share with {name}. I would like a list of the names of these files.",
         "I do not want to share files with {name} any more. Unshare whatever {name} can read of mine, and answer with "
@@ -590,7 +590,8 @@ class SettleAndLeave(Scenario):
         "wallet with the note '{group}', a record of that in the group, and the text message '{text}'. Then leave the "
         "group for me.",
         "The expenses group '{group}' is over for me. Pay those who should get money from me through the wallet with "
-        "the note '{group}', record these repayments and text '{text}' to the people you paid. After that, leave it.",
+        "the note '{group}', record it in the group as paid back, and text '{text}' to the people you paid. Then leave "
+        "the group.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -657,9 +658,10 @@ class ReceiptsIntoGroup(Scenario):
         "title, amount and day, do nothing. If not, add it for that day with me as the payer, split equally among all, "
         "and delete the file. At the end write one mail to the other members, with the subject '{group}' and nothing "
         "but the total you added as text, like 123.40.",
-        "Not all receipts in my folder {folder} are in the expenses group '{group}': a receipt is if title, amount and "
-        "day agree. Add the others, on their day, as paid by me and shared equally by all, and put their files into "
-        "the bin. The other members get one common mail about it: subject '{group}', text only the total, like 123.40.",
+        "Some receipts in my folder {folder} are already in the expenses group '{group}', with the same title, amount "
+        "and day. Add the others, on their day, as paid by me and shared equally by all, and put their files into the "
+        "bin. The other members get one mail about it together: subject '{group}', text only the total of what you "
+        "added, like 123.40.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -739,8 +741,8 @@ class PartyPlaylist(Scenario):
         "the songs in them that exist in the music app on a new public playlist '{event}', and send their writers the "
         "text message '{text}'.",
         "Make '{event}', a new public playlist for my event '{event}'. In the mails with the subject '{subject}' are "
-        "the songs people want; use what guests who said yes have written, as far as the music app has it, and let "
-        "each of them know by text message: '{text}'.",
+        "the songs people want; use what guests who have accepted wrote there, as far as the music app has it, and let "
+        "those whose wishes you used know by text message: '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -751,11 +753,14 @@ class PartyPlaylist(Scenario):
         answers = {guest: "accepted" if guest in coming else w.rng.choice(("open", "declined")) for guest in guests}
         add_event(w, w.owner, event, f"{w.day(w.rng.randrange(3, 20))} 19:30", answers | {quiet: "accepted"})
         songs, wished = w.rng.sample(_songs(w), 14), set()
+        for song in songs[:6]:  # albums with a title song: looking for the song finds all of the album
+            w.run("UPDATE music_songs SET album = ? WHERE album = ?", song["title"], song["album"])
         for person in w.rng.sample([*guests, stranger], 8):
-            wishes = w.rng.sample(songs, 3)
+            wishes = w.rng.sample(songs[1:], 3)
             lines = [f"- {title}" for title in (*(song["title"] for song in wishes), w.rng.choice(_SONGS))]
             body = "\n".join(["I would love to hear:", *w.rng.sample(lines, 4)])
             deliver(w, person.name, person.email, subject, body, w.ago(hours=w.rng.randrange(2, 90)))
+            deliver(w, person.name, person.email, f"{subject} for New Year", f"- {songs[0]['title']}", w.ago(days=9))
             if person in coming:
                 wished |= {song["id"] for song in wishes}
         text = w.rng.choice(("Your songs are on the list", "Looking forward to dancing", "Thanks for the music"))
@@ -985,7 +990,7 @@ class TidyLibrary(Scenario):
     )
 
     def prepare(self, w: World) -> Goal:
-        me, stars = w.owner.id, w.rng.randrange(1, 4)
+        me, stars = w.owner.id, w.rng.randrange(2, 4)
         followed = [row["artist"] for row in w.all("SELECT artist FROM music_follows WHERE owner = ? ORDER BY 1", me)]
         lost = w.rng.choice(followed)
         of_lost = _songs(w, "artist = ?", lost)
@@ -1070,7 +1075,8 @@ class TripAccounts(Scenario):
 
     def prepare(self, w: World) -> Goal:
         people = [w.owner, *w.rng.sample(w.others(*CIRCLES), w.rng.randrange(3, 5))]
-        group, title = w.rng.choice(_GROUPS), f"{w.rng.choice(('Lisbon', 'Oslo', 'Prague', 'Dublin'))} costs"
+        city = w.rng.choice(("Lisbon", "Oslo", "Prague", "Dublin", "Vienna"))
+        group, title = f"{city} trip", f"{city} costs"
         payers = [*people, *w.rng.choices(people, k=2)]
         paid: dict[str, dict[str, Any]] = {}
         for payer, what in zip(w.rng.sample(payers, len(payers)), w.rng.sample(_BOUGHT, len(payers)), strict=True):
