@@ -68,6 +68,7 @@ def _add_playlist(w: World, owner: Person, name: str, songs: Sequence[int], publ
 
 
 def _songs(w: World, where: str = "1", *values: Any) -> list[dict[str, Any]]:
+    """Songs of the catalogue."""
     return w.all(f"SELECT * FROM music_songs WHERE {where} ORDER BY id", *values)
 
 
