@@ -4,8 +4,8 @@
     observation, info = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step("Thought: ...\\n```python\\n...\\n```")
 
-With Gymnasium installed it is a `gymnasium.Env`, and `gymnasium.make("errands.gym:Errands-v1")` makes it. The reward of an
-episode comes with its last step; all others are 0.
+With Gymnasium installed it is a `gymnasium.Env`, and `gymnasium.make("errands.gym:Errands-v1")` makes it. The reward of
+an episode comes with its last step; all others are 0.
 """
 
 import importlib
@@ -43,9 +43,6 @@ class AnyText(_Space):
     def __contains__(self, x: Any) -> bool:
         return self.contains(x)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AnyText)
-
     def __repr__(self) -> str:
         return "AnyText()"
 
@@ -53,7 +50,7 @@ class AnyText(_Space):
 class ErrandsEnv(_Env):
     """Tasks of a split, one after another. The options are those of `Errands.Options`."""
 
-    metadata = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}
     render_mode = None
 
     def __init__(self, split: str = "train", max_turns: int = MAX_TURNS, **options: Any) -> None:

@@ -5,8 +5,8 @@
     episode.call("mail__search", '{"query": "invoice", "access_token": "..."}')
     episode.finish().success
 
-Each tool is an API of an app, named `app__api`. Arguments are bounded before anything else touches them (values.py), and
-each call may do as much work as a turn of code may (world.py).
+Each tool is an API of an app, named `app__api`. Arguments are bounded before anything else touches them (values.py),
+and each call may do as much work as a turn of code may (world.py).
 """
 
 import json
