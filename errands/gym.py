@@ -113,9 +113,10 @@ class ErrandsEnv(_Env):
 
 
 def _seen(messages: Sequence[Message], info: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Messages as one text; `info` gets them one by one, with their roles."""
+    """Messages as one text, with their roles where there are several; `info` gets them one by one."""
     spoken = [{"role": message.role, "content": message.content} for message in messages]
-    return "\n\n".join(message.content for message in messages), info | {"messages": spoken}
+    parts = [f"[{message.role}]\n{message.content}" for message in messages]
+    return "\n\n".join(parts) if len(parts) > 1 else messages[0].content, info | {"messages": spoken}
 
 
 if gymnasium:

@@ -17,6 +17,7 @@ from typing import Any
 from errands.api import Api, ApiError, Parameter
 from errands.apps import BY_NAME
 from errands.catalog import setting
+from errands.example import opening
 from errands.judge import judge
 from errands.session import SECONDS
 from errands.values import CHARACTERS, TooLarge, bounded
@@ -51,8 +52,7 @@ class ToolEpisode:
         self._outcome: Outcome | None = None
         offered = [app for app in BY_NAME if apps is None or app in (*apps, "owner")]
         self._apis = {name: api for app in offered for name, api in _tools(self._world.apis(app)).items()}
-        owner, now = self._world.owner, self._world.now
-        asked = f"I am {owner.name}. It is {now:%A, %Y-%m-%d %H:%M}. {self._setting.instruction}"
+        asked = opening(self._world, self._setting.instruction)
         self.messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": asked}]
         """The opening of the conversation."""
         self.tools = [_schema(name, api) for name, api in self._apis.items()]
