@@ -236,6 +236,7 @@ eval.pass_at: For k = 1, 2, 4, ...: the chance that at least one of k attempts s
 eval.scenarios: Share of scenarios whose every task succeeded in every attempt; null when tasks have no scenarios.
 eval.floor_reward: Mean reward of an agent that does nothing.
 eval.floor_success: Success of an agent that does nothing.
+eval.env_version: The version of the environment that was measured in; empty if it has none.
 time: Seconds per phase: collect, credit, update, evaluate. Differs between equal runs.
 memory: Bytes in use at most: `process`, resident memory since the process began, and on a GPU `card`, what PyTorch
     allocated in this step. Differs between equal runs.

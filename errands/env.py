@@ -19,6 +19,7 @@ from errands.experts.mistaken import mistaken
 from errands.judge import judge
 from errands.scenario import Turns
 from errands.session import Session
+from errands.version import __version__
 from longloop import Environment, Message, Outcome, Player, Step, Task
 from longloop.envs.react import code_of, react
 
@@ -67,6 +68,7 @@ class Errands(Environment):
         """Give all of practice the real names."""
 
     options: Options
+    version = __version__
     reward_range = (0.0, 1.0)
     splits = ("train", "unseen_worlds", "practice", "dev", "validation", "test_normal", "test_challenge")
     """`unseen_worlds`: the scenarios of train in worlds that train never shows. The other splits have scenarios of

@@ -5,6 +5,7 @@ prints, compares or stores it. So every argument is copied before anything else 
 often as it occurs, and counting stops at the limits.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -47,13 +48,18 @@ class TooLarge(Exception):
 
 def arguments(asked: FunctionSnapshot) -> Arguments:
     """Convert the arguments of a call, and copy them within the limits."""
+    return bounded(asked.kwargs, bool(asked.args))
+
+
+def bounded(given: Mapping[str, Any], positional: bool = False) -> Arguments:
+    """Copy arguments by keyword within the limits."""
     copier, keywords = _Copier(), {}
-    for name, value in asked.kwargs.items():
+    for name, value in given.items():
         try:
             keywords[copier.copy(name)] = copier.copy(value)
         except TooLarge:
             raise TooLarge(name[:40]) from None
-    return Arguments(bool(asked.args), keywords, copier.values)
+    return Arguments(positional, keywords, copier.values)
 
 
 class Foreign:

@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -24,7 +25,14 @@ from longloop.config import Config, Overrides
 from longloop.store.demonstrations import best_trajectories, good_trajectories, scored_trajectories
 from longloop.store.lineage import lineage, pinned
 from longloop.store.run import Run, changes_between, machine_facts
-from longloop.store.run_reader import RunReader, checkpoints, load_run, read_facts, stored_config
+from longloop.store.run_reader import (
+    RunReader,
+    checkpoints,
+    load_run,
+    read_facts,
+    stored_config,
+    version_in_words,
+)
 from longloop.types import Fault, Group, SamplingParams, UserError
 
 if TYPE_CHECKING:
@@ -90,6 +98,8 @@ def evaluate(
         longloop.evaluate("runs/first", split="test", overrides={"eval.attempts": 4}).success
     """
     settings, checkpoint = subject(run_or_config, overrides, step)
+    if checkpoint is not None and (said := other_version(checkpoint.parents[1], settings)):
+        warnings.warn(said, stacklevel=2)
     split = split or settings.eval.split
     return measure(settings, checkpoint, [split])[split][0]
 
@@ -133,8 +143,11 @@ def subject(
     if isinstance(target, RunReader):
         target = target.folder
     if isinstance(target, str | Path) and Path(target).is_dir():
-        read_facts(Path(target))
-        return stored_config(Path(target), overrides), checkpoint_of(Path(target), step)
+        run = load_run(target)
+        config = stored_config(run.folder, overrides)
+        if config.env_version == run.env_version:  # a run is measured in the version that is installed
+            config = config.model_copy(update={"env_version": ""})
+        return config, checkpoint_of(run.folder, step)
     if step is not None:
         raise UserError(f"A step can be chosen of a run folder, and {target} is not one.")
     return resolved(target, overrides), None
@@ -148,6 +161,15 @@ def checkpoint_of(folder: Path, step: int | None = None) -> Path:
     if step is not None and step not in kept:
         raise UserError(f"{folder} has no checkpoint of step {step}; it has {', '.join(map(str, kept))}.")
     return folder / "checkpoints" / f"{step or kept[-1]:06d}"
+
+
+def other_version(folder: Path, config: Config) -> str:
+    """A sentence, if a run was made in another version of the config's environment than the installed one."""
+    run, environment = load_run(folder), build.environment_class(config.env)
+    if run.env != config.env["name"] or run.env_version == environment.version:
+        return ""
+    made = f"{folder} was made in {version_in_words(run.env_version)} of {run.env}"
+    return f"{made}, and {build.installed(environment)}. Scores of the two do not compare."
 
 
 # --- Training.
@@ -167,9 +189,13 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     def tell(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
 
-    config = pinned(build.written_out(config))
+    if resume is not None:
+        _same_version(resume, config)
+    config = pinned(build.stamped(config))
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
     parts = prepared(config)
+    if config.demos and (said := other_version(Path(config.demos), config)):
+        tell(said)
     environment = parts.world.environment
     declared = environment.analysis
     rules(declared, source=f"{environment.__name__}.analysis")
@@ -193,18 +219,29 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     return run
 
 
+def _same_version(folder: Path, config: Config) -> None:
+    """Raise UserError if a run would go on in another version of its environment, and the config does not ask for
+    that."""
+    version = build.environment_class(config.env).version
+    if config.env_version != version and (said := other_version(folder, config)):
+        raise UserError(
+            f"{said} Start a new run from its weights, with model.path={folder}; or continue it knowingly, with "
+            f"env_version={version!r}, which the run records."
+        )
+
+
 async def run_loop(parts: Training, run: Run, report: "Report") -> None:
     """The training loop, with evaluations that are written into the run."""
     from longloop.evaluation import evaluate, floor
     from longloop.training import TaskStream, train
 
-    config, floors = parts.config, None
+    config, version, floors = parts.config, parts.world.environment.version, None
 
     async def measured(step: int) -> "Evaluation":
         nonlocal floors
         if floors is None:
             floors = await floor(parts.evaluation.idle(), parts.eval_tasks)
-        result, groups = await evaluate(parts.evaluation, parts.eval_tasks, config.eval.attempts, floors)
+        result, groups = await evaluate(parts.evaluation, parts.eval_tasks, config.eval.attempts, floors, version)
         run.evaluations.write(step, groups)
         return result
 
@@ -270,8 +307,9 @@ async def _measure(
 
     context = build.rollout_context(config, world, build.policy_of(stages), config.eval.sampling)
     rollouts = GroupRollouts(context, f"{config.seed}/eval", abandon=False)
+    attempts, version = config.eval.attempts, world.environment.version
     return {
-        split: await evaluate(rollouts, some, config.eval.attempts, await floor(rollouts.idle(), some))
+        split: await evaluate(rollouts, some, attempts, await floor(rollouts.idle(), some), version)
         for split, some in tasks.items()
     }
 
@@ -280,7 +318,7 @@ def write_measured(
     config: Config, checkpoint: Path | None, out: Path, measured: "Mapping[str, tuple[Evaluation, list[Group]]]"
 ) -> None:
     """Write what was measured as run folders, one for each split."""
-    config = build.written_out(config)
+    config = build.stamped(config)
     declared = build.world(config).environment.analysis
     step = int(checkpoint.name) if checkpoint is not None else 0
     for split, (result, groups) in measured.items():
@@ -327,7 +365,7 @@ def demonstrate(
     from longloop.rollout.demonstrations import why_failed, with_expert
     from longloop.rollout.groups import GroupRollouts
 
-    config = build.written_out(config)
+    config = build.stamped(config)
     world = build.world(config)
     tasks = world.tasks(config.split)
     if max_tasks is not None and max_tasks < len(tasks):
@@ -351,7 +389,7 @@ def demonstrate(
 
 def select(config: Config, source: Path, min_reward: float) -> tuple[Path, list[Group]]:
     """Write the attempts of a run that were paid enough as a folder of demonstrations; the folder and the attempts."""
-    config = build.written_out(config)
+    config = build.stamped(config)
     read_facts(source)
     build.world(config)  # an environment that does not exist is refused now, not when its attempts are imitated
     groups = good_trajectories(source, min_reward)

@@ -70,9 +70,19 @@ def environment_class(table: Mapping[str, Any]) -> type[Environment]:
     return check_class(str(table.get("name")), named(table, ENVS, "env"))
 
 
+def installed(environment: type[Environment]) -> str:
+    """The version that is installed, in words."""
+    return f"version {environment.version} is installed" if environment.version else "the installed one has no version"
+
+
 def world(config: Config) -> Environments:
     """Return what makes the config's environments, in this process or in workers."""
     environment = environment_class(config.env)
+    if config.env_version not in ("", environment.version):
+        raise UserError(
+            f"The config is for version {config.env_version} of {config.env['name']}, and {installed(environment)}. "
+            f"Scores of the two do not compare. To use the installed one, set env_version={environment.version!r}."
+        )
     how, table = isolation(config.env)
     options = make_options(environment.Options, table)
     virtualenv.check_programs(config.env["name"], environment)
@@ -202,3 +212,9 @@ def written_out(config: Config) -> Config:
             for section, table in tables.items()
         }
     )
+
+
+def stamped(config: Config) -> Config:
+    """The config of a new run: every default written out, and with the version of its environment."""
+    version = config.env_version or environment_class(config.env).version
+    return written_out(config).model_copy(update={"env_version": version})

@@ -152,9 +152,9 @@ def _merge(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 def all_settings(config: Config) -> dict[str, Any]:
     """Every setting that a run would have, defaults included."""
-    from longloop.build import written_out
+    from longloop.build import stamped
 
-    return settings_of(pinned(written_out(config)))
+    return settings_of(pinned(stamped(config)))
 
 
 def differing(entries: Sequence[Entry]) -> list[list[str]]:

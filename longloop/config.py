@@ -167,7 +167,7 @@ class EvalConfig(Section):
         return SamplingParams(temperature=self.temperature, top_p=self.top_p)
 
 
-MEASURED = {f"eval.{name}" for name in EvalConfig.model_fields if name != "every"}
+MEASURED = {"env_version", *(f"eval.{name}" for name in EvalConfig.model_fields if name != "every")}
 """Keys on which an evaluation's result depends: where one of them changed, results before and after do not compare."""
 
 
@@ -201,6 +201,9 @@ class Config(Section):
     """The environment: `name` is one of `longloop envs` or `module:Class`, the rest are its options."""
     algo: dict[str, Any] = {"name": "loop"}
     """The algorithm: `name` is one of `longloop algos` or `module:Class`, the rest are its options."""
+    env_version: str = ""
+    """The version of the environment that the config is for; another one is refused. Empty for the one that is
+    installed, which longloop then writes into the run's config."""
     engine: dict[str, Any] = {"name": "native"}
     """The engine that samples: `name`, the rest are its options."""
     model: ModelConfig = ModelConfig()
@@ -364,10 +367,12 @@ def _parsed(word: str) -> tuple[str, Any]:
     key, equals, text = word.partition("=")
     if not equals or not all(key.strip().split(".")):
         raise UserError(f"{word!r} is not an override; write it as key=value, for instance algo.clip=0.2.")
+    key = key.strip()
     try:
-        return key.strip(), tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), text
+        return key, text
+    return key, text if key == "env_version" and not isinstance(value, str) else value  # 1.10 is not the number 1.1
 
 
 def _explain(error: ValidationError, tree: Mapping[str, Any], file: str, sources: Mapping[str, str]) -> str:

@@ -14,11 +14,11 @@ from longloop.types import Group, Start, Task
 
 
 async def evaluate(
-    rollouts: Rollouts, tasks: Sequence[Task], attempts: int, floors: tuple[float, float]
+    rollouts: Rollouts, tasks: Sequence[Task], attempts: int, floors: tuple[float, float], env_version: str
 ) -> tuple[Evaluation, list[Group]]:
     """Try every task `attempts` times."""
     groups = await rollouts.play([Start(task) for task in tasks], attempts, seed=0)
-    return summarize(groups, attempts, floors), groups
+    return summarize(groups, attempts, floors, env_version), groups
 
 
 async def floor(idle: Rollouts, tasks: Sequence[Task]) -> tuple[float, float]:
@@ -27,7 +27,7 @@ async def floor(idle: Rollouts, tasks: Sequence[Task]) -> tuple[float, float]:
     return (fmean(t.reward for t in scored), fmean(t.success for t in scored)) if scored else (0.0, 0.0)
 
 
-def summarize(groups: Sequence[Group], attempts: int, floors: tuple[float, float]) -> Evaluation:
+def summarize(groups: Sequence[Group], attempts: int, floors: tuple[float, float], env_version: str = "") -> Evaluation:
     scored = [group for group in groups if group.scored]
     success = [fmean(t.success for t in group.scored) for group in scored]
     reward = [fmean(t.reward for t in group.scored) for group in scored]
@@ -51,6 +51,7 @@ def summarize(groups: Sequence[Group], attempts: int, floors: tuple[float, float
         scenarios=_scenarios(groups),
         floor_reward=floors[0],
         floor_success=floors[1],
+        env_version=env_version,
     )
 
 

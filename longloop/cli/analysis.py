@@ -19,7 +19,7 @@ from longloop.analysis.report import BEHAVIORS, AttemptIds, Cell, Report, Sectio
 from longloop.analysis.run import Analysis, Part, Steps
 from longloop.analysis.run import analyze as counted
 from longloop.stats import REWARD, SUCCESS, total
-from longloop.store.run_reader import load_run
+from longloop.store.run_reader import load_run, mixed_versions
 from longloop.types import UserError
 from longloop.viewer.text import excerpt, visible
 
@@ -37,6 +37,8 @@ def analyze(folders: Sequence[Path], as_json: bool, patterns: Path | None) -> No
     reports = [(folder, report(found)) for folder, found in runs]
     if len(runs) > 1:
         console.print(_beside(reports))
+        if said := mixed_versions([load_run(folder) for folder, _ in runs]):
+            console.print(f"\n{said}", soft_wrap=True)
     for number, (folder, shown) in enumerate(reports):
         console.print("\n" * (len(runs) > 1 or number > 0) + f"{folder}: {visible(shown.headline)}", soft_wrap=True)
         for section in shown.sections:

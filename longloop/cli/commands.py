@@ -2,6 +2,7 @@
 print what came of it."""
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def evaluate(
     for folder in [out / split for split in chosen] if out is not None else ():
         if folder.exists():  # said before anything is measured
             raise UserError(f"{folder} exists already. Give --out a folder that has no {folder.name} yet.")
+    if checkpoint is not None and (said := api.other_version(target, config)):
+        print(said, file=sys.stderr)
     measured = api.measure(config, checkpoint, chosen)
     results = {split: result.to_json() for split, (result, _) in measured.items()}
     if as_json:
@@ -64,6 +67,8 @@ def demos(target: str, overrides: list[str], tasks: int | None, source: Path | N
         tree = {"name": "demos", "env": {"name": target}, "model": {"path": "novice"}}
         config = configs.resolve(tree, f"the defaults for {target}", overrides)
     if source is not None:
+        if said := api.other_version(source, config):
+            console.print(said, soft_wrap=True)
         folder, groups = api.select(config, source, min_reward)
         count = sum(len(group.trajectories) for group in groups)
         console.print(f"{folder}: {count} attempts at {len(groups)} tasks. {_imitate(folder)}", soft_wrap=True)

@@ -15,7 +15,7 @@ from longloop.config import nearest
 from longloop.stats import MIN_SEEDS, seed_interval
 from longloop.store.files import write_whole
 from longloop.store.run import differences, settings_of
-from longloop.store.run_reader import RunReader, load_run
+from longloop.store.run_reader import RunReader, load_run, version_in_words
 from longloop.types import Group, UserError
 
 Results = dict[str, list[dict[str, Any]]]
@@ -78,7 +78,7 @@ def _same_settings(plan: Plan, entry: Entry) -> None:
     file, run = _file(plan, entry), plan.folder / entry.name
     stored: list[tuple[Path, dict[str, Any]]] = []
     if file.exists():
-        stored.append((file, json.loads(file.read_text()).get("settings", {})))
+        stored.append((file, {"env_version": ""} | json.loads(file.read_text()).get("settings", {})))
     if (run / "config.toml").is_file():
         stored.append((run, settings_of(load_run(run).config)))
     now, free = all_settings(entry.config), _FREE + (_OF_TRAINING if entry.method == BASE else ())
@@ -158,6 +158,11 @@ def table(found: Results, splits: Sequence[str], start: str) -> str:
         "\nSuccess in percent. Brackets after it are a 95% interval over seeds (Student's t), where seeds differ;"
     )
     lines.append(f"those after the gain over {start} a 95% interval over tasks (paired bootstrap), where tasks differ.")
+    versions = sorted(
+        {run[split].get("env_version", "") for runs in found.values() for run in runs for split in splits}
+    )
+    if any(versions):
+        lines.append(f"Measured in {' and '.join(map(version_in_words, versions))} of the environment.")
     for few in sorted({len(runs) for runs in found.values() if len(runs) < MIN_SEEDS}):
         lines.append(f"{few} seed{'s' if few > 1 else ''}: no interval over seeds, which takes at least {MIN_SEEDS}.")
     return "\n".join(lines) + "\n"

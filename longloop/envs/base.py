@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from longloop.types import Message, Outcome, Step, Task
 
@@ -41,6 +41,9 @@ class Environment:
     options: Any
     """The settings of this run, an `Options`. All attempts share the object."""
 
+    version: ClassVar[str] = ""
+    """The version of the environment. Raise it with every change that alters a score: runs, evaluations and comparisons
+    carry it, and longloop does not mix two of them silently. Empty for an environment that does not count versions."""
     splits: tuple[str, ...] = ("train", "dev", "test")
     """The names of its splits."""
     reward_range: tuple[float, float] | None = None

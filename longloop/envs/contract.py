@@ -67,6 +67,8 @@ def check_class(name: str, found: Any) -> type[Environment]:
         raise UserError(
             f"{name}.Options must be a frozen dataclass: write @dataclass(frozen=True) above class Options."
         )
+    if not isinstance(found.version, str):
+        raise UserError(f"{name}.version is {_shown(found.version)}; it must be a text, as in version = '1.0'.")
     if found.reward_range is not None:
         try:
             low, high = map(float, found.reward_range)

@@ -48,10 +48,13 @@ class Evaluation:
     floor_reward: float
     """What an agent that does nothing is paid on the same tasks."""
     floor_success: float
+    env_version: str = ""
+    """The version of the environment that it was measured in; empty where that has none."""
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Evaluation":
         """Raises KeyError or TypeError for what is not a stored evaluation."""
+        stored = {"env_version": ""} | dict(stored)  # which evaluations from before versions lack
         values = {field.name: stored[field.name] for field in fields(cls)}
         if not isinstance(values["success"], int | float):
             raise TypeError("an evaluation without a success")
@@ -77,6 +80,8 @@ class Evaluation:
         cells |= {f"pass@{k}": f"{value:.1%}" for k, value in self.pass_at.items() if k != "1"}
         if self.scenarios is not None:
             cells["scenarios"] = f"{self.scenarios:.1%}"
+        if self.env_version:
+            cells["environment"] = f"version {self.env_version}"
         spoiled = f", {self.unscored} spoiled by the environment" if self.unscored else ""
         return cells | {"tasks": f"{self.tasks} x {self.attempts} attempts{spoiled}"}
 

@@ -75,7 +75,8 @@ def _results(config: Config, evaluations: dict[int, Evaluation], step: int) -> s
     ends = sorted({min(evaluations), max(evaluations)})
     columns = [evaluations[at].cells() for at in ends]
     rows = [["", *map(when, ends)], ["---"] * (len(ends) + 1)]
-    rows += [[name, *(cells[name] for cells in columns)] for name in columns[0]]
+    names = dict.fromkeys(name for cells in columns for name in cells)
+    rows += [[name, *(cells.get(name, "") for cells in columns)] for name in names]
     how = config.eval.model_dump(exclude={"every", "split", "tasks", "attempts"}).items()
     sampling = ", ".join(f"{name} {value:g}" for name, value in how)
     late = "" if ends[-1] == step else f"The model itself, after step {step}, was not evaluated. "

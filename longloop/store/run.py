@@ -27,7 +27,7 @@ from longloop.types import UserError
 from longloop.version import __version__
 
 CHANGEABLE = (
-    *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "model.threads"),
+    *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "model.threads", "env_version"),
     *("algo.lr", "algo.weight_decay", "algo.max_grad_norm", "algo.kl_guard"),
     *(f"env.{name}" for name in WorkerConfig.model_fields),
 )
@@ -75,7 +75,8 @@ class Run:
             raise cannot_write(folder, error) from error
         run = cls(folder)
         write_whole(folder / "config.toml", config.to_toml().encode())
-        run._write_facts({"format": FORMAT, "status": "running", "started": _now()} | facts)
+        begun = {"format": FORMAT, "status": "running", "started": _now(), "env_version": config.env_version}
+        run._write_facts(begun | facts)
         return run
 
     @classmethod

@@ -81,6 +81,17 @@ class RunReader:
             return {}
 
     @property
+    def env(self) -> str:
+        """The name of its environment."""
+        table = self.settings.get("env")
+        return str(table.get("name", "")) if isinstance(table, dict) else ""
+
+    @property
+    def env_version(self) -> str:
+        """The version of its environment; empty where that had none, as in runs from before versions."""
+        return str(self.settings.get("env_version", ""))
+
+    @property
     def changes(self) -> list[SettingsChange]:
         """What was changed when the run was resumed."""
         try:
@@ -222,6 +233,23 @@ def load_run(path: str | Path) -> RunReader:
             f"{path} is in run format {run.facts['format']}; this longloop knows up to {FORMAT}. Upgrade longloop."
         )
     return run
+
+
+def version_in_words(version: str) -> str:
+    return f"version {version}" if version else "an unknown version (before versions)"
+
+
+def mixed_versions(runs: Sequence[RunReader]) -> str:
+    """A sentence, if some of these runs were made in different versions of one environment."""
+    for env in dict.fromkeys(run.env for run in runs):
+        versions: dict[str, list[str]] = {}
+        for run in runs:
+            if run.env == env:
+                versions.setdefault(run.env_version, []).append(run.name)
+        if len(versions) > 1:
+            which = "; ".join(f"{version_in_words(version)}: {', '.join(names)}" for version, names in versions.items())
+            return f"These runs were made in different versions of {env}, whose scores do not compare ({which})."
+    return ""
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

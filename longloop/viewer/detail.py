@@ -8,7 +8,7 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import Any
 
-from longloop.store.run_reader import FOLDERS, RunReader
+from longloop.store.run_reader import FOLDERS, RunReader, mixed_versions
 from longloop.store.trajectories import IndexEntry, StoredTrajectory
 from longloop.types import StopReason, Task
 from longloop.viewer import tokens
@@ -198,6 +198,7 @@ def compare(runs: Mapping[str, RunReader], left: str, right: str, other: str) ->
         "left": (run, kind, entry, ours),
         "left_name": left,
         "right": None,
+        "mixed": "",
         "among": among,
         "names": list(runs),
         "most": (CHARACTERS, LINES),
@@ -207,6 +208,7 @@ def compare(runs: Mapping[str, RunReader], left: str, right: str, other: str) ->
         its_run, its_kind, its_entry = _parse(runs, right)
         theirs = its_run.stored[its_kind].get(its_entry) or _gone(its_entry)
         values["right"] = its_run, its_kind, its_entry, theirs
+        values["mixed"] = mixed_versions([run, its_run])
         comparison = Comparison()
         both = zip_longest((t.action for t in ours.turns), (t.action for t in theirs.turns), fillvalue="")
         values["turns"] = [(one == another, comparison.rows(one, another)) for one, another in both]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from longloop.store.run_reader import RunReader
+from longloop.store.run_reader import RunReader, mixed_versions
 from longloop.viewer import curves as drawn
 from longloop.viewer.analysis import CountedSteps, charts
 from longloop.viewer.charts import SMOOTHINGS, Chart, styled
@@ -55,7 +55,7 @@ def summary(run: RunReader) -> Summary:
         run=run,
         status=run.status,
         started=_moment(run.facts.get("started")),
-        env=_name(settings.get("env")),
+        env=f"{_name(settings.get('env'))} {run.env_version}".strip(),
         model=str((settings.get("model") or {}).get("path") or "-").rstrip("/").rsplit("/", 1)[-1],
         algo=_name(settings.get("algo")),
         step=max((line["step"] for line in metrics), default=0),
@@ -139,6 +139,7 @@ def curves(runs: Sequence[RunReader], smooth: str = "", log: str = "") -> Page:
     values = {
         **_curves(drawn.of_runs(runs), smooth, log),
         "chosen": [run.name for run in runs],
+        "mixed": mixed_versions(runs),
         "groups": groups,
         "banded": any(len(group) > 1 for group in groups.values()),
     }

@@ -34,6 +34,9 @@ def table() -> None:
         side: {file.stem[-1]: json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{side}-*.json"))}
         for side in ("base", "sft", "loop", "careful")
     }
+    versions = {run[split].get("env_version", "") for runs in found.values() for run in runs.values() for split in run}
+    if len(versions) > 1:
+        sys.exit(f"{RESULTS} has results of different versions of Errands ({', '.join(map(repr, sorted(versions)))}).")
     print("| | seeds |" + "".join(f" {split} TGC | SGC |" for split in SPLITS))
     print("|---|---|" + "---|---|" * len(SPLITS))
     for side, runs in found.items():

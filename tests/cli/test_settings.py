@@ -66,7 +66,7 @@ def test_a_wheel_has_all_it_needs(tmp_path):
         wheel.extractall(target)
     shipped = [path for package in ("longloop", "errands") for path in (source / package).rglob("*") if path.is_file()]
     assert len(shipped) > 200
-    assert not [path for path in shipped if path.suffix != ".md" and not (target / path.relative_to(source)).is_file()]
+    assert not [path for path in shipped if not (target / path.relative_to(source)).is_file()]
     for path in ("longloop/py.typed", "longloop/configs/quickstart.toml", "errands/novice/model.safetensors"):
         assert (target / path).is_file(), path
     empty.mkdir()
