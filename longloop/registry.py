@@ -13,7 +13,11 @@ ALGOS = {
     "gspo": "longloop.algos.gspo:Gspo",
     "ppo": "longloop.algos.ppo:Ppo",
     "compose": "longloop.algos.composed:Composed",
+    # rollouts and branches
+    # turns and critics
     "gigpo": "longloop.algos.gigpo:Gigpo",
+    # shapes, rewards and tasks
+    # choices, objectives and holds
     "cispo": "longloop.algos.cispo:Cispo",
     "sft": "longloop.algos.sft:SFT",
     "sft_gt": "longloop.algos.sft_gt:SftGt",

@@ -1,0 +1,203 @@
+"""What every method that is composed of parts keeps to. A method that is added later is tested here for free.
+
+A method's neutral setting is that at which it is another method, to the bit: give it a line in NEUTRAL.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longloop.algos.base import Algorithm
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.loop import Loop
+from longloop.algos.parts.credit import Centered, Standardized
+from longloop.algos.parts.objective import Clipped, Weighted
+from longloop.learners.local import LocalLearner
+from longloop.registry import ALGOS
+from longloop.training import schedule
+from longloop.types import Group, Now, Sample, Task
+from tests.support.samples import learner, mixed_groups, sampled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Of(Composed):
+    """A composition made in a test."""
+
+    made_of: Parts = field(default_factory=Parts)
+
+    @property
+    def parts(self) -> Parts:
+        return self.made_of
+
+
+def of(**parts: Any) -> Of:
+    return Of(made_of=Parts(**parts), epochs=1, minibatch=0)
+
+
+NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
+    "compose": lambda: (Composed(), Loop()),
+    # rollouts and branches
+    # turns and critics
+    "gigpo": lambda: (
+        make("gigpo", w=0.0, kl=0.0),
+        of(credit=Centered(), choose=(), objective=Clipped(low=0.8, high=1.2)),
+    ),
+    # shapes, rewards and tasks
+    # choices, objectives and holds
+    "cispo": lambda: (
+        make("cispo", clip_low=1.0, clip_high=1e9, epochs=1, minibatch=0),
+        of(credit=Standardized(), objective=Weighted(average="tokens", low=0.0, high=1e9 + 1)),
+    ),
+}
+"""The method at its neutral setting, and what it is then."""
+
+
+def kind(name: str) -> type[Algorithm]:
+    module, _, attribute = ALGOS[name].partition(":")
+    found: type[Algorithm] = getattr(import_module(module), attribute)
+    return found
+
+
+def make(name: str, **options: Any) -> Algorithm:
+    return kind(name)(**options)
+
+
+METHODS = [name for name in ALGOS if issubclass(kind(name), Composed)]
+
+
+def lively_groups() -> list[Group]:
+    """Groups whose turns are paid and meet the same states again, each group with a task of its own."""
+    groups = []
+    for number, group in enumerate(mixed_groups()):
+        task = Task(f"task {number}", "train")
+        attempts = tuple(
+            replace(
+                t,
+                task=task,
+                turns=tuple(
+                    replace(turn, reward=0.1 * place, info={"state": f"at {place % 2}"})
+                    for place, turn in enumerate(t.turns)
+                ),
+            )
+            for t in group.trajectories
+        )
+        groups.append(Group(task, attempts))
+    return groups
+
+
+def stepped(algo: Algorithm, model: LocalLearner, groups: Sequence[Group], now: Now) -> list[Sample]:
+    return algo.credit(groups, model, now)
+
+
+def gradient(algo: Algorithm, model: LocalLearner, samples: Sequence[Sample], groups: Sequence[Group]) -> torch.Tensor:
+    """Of the whole step as one mini-batch."""
+    now = Now(1, 10)
+    one = replace(algo, epochs=1, minibatch=0)
+    model.optimizer.zero_grad()
+    for minibatch in schedule(_Seeded(), one, groups, samples, now):  # type: ignore[arg-type]
+        model.gradient(replace(one.look(minibatch, model, now), on_policy=False), one.loss)
+    return torch.cat([p.grad.flatten() for p in model.parameters.values() if p.grad is not None])
+
+
+class _Seeded:
+    seed = 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_its_neutral_setting_is_the_method_it_reduces_to(name: str) -> None:
+    assert name in NEUTRAL, "give it a neutral setting"
+    one, other = NEUTRAL[name]()
+    models = [learner(one), learner(other)]
+    found = []
+    for algo, model in zip((one, other), models, strict=True):
+        groups = sampled(lively_groups(), model, shift=0.1)
+        samples = stepped(algo, model, groups, Now(1, 10))
+        found.append((samples, gradient(algo, model, samples, groups)))
+    (samples, slope), (others, other_slope) = found
+    assert [(s.source, s.advantages.tolist(), s.weights.tolist()) for s in samples] == [
+        (s.source, s.advantages.tolist(), s.weights.tolist()) for s in others
+    ]
+    assert torch.equal(slope, other_slope) and slope.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_cut_into_micro_batches_changes_nothing(name: str) -> None:
+    algo = make(name)
+    slopes = []
+    for micro_tokens in (1, 30, 10**6):
+        model = learner(algo, micro_tokens=micro_tokens)
+        groups = sampled(lively_groups(), model, shift=0.3)
+        slopes.append(gradient(algo, model, stepped(algo, model, groups, Now(1, 10)), groups))
+    assert slopes[0].abs().sum() > 0
+    for slope in slopes[1:]:
+        torch.testing.assert_close(slope, slopes[0], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_tokens_of_the_environment_change_nothing(name: str) -> None:
+    algo = make(name)
+    model = learner(algo)
+    groups = sampled(lively_groups(), model, shift=0.3)
+    samples = stepped(algo, model, groups, Now(1, 10))
+    noise = np.random.default_rng(0)
+
+    def disturbed(sample: Sample) -> Sample:
+        off = ~sample.mask
+        columns = {name: x + off * noise.normal(size=len(x)) for name, x in sample.columns.items()}
+        changed = {
+            name: getattr(sample, name) + off * noise.normal(size=len(off))
+            for name in ("logprobs", "advantages", "weights")
+        }
+        return replace(sample, **changed, columns=columns)
+
+    assert torch.equal(
+        gradient(algo, model, samples, groups), gradient(algo, model, [disturbed(s) for s in samples], groups)
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_groups_and_attempts_changes_nothing(name: str) -> None:
+    algo = make(name)
+    model = learner(algo)
+    groups = sampled(lively_groups(), model, shift=0.3)
+    turned = [Group(group.task, group.trajectories[::-1]) for group in groups[::-1]]
+
+    def by_attempt(groups: Sequence[Group]) -> dict[Any, Any]:
+        samples = stepped(algo, model, groups, Now(1, 10))
+        return {
+            (groups[s.source.group].task.id, s.source.attempt, s.stretch): (s.advantages, s.weights) for s in samples
+        }
+
+    one, other = by_attempt(groups), by_attempt(turned)
+    assert one.keys() == other.keys()
+    for key in one:
+        np.testing.assert_allclose(one[key], other[key], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_it_remembers_can_be_saved_and_resumed(name: str) -> None:
+    """Three steps, and three steps with the memory written and read between them."""
+    algo = make(name)
+    model = learner(algo)
+    groups = sampled(lively_groups(), model, shift=0.3)
+
+    def steps(saved: bool) -> list[tuple[Any, dict[str, float]]]:
+        memory: dict[str, Any] = {}
+        found = []
+        for step in (1, 2, 3):
+            now = Now(step, 10, memory)
+            samples = stepped(algo, model, groups, now)
+            (minibatch,) = schedule(_Seeded(), replace(algo, epochs=1, minibatch=0), groups, samples, now)  # type: ignore[arg-type]
+            facts = dict(algo.look(minibatch, model, now).facts)
+            found.append(([(s.advantages.tolist(), s.weights.tolist()) for s in samples], facts))
+            if saved:
+                memory = json.loads(json.dumps(memory))
+        return found
+
+    assert steps(saved=True) == steps(saved=False)

@@ -1,0 +1,34 @@
+"""Every composed method learns a small game: from where it starts to a stated success in a stated number of steps."""
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from tests.support.helpers import train
+
+LEARNS: dict[str, list[str]] = {
+    "compose": [],
+    # rollouts and branches
+    # turns and critics
+    "gigpo": ["algo.kl=0.0"],
+    # shapes, rewards and tasks
+    # choices, objectives and holds
+    "cispo": [],
+}
+"""Name -> settings that differ from the common ones."""
+COMMON = ["algo.k=8", "tasks_per_step=6", "rollout.turn_tokens=1", "algo.lr=4e-3", "eval.every=0", "steps=40"]
+START, END = 0.25, 0.6
+"""At most this success in the first three steps; at least this much, on average, in five steps in a row within 40."""
+
+
+def learned(steps: list[dict[str, Any]]) -> bool:
+    return len(steps) >= 5 and fmean(step["success"] for step in steps[-5:]) >= END
+
+
+@pytest.mark.parametrize("name", LEARNS)
+def test_it_learns_the_guessing_game(tmp_path: Path, name: str) -> None:
+    *_, steps = train(tmp_path, f"algo.name={name}", *COMMON, *LEARNS[name], seen=learned)
+    assert fmean(step["success"] for step in steps[:3]) <= START
+    assert learned(steps), [round(step["success"], 2) for step in steps]
