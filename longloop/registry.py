@@ -12,7 +12,7 @@ ALGOS = {
     "dapo": "longloop.algos.dapo:Dapo",
     "gspo": "longloop.algos.gspo:Gspo",
     "ppo": "longloop.algos.ppo:Ppo",
-    "compose": "longloop.algos.composed:Composed",
+    "compose": "longloop.algos.compose:Compose",
     # rollouts and branches
     # turns and critics
     "gigpo": "longloop.algos.gigpo:Gigpo",

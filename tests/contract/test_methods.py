@@ -41,7 +41,7 @@ def of(**parts: Any) -> Of:
 
 
 NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
-    "compose": lambda: (Composed(), Loop()),
+    "compose": lambda: (make("compose"), Loop()),
     # rollouts and branches
     # turns and critics
     "gigpo": lambda: (
