@@ -14,6 +14,16 @@ LEARNS: dict[str, list[str]] = {
     # turns and critics
     "gigpo": ["algo.kl=0.0"],
     # shapes, rewards and tasks
+    "empg": [],
+    "seed_grpo": [],
+    "aspo": ["algo.behavior='[123]'", "algo.lr=1e-2"],
+    "aepo": [],
+    "ettrl": ["algo.votes=0.25"],
+    "empo": ["algo.votes=0.25", "algo.lr=1e-2"],
+    "otc": ["algo.kl=0.0", "algo.lr=1e-2"],
+    "ares": ["algo.kl=0.0", "algo.lr=1e-2"],
+    "dump": ["algo.kl=0.0", "algo.lr=1e-2"],
+    "scaling_inter": ["algo.kl=0.0", "algo.lr=1e-2", "algo.rounds=[1,2]", "algo.every=8"],
     # choices, objectives and holds
     "cispo": [],
 }
