@@ -14,16 +14,16 @@ LEARNS: dict[str, list[str]] = {
     # turns and critics
     "gigpo": ["algo.kl=0.0"],
     # shapes, rewards and tasks
-    "empg": ["algo.lr=8e-3"],
-    "seed_grpo": [],
-    "aspo": ["algo.behavior='[123]'", "algo.lr=1e-2"],
+    "empg": ["algo.lr=6e-3"],
+    "seed_grpo": ["algo.lr=6e-3"],
+    "aspo": ["algo.behavior='[123]'", "algo.epochs=2", "algo.minibatch=24"],
     "aepo": [],
-    "ettrl": ["algo.votes=0.1", "algo.lr=8e-3"],  # without labels: test_shapes_rewards_tasks.py
-    "empo": ["algo.votes=0.1", "algo.lr=1e-2", "algo.epochs=2", "algo.minibatch=24"],
-    "otc": ["algo.kl=0.0", "algo.lr=2e-2"],
-    "ares": ["algo.kl=0.0", "algo.lr=1e-2"],
-    "dump": ["algo.kl=0.0", "algo.lr=1e-2"],
-    "scaling_inter": ["algo.kl=0.0", "algo.lr=1e-2", "algo.rounds=[1,2]", "algo.every=8"],
+    "ettrl": ["algo.votes=0.1", "algo.lr=6e-3"],  # without labels: test_shapes_rewards_tasks.py
+    "empo": ["algo.votes=0.1", "algo.epochs=2", "algo.minibatch=24"],
+    "otc": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],
+    "ares": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],
+    "dump": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],
+    "scaling_inter": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24", "algo.rounds=[1,2]", "algo.every=8"],
     # choices, objectives and holds
     "cispo": [],
 }
