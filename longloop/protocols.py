@@ -95,6 +95,9 @@ class Tasks(Protocol):
     """An endless shuffled stream of tasks. `taken` counts what was taken, and is all its state."""
 
     taken: int
+    all: Sequence[Task]
+    """The tasks that the stream is made of."""
+    seed: int
 
     def take(self, n: int) -> list[Task]: ...
 

@@ -17,6 +17,16 @@ ALGOS = {
     # turns and critics
     "gigpo": "longloop.algos.gigpo:Gigpo",
     # shapes, rewards and tasks
+    "empg": "longloop.algos.empg:Empg",
+    "seed_grpo": "longloop.algos.seed_grpo:SeedGrpo",
+    "aspo": "longloop.algos.aspo:Aspo",
+    "aepo": "longloop.algos.aepo:Aepo",
+    "ettrl": "longloop.algos.ettrl:Ettrl",
+    "empo": "longloop.algos.empo:Empo",
+    "otc": "longloop.algos.otc:Otc",
+    "ares": "longloop.algos.ares:Ares",
+    "dump": "longloop.algos.dump:Dump",
+    "scaling_inter": "longloop.algos.scaling_inter:ScalingInter",
     # choices, objectives and holds
     "cispo": "longloop.algos.cispo:Cispo",
     "sft": "longloop.algos.sft:SFT",

@@ -36,7 +36,7 @@ class TaskStream:
     """Tasks in an endless sequence of shuffled epochs."""
 
     def __init__(self, tasks: Sequence[Task], seed: int) -> None:
-        self._tasks, self._seed = tasks, seed
+        self.all, self.seed = tasks, seed
         self._order: tuple[int, list[Task]] | None = None
         self.taken = 0
 
@@ -44,10 +44,10 @@ class TaskStream:
         return [self._next() for _ in range(n)]
 
     def _next(self) -> Task:
-        epoch, index = divmod(self.taken, len(self._tasks))
+        epoch, index = divmod(self.taken, len(self.all))
         self.taken += 1
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, random.Random(f"{self._seed}/{epoch}").sample(self._tasks, len(self._tasks))
+            self._order = epoch, random.Random(f"{self.seed}/{epoch}").sample(self.all, len(self.all))
         return self._order[1][index]
 
 

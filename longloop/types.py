@@ -123,7 +123,9 @@ class Outcome:
     success: bool
     """Whether the task was done, all of it."""
     info: dict[str, Any] = field(default_factory=dict)
-    """For instance which tests passed. JSON values only."""
+    """For instance which tests passed. JSON values only. `key`, a string, says what the attempt came to (an answer, a
+    digest of the state): methods that compare outcomes take attempts at a task with equal keys for equal. Without one
+    they compare the last actions' texts; an empty key is no outcome."""
 
 
 class StopReason(StrEnum):

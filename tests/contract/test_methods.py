@@ -49,6 +49,16 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
         of(credit=Centered(), choose=(), objective=Clipped(low=0.8, high=1.2)),
     ),
     # shapes, rewards and tasks
+    "empg": lambda: (make("empg", scale=0.0, zeta=0.0, center=False), of(credit=Standardized())),
+    "seed_grpo": lambda: (make("seed_grpo", alpha=0.0), of(credit=Centered())),
+    "aspo": lambda: (make("aspo", delta=0.0), make("dapo")),
+    "aepo": lambda: (make("aepo", w=0.0), of(credit=Standardized(), objective=Clipped(low=0.8, high=1.28))),
+    "ettrl": lambda: (make("ettrl", votes=0.0, w=0.0), make("grpo", kl=0.0)),
+    "empo": lambda: (make("empo", votes=0.0), make("grpo", kl=0.0)),
+    "otc": lambda: (make("otc", w=0.0, kl=0.0), make("grpo", kl=0.0)),
+    "ares": lambda: (make("ares", alpha=0.0, kl=0.0), make("grpo", kl=0.0)),
+    "dump": lambda: (make("dump", kl=0.0), make("grpo", kl=0.0)),
+    "scaling_inter": lambda: (make("scaling_inter", rounds=[], kl=0.0), make("grpo", kl=0.0)),
     # choices, objectives and holds
     "cispo": lambda: (
         make("cispo", clip_low=1.0, clip_high=1e9, epochs=1, minibatch=0),
@@ -72,7 +82,7 @@ METHODS = [name for name in ALGOS if issubclass(kind(name), Composed)]
 
 
 def lively_groups() -> list[Group]:
-    """Groups whose turns are paid and meet the same states again, each group with a task of its own."""
+    """Groups whose turns are paid and meet the same states again, each with a task of its own and with two outcomes."""
     groups = []
     for number, group in enumerate(mixed_groups()):
         task = Task(f"task {number}", "train")
@@ -80,6 +90,7 @@ def lively_groups() -> list[Group]:
             replace(
                 t,
                 task=task,
+                info={"key": f"came to {t.attempt % 2}"},
                 turns=tuple(
                     replace(turn, reward=0.1 * place, info={"state": f"at {place % 2}"})
                     for place, turn in enumerate(t.turns)

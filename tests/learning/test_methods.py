@@ -14,6 +14,16 @@ LEARNS: dict[str, list[str]] = {
     # turns and critics
     "gigpo": ["algo.kl=0.0"],
     # shapes, rewards and tasks
+    "empg": ["algo.lr=6e-3"],
+    "seed_grpo": ["algo.lr=6e-3"],
+    "aspo": ["algo.behavior='[123]'", "algo.epochs=2", "algo.minibatch=24"],
+    "aepo": [],
+    "ettrl": ["algo.votes=0.1", "algo.lr=6e-3"],  # without labels: test_shapes_rewards_tasks.py
+    "empo": ["algo.votes=0.1", "algo.epochs=2", "algo.minibatch=24"],
+    "otc": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],
+    "ares": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],
+    "dump": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],
+    "scaling_inter": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24", "algo.rounds=[1,2]", "algo.every=8"],
     # choices, objectives and holds
     "cispo": [],
 }

@@ -1,11 +1,23 @@
-"""Rewards: what each turn and each attempt is paid. They may replace what the environment paid, never overwrite it."""
+"""Rewards: what each turn and each attempt is paid. They may replace what the environment paid, never overwrite it.
 
+`Votes` and what compares attempts by their outcome use `outcome_key`. `Judged` and `Explored` pay single turns: they
+need a credit that looks at turns.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any, ClassVar, Literal
 
-from longloop.algos.parts.part import Paid, Part
+import numpy as np
+
+from longloop.algos.parts.part import Paid, Part, memory_of
+from longloop.algos.reduce import to_samples
 from longloop.protocols import Learner
-from longloop.types import Group, Now
+from longloop.types import Group, Now, SampleSource, Trajectory
 
 
 @dataclass(frozen=True)
@@ -18,3 +30,267 @@ class Rewards(Part):
     def of_group(self, group: Group) -> Paid:
         turns = [[turn.reward for turn in t.turns] for t in group.scored]
         return Paid(turns, [t.reward for t in group.scored])
+
+
+@dataclass(frozen=True)
+class Votes(Rewards):
+    """Label-free: an attempt is paid for agreeing with the others. Neutral: w = 0.
+
+    Attempts with equal outcome keys agree; one without a key is paid 0, and so are all when no two agree.
+    """
+
+    by: Literal["share", "majority"] = "share"
+    """The share of the attempts that agree with it, or 1 for each attempt of the largest cluster (of each, if tied)."""
+    w: float = 1.0
+    """How much the vote counts; the verifier's rewards count 1 - w."""
+
+    def of_group(self, group: Group) -> Paid:
+        paid = super().of_group(group)
+        own = 1 - self.w
+        outcomes = [own * r + self.w * vote for r, vote in zip(paid.outcomes, self.votes(group), strict=True)]
+        return Paid([[own * r for r in turns] for turns in paid.turns], outcomes)
+
+    def votes(self, group: Group) -> list[float]:
+        keys = [outcome_key(t) for t in group.scored]
+        sizes: Counter[str | None] = Counter(key for key in keys if key is not None)
+        largest = max(sizes.values(), default=0)
+        if largest < 2:
+            return [0.0] * len(keys)
+        if self.by == "majority":
+            return [float(sizes[key] == largest) for key in keys]
+        return [sizes[key] / len(keys) for key in keys]
+
+
+@dataclass(frozen=True)
+class Economy(Rewards):
+    """OTC's: a reward above 0 is multiplied by how near the attempt's calls are to the fewest of a success at its task.
+
+    The fewest are remembered, task by task; a task that was never solved has none and is paid in full. Neutral: w = 0.
+    """
+
+    w: float = 1.0
+    """How much economy counts: the factor is 1 - w + w * economy."""
+    c: float = 4.0
+    """Where a task was solved without a call, m calls give cos(m pi / (2 m + c))."""
+    calls: str = ""
+    """A regular expression: each match in an action is a call. Empty: each turn is one."""
+
+    def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
+        fewest: dict[str, Any] = memory_of(self, now)
+        for group in groups:
+            for calls in (self.count(t) for t in group.scored if t.success):
+                fewest[group.task.id] = min(calls, fewest.get(group.task.id, calls))
+        return [self._paid(group, fewest.get(group.task.id)) for group in groups]
+
+    def _paid(self, group: Group, fewest: int | None) -> Paid:
+        paid = self.of_group(group)
+        if fewest is None:
+            return paid
+        factors = [1 - self.w + self.w * economy(self.count(t), fewest, self.c) for t in group.scored]
+        outcomes = [r * factor if r > 0 else r for r, factor in zip(paid.outcomes, factors, strict=True)]
+        return Paid(paid.turns, outcomes)
+
+    def count(self, trajectory: Trajectory) -> int:
+        if not self.calls:
+            return len(trajectory.turns)
+        return sum(1 for text in trajectory.action_texts for _ in re.finditer(self.calls, text))
+
+
+@dataclass(frozen=True)
+class Discounted(Rewards):
+    """EAPO's: turn u of U is paid gamma^(U - u) R, the last one R, which is the outcome. Neutral: gamma = 0."""
+
+    gamma: float = 0.995
+
+    def of_group(self, group: Group) -> Paid:
+        paid = super().of_group(group)
+        turns = [
+            [r + self.gamma ** (len(rewards) - 1 - u) * outcome for u, r in enumerate(rewards[:-1])] + rewards[-1:]
+            for rewards, outcome in zip(paid.turns, paid.outcomes, strict=True)
+        ]
+        return Paid(turns, paid.outcomes)
+
+
+@dataclass(frozen=True)
+class Judged(Rewards):
+    """ReSeek's (arXiv 2510.00568) recipe: a turn that judges what it just read is paid for judging right.
+
+    An action that says `JUDGE(useful)` or `JUDGE(not useful)` speaks of the messages that arrived before it. They are
+    useful when they contain one of the task's answers (`Task.data["answers"]`). A right judgment pays `scale`, a wrong
+    one costs it, each text counts once, and the scale falls to 0 in the course of the run. Neutral: scale = 0.
+
+    Differs from the paper, whose scales are not published: the usefulness of a passage is itself not paid.
+    """
+
+    scale: float = 0.1
+    limit: float = 0.5
+    """The most that an attempt's turns gain or lose in total. Keep it below what a success is paid."""
+    judgment: str = r"(?i)\bjudge\W{0,3}(useful|not)\b"
+    """The regular expression of a judgment; its group begins with `not` for a negative one."""
+
+    hooks: ClassVar[frozenset[str]] = frozenset({"answers"})
+
+    def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
+        scale = self.scale * (1 - (now.step - 1) / now.steps)
+        return [more_for_turns(self.of_group(g), [self.judged(t, scale) for t in g.scored], self.limit) for g in groups]
+
+    def judged(self, trajectory: Trajectory, scale: float) -> list[float]:
+        answers = [_words(str(answer)) for answer in trajectory.task.data["answers"]]
+        paid, seen = [], set()
+        for turn in trajectory.turns:
+            said = re.search(self.judgment, turn.action.content)
+            text = _words(" ".join(message.content for message in turn.context))
+            if said is None or text in seen:
+                paid.append(0.0)
+                continue
+            seen.add(text)
+            useful = any(answer in text for answer in answers)
+            paid.append(scale if useful != said[1].lower().startswith("not") else -scale)
+        return paid
+
+
+@dataclass(frozen=True)
+class Explored(Rewards):
+    """ReEx-SQL's (arXiv 2505.12768) recipe: each different query that ran, the last turn's aside, pays `scale`.
+
+    Whether a query ran is read from the messages that follow it. What the paper pays for the result itself (execution,
+    exact match) is the verifier's reward. Neutral: scale = 0.
+
+    Differs from the paper, whose scales are not published: its reward for the format is not here.
+    """
+
+    scale: float = 0.1
+    limit: float = 0.5
+    """The most that an attempt's turns gain in total. Keep it below what a success is paid."""
+    query: str = r"(?is)```sql\s(.*?)```"
+    """The regular expression of a query in an action, as its group."""
+    error: str = r"(?i)\berror\b"
+    """What the answer to a query that failed matches."""
+
+    def of_group(self, group: Group) -> Paid:
+        return more_for_turns(super().of_group(group), [self.explored(t) for t in group.scored], self.limit)
+
+    def explored(self, trajectory: Trajectory) -> list[float]:
+        paid, seen = [0.0] * len(trajectory.turns), set()
+        for number, (turn, following) in enumerate(zip(trajectory.turns, trajectory.turns[1:], strict=False)):
+            found = re.search(self.query, turn.action.content)
+            query = " ".join(found[1].lower().split()) if found else ""
+            failed = re.search(self.error, "\n".join(message.content for message in following.context))
+            if query and query not in seen and not failed:
+                seen.add(query)
+                paid[number] = self.scale
+        return paid
+
+
+@dataclass(frozen=True)
+class Effort(Rewards):
+    """ARES's: R + e, where e makes successes at easy tasks hesitate less, and hesitation at hard ones pay.
+
+    An attempt's n counts the tokens from which on the mean entropy of `window` tokens of the turn is above a threshold:
+    the running mean of the steps' medians of the attempts' `quantile`s. It is compared with the step's mean n at tasks
+    of the same difficulty. Neutral: alpha = 0.
+    """
+
+    alpha: float = 0.5
+    """The most that e is, either way (at hard tasks 1.2 times as much)."""
+    window: int = 4
+    quantile: float = 0.95
+    decay: float = 0.99
+
+    def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
+        samples = [s for i, g in enumerate(groups) for t in g.scored for s in to_samples(t, i, 0.0, 1.0)]
+        entropies: dict[SampleSource, list[float]] = defaultdict(list)
+        for sample in learner.read(samples, "entropy") if samples else []:
+            for turn in np.unique(sample.turns[sample.mask]):
+                column = sample.columns["entropy"][sample.mask & (sample.turns == turn)]
+                entropies[sample.source] += [fmean(column[t : t + self.window].tolist()) for t in range(len(column))]
+        memory: dict[str, Any] = memory_of(self, now)
+        if entropies:
+            middle = median(float(np.quantile(values, self.quantile)) for values in entropies.values())
+            memory["threshold"] = self.decay * memory.get("threshold", middle) + (1 - self.decay) * middle
+        counts = [
+            [sum(h > memory["threshold"] for h in entropies[SampleSource(i, t.attempt)]) for t in group.scored]
+            for i, group in enumerate(groups)
+        ]
+        levels = [difficulty(group) for group in groups]
+        of_level: dict[str, list[int]] = defaultdict(list)
+        for level, of_group in zip(levels, counts, strict=True):
+            of_level[level] += of_group
+        return [
+            self._paid(group, level, of_group, fmean(of_level[level]) if of_level[level] else 0.0)
+            for group, level, of_group in zip(groups, levels, counts, strict=True)
+        ]
+
+    def _paid(self, group: Group, level: str, counts: Sequence[int], target: float) -> Paid:
+        paid = self.of_group(group)
+        extra = [effort(level, t.success, n, target, self.alpha) for t, n in zip(group.scored, counts, strict=True)]
+        return Paid(paid.turns, [r + e for r, e in zip(paid.outcomes, extra, strict=True)])
+
+
+def outcome_key(trajectory: Trajectory) -> str | None:
+    """What an attempt came to: `Outcome.info["key"]`, or its last action's text. None when that is nothing.
+
+    Attempts at a task with equal keys mean the same, whatever they said.
+    """
+    last = trajectory.turns[-1].action.content.strip() if trajectory.turns else ""
+    key = trajectory.info.get("key", last)
+    return None if key is None or key == "" else str(key)
+
+
+def economy(calls: int, fewest: int, c: float) -> float:
+    """OTC's factor: 1 for as many calls as the fewest that solved the task, less for more of them, and for fewer."""
+    if calls == fewest:
+        return 1.0
+    if fewest == 0:
+        return math.cos(calls * math.pi / (2 * calls + c))
+    return math.sin(calls * math.pi / (calls + fewest))
+
+
+def difficulty(group: Group) -> str:
+    """By the share of a task's attempts that succeed: easy from 2/3 on, medium from 1/3 on."""
+    success = fmean(t.success for t in group.scored) if group.scored else 0.0
+    return "easy" if success >= 2 / 3 else "medium" if success >= 1 / 3 else "hard"
+
+
+_SHAPES = {"easy": (0.15, 2.0, 2.0, 1.0, 0.6), "medium": (0.25, 3.0, 2.5, 1.0, 0.8), "hard": (0.35, 4.0, 3.0, 1.2, 1.0)}
+"""ARES's constants: margin as a share of the target, where the Huber penalty becomes linear, the softness of the bonus,
+the scale of alpha, and that of failures' bonus."""
+
+
+def effort(level: str, success: bool, n: float, target: float, alpha: float) -> float:
+    """ARES's e for n hesitant tokens. 0 within the margin around the target, except for successes at hard tasks."""
+    share, kappa, softness, scale, of_failure = _SHAPES[level]
+    cap = alpha * scale
+    margin = max(1.0, share * max(target, 1.0))
+    over, under = max(n - target - margin, 0.0), max(target - n - margin, 0.0)
+
+    def penalty(x: float) -> float:
+        huber = x * x / (2 * kappa) if x <= kappa else x - kappa / 2
+        return -min(cap, cap * huber / (margin + kappa))
+
+    def bonus(x: float) -> float:
+        return cap * math.tanh(x / (2 * softness))  # 2 sigmoid(x / softness) - 1
+
+    if not success:
+        return of_failure * bonus(over)
+    if level == "easy":
+        return penalty(over)
+    if level == "medium":
+        return penalty(over + under)
+    return 0.5 * penalty(under) if under else bonus(n - target + margin)
+
+
+def more_for_turns(paid: Paid, extra: Sequence[Sequence[float]], limit: float) -> Paid:
+    """With the extra pay of each turn, an attempt's scaled down where its size adds up to more than the limit."""
+    scales = [min(1.0, limit / size) if (size := math.fsum(map(abs, one))) else 1.0 for one in extra]
+    turns = [
+        [r + scale * e for r, e in zip(rewards, one, strict=True)]
+        for rewards, one, scale in zip(paid.turns, extra, scales, strict=True)
+    ]
+    return Paid(turns, paid.outcomes)
+
+
+def _words(text: str) -> str:
+    """The words of a text in lower case, between spaces: whole words can be looked for."""
+    words = re.findall(r"\w+", text.lower())
+    return f" {' '.join(words)} "

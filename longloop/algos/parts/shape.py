@@ -1,11 +1,26 @@
-"""Shape: advantages into advantages. A shape changes `Sample.advantages` and nothing else."""
+"""Shape: advantages into advantages. A shape changes `Sample.advantages` and nothing else.
 
+Entropies are those of the policy that sampled, read once for the step. `TurnEntropy`, `EntropyUp` and `EntropyDown`
+each scale by entropy, not all in the same direction: use one.
+"""
+
+import re
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, fsum, log, sqrt
+from statistics import fmean
+from typing import ClassVar, Literal
+
+import numpy as np
 
 from longloop.algos.parts.part import Part
-from longloop.types import Group, Now, Sample
+from longloop.algos.parts.rewards import outcome_key
+from longloop.types import Floats, Group, Now, Sample, SampleSource, Trajectory
+
+_NONE = 1e-9
+"""An advantage that is smaller in size is none."""
 
 
 @dataclass(frozen=True)
@@ -13,3 +28,167 @@ class Shape(Part):
     @abstractmethod
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         """The step's samples with other advantages."""
+
+
+@dataclass(frozen=True)
+class TurnEntropy(Shape):
+    """EMPG's: A g(H) + zeta f(H of the next turn), then centered. Confident turns count more, unsure ones less.
+
+    Attempts without an advantage take no part. Neutral: scale = zeta = 0 and center = False.
+    """
+
+    scale: float = 1.0
+    future: float = 1.0
+    zeta: float = 0.1
+    center: bool = True
+
+    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+
+    def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        useful = {s.source for s in samples if abs(s.advantages[s.mask]).max() > _NONE}
+        parts = [s for s in samples if s.source in useful]
+        entropy = by_turn(parts, "entropy")
+        if not entropy:
+            return list(samples)
+        low, high = min(entropy.values()), max(entropy.values())
+        level = {turn: (h - low) / (high - low + 1e-8) for turn, h in entropy.items()}
+        mean = fmean(exp(-self.scale * h) for h in level.values())
+        gain = {turn: exp(-self.scale * h) / mean for turn, h in level.items()}
+        clarity = {(source, turn - 1): self.zeta * exp(-self.future * h) for (source, turn), h in level.items()}
+        bonus = {turn: clarity.get(turn, 0.0) for turn in level}
+        old = by_turn(parts, "advantages")
+        middle = fmean(old[turn] * gain[turn] + bonus[turn] for turn in old) if self.center else 0.0
+
+        def shaped(sample: Sample) -> Sample:
+            gain_N, bonus_N = over_tokens(sample, gain), over_tokens(sample, bonus)
+            return replace(sample, advantages=(sample.advantages * gain_N + bonus_N - middle) * sample.mask)
+
+        return [shaped(s) if s.source in useful else s for s in samples]
+
+
+@dataclass(frozen=True)
+class SemanticEntropy(Shape):
+    """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. SE is the entropy of what a group's attempts came to.
+
+    Attempts with equal outcome keys are one cluster; one without a key is a cluster of its own. Neutral: alpha = 0.
+    """
+
+    alpha: float = 0.5
+    estimate: Literal["shannon", "clusters"] = "shannon"
+    """-sum_c p_c log p_c, or the paper's mean over clusters of -log p_c, which may exceed log K."""
+
+    def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        factors = [max(0.0, 1 - self.alpha * self.disagreement(group)) for group in groups]
+        return [replace(s, advantages=s.advantages * factors[s.source.group]) for s in samples]
+
+    def disagreement(self, group: Group) -> float:
+        """SE / log K of a group: 0 when all attempts agree; by Shannon's estimate 1 when no two do."""
+        if len(group.scored) < 2:
+            return 0.0
+        keys = [outcome_key(t) for t in group.scored]
+        sizes = [*Counter(key for key in keys if key is not None).values(), *(1 for key in keys if key is None)]
+        shares = [size / len(keys) for size in sizes]
+        weights = shares if self.estimate == "shannon" else [1 / len(shares)] * len(shares)
+        return fsum(-weight * log(p) for weight, p in zip(weights, shares, strict=True)) / log(len(keys))
+
+
+@dataclass(frozen=True)
+class Nudge(Shape):
+    """ASPO's: A + clip(delta (x - mean x) / mean turns, -bound |A|, bound |A|) for successes that show a behavior.
+
+    x counts the turns before the first action that matches `behavior`; the means are over the group's attempts that
+    succeed and show it. With bound < 1 no advantage changes its sign. Neutral: delta = 0.
+    """
+
+    delta: float = -2.0
+    bound: float = 0.7
+    behavior: str = ""
+
+    def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        push: dict[SampleSource, float] = defaultdict(float)
+        for index, group in enumerate(groups):
+            shown = {t.attempt: (x, len(t.turns)) for t in group.scored if t.success and (x := self.first(t)) >= 0}
+            if shown:
+                mean, length = fmean(x for x, _ in shown.values()), fmean(turns for _, turns in shown.values())
+                for attempt, (x, _) in shown.items():
+                    push[SampleSource(index, attempt)] = self.delta * (x - mean) / length
+
+        def shaped(sample: Sample) -> Sample:
+            limit = self.bound * abs(sample.advantages)
+            return replace(sample, advantages=sample.advantages + np.clip(push[sample.source], -limit, limit))
+
+        return [shaped(sample) for sample in samples]
+
+    def first(self, trajectory: Trajectory) -> int:
+        """The first turn whose action shows the behavior; -1 when none does."""
+        shows = re.compile(self.behavior).search
+        return next((turn for turn, said in enumerate(trajectory.action_texts) if shows(said)), -1)
+
+
+@dataclass(frozen=True)
+class EntropyUp(Shape):
+    """AEPO's (agentic): A (1 + w z), z the z-score of a token's entropy among the step's. Neutral: w = 0."""
+
+    w: float = 0.2
+
+    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+
+    def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        if not samples:
+            return []
+        every = np.concatenate([s.columns["entropy"][s.mask] for s in samples])
+        mean = fsum(every) / len(every)
+        deviation = sqrt(fsum((every - mean) ** 2) / max(1, len(every) - 1)) or 1.0
+        return [
+            replace(s, advantages=s.advantages * (1 + self.w * (s.columns["entropy"] - mean) / deviation) * s.mask)
+            for s in samples
+        ]
+
+
+@dataclass(frozen=True)
+class EntropyDown(Shape):
+    """ETTRL's: A (1 + w (mean H - H_i) / mean H), at least 0, H_i an attempt's mean token entropy, the mean its
+    group's. Confident attempts count more. Neutral: w = 0."""
+
+    w: float = 1.0
+
+    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+
+    def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        entropy = by_attempt(samples, "entropy")
+        of_group: dict[int, list[float]] = defaultdict(list)
+        for source, h in entropy.items():
+            of_group[source.group].append(h)
+
+        def factor(source: SampleSource) -> float:
+            mean = fmean(of_group[source.group])
+            return max(0.0, 1 + self.w * (mean - entropy[source]) / mean) if mean else 1.0
+
+        return [replace(s, advantages=s.advantages * factor(s.source)) for s in samples]
+
+
+def by_attempt(samples: Sequence[Sample], name: str) -> dict[SampleSource, float]:
+    """The mean of a column over the trained tokens of each attempt."""
+    found: dict[SampleSource, list[float]] = defaultdict(list)
+    for sample in samples:
+        found[sample.source] += _column(sample, name)[sample.mask].tolist()
+    return {source: fmean(values) for source, values in found.items()}
+
+
+def by_turn(samples: Sequence[Sample], name: str) -> dict[tuple[SampleSource, int], float]:
+    """The mean of a column over the trained tokens of each turn. A turn lies in one sample."""
+    return {
+        (sample.source, turn): fmean(_column(sample, name)[sample.mask & (sample.turns == turn)].tolist())
+        for sample in samples
+        for turn in np.unique(sample.turns[sample.mask]).tolist()
+    }
+
+
+def _column(sample: Sample, name: str) -> Floats:
+    return sample.advantages if name == "advantages" else sample.columns[name]
+
+
+def over_tokens(sample: Sample, numbers: Mapping[tuple[SampleSource, int], float]) -> Floats:
+    """What `numbers` says of each token's turn, 0 where it says nothing."""
+    turns, index = np.unique(sample.turns, return_inverse=True)
+    return np.array([numbers.get((sample.source, int(turn)), 0.0) for turn in turns])[index]
