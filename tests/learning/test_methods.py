@@ -16,6 +16,21 @@ LEARNS: dict[str, list[str]] = {
     # shapes, rewards and tasks
     # choices, objectives and holds
     "cispo": [],
+    "bapo": [],
+    "nft": ["algo.divisor=2"],
+    "clip_cov": [],
+    "kl_cov": [],
+    "d3s": [],
+    "tis": [],
+    "mis": [],
+    "trm": [],
+    "capo": [],
+    "steer": [],
+    "epo": [],
+    "siren": ["algo.divisor=2"],
+    "lp_reg": ["algo.lr=1e-2"],
+    "demo_rl": [],
+    "aepo_entropy": [],
 }
 """Name -> settings that differ from the common ones."""
 COMMON = ["algo.k=8", "tasks_per_step=6", "rollout.turn_tokens=1", "algo.lr=4e-3", "eval.every=0", "steps=40"]
