@@ -9,8 +9,8 @@ p^T is the policy at temperature T. Learning from successes as if they had been 
 certain, colder more so; at H = target this is GRPO. A success counts whatever its group.
 
 Differs from the paper: it draws further attempts at temperature T and adds (its code: replaces) samples. This is the
-variant in the same code that weighs the attempts there are and costs no more of them (called DCPO there). A step without
-a success is GRPO's. K, the learning rate and the mini-batches are LOOP's.
+variant in the same code that weighs the attempts there are and costs no more of them (called DCPO there). A step
+without a success is GRPO's. K, the learning rate and the mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass

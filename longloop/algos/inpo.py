@@ -1,12 +1,12 @@
-"""INPO: iterative Nash policy optimization (arXiv 2407.00617). Self-play towards a policy that no other is preferred to.
+"""INPO: iterative Nash policy optimization (arXiv 2407.00617), self-play to a policy that none is preferred to.
 
     K attempts at n tasks; of each task the best-paid and the worst-paid one, if they differ      pairs
     D_x = log x(better) - log x(worse), summed over action tokens
     h = D_p - tau/eta D_ref - (eta - tau)/eta D_t                                                 loss
     minimize the mean over pairs of (h - 1 / (2 eta))^2
 
-p_t is the policy at the start of the iteration, p_ref the one before training. With tau = eta this is IPO against p_ref,
-with tau = 0 against the iterate before. A preference needs no reward that explains it; here the verifier prefers.
+p_t is the policy at the start of the iteration, p_ref the one before training. With tau = eta this is IPO against
+p_ref, with tau = 0 against p_t. A preference needs no reward that explains it; here the verifier prefers.
 
 Differs from the paper: whole attempts of an agent are compared by the verifier's reward instead of answers by a
 preference model; the target 1 / (2 eta) is not scaled with their length. Known from a port of the authors' method.

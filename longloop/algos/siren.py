@@ -9,8 +9,8 @@ nor the tokens that follow from what was said, and stops at H0. H is a mean over
 update; the gradient is 2 coefficient (H - H0) grad H, the same for every cut into micro-batches.
 
 Differs from the paper: the nucleus has the token that reaches the mass (the authors' code leaves it out, so that a
-token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. K, the learning
-rate and the mini-batches are LOOP's. Attempts without advantage are kept, for their entropy.
+token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. K, the
+learning rate and the mini-batches are LOOP's. Attempts without advantage are kept, for their entropy.
 """
 
 from dataclasses import dataclass

@@ -57,7 +57,7 @@ class TreeDpo(Preference):
 
 
 def taken_actions(group: Group) -> dict[Actions, dict[tuple[int, ...], list[Trajectory]]]:
-    """For each state, which the actions before it identify, the actions that were taken there, and by which attempts."""
+    """The actions that were taken at each state, which the actions before it identify, with the attempts that did."""
     taken: dict[Actions, dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
     for trajectory in group.policy_trajectories:
         said: Actions = ()

@@ -34,4 +34,5 @@ class Imitated(Objective):
         return marked
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        return -(batch.weight_N * (1 - batch.columns["mean"]) * batch.columns["own"] * scored.logp_N).sum(), {}
+        lack_N = batch.weight_N * (1 - batch.columns["mean"])
+        return -(lack_N * (batch.columns["own"] * scored.logp_N)).sum(), {}

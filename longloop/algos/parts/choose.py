@@ -179,7 +179,7 @@ class Curvature(Choose):
     lr: float = 5e-5
     policy_shift: float = 1e-4
     objective_shift: float = 0.01
-    max_share: float = 0.08
+    max_share: float = 0.02
     """The most of all tokens that are dropped, those with the largest shifts."""
 
     reads: ClassVar[tuple[str, ...]] = ("logprobs", "sum_p2", "sum_p3", "hidden_norm2")
