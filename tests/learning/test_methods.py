@@ -31,6 +31,7 @@ LEARNS: dict[str, list[str]] = {
     "lp_reg": ["algo.lr=1e-2"],
     "demo_rl": [],
     "aepo_entropy": [],
+    "inpo": ["algo.minibatch=8", "algo.epochs=2"],
 }
 """Name -> settings that differ from the common ones."""
 COMMON = ["algo.k=8", "tasks_per_step=6", "rollout.turn_tokens=1", "algo.lr=4e-3", "eval.every=0", "steps=40"]

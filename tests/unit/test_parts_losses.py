@@ -551,7 +551,7 @@ ACTIVE: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "steer": ({"least": 0.1}, {"least": 1.0}, {}),
     "epo": ({"bonus": 0.3, "penalty": 0.8, "high": 0.5}, {"penalty": 0.0}, {"Corridor": {"entropies": [2.0]}}),
     "siren": ({"divisor": 4.0, "coefficient": 0.1}, {"coefficient": 0.0}, {"Anchor": {"first": 1.0}}),
-    "lp_reg": ({"share": 0.8, "floor": 0.9}, {"coefficient": 0.0}, {}),
+    "lp_reg": ({"share": 0.8, "floor": 0.75}, {"coefficient": 0.0}, {}),
     "aepo_entropy": ({}, {"most": 0.0}, {"Thermostat": {"entropy": 2.0}}),
 }
 """Settings at which a method acts, those that switch it off, and what it remembers from the steps before."""
