@@ -4,7 +4,7 @@
         a tree of attempts at each of n tasks                                        rollout/search.py
         Q and N of an action at a turn = mean reward and number of the distinct attempts that took it
         at each turn with several actions, the one with the largest Q and the one with the smallest       pairs
-        s = N_worse / (N_better + N_worse)
+        s = N_worse / (N_better + N_worse), at most 1/2
         minimize -(1 - s) log sigmoid(beta D) - s log sigmoid(-beta D)                                    loss
 
 D is the difference of log p/p_ref of the better and the worse action, p_ref the policy before training. An action that
@@ -43,7 +43,7 @@ class MctsIpl(TreeDpo):
             ranked = sorted(actions.values(), key=lambda attempts: (mean_reward(attempts), len(attempts)))
             worse, better = ranked[0], ranked[-1]
             if mean_reward(better) - mean_reward(worse) > self.gap:
-                noise = {"noise": len(worse) / (len(better) + len(worse))}
+                noise = {"noise": min(0.5, len(worse) / (len(better) + len(worse)))}
                 yield replace(up_to(better[0], said), info=noise), replace(up_to(worse[0], said), info=noise)
 
     def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:

@@ -532,6 +532,10 @@ def test_mcts_ipl_counts_visits() -> None:
     ((better, worse),) = MctsIpl().pairs(Group(TASKS[0].task, (*nine, *three)))
     assert (better.turns, worse.turns) == ((first,), (second,))
     assert better.info == worse.info == {"noise": 0.25}
+    flipped = [replace(t, reward=1.25 - t.reward) for t in (*nine, *three)]
+    ((better, worse),) = MctsIpl().pairs(Group(TASKS[0].task, tuple(flipped)))
+    assert better.turns == (second,) and better.info == {"noise": 0.5}  # visits never turn a pair around
+    ((_, worse),) = MctsIpl().pairs(Group(TASKS[0].task, (*nine, *three)))
     (one,) = MctsIpl().to_samples(worse, 0)
     assert column([one], "noise") == [0.25]
 
