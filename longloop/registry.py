@@ -35,7 +35,6 @@ ALGOS = {
     "demo_rl": "longloop.algos.demo_rl:DemoRl",
     "aepo_entropy": "longloop.algos.aepo_entropy:AepoEntropy",
     "inpo": "longloop.algos.inpo:Inpo",
-    "mcts_ipl": "longloop.algos.mcts_ipl:MctsIpl",
     "sft": "longloop.algos.sft:SFT",
     "sft_gt": "longloop.algos.sft_gt:SftGt",
     "ei": "longloop.algos.ei:Ei",

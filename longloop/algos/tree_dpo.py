@@ -26,9 +26,6 @@ from longloop.algos.reduce import last_action
 from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Now, Sample, Trajectory
 
-Actions = tuple[tuple[int, ...], ...]
-"""The ids of the actions so far, turn by turn."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TreeDpo(Preference):
@@ -46,31 +43,25 @@ class TreeDpo(Preference):
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         """Attempts that part at a turn; cut there."""
-        for said, actions in taken_actions(group).items():
+        taken: dict[tuple[tuple[int, ...], ...], dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
+        for trajectory in group.policy_trajectories:
+            said: tuple[tuple[int, ...], ...] = ()
+            for turn in trajectory.turns:
+                taken[said].setdefault(turn.action_key, []).append(trajectory)
+                said += (turn.action_key,)
+        for said, actions in taken.items():
             for one, other in combinations(actions.values(), 2):
-                worse, better = sorted((one, other), key=mean_reward)
-                if mean_reward(better) - mean_reward(worse) > self.gap:
-                    yield up_to(better[0], said), up_to(worse[0], said)
+                worse, better = sorted((one, other), key=_q)
+                if _q(better) - _q(worse) > self.gap:
+                    yield _cut(better[0], len(said)), _cut(worse[0], len(said))
 
     def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
         return [last_action(trajectory, group_index, own=self.on_policy)]
 
 
-def taken_actions(group: Group) -> dict[Actions, dict[tuple[int, ...], list[Trajectory]]]:
-    """The actions that were taken at each state, which the actions before it identify, with the attempts that did."""
-    taken: dict[Actions, dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
-    for trajectory in group.policy_trajectories:
-        said: Actions = ()
-        for turn in trajectory.turns:
-            taken[said].setdefault(turn.action_key, []).append(trajectory)
-            said += (turn.action_key,)
-    return taken
-
-
-def mean_reward(attempts: Sequence[Trajectory]) -> float:
+def _q(attempts: Sequence[Trajectory]) -> float:
     return fmean(t.reward for t in attempts)
 
 
-def up_to(trajectory: Trajectory, said: Actions) -> Trajectory:
-    """The attempt with nothing after its action at this state."""
-    return replace(trajectory, turns=trajectory.turns[: len(said) + 1])
+def _cut(trajectory: Trajectory, turn: int) -> Trajectory:
+    return replace(trajectory, turns=trajectory.turns[: turn + 1])

@@ -17,10 +17,9 @@ METHODS = {
         *("algo.epochs=1", "algo.minibatch=64", "algo.weight_decay=0.01"),
     ],
     "tree_dpo": ["steps=15", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],
-    "mcts_ipl": ["steps=15", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8", "algo.epochs=3"],
 }
 """The papers' settings are for large models; a tiny one needs larger steps. The first three have the expert beside
-them, the others only their own attempts."""
+them, the last two only their own attempts."""
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ import torch
 
 from longloop.algos.composed import Composed
 from longloop.algos.inpo import Inpo
-from longloop.algos.mcts_ipl import MctsIpl
 from longloop.algos.parts.choose import (
     Corrected,
     Curvature,
@@ -48,7 +47,6 @@ from longloop.registry import ALGOS
 from longloop.types import Batch, Group, Now, Sample, SampleSource, Scored, Task, UserError
 from tests.contract.test_methods import gradient, lively_groups, make, of, stepped
 from tests.support.samples import attempt, batch, group, learner, loss_and_slopes, sampled
-from tests.support.samples import turn as spoken
 
 NOW = Now(1, 10)
 TASKS = [Group(Task(f"task {n}", "train"), ()) for n in range(9)]
@@ -513,31 +511,6 @@ def test_inpo_pairs_the_best_with_the_worst() -> None:
     model = learner(algo)
     samples = algo.credit([Group(TASKS[0].task, (attempt(1.0, (2,), 0), attempt(0.0, (3,), 1)))], model, NOW)
     assert all({"logprobs", "reference"} <= s.columns.keys() for s in samples) and len(samples) == 2
-
-
-def test_mcts_ipl_by_hand() -> None:
-    logp, anchor = [-1.0, -2.0, -0.5], [-2.0, -2.0, -0.5]
-    for noise in (0.0, 0.25, 0.5):
-        value, _ = loss_and_slopes(MctsIpl(), logp, pair(reference=anchor, noise=[noise] * 3))
-        log_sigmoid = [-math.log(1 + math.exp(-x)) for x in (0.1, -0.1)]
-        close(value, -(1 - noise) * log_sigmoid[0] - noise * log_sigmoid[1])
-    even = loss_and_slopes(MctsIpl(), logp, pair(reference=logp, noise=[0.5] * 3))[1]
-    close(even, [0, 0, 0])
-
-
-def test_mcts_ipl_counts_visits() -> None:
-    first, second = spoken((1, 2), (3,)), spoken((1, 2), (4,))
-    nine = [replace(attempt(1.0, (1,), n), turns=(first, spoken((5,), (n + 10,)))) for n in range(9)]
-    three = [replace(attempt(0.25, (1,), 9 + n), turns=(second, spoken((5,), (n + 10,)))) for n in range(3)]
-    ((better, worse),) = MctsIpl().pairs(Group(TASKS[0].task, (*nine, *three)))
-    assert (better.turns, worse.turns) == ((first,), (second,))
-    assert better.info == worse.info == {"noise": 0.25}
-    flipped = [replace(t, reward=1.25 - t.reward) for t in (*nine, *three)]
-    ((better, worse),) = MctsIpl().pairs(Group(TASKS[0].task, tuple(flipped)))
-    assert better.turns == (second,) and better.info == {"noise": 0.5}  # visits never turn a pair around
-    ((_, worse),) = MctsIpl().pairs(Group(TASKS[0].task, (*nine, *three)))
-    (one,) = MctsIpl().to_samples(worse, 0)
-    assert column([one], "noise") == [0.25]
 
 
 # -- what they must not depend on, where they act ----------------------------------------------------------------------
