@@ -137,6 +137,8 @@ class Composed(Algorithm):
             samples = shape.shape(samples, groups, now)
         for choose in parts.choose:
             samples = choose.choose(samples, groups, now)
+        for part in parts.every:
+            samples = part.mark(samples, groups, now)
         parts.tasks.learn(groups, samples, now)
         return samples
 

@@ -4,6 +4,7 @@ A method's neutral setting is that at which it is another method, to the bit: gi
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -15,6 +16,7 @@ import torch
 
 from longloop.algos.base import Algorithm
 from longloop.algos.composed import Composed, Parts
+from longloop.algos.dr_grpo import DrGrpo
 from longloop.algos.loop import Loop
 from longloop.algos.parts.credit import Centered, Standardized
 from longloop.algos.parts.objective import Clipped, Weighted
@@ -22,6 +24,7 @@ from longloop.learners.local import LocalLearner
 from longloop.registry import ALGOS
 from longloop.training import schedule
 from longloop.types import Group, Now, Sample, Task
+from tests.support.losses import ONE, Imitated, grpo_tokens
 from tests.support.samples import learner, mixed_groups, sampled
 
 
@@ -64,6 +67,21 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
         make("cispo", clip_low=1.0, clip_high=1e9, epochs=1, minibatch=0),
         of(credit=Standardized(), objective=Weighted(average="tokens", low=0.0, high=1e9 + 1)),
     ),
+    "bapo": lambda: (make("bapo", target=0.0, **ONE), of(**grpo_tokens(0.6, 1.2, dual=3.0))),
+    "nft": lambda: (make("nft", negatives=0.0, **ONE), of(credit=Centered(), objective=Imitated(divisor=1000.0))),
+    "clip_cov": lambda: (make("clip_cov", share=0.0, **ONE), of(**grpo_tokens(0.0, 2.0))),
+    "kl_cov": lambda: (make("kl_cov", share=0.0, **ONE), of(**grpo_tokens(0.0, 1e9))),
+    "d3s": lambda: (make("d3s", attempts_share=1.0, tokens_share=1.0), of(credit=Standardized(), choose=())),
+    "tis": lambda: (make("tis", cap=0.0), Loop()),
+    "mis": lambda: (make("mis", cap=0.0), Loop()),
+    "trm": lambda: (make("trm", delta=math.inf), Loop()),
+    "capo": lambda: (make("capo", max_share=0.0, **ONE), of(**grpo_tokens(0.8, 1.2))),
+    "steer": lambda: (make("steer", least=1.0, **ONE), of(**grpo_tokens(0.8, 1.28, dual=10.0))),
+    "epo": lambda: (make("epo", bonus=0.0), of(choose=())),
+    "siren": lambda: (make("siren", coefficient=0.0, clip=0.3), DrGrpo(clip=0.3)),
+    "lp_reg": lambda: (make("lp_reg", coefficient=0.0), of(**grpo_tokens(0.0, 10.0))),
+    "demo_rl": lambda: (make("demo_rl", kl=0.0), of(choose=())),
+    "aepo_entropy": lambda: (make("aepo_entropy", most=0.0, **ONE), of(**grpo_tokens(0.8, 1.2))),
 }
 """The method at its neutral setting, and what it is then."""
 

@@ -26,6 +26,22 @@ LEARNS: dict[str, list[str]] = {
     "scaling_inter": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24", "algo.rounds=[1,2]", "algo.every=8"],
     # choices, objectives and holds
     "cispo": [],
+    "bapo": [],
+    "nft": ["algo.divisor=2"],
+    "clip_cov": [],
+    "kl_cov": [],
+    "d3s": [],
+    "tis": [],
+    "mis": [],
+    "trm": [],
+    "capo": [],
+    "steer": [],
+    "epo": [],
+    "siren": ["algo.divisor=2"],
+    "lp_reg": ["algo.lr=1e-2"],
+    "demo_rl": [],
+    "aepo_entropy": [],
+    "inpo": ["algo.minibatch=8", "algo.epochs=2"],
 }
 """Name -> settings that differ from the common ones."""
 COMMON = ["algo.k=8", "tasks_per_step=6", "rollout.turn_tokens=1", "algo.lr=4e-3", "eval.every=0", "steps=40"]

@@ -9,5 +9,7 @@
     objective.py  the loss of a token
     hold.py       terms added to the loss
 
+and, for several of them, thermostat.py (a shape) and tokens.py (the tokens of a step end to end).
+
 `longloop.algos.composed` puts them together.
 """

@@ -1,12 +1,18 @@
 """Choose: which attempts and tokens count, and how much. It changes `Sample.weights`, or leaves samples out."""
 
+import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
 
 from longloop.algos.parts.part import Part
-from longloop.types import Group, Now, Sample, SampleSource
+from longloop.algos.parts.tokens import Tokens, mean
+from longloop.algos.reduce import Unit
+from longloop.types import Floats, Group, Now, OfLogits, Sample, SampleSource
 
 
 @dataclass(frozen=True)
@@ -27,3 +33,182 @@ class DropSmall(Choose):
         for sample in samples:
             largest[sample.source] = max(largest[sample.source], abs(sample.advantages).max(initial=0.0))
         return [sample for sample in samples if largest[sample.source] >= self.below]
+
+
+def weighed(samples: Sequence[Sample], factors: Sequence[Floats]) -> list[Sample]:
+    """The samples with their weights multiplied by these."""
+    return [replace(s, weights=s.weights * factor) for s, factor in zip(samples, factors, strict=True)]
+
+
+def growing(first: float, now: Now) -> float:
+    """From `first` at the first step on a line to 1 at the last."""
+    done = (now.step - 1) / max(1, now.steps - 1)
+    return (1 - done) * first + done
+
+
+@dataclass(frozen=True)
+class Extremes(Choose):
+    """Of all attempts of the step, this share whose advantages vary most: the best and the worst. Later steps keep
+    more, the last one all."""
+
+    share: float = 0.25
+
+    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        tokens: dict[SampleSource, list[float]] = defaultdict(list)
+        for sample in samples:
+            tokens[sample.source] += sample.advantages[sample.mask].tolist()
+        advantage = {source: math.fsum(values) / len(values) for source, values in tokens.items()}
+        ranked = sorted(advantage, key=lambda s: (-advantage[s], groups[s.group].task.id, s.attempt))
+        size = max(1, round(growing(self.share, now) * len(ranked)))
+        best = extremes([advantage[source] for source in ranked], size) if ranked else 0
+        kept = {*ranked[:best], *ranked[len(ranked) - (size - best) :]} if ranked else set()
+        return [sample for sample in samples if sample.source in kept]
+
+
+def extremes(ranked: Sequence[float], size: int) -> int:
+    """How many of the largest to take, and the rest from the smallest, so that `size` numbers vary most."""
+    values = np.array(ranked)
+    first, second = (np.concatenate([[0.0], np.cumsum(x)]) for x in (values, values**2))
+    top = np.arange(size + 1)
+    rest = len(values) - (size - top)
+    total, squares = (x[top] + x[-1] - x[rest] for x in (first, second))
+    return int(np.argmax(squares - total**2 / size))
+
+
+@dataclass(frozen=True)
+class TopTokens(Choose):
+    """Of all tokens, this share with the largest |A| H, and of each attempt at least one. Later steps keep more, the
+    last one all. The weights of what is left are scaled, so that they add up to what they were."""
+
+    share: float = 0.2
+
+    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+
+    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        tokens = Tokens(samples, groups)
+        value_N = tokens.flat(lambda s: np.abs(s.advantages) * s.columns["entropy"])
+        order_N = np.argsort(-value_N, kind="stable")
+        kept_N = np.zeros(len(tokens), dtype=bool)
+        kept_N[order_N[: round(growing(self.share, now) * len(tokens))]] = True
+        _, first = np.unique(tokens.units("trajectory")[order_N], return_index=True)
+        kept_N[order_N[first]] = True
+        weight_N = tokens.flat(lambda s: s.weights)
+        scale = math.fsum(weight_N) / (math.fsum(weight_N[kept_N]) or 1.0)
+        return weighed(samples, tokens.columns(kept_N * scale))
+
+
+@dataclass(frozen=True)
+class Corrected(Choose):
+    """What the sampler drew counts as if the learner had: weights q = p_learner / p_sampler, at most `cap`.
+
+    Ratios are then taken against the learner's log-probs: against the sampler's they would hold q already.
+    """
+
+    cap: float = 2.0
+    unit: Unit = "token"
+    """What has one q: a turn's and a trajectory's is the product over its tokens."""
+    beyond: Literal["cap", "drop"] = "cap"
+    """What becomes of a larger q: it is cut to the cap, or the unit does not count."""
+
+    reads: ClassVar[tuple[str, ...]] = ("logprobs",)
+
+    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        tokens = Tokens(samples, groups)
+        unit_N = tokens.units(self.unit)
+        log_q_U = np.bincount(unit_N, tokens.flat(lambda s: s.columns["logprobs"] - s.logprobs))
+        q_U = np.exp(log_q_U.clip(-20, 20))
+        factor_U = np.minimum(q_U, self.cap) if self.beyond == "cap" else np.where(q_U <= self.cap, q_U, 0.0)
+        chosen = weighed(samples, tokens.columns(factor_U[unit_N]))
+        return [replace(sample, logprobs=sample.columns["logprobs"]) for sample in chosen]
+
+
+def covariances(tokens: Tokens) -> Floats:
+    """(A - mean A)(log p - mean log p) of each token: those with a large one make the policy certain, [N]."""
+    adv_N, logp_N = tokens.flat(lambda s: s.advantages), tokens.flat(lambda s: s.logprobs)
+    product_N: Floats = (adv_N - mean(adv_N)) * (logp_N - mean(logp_N))
+    return product_N
+
+
+def at_least_one(share: float, tokens: int) -> int:
+    return max(1, int(share * tokens)) if share else 0
+
+
+@dataclass(frozen=True)
+class DropCovarying(Choose):
+    """Clip-Cov's: of the tokens whose covariance lies between the bounds, drop as many by chance as make up this share
+    of all tokens of the step."""
+
+    share: float = 2e-4
+    low: float = 1.0
+    high: float = 5.0
+
+    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        tokens = Tokens(samples, groups)
+        covariance_N = covariances(tokens)
+        between = np.flatnonzero((covariance_N > self.low) & (covariance_N < self.high))
+        drawn = sorted(zip(tokens.chances(between, now.step), between.tolist(), strict=True))
+        kept_N = np.ones(len(tokens))
+        kept_N[[token for _, token in drawn[: at_least_one(self.share, len(tokens))]]] = 0.0
+        return weighed(samples, tokens.columns(kept_N))
+
+
+@dataclass(frozen=True)
+class DampDrift(Choose):
+    """STEER's: weights from 1 down to `least`, the smaller the more a token's update changes the entropy."""
+
+    least: float = 0.8
+
+    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+
+    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        tokens = Tokens(samples, groups)
+        logp_N = tokens.flat(lambda s: s.logprobs)
+        adv_N, entropy_N = tokens.flat(lambda s: s.advantages), tokens.flat(lambda s: s.columns["entropy"])
+        drift_N = np.abs(adv_N * (1 - np.exp(logp_N)) * (logp_N + entropy_N))
+        rate = -math.log(self.least) / max(drift_N.max(initial=0.0), 0.02)
+        return weighed(samples, tokens.columns(np.exp(-rate * drift_N).clip(self.least, 1.0)))
+
+
+@dataclass(frozen=True)
+class Curvature(Choose):
+    """CAPO's: drop the tokens whose gradient step alone would move the policy or the objective too far.
+
+    The step is one of plain gradient ascent with rate `lr` on the weights of the last layer.
+    """
+
+    lr: float = 5e-5
+    policy_shift: float = 1e-4
+    objective_shift: float = 0.01
+    max_share: float = 0.02
+    """The most of all tokens that are dropped, those with the largest shifts."""
+
+    reads: ClassVar[tuple[str, ...]] = ("logprobs", "sum_p2", "sum_p3", "hidden_norm2")
+
+    @property
+    def of_logits(self) -> Mapping[str, OfLogits]:
+        return {
+            "sum_p2": lambda logp_nV, hidden_nD: (2 * logp_nV.float()).exp().sum(-1),
+            "sum_p3": lambda logp_nV, hidden_nD: (3 * logp_nV.float()).exp().sum(-1),
+            "hidden_norm2": lambda logp_nV, hidden_nD: hidden_nD.float().square().sum(-1),
+        }
+
+    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        tokens = Tokens(samples, groups)
+        adv_N, p_N = tokens.flat(lambda s: s.advantages), np.exp(tokens.flat(lambda s: s.columns["logprobs"]))
+        p2_N, p3_N, norm2_N = (tokens.flat(lambda s, c=c: s.columns[c]) for c in self.reads[1:])  # type: ignore[misc]
+        policy_N, objective_N = shifts(adv_N, p_N, p2_N, p3_N, norm2_N, self.lr)
+        excess_N = np.maximum(policy_N / self.policy_shift, np.abs(objective_N) / self.objective_shift)
+        order_N = np.argsort(-excess_N, kind="stable")
+        largest_N = np.zeros(len(tokens), dtype=bool)
+        largest_N[order_N[: int(self.max_share * len(tokens))]] = True
+        return weighed(samples, tokens.columns(~(largest_N & (excess_N >= 1))))
+
+
+def shifts(adv: Floats, p: Floats, sum_p2: Floats, sum_p3: Floats, norm2: Floats, lr: float) -> tuple[Floats, Floats]:
+    """How far a token's own step moves the policy (half the squared change of its log-prob) and the objective (to the
+    second order). With pi the token's distribution and h its hidden state the gradient is A (e_a - pi) h^T."""
+    score2 = 1 - 2 * p + sum_p2
+    policy = 0.5 * lr**2 * adv**2 * norm2**2 * score2**2
+    spread = p - 2 * p**2 + sum_p3 - (p - sum_p2) ** 2
+    objective = lr * adv**2 * norm2 * score2 + 0.5 * lr**2 * adv**3 * norm2**2 * (score2**2 - spread)
+    return policy, objective

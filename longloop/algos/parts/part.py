@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from longloop.types import Now, OfLogits, Sample
+from longloop.types import Group, Now, OfLogits, Sample
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Part:
     def whole_units(self) -> bool:
         """Whether its loss needs all tokens of a trajectory at once."""
         return False
+
+    def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        """The step's samples, after `choose`, with columns that its loss needs and that only the whole step tells."""
+        return list(samples)
 
     def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
         """Numbers about a mini-batch as a whole, for its loss. The samples have the columns that `looks` names."""

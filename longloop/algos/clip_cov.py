@@ -1,0 +1,37 @@
+"""Clip-Cov (arXiv 2505.22617): a few of the tokens that cost the most entropy get no gradient.
+
+    A = (R - mean) / (std + 1e-6);   c_t = (A_t - mean A)(log p_t - mean log p), means over the step's tokens
+    of the tokens with low < c_t < high drop share * N by chance, at least one
+    maximize the mean over all action tokens of the rest of  min(r_t A, clip(r_t, 1 -+ clip) A)
+
+Entropy falls where advantage and log-prob covary: likely tokens that were paid well, unlikely ones that were not. Few
+tokens have a large covariance, and dropping some of them is enough to keep the policy from becoming certain.
+
+Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
+(the authors' are those of a micro-batch, and drop at least one token of each). K, the learning rate and the
+mini-batches are LOOP's; groups without a difference are not replaced by others.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.choose import DropCovarying, DropSmall
+from longloop.algos.parts.credit import Standardized
+from longloop.algos.parts.objective import Clipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipCov(Composed):
+    share: float = 2e-4
+    """Of all tokens of the step, how many are dropped; 0 for none."""
+    low: float = 1.0
+    high: float = 5.0
+    clip: float = 1.0
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(
+            credit=Standardized(),
+            choose=(DropSmall(), DropCovarying(self.share, self.low, self.high)),
+            objective=Clipped(average="tokens", low=1 - self.clip, high=1 + self.clip),
+        )

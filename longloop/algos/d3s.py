@@ -1,0 +1,38 @@
+"""D3S (arXiv 2509.22115): train on the attempts that differ most, and of these on the tokens that matter.
+
+    A = (R - mean) / (std + 1e-6)
+    of all attempts of the step keep the share whose A have the largest variance: the best and the worst
+    of their tokens keep the share with the largest |A_t| H_t
+    both shares rise on a line from their start to 1 at the last step
+    maximize LOOP's clipped objective, a mean over what is kept
+
+Attempts near the mean and tokens without a choice dilute the gradient; early in a run it should not be diluted, late it
+must not over-fit.
+
+Differs from the paper: it gives no number for the shares at the start, except "under 20%" of tokens; these are guesses.
+A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would, so that the
+schedule does not change the learning rate as well. K, the clip, the learning rate and the mini-batches are LOOP's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.choose import Extremes, TopTokens
+from longloop.algos.parts.credit import Standardized
+from longloop.types import Group, Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class D3s(Composed):
+    attempts_share: float = 0.25
+    """Of attempts, at the first step."""
+    tokens_share: float = 0.2
+    """Of the tokens of these, at the first step."""
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(credit=Standardized(), choose=(Extremes(self.attempts_share), TopTokens(self.tokens_share)))
+
+    def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
+        return len({sample.source for sample in samples})

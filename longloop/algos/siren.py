@@ -1,0 +1,40 @@
+"""SIREN (arXiv 2509.25133): the entropy at the tokens where the policy chooses is held at what it was at first.
+
+    H_t = entropy of the fewest likeliest tokens with a mass of `nucleus`
+    H = mean over attempts of the mean of H_t over their peaks, the tokens at or above the attempt's `quantile`
+    minimize  L + coefficient (H - H0)^2,   H0 = H at the first step
+
+L is Dr.GRPO's loss. A bonus on all entropies raises those of a large vocabulary's tail; this one knows neither the tail
+nor the tokens that follow from what was said, and stops at H0. H is a mean over the mini-batch, taken before its
+update; the gradient is 2 coefficient (H - H0) grad H, the same for every cut into micro-batches.
+
+Differs from the paper: the nucleus has the token that reaches the mass (the authors' code leaves it out, so that a
+token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. K, the
+learning rate and the mini-batches are LOOP's. Attempts without advantage are kept, for their entropy.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.credit import Centered
+from longloop.algos.parts.hold import Anchor
+from longloop.algos.parts.objective import Clipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Siren(Composed):
+    coefficient: float = 0.005
+    nucleus: float = 0.8
+    quantile: float = 0.8
+    clip: float = 0.2
+    divisor: float = 1024.0
+    """What an attempt's sum over tokens is divided by, whatever its length; see Dr.GRPO."""
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(
+            credit=Centered(),
+            choose=(),
+            objective=Clipped(low=1 - self.clip, high=1 + self.clip, divisor=self.divisor),
+            hold=(Anchor(self.coefficient, self.nucleus, self.quantile),),
+        )

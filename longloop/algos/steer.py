@@ -1,0 +1,38 @@
+"""STEER (arXiv 2510.10150): tokens count less, the more their update would change the entropy, up or down.
+
+    A = (R - mean) / (std + 1e-6);   d_t = |A_t (1 - p_t)(log p_t + H_t)|, the change of entropy to the first order
+    weight_t = exp(-k d_t), within [least, 1],   k = -log(least) / max(0.02, largest d_t of the step)
+    maximize the mean over all action tokens of  weight_t min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
+
+A token of certain or of average likelihood changes nothing and counts in full.
+
+Differs from the paper: d and its largest value are those of the step, with the sampling policy (the authors': of a
+micro-batch). Their second, linear map to weights is not here. The number of the paper is not certain. K, the learning
+rate and the mini-batches are LOOP's.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.choose import DampDrift, DropSmall
+from longloop.algos.parts.credit import Standardized
+from longloop.algos.parts.objective import Clipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steer(Composed):
+    least: float = 0.8
+    """The weight of the token that changes the entropy most; 1 treats all alike."""
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    dual: float = 10.0
+    """The ratio beyond which negative tokens no longer push."""
+
+    @property
+    def parts(self) -> Parts:
+        low, high = 1 - self.clip_low, 1 + self.clip_high
+        return Parts(
+            credit=Standardized(),
+            choose=(DropSmall(), DampDrift(self.least)),
+            objective=Clipped(average="tokens", low=low, high=high, dual=self.dual),
+        )
