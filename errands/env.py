@@ -16,11 +16,12 @@ from errands.disguise import Disguise
 from errands.example import after_example, opening
 from errands.experts.careless import careless
 from errands.experts.mistaken import mistaken
-from errands.judge import judge
+from errands.judge import changed, judge
 from errands.scenario import Turns
 from errands.session import Session
 from errands.version import __version__
 from longloop import Environment, Message, Outcome, Player, Step, Task
+from longloop.envs.base import state_key
 from longloop.envs.react import code_of, react
 
 SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then one block of code:
@@ -132,7 +133,9 @@ class Errands(Environment):
         if self._results.get(code) == seen and not done:
             notes.append(_REPEATED)
         self._results[code] = seen
-        return Step([Message("user", "\n".join([seen, *notes]))], done=done)
+        shown = "\n".join([seen, *notes])
+        state = state_key(changed(self._setting.goal, self._world), shown)
+        return Step([Message("user", shown)], done=done, info={"state": state})
 
     def finish(self) -> Outcome:
         if self._session is None:

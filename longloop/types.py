@@ -111,7 +111,7 @@ class Step:
     done: bool = False
     """True when the environment accepts no further action."""
     info: dict[str, Any] = field(default_factory=dict)
-    """Anything worth storing. JSON values only."""
+    """Anything worth storing. JSON values only. `state` is a key of the state that the next action meets."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from longloop.envs.alfworld.pddl import Game, cache, handcoded
-from longloop.envs.base import Environment, Player
+from longloop.envs.base import Environment, Player, state_key
 from longloop.envs.contract import NoTasks
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import act, action_of
@@ -122,7 +122,8 @@ class Alfworld(Environment):
         command = " ".join(action_of(action.content).lower().split()).rstrip(".")
         self._said.append(command)
         self._game.step(command)
-        return Step([Message("user", self._shown(self._game.text))], done=self._game.won)
+        shown = Message("user", self._shown(self._game.text))
+        return Step([shown], done=self._game.won, info={"state": state_key(self._game.facts)})
 
     def finish(self) -> Outcome:
         won = self._game.won

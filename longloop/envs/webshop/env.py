@@ -9,7 +9,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longloop.envs.base import Environment, Player
+from longloop.envs.base import Environment, Player, state_key
 from longloop.envs.play import Silent
 from longloop.envs.react import call_of
 from longloop.envs.shared import datasets as files
@@ -82,12 +82,12 @@ class WebShop(Environment):
         elif name == "click":
             wrong = self._click(" ".join(argument.lower().split()))
             if wrong:
-                return _say(wrong)
+                return self._say(wrong)
         else:
-            return _say("That is no action. Write `Action: search[words]` or `Action: click[button]`.")
+            return self._say("That is no action. Write `Action: search[words]` or `Action: click[button]`.")
         if self._bought:
             return Step(done=True)
-        return _say(self._shown())
+        return self._say(self._shown())
 
     def finish(self) -> Outcome:
         if not self._bought:
@@ -113,6 +113,11 @@ class WebShop(Environment):
             "random clicks": players.Clicker(goal, task.id),
             "buy first result": players.Hasty(goal),
         }
+
+    def _say(self, text: str) -> Step:
+        product = self._product and self._product.id
+        state = state_key(self._found, self._page, product, self._reading, self._chosen)
+        return Step([Message("user", text)], info={"state": state})
 
     def _search(self, words: str) -> None:
         self._found, self._page = self._shop.find(words, _FOUND), 1
@@ -203,7 +208,3 @@ def _text(product: Product, what: str) -> str:
 
 def _row(buttons: Sequence[str]) -> str:
     return " ".join(f"[{button}]" for button in buttons)
-
-
-def _say(text: str) -> Step:
-    return Step([Message("user", text)])
