@@ -21,7 +21,6 @@ from errands.scenario import Turns
 from errands.session import Session
 from errands.version import __version__
 from longloop import Environment, Message, Outcome, Player, Step, Task
-from longloop.envs.base import state_key
 from longloop.envs.react import code_of, react
 
 SYSTEM = """You do errands for your owner by writing Python. In each turn write a thought, then one block of code:
@@ -126,6 +125,7 @@ class Errands(Environment):
         assert self._session is not None, "step() before start()"
         code = code_of(action.content)
         seen = self._session.run(code) if code.strip() else _NO_CODE
+        failed = self._session.failed or not code.strip()
         done = self._world.done is not None
         notes = []
         if action.content.count("```") > 2:
@@ -134,8 +134,8 @@ class Errands(Environment):
             notes.append(_REPEATED)
         self._results[code] = seen
         shown = "\n".join([seen, *notes])
-        state = state_key(changed(self._setting.goal, self._world), shown)
-        return Step([Message("user", shown)], done=done, info={"state": state})
+        state = self.state_key(changed(self._setting.goal, self._world), shown)
+        return Step([Message("user", shown)], done=done, info={"state": state, "failed": failed})
 
     def finish(self) -> Outcome:
         if self._session is None:

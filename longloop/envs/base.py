@@ -104,6 +104,7 @@ class Environment:
         `Step.info["state"]` may hold a key of the state that the next action meets (`state_key` makes one): a short
         text that is equal for equal states of a task, whatever led there, in copies and repetitions as well. Methods
         such as GiGPO compare turns that began in the same state. Without a key, every state counts as another.
+        `Step.info["failed"]` may be True where the action was malformed or failed; GTPO makes the turn pay for it.
         """
         raise NotImplementedError
 
@@ -138,15 +139,15 @@ class Environment:
         """Return (name, split, difficulty, apps) of each kind of task, for `longloop envs NAME`."""
         return ()
 
+    @staticmethod
+    def state_key(*state: Any) -> str:
+        """Return a key for `Step.info["state"]`: equal for equal states. `state` holds JSON values."""
+        return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=8).hexdigest()
+
     @classmethod
     def defines(cls, method: str) -> bool:
         """Whether the class, or one it derives from, defines this method instead of leaving it to the base."""
         return next(kind for kind in cls.__mro__ if method in vars(kind)) is not Environment
-
-
-def state_key(*state: Any) -> str:
-    """Return a key for `Step.info["state"]`: equal for equal states. `state` holds JSON values."""
-    return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def declare_as(proxy: Environment | type[Environment], environment: Environment | type[Environment]) -> None:

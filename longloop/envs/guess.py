@@ -36,7 +36,9 @@ class Guess(Environment):
         if split not in cls.splits:
             return []
         highest = options.highest
-        return [Task(f"guess-{n}-of-{highest}", split, {"number": n}) for n in range(1, highest + 1)]
+        return [
+            Task(f"guess-{n}-of-{highest}", split, {"number": n, "answers": [str(n)]}) for n in range(1, highest + 1)
+        ]
 
     async def start(self, task: Task) -> Sequence[Message]:
         self._number: int = task.data["number"]
@@ -56,7 +58,7 @@ class Guess(Environment):
         else:
             answer, self._high = "lower", min(self._high, guess - 1)
         state = f"{self._low}-{self._high}, {self._tries} left"
-        return Step([Message("user", answer)], info={"state": state})
+        return Step([Message("user", answer)], info={"state": state, "failed": guess is None})
 
     async def finish(self) -> Outcome:
         return Outcome(reward=float(self._found), success=self._found)

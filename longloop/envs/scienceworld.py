@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longloop.envs.base import Environment, Player, state_key
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Random, Script, Silent
 from longloop.envs.react import act, action_of
 from longloop.envs.shared.jvm import Machine
@@ -103,7 +103,7 @@ class ScienceWorld(Environment):
         self._score = _score(server)
         self._left -= 1
         done = server.getCompleted() or self._score < 0 or self._left == 0
-        state = state_key(seen, server.freeActionLook(), server.freeActionInventory(), self._score)
+        state = self.state_key(seen, server.freeActionLook(), server.freeActionInventory(), self._score)
         info = {"score": self._score, "state": state}
         return Step([Message("user", seen)], self._reward - before, done, info)
 

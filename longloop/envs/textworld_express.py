@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from longloop.envs.base import Environment, Player, state_key
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Random, Script, Silent
 from longloop.envs.react import act, action_of
 from longloop.envs.shared.jvm import Machine
@@ -92,7 +92,7 @@ class TextWorldExpress(Environment):
         self._left -= 1
         done = self._state["tasksuccess"] or self._state["taskfailure"] or self._left == 0
         seen = self._state["observation"]
-        state = state_key(seen, self._state["look"], self._state["inventory"], self._state["score"])
+        state = self.state_key(seen, self._state["look"], self._state["inventory"], self._state["score"])
         return Step([Message("user", seen)], self._reward - before, done, {"state": state})
 
     def finish(self) -> Outcome:

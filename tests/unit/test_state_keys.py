@@ -8,7 +8,7 @@ import pytest
 
 from errands.env import Errands
 from longloop.diagnose.trial import difference, sharing
-from longloop.envs.base import Environment, state_key
+from longloop.envs.base import Environment
 from longloop.envs.crossroads import Crossroads
 from longloop.envs.guess import Guess
 from longloop.envs.play import Played, Script, answered, play
@@ -26,7 +26,11 @@ def played(kind: type[Environment], *lines: str, task: int = 0) -> Played:
 
 
 def test_a_key_says_whether_two_states_are_equal() -> None:
-    assert state_key({"a": 1, "b": 2}, "x") == state_key({"b": 2, "a": 1}, "x") != state_key({"a": 1, "b": 2}, "y")
+    assert (
+        Environment.state_key({"a": 1, "b": 2}, "x")
+        == Environment.state_key({"b": 2, "a": 1}, "x")
+        != Environment.state_key({"a": 1, "b": 2}, "y")
+    )
 
 
 def test_crossroads_and_guess_say_where_an_attempt_is() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from longloop.envs.alfworld.pddl import Game, cache, handcoded
-from longloop.envs.base import Environment, Player, state_key
+from longloop.envs.base import Environment, Player
 from longloop.envs.contract import NoTasks
 from longloop.envs.play import Script, Silent
 from longloop.envs.react import act, action_of
@@ -123,7 +123,8 @@ class Alfworld(Environment):
         self._said.append(command)
         self._game.step(command)
         shown = Message("user", self._shown(self._game.text))
-        return Step([shown], done=self._game.won, info={"state": state_key(self._game.facts)})
+        info = {"state": self.state_key(self._game.facts), "failed": self._game.text == "Nothing happens."}
+        return Step([shown], done=self._game.won, info=info)
 
     def finish(self) -> Outcome:
         won = self._game.won

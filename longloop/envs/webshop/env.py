@@ -9,7 +9,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longloop.envs.base import Environment, Player, state_key
+from longloop.envs.base import Environment, Player
 from longloop.envs.play import Silent
 from longloop.envs.react import call_of
 from longloop.envs.shared import datasets as files
@@ -82,9 +82,10 @@ class WebShop(Environment):
         elif name == "click":
             wrong = self._click(" ".join(argument.lower().split()))
             if wrong:
-                return self._say(wrong)
+                return self._say(wrong, failed=True)
         else:
-            return self._say("That is no action. Write `Action: search[words]` or `Action: click[button]`.")
+            wrong = "That is no action. Write `Action: search[words]` or `Action: click[button]`."
+            return self._say(wrong, failed=True)
         if self._bought:
             return Step(done=True)
         return self._say(self._shown())
@@ -114,10 +115,10 @@ class WebShop(Environment):
             "buy first result": players.Hasty(goal),
         }
 
-    def _say(self, text: str) -> Step:
+    def _say(self, text: str, failed: bool = False) -> Step:
         product = self._product and self._product.id
-        state = state_key(self._found, self._page, product, self._reading, self._chosen)
-        return Step([Message("user", text)], info={"state": state})
+        state = self.state_key(self._found, self._page, product, self._reading, self._chosen)
+        return Step([Message("user", text)], info={"state": state, "failed": failed})
 
     def _search(self, words: str) -> None:
         self._found, self._page = self._shop.find(words, _FOUND), 1
