@@ -23,7 +23,6 @@ ALGOS = {
     "tppo": "longloop.algos.tppo:Tppo",
     "digirl": "longloop.algos.digirl:DigiRL",
     "bnpo": "longloop.algos.bnpo:Bnpo",
-    "riskpo": "longloop.algos.riskpo:RiskPO",
     # shapes, rewards and tasks
     # choices, objectives and holds
     "cispo": "longloop.algos.cispo:Cispo",

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from longloop.algos.base import Algorithm
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.loop import Loop
-from longloop.algos.parts.credit import Centered, Credit, OfAttempts, Standardized, over_turns
+from longloop.algos.parts.credit import Centered, OfAttempts, Standardized
 from longloop.algos.parts.objective import Clipped, Reinforce, Weighted
 from longloop.algos.reduce import Unit
 from longloop.learners.local import LocalLearner
@@ -50,20 +49,6 @@ class Filtered(OfAttempts):
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         return [float(reward > 0.05) for reward in rewards]
-
-
-class CenteredOverStep(Credit):
-    """Rewards less the largest of the step, centered over the step: as without the largest, but for rounding."""
-
-    def credit(self, groups: Any, paid: Any, learner: Any, now: Any) -> Any:
-        every = [reward for one in paid for reward in one.outcomes]
-        mean = fmean(reward - max(every) for reward in every)
-        return [
-            over_turns(group, [reward - max(every) - mean for reward in one.outcomes])
-            for group, one in zip(groups, paid, strict=True)
-        ]
-
-    def of_group(self, group: Any, paid: Any) -> Any: ...
 
 
 class SummedOver(Reinforce):
@@ -110,10 +95,6 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
     "bnpo": lambda: (
         make("bnpo", share=0.0, epochs=1, minibatch=0),
         of(credit=Centered(), objective=Clipped(low=0.8, high=1.2)),
-    ),
-    "riskpo": lambda: (
-        make("riskpo", bundle=1, low=0.0, high=1.0, weight=0.0, normalize=False, epochs=1, minibatch=0),
-        of(credit=CenteredOverStep(), objective=Clipped(low=0.8, high=1.2)),
     ),
     # shapes, rewards and tasks
     # choices, objectives and holds

@@ -20,7 +20,6 @@ LEARNS: dict[str, list[str]] = {
     "tppo": ["algo.warmup=2"],
     "digirl": [],
     "bnpo": [],
-    "riskpo": [],
     # shapes, rewards and tasks
     # choices, objectives and holds
     "cispo": [],

@@ -17,11 +17,9 @@ from longloop.algos.igpo import Igpo
 from longloop.algos.parts.credit import Anchors, BetaNormalized, NormalizedRewards, Returns, beta, state_keys
 from longloop.algos.parts.critic import CUT, Gae, ValueLoss, gae
 from longloop.algos.parts.part import Paid
-from longloop.algos.parts.risk import Risk, at_risk, tracked
 from longloop.algos.parts.turn_rewards import TurnRewards
 from longloop.algos.ppo import Ppo
 from longloop.algos.reinforce_value import ReinforceValue
-from longloop.algos.riskpo import RiskPO
 from longloop.algos.tppo import Tppo
 from longloop.algos.turn_ppo import TurnPpo
 from longloop.envs.crossroads import ROADS
@@ -415,54 +413,6 @@ def test_digirl_trains_its_heads_by_cross_entropy() -> None:
     heads = {"success_1": torch.zeros(2), "success_2": torch.tensor([100.0, -100.0])}
     total, metrics = hold.loss(Scored(torch.zeros(2), torch.zeros(2), heads), replace(_batch(2, {}), columns=columns))
     assert total.item() == pytest.approx(np.log(2)) and set(metrics) == {"success_1_error", "success_2_error"}
-
-
-# --- RiskPO ---
-
-
-def test_risk_by_hand() -> None:
-    found = [at_risk(score, 1.0, 3.0, 0.2, 0.8, 1.5) for score in range(5)]
-    assert found == pytest.approx([-4.3333, -1.3333, -0.6667, 0.0, 0.0], abs=1e-4)
-    assert [at_risk(score, 0.0, 4.0, 0.0, 1.0, 0.0) for score in range(5)] == [-4.0, -3.0, -2.0, -1.0, 0.0]
-    assert tracked([1.0], [0.5, 2.0], 0.1, levels=[0.2]) == pytest.approx([0.97])
-
-
-def risk_credit(part: Risk, now: Now, *rewards: Sequence[float]) -> list[list[float]]:
-    groups = [
-        Group(Task(f"task {n}", "train"), tuple(attempt(r, (1,), k) for k, r in enumerate(some)))
-        for n, some in enumerate(rewards)
-    ]
-    found = part.credit(groups, TurnRewards().pay(groups, NOBODY, NOW), NOBODY, now)
-    return [[turns[0] for turns in one or []] for one in found]
-
-
-def test_papers_are_made_across_the_tasks_of_a_bundle() -> None:
-    """Scores 2, 1, 0 of three papers, the fourth attempt at the second task belongs to none. With d = 0 and u = 1,
-    A_S = S - 2, centered over the six attempts in papers: the left one gets nothing."""
-    part = Risk(bundle=2, low=0.0, high=1.0, weight=0.0, normalize=False)
-    assert risk_credit(part, Now(1, 1), (1, 1, 0), (1, 0, 0, 1)) == [[1.0, 0.0, -1.0], [1.0, 0.0, -1.0, 0.0]]
-    # divided by the std of scores, 1, and of rewards: 0.5774 for both tasks, 0.5774 of (1, 0, 0, 1)
-    scaled = risk_credit(Risk(bundle=2, low=0.0, high=1.0, weight=0.0), Now(1, 1), (1, 1, 0), (1, 0, 0, 1))
-    assert scaled[0] == pytest.approx([3**0.5, 0.0, -(3**0.5)], abs=1e-4)
-
-
-def test_quantiles_are_those_of_the_steps_before() -> None:
-    part, memory = Risk(bundle=1, low=0.5, high=1.0, weight=0.0, normalize=False), {}
-    risk_credit(part, Now(1, 2, memory), (0.0, 1.0, 2.0))
-    kept = list(memory["Risk"]["quantiles"])
-    assert kept[9] == pytest.approx(1.0 + 0.1 * (0.5 - 1 / 3)), "begins at the median of the first step, then moves"
-    risk_credit(part, Now(2, 2, memory), (5.0, 6.0))
-    assert memory["Risk"]["quantiles"][9] == pytest.approx(kept[9] + 0.1 * 0.5)
-    # a step is judged by the quantiles before it: below the median of old all scores are the same
-    assert risk_credit(part, Now(3, 3, {"Risk": {"quantiles": [3.0] * 19}}), (0.0, 2.0, 4.0))[0] == pytest.approx(
-        [-2 / 3, -2 / 3, 4 / 3]
-    )
-
-
-def test_levels_that_are_not_followed_are_refused() -> None:
-    for options in ({"low": 0.22}, {"low": 0.9, "high": 0.2}, {"high": 1.2}):
-        with pytest.raises(UserError, match=r"multiples of 0\.05"):
-            RiskPO(**options)
 
 
 # --- IGPO ---
