@@ -16,7 +16,7 @@ from errands.disguise import Disguise
 from errands.example import after_example, opening
 from errands.experts.careless import careless
 from errands.experts.mistaken import mistaken
-from errands.judge import judge
+from errands.judge import changed, judge
 from errands.scenario import Turns
 from errands.session import Session
 from errands.version import __version__
@@ -125,6 +125,7 @@ class Errands(Environment):
         assert self._session is not None, "step() before start()"
         code = code_of(action.content)
         seen = self._session.run(code) if code.strip() else _NO_CODE
+        failed = self._session.failed or not code.strip()
         done = self._world.done is not None
         notes = []
         if action.content.count("```") > 2:
@@ -132,7 +133,9 @@ class Errands(Environment):
         if self._results.get(code) == seen and not done:
             notes.append(_REPEATED)
         self._results[code] = seen
-        return Step([Message("user", "\n".join([seen, *notes]))], done=done)
+        shown = "\n".join([seen, *notes])
+        state = self.state_key(changed(self._setting.goal, self._world), shown)
+        return Step([Message("user", shown)], done=done, info={"state": state, "failed": failed})
 
     def finish(self) -> Outcome:
         if self._session is None:

@@ -124,6 +124,16 @@ def snapshot(world: World) -> Snapshot:
     return {table: _rows(world, table) for table in _layout() if table in world.written}
 
 
+def changed(goal: Goal, world: World) -> Snapshot:
+    """The rows of every table that is not as it was at the start, and who is logged in where."""
+    with goal.judging:
+        found = {table: rows for table, rows in snapshot(world).items() if rows != goal.before[table]}
+    cursor = world.db.cursor()
+    cursor.row_factory = None
+    live = cursor.execute("SELECT app, person FROM tokens WHERE live ORDER BY app, person").fetchall()
+    return found | {"tokens": live}
+
+
 def same_state(one: World, other: World) -> bool:
     """Whether two worlds that began alike are alike to the last row."""
     tables = [table for table in _layout() if table in one.written | other.written]

@@ -86,6 +86,8 @@ class Session:
         self._apis = _Root(world)
         self._tame = True
         """Whether all that the session has run is tame."""
+        self.failed = False
+        """Whether the code that ran last ended with an error."""
         self._start(state)
 
     def run(self, code: str) -> str:
@@ -110,6 +112,7 @@ class Session:
             error = as_written(error) if shown else error
         finally:
             self._world.allowance = None
+        self.failed = bool(error)
         return _cut(printed, error) or NOTHING
 
     def dump(self) -> bytes:

@@ -128,6 +128,10 @@ class Learner(Protocol):
         """
         ...
 
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of something that an agent might say, without the end of its turn."""
+        ...
+
     def with_behavior_logprobs(
         self, samples: Sequence[Sample], loss: Loss, whole_units: bool, tell: Callable[[str], None]
     ) -> list[Sample]:

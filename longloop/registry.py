@@ -16,6 +16,13 @@ ALGOS = {
     # rollouts and branches
     # turns and critics
     "gigpo": "longloop.algos.gigpo:Gigpo",
+    "igpo": "longloop.algos.igpo:Igpo",
+    "gtpo": "longloop.algos.gtpo:Gtpo",
+    "turn_ppo": "longloop.algos.turn_ppo:TurnPpo",
+    "reinforce_value": "longloop.algos.reinforce_value:ReinforceValue",
+    "tppo": "longloop.algos.tppo:Tppo",
+    "digirl": "longloop.algos.digirl:DigiRL",
+    "bnpo": "longloop.algos.bnpo:Bnpo",
     # shapes, rewards and tasks
     "empg": "longloop.algos.empg:Empg",
     "seed_grpo": "longloop.algos.seed_grpo:SeedGrpo",

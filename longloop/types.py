@@ -95,7 +95,8 @@ class Task:
     split: str
     """train, dev, test, ... as the environment names them."""
     data: dict[str, Any] = field(default_factory=dict)
-    """What the environment needs to set the task up. JSON values only."""
+    """What the environment needs to set the task up. JSON values only. Where the task asks for an answer, `answers` may
+    hold the right ones, as texts: methods such as IGPO read them."""
     scenario: str = ""
     """Tasks made from one template share it; scenario completion counts a scenario whose tasks all succeed."""
 
@@ -111,7 +112,7 @@ class Step:
     done: bool = False
     """True when the environment accepts no further action."""
     info: dict[str, Any] = field(default_factory=dict)
-    """Anything worth storing. JSON values only."""
+    """Anything worth storing. JSON values only. `state` is a key of the state that the next action meets."""
 
 
 @dataclass(frozen=True)

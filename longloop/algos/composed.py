@@ -133,6 +133,7 @@ class Composed(Algorithm):
         ]
         if parts.reads and samples:
             samples = learner.read(samples, *parts.reads)
+        samples = parts.credit.complete(samples, groups, paid, now)
         for shape in parts.shape:
             samples = shape.shape(samples, groups, now)
         for choose in parts.choose:
@@ -161,7 +162,7 @@ class Composed(Algorithm):
         for hold in parts.hold:
             term, more = hold.loss(scored, batch)
             total, metrics = total + term, metrics | more
-        return total, metrics
+        return total, metrics | {name: (fact, 1) for name, fact in batch.facts.items()}
 
 
 def differing(one: Parts, other: Parts) -> Mapping[str, tuple[object, object]]:

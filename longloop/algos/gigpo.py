@@ -4,10 +4,14 @@
 
 reward_v is what the environment paid for turn v, the outcome added to the last. Equal states have equal keys, which the
 environment gives (`Step.info["state"]`); a state that was met once has the second term 0, and with w = 0 this is GRPO
-without the division. `history` observations before the state must agree as well (HGPO, arXiv 2602.22817, has up to 2).
+without the division. The metric `states_met_again` is the share of turns in states that were met more than once.
 
-Differs from the paper: the group term is not divided by the standard deviation (their `mean_norm`); the same state met
-twice in one attempt counts twice, as in the authors' code.
+With history = h (HGPO, arXiv 2602.22817, has up to 2) the second term is a mean over keys of the last n = 1 .. h + 1
+states, weighted n^alpha, of those lengths at which the turn has another to be compared with.
+
+Differs from the paper: neither term is divided by a standard deviation (their `mean_norm`), and the mean of R is over
+trajectories, where the authors' code counts one once for each of its turns. The same state met twice in one attempt
+counts twice, as there. HGPO's code leaves out lengths whose term is 0, also where compared returns are equal.
 """
 
 from dataclasses import dataclass
@@ -28,14 +32,16 @@ class Gigpo(Composed):
     gamma: float = 0.95
     """The discount of later turns' rewards."""
     history: int = 0
-    """Observations before the state that must agree as well."""
+    """States before the turn's own that the longest key has; 0 for GiGPO, more for HGPO."""
+    alpha: float = 1.0
+    """How much more longer keys count, where there is a history."""
     clip: float = 0.2
     kl: float = 0.01
 
     @property
     def parts(self) -> Parts:
         return Parts(
-            credit=Anchors(self.w, self.gamma, self.history),
+            credit=Anchors(self.w, self.gamma, self.history, self.alpha),
             choose=(),
             objective=Clipped(low=1 - self.clip, high=1 + self.clip),
             hold=(Kl(self.kl),) if self.kl else (),

@@ -124,6 +124,9 @@ async def _differs(env: Watched, trajectory: Trajectory) -> str:
             break
         step = await env.step(turn.action)
         messages = step.messages
+        if step.info.get("state") != turn.info.get("state"):
+            said = f"another info['state'] came with the answer to turn {number}"
+            break
     outcome = await env.finish()
     if not said and (outcome.reward, outcome.success) != (trajectory.reward, trajectory.success):
         said = f"was paid {outcome.reward:g}, not {trajectory.reward:g}"

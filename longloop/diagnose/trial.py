@@ -14,7 +14,7 @@ import psutil
 
 from longloop.envs.base import Environment, Player
 from longloop.envs.contract import remarks
-from longloop.envs.play import Played, Script, Silent, answered, cut, expert_of, play
+from longloop.envs.play import Played, Script, Silent, answered, cut, expert_of, key_of, play
 from longloop.isolation.guard import Watched
 from longloop.isolation.proxy import Remote
 from longloop.types import Fault, Message, StopReason, Task, UserError
@@ -202,22 +202,25 @@ async def sharing(make: Make, tasks: Sequence[Task]) -> tuple[str, str]:
 async def _side_by_side(make: Make, attempts: Sequence[tuple[Task, Sequence[str]]]) -> list[Played]:
     """Start every attempt before the first action, then let each take a turn, and so on until all have finished."""
     envs = [make() for _ in attempts]
+    states: list[list[str]] = [[] for _ in attempts]
     try:
         messages = [list(await env.start(task)) for env, (task, _) in zip(envs, attempts, strict=True)]
         openings = [len(heard) for heard in messages]
         for turn in range(max(len(said) for _, said in attempts)):
-            for env, heard, (_, said) in zip(envs, messages, attempts, strict=True):
+            for env, heard, keys, (_, said) in zip(envs, messages, states, attempts, strict=True):
                 if turn < len(said):
                     action = Message("assistant", said[turn])
-                    heard += [action, *(await env.step(action)).messages]
+                    step = await env.step(action)
+                    heard += [action, *step.messages]
+                    keys.append(key_of(step))
         outcomes = [await env.finish() for env in envs]
     except BaseException:
         for env in envs:
             await env.leave()
         raise
     return [
-        Played(heard, opening, len(said), outcome)
-        for heard, opening, (_, said), outcome in zip(messages, openings, attempts, outcomes, strict=True)
+        Played(heard, opening, len(said), outcome, tuple(keys))
+        for heard, opening, (_, said), outcome, keys in zip(messages, openings, attempts, outcomes, states, strict=True)
     ]
 
 
@@ -233,6 +236,9 @@ def _differs(first: Played, again: Played) -> str:
         turns += one.role == "assistant" and place >= first.opening
     if len(first.messages) != len(again.messages):
         return f"step() answered action {turns} with more or fewer messages"
+    for number, keys in enumerate(zip(first.states, again.states, strict=True), 1):
+        if keys[0] != keys[1]:
+            return f"step() gave another info['state'] after action {number} ({keys[0]!r}, then {keys[1]!r})"
     paid = [f"{played.outcome.reward:g}" for played in (first, again)]
     return f"finish() gave another verdict (paid {paid[0]}, then {paid[1]})"
 

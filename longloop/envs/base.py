@@ -9,6 +9,8 @@ other package.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
@@ -97,7 +99,13 @@ class Environment:
         raise NotImplementedError
 
     def step(self, action: Message) -> Step | Awaitable[Step]:
-        """Answer an action, which may be any text. A malformed one gets a message that says what is wrong."""
+        """Answer an action, which may be any text. A malformed one gets a message that says what is wrong.
+
+        `Step.info["state"]` may hold a key of the state that the next action meets (`state_key` makes one): a short
+        text that is equal for equal states of a task, whatever led there, in copies and repetitions as well. Methods
+        such as GiGPO compare turns that began in the same state. Without a key, every state counts as another.
+        `Step.info["failed"]` may be True where the action was malformed or failed; GTPO makes the turn pay for it.
+        """
         raise NotImplementedError
 
     def finish(self) -> Outcome | Awaitable[Outcome]:
@@ -130,6 +138,11 @@ class Environment:
     def scenarios(cls) -> Sequence[tuple[str, str, int, Sequence[str]]]:
         """Return (name, split, difficulty, apps) of each kind of task, for `longloop envs NAME`."""
         return ()
+
+    @staticmethod
+    def state_key(*state: Any) -> str:
+        """Return a key for `Step.info["state"]`: equal for equal states. `state` holds JSON values."""
+        return hashlib.blake2b(json.dumps(state, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     @classmethod
     def defines(cls, method: str) -> bool:

@@ -53,7 +53,7 @@ class Crossroads(Environment):
         right = action.content.strip().lower().startswith("r")
         self._at = ROADS[self._at][right]
         if isinstance(self._at, str):
-            return Step([Message("user", self._at)])
+            return Step([Message("user", self._at)], info={"state": self._at})
         return Step(done=True)
 
     async def finish(self) -> Outcome:

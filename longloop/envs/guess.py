@@ -27,6 +27,8 @@ class Guess(Environment):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self._tries = options.tries
+        self._low, self._high = 1, options.highest
+        """What the answers leave possible."""
         self._found = False
 
     @classmethod
@@ -34,7 +36,9 @@ class Guess(Environment):
         if split not in cls.splits:
             return []
         highest = options.highest
-        return [Task(f"guess-{n}-of-{highest}", split, {"number": n}) for n in range(1, highest + 1)]
+        return [
+            Task(f"guess-{n}-of-{highest}", split, {"number": n, "answers": [str(n)]}) for n in range(1, highest + 1)
+        ]
 
     async def start(self, task: Task) -> Sequence[Message]:
         self._number: int = task.data["number"]
@@ -47,8 +51,14 @@ class Guess(Environment):
         self._found = guess == self._number
         if self._found or self._tries == 0:
             return Step(done=True)
-        answer = "number?" if guess is None else "higher" if guess < self._number else "lower"
-        return Step([Message("user", answer)])
+        if guess is None:
+            answer = "number?"
+        elif guess < self._number:
+            answer, self._low = "higher", max(self._low, guess + 1)
+        else:
+            answer, self._high = "lower", min(self._high, guess - 1)
+        state = f"{self._low}-{self._high}, {self._tries} left"
+        return Step([Message("user", answer)], info={"state": state, "failed": guess is None})
 
     async def finish(self) -> Outcome:
         return Outcome(reward=float(self._found), success=self._found)

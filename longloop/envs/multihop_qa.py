@@ -130,7 +130,8 @@ class MultihopQA(Environment):
             return Step(done=True)
         if name == "search" and argument:
             return Step([Message("user", self._searched(argument))])
-        return Step([Message("user", "That is no action. Write `Action: Search[entity]` or `Action: Finish[answer]`.")])
+        wrong = "That is no action. Write `Action: Search[entity]` or `Action: Finish[answer]`."
+        return Step([Message("user", wrong)], info={"failed": True})
 
     def finish(self) -> Outcome:
         if self._answer is None:

@@ -12,7 +12,7 @@ from typing import Any
 from longloop.envs.base import Environment, Player
 from longloop.envs.contract import expect
 from longloop.envs.react import act
-from longloop.types import Message, Outcome, Task
+from longloop.types import Message, Outcome, Step, Task
 
 _SHOWN = 80
 """Characters of an action that are shown."""
@@ -27,6 +27,8 @@ class Played:
     """How many of them `start` returned. An example in them may have turns of an assistant as well."""
     turns: int
     outcome: Outcome
+    states: tuple[str, ...] = ()
+    """The key of the state that each action led to; empty texts if the environment gives none."""
     seconds: float = field(default=0.0, compare=False)
     """Spent in the environment's steps."""
 
@@ -65,6 +67,7 @@ async def play(
     An attempt that fails is finished too, so that its worker is given back. `patience` limits its seconds.
     """
     turns, seconds = 0, 0.0
+    states: list[str] = []
     try:
         async with asyncio.timeout(patience):
             arrived: Sequence[Message] = expect("start", await answered(env.start(task)))
@@ -77,6 +80,7 @@ async def play(
                 step = expect("step", await answered(env.step(action)))
                 seconds += time.perf_counter() - asked
                 arrived = step.messages
+                states.append(key_of(step))
                 messages += [action, *arrived]
                 if step.done:
                     break
@@ -86,7 +90,12 @@ async def play(
         raise
     async with asyncio.timeout(patience):
         outcome = expect("finish", await answered(env.finish()), env.reward_range)
-    return Played(messages, opening, turns, outcome, seconds)
+    return Played(messages, opening, turns, outcome, tuple(states), seconds)
+
+
+def key_of(step: Step) -> str:
+    """The key of the state that a step led to; empty if the environment gives none."""
+    return str(step.info.get("state", ""))
 
 
 class Silent:

@@ -103,7 +103,9 @@ class ScienceWorld(Environment):
         self._score = _score(server)
         self._left -= 1
         done = server.getCompleted() or self._score < 0 or self._left == 0
-        return Step([Message("user", seen)], self._reward - before, done, {"score": self._score})
+        state = self.state_key(seen, server.freeActionLook(), server.freeActionInventory(), self._score)
+        info = {"score": self._score, "state": state}
+        return Step([Message("user", seen)], self._reward - before, done, info)
 
     def finish(self) -> Outcome:
         return Outcome(self._reward, self._score == 100, {"score": self._score})

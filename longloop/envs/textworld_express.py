@@ -91,7 +91,9 @@ class TextWorldExpress(Environment):
         self._state = json.loads(_MACHINE.of(self).server.stepJSON(action_of(action.content)))
         self._left -= 1
         done = self._state["tasksuccess"] or self._state["taskfailure"] or self._left == 0
-        return Step([Message("user", self._state["observation"])], self._reward - before, done)
+        seen = self._state["observation"]
+        state = self.state_key(seen, self._state["look"], self._state["inventory"], self._state["score"])
+        return Step([Message("user", seen)], self._reward - before, done, {"state": state})
 
     def finish(self) -> Outcome:
         return Outcome(self._reward, self._state["tasksuccess"], {"score": self._state["score"]})

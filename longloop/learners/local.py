@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from longloop.model import attention, checkpoint
 from longloop.model.fp32_weights import FP32Weights
 from longloop.model.policy import Policy
 from longloop.protocols import Loss
+from longloop.tokens.chat import Chat
 from longloop.types import Floats, Learned, Metrics, Minibatch, Needs, Sample, Scored, Update, UserError
 
 _AGREEMENT = "agreement.json"
@@ -43,7 +45,7 @@ class LocalLearner:
         self.config = config
         self.needs = needs
         self.temperature = temperature
-        self.heads = {name: _head(policy, seed) for name in needs.heads}
+        self.heads = {name: _head(policy, seed + number) for number, name in enumerate(needs.heads)}
         self.second_copy: Any = None
         if needs.reference and policy.adapters is None:
             self.second_copy = copy.deepcopy(policy.module).requires_grad_(False)
@@ -75,6 +77,13 @@ class LocalLearner:
     def logprobs(self, samples: Sequence[Sample]) -> list[Floats]:
         """What the policy says now of each sample's ids (0 where the mask is off)."""
         return [sample.columns["logprobs"] for sample in self.read(samples, "logprobs")]
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return self._chat.action_ids(text)[:-1]
+
+    @cached_property
+    def _chat(self) -> Chat:
+        return Chat(self.policy.tokenizer, self.policy.end_ids)
 
     def fit(
         self,

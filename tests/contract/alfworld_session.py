@@ -114,6 +114,21 @@ def answers(folder: str) -> Any:
     return found
 
 
+def keys(folder: str) -> Any:
+    """The keys of states after an action, after one that changes nothing, and in a copy."""
+    from longloop.envs.alfworld.env import Alfworld
+
+    task = Alfworld.tasks("valid_seen", Alfworld.Options(data=folder))[0]
+    env = Alfworld(Alfworld.Options(folder))
+    first, other = env.start(task)[1].content.partition("you see a ")[2].split(", a ")[:2]
+
+    def said(place: Any, command: str) -> str:
+        return place.step(Message("assistant", f"Action: {command}")).info["state"]
+
+    at = [said(env, f"go to {first}"), said(env, "look"), said(env.fork(), "dance"), said(env, f"go to {other}")]
+    return [*at, said(env, f"go to {first}")]
+
+
 def copies(folder: str) -> Any:
     """A fork goes its own way; commands are shown when they are asked for."""
     from longloop.envs.alfworld.env import Alfworld

@@ -133,6 +133,13 @@ def test_a_copy_goes_its_own_way(data: Path, cache: Path) -> None:
     assert "look" in shown and "inventory" in shown and any(command.startswith("go to ") for command in shown)
 
 
+@needed("alfworld")
+def test_equal_states_have_equal_keys(data: Path, cache: Path) -> None:
+    there, looked, copied, elsewhere, _ = session("keys", data, cache)
+    assert there == looked == copied != elsewhere
+    assert session("keys", data, cache, hash_seed=1) == session("keys", data, cache, hash_seed=2)
+
+
 def write_game(place: Path, name: str, **content: Any) -> None:
     file = place / "json_2.1.1" / name / "game.tw-pddl"
     file.parent.mkdir(parents=True)

@@ -18,8 +18,9 @@ from longloop.algos.base import Algorithm
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.dr_grpo import DrGrpo
 from longloop.algos.loop import Loop
-from longloop.algos.parts.credit import Centered, Standardized
-from longloop.algos.parts.objective import Clipped, Weighted
+from longloop.algos.parts.credit import Centered, OfAttempts, Standardized
+from longloop.algos.parts.objective import Clipped, Reinforce, Weighted
+from longloop.algos.reduce import Unit
 from longloop.learners.local import LocalLearner
 from longloop.registry import ALGOS
 from longloop.training import schedule
@@ -39,6 +40,28 @@ class Of(Composed):
         return self.made_of
 
 
+class Bare(OfAttempts):
+    """The reward itself."""
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return list(rewards)
+
+
+class Filtered(OfAttempts):
+    """1 for what was paid more than 0.05, else 0."""
+
+    def advantages(self, rewards: Sequence[float]) -> list[float]:
+        return [float(reward > 0.05) for reward in rewards]
+
+
+class SummedOver(Reinforce):
+    """A mean over trajectories of sums over tokens."""
+
+    @property
+    def weights(self) -> Unit | float:
+        return 1.0
+
+
 def of(**parts: Any) -> Of:
     return Of(made_of=Parts(**parts), epochs=1, minibatch=0)
 
@@ -50,6 +73,31 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
     "gigpo": lambda: (
         make("gigpo", w=0.0, kl=0.0),
         of(credit=Centered(), choose=(), objective=Clipped(low=0.8, high=1.2)),
+    ),
+    "igpo": lambda: (
+        make("igpo", gain=0.0, normalize="split", kl=0.0, epochs=1, minibatch=0),
+        of(credit=Standardized(), choose=(), objective=Clipped(low=0.8, high=1.2)),
+    ),
+    "gtpo": lambda: (
+        make("gtpo", gamma=1.0, failed=0.0, turn_weight=0.0, pool="trajectories", kl=0.0, epochs=1, minibatch=0),
+        of(credit=Standardized(), choose=(), objective=Clipped(average="tokens", low=0.8, high=1.2)),
+    ),
+    "turn_ppo": lambda: (
+        make("turn_ppo", critic="token", turn_weight=0.0, lam=0.9, warmup=0),
+        make("ppo", lam=0.9, warmup=0),
+    ),
+    "reinforce_value": lambda: (
+        make("reinforce_value", value_high=0.0, turn_weight=0.0, value_weight=0.0, warmup=0),
+        of(credit=Bare(), choose=(), objective=SummedOver()),
+    ),
+    "tppo": lambda: (make("tppo", warmup=0), make("ppo", warmup=0)),  # nothing was cut
+    "digirl": lambda: (
+        make("digirl", progress=0.0, turn_weight=0.0, value_weight=0.0),
+        of(credit=Filtered(), choose=(), objective=Reinforce(average="tokens")),
+    ),
+    "bnpo": lambda: (
+        make("bnpo", share=0.0, epochs=1, minibatch=0),
+        of(credit=Centered(), objective=Clipped(low=0.8, high=1.2)),
     ),
     # shapes, rewards and tasks
     "empg": lambda: (make("empg", scale=0.0, zeta=0.0, center=False), of(credit=Standardized())),
@@ -103,7 +151,7 @@ def lively_groups() -> list[Group]:
     """Groups whose turns are paid and meet the same states again, each with a task of its own and with two outcomes."""
     groups = []
     for number, group in enumerate(mixed_groups()):
-        task = Task(f"task {number}", "train")
+        task = Task(f"task {number}", "train", {"answers": ["7"]})
         attempts = tuple(
             replace(
                 t,

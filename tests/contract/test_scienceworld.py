@@ -121,6 +121,14 @@ def test_the_same_task_starts_and_goes_on_the_same(place):
     assert attempts[0].turns > 1 and all(other == attempts[0] for other in attempts[1:])
 
 
+def test_equal_states_have_equal_keys(place):
+    where = task("boil", 0)
+    *_, there = attempt(place, where, "teleport to kitchen", "look around").states
+    *_, back = attempt(place, where, "teleport to foundry", "teleport to kitchen", "look around").states
+    *_, other = attempt(place, where, "teleport to foundry", "look around").states
+    assert there == back != other
+
+
 def test_steps_end_an_attempt(place):
     played = attempt(world(steps=2), task("boil", 0), *["look around"] * 5)
     assert played.turns == 2 and not played.outcome.success

@@ -102,3 +102,14 @@ def test_an_expert_may_come_late():
     place = world(game="twc")
     env, task = place.make(), place.tasks("train")[3]
     assert asyncio.run(play(env, task, Late(env, task))).outcome.success
+
+
+def test_equal_states_have_equal_keys():
+    place = world()
+    task = place.tasks("train")[3]
+
+    def keys(*actions):
+        return asyncio.run(play(place.make(), task, Script(actions))).states
+
+    one, two, other = keys("inventory", "inventory", "look around")
+    assert one == two == keys("look around", "inventory")[1] != other

@@ -254,6 +254,18 @@ def test_any_text_is_an_action(data, actions):
     assert 0 <= env.finish().reward <= 1
 
 
+def test_equal_pages_have_equal_keys(data):
+    env = started(data)
+
+    def key(action):
+        return env.step(Message("assistant", f"Action: {action}")).info["state"]
+
+    found, nonsense, product, red = map(key, ("search[acme]", "dance", "click[b000000001]", "click[red]"))
+    assert found == nonsense and len({found, product, red}) == 3
+    assert env.fork().step(Message("assistant", "Action: dance")).info["state"] == red
+    assert key("click[< prev]") == found and key("click[b000000001]") == product
+
+
 def test_forks_are_independent(data):
     env = started(data)
     for action in ("search[acme]", "click[b000000001]", "click[red]"):

@@ -13,6 +13,13 @@ LEARNS: dict[str, list[str]] = {
     # rollouts and branches
     # turns and critics
     "gigpo": ["algo.kl=0.0"],
+    "igpo": ["algo.kl=0.0", "algo.prefix=", "algo.normalize=split"],
+    "gtpo": ["algo.kl=0.0"],
+    "turn_ppo": ["algo.warmup=2"],
+    "reinforce_value": ["algo.warmup=0", "algo.lr=6e-3"],
+    "tppo": ["algo.warmup=2"],
+    "digirl": [],
+    "bnpo": [],
     # shapes, rewards and tasks
     "empg": ["algo.lr=6e-3"],
     "seed_grpo": ["algo.lr=6e-3"],

@@ -31,7 +31,7 @@ ALLOWED = {
     "algos": {"types", "protocols"},
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},
-    "learners": {"types", "protocols", "config", "algos", "model"},
+    "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
     "memory": {"types", "protocols", "config", "algos", "model", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
     "evaluation": {"types", "protocols", "stats", "store"},

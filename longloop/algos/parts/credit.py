@@ -3,17 +3,20 @@
 `LeaveOneOut`, `Standardized` and `Centered` compare whole attempts: every turn of an attempt has the same advantage.
 """
 
+import math
 from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import ClassVar
+from itertools import chain
+from math import fsum
+from statistics import fmean, pvariance, stdev, variance
+from typing import ClassVar, Literal
 
-from longloop.algos.parts.part import Advantages, Paid, Part
+from longloop.algos.parts.part import Advantages, Paid, Part, memory_of, to_go
 from longloop.algos.reduce import leave_one_out, standardize
 from longloop.protocols import Learner
-from longloop.types import Group, Now, Trajectory
+from longloop.types import Group, Now, Sample, Trajectory
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Credit(Part):
     @abstractmethod
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         """The advantages of one group, for methods that look at each group alone."""
+
+    def complete(
+        self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid], now: Now
+    ) -> list[Sample]:
+        """The samples with advantages that depend on what was read of them (`reads`), for methods with a critic."""
+        return list(samples)
 
 
 @dataclass(frozen=True)
@@ -73,52 +82,168 @@ class Centered(OfAttempts):
 
 @dataclass(frozen=True)
 class Anchors(Credit):
-    """GiGPO's: an attempt against its group, plus w times a turn against the turns that began in the same state."""
+    """GiGPO's: an attempt against its group, plus w times a turn against the turns that began in the same state.
+
+    With a history (HGPO) the second term is taken for keys of 1 to history + 1 states and averaged with the weights
+    length^alpha, over the lengths at which the turn has another to be compared with.
+    """
 
     w: float = 1.0
     gamma: float = 0.95
     history: int = 0
-    """Observations before the state that must agree as well."""
+    """States before the turn's own that the longest key has."""
+    alpha: float = 1.0
 
     hooks: ClassVar[frozenset[str]] = frozenset({"state"})
 
+    def credit(
+        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
+    ) -> list[Advantages | None]:
+        counts = [Counter(key for t in group.scored for key in state_keys(t)) for group in groups]
+        turns = sum(count.total() for count in counts)
+        met_again = sum(times for count in counts for times in count.values() if times > 1)
+        memory_of(self, now)["met_again"] = met_again / max(1, turns)
+        return super().credit(groups, paid, learner, now)
+
+    def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
+        """The share of the step's turns whose state was met more than once: at a few percent, only the attempt
+        counts."""
+        return {f"states_{name}": float(share) for name, share in memory_of(self, now).items()}  # type: ignore[arg-type]
+
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         mean = fmean(paid.outcomes)
-        returns = [
-            to_go([*rewards[:-1], rewards[-1] + outcome], self.gamma) if rewards else []
-            for rewards, outcome in zip(paid.turns, paid.outcomes, strict=True)
-        ]
-        keys = [state_keys(t, self.history) for t in group.scored]
-        met: dict[Hashable, list[float]] = defaultdict(list)
-        for keys_T, returns_T in zip(keys, returns, strict=True):
-            for key, value in zip(keys_T, returns_T, strict=True):
+        returns = paid.to_go(self.gamma)
+        terms = [[0.0] * len(returns_T) for returns_T in returns]
+        weights = [[0.0] * len(returns_T) for returns_T in returns]
+        for length in range(1, self.history + 2):
+            keys = [state_keys(t, length) for t in group.scored]
+            met: dict[Hashable, list[float]] = defaultdict(list)
+            for key, value in zip(chain(*keys), chain(*returns), strict=True):
                 met[key].append(value)
+            for i, keys_T in enumerate(keys):
+                for u, key in enumerate(keys_T):
+                    if len(met[key]) > 1:
+                        terms[i][u] += length**self.alpha * (returns[i][u] - fmean(met[key]))
+                        weights[i][u] += length**self.alpha
         return [
-            [outcome - mean + self.w * (value - fmean(met[key])) for key, value in zip(keys_T, returns_T, strict=True)]
-            for outcome, keys_T, returns_T in zip(paid.outcomes, keys, returns, strict=True)
+            [outcome - mean + self.w * term / (weight or 1.0) for term, weight in zip(terms_T, weights_T, strict=True)]
+            for outcome, terms_T, weights_T in zip(paid.outcomes, terms, weights, strict=True)
         ]
 
 
-def state_keys(trajectory: Trajectory, history: int = 0) -> list[Hashable]:
-    """What tells the state before each turn from others of the same task, as the environment says in `info["state"]`.
+@dataclass(frozen=True)
+class Returns(Credit):
+    """GTPO's: A_iu = (G_iu - mean) / (std + 1e-6), mean and std of the returns to go of all turns of the group."""
+
+    gamma: float = 0.9
+    pool: Literal["turns", "trajectories"] = "turns"
+    """Whether each turn counts the same in mean and std, or each trajectory."""
+
+    def of_group(self, group: Group, paid: Paid) -> Advantages:
+        returns = paid.to_go(self.gamma)
+        if self.pool == "turns":
+            each = list(chain(*returns))
+            mean, deviation = fmean(each), stdev(each)
+        else:
+            means = [fmean(returns_T) for returns_T in returns]
+            within = fsum(map(pvariance, returns)) / (len(returns) - 1)
+            mean, deviation = fmean(means), math.hypot(stdev(means), math.sqrt(within))
+        return [[(value - mean) / (deviation + 1e-6) for value in returns_T] for returns_T in returns]
+
+
+@dataclass(frozen=True)
+class NormalizedRewards(Credit):
+    """IGPO's: every reward is standardized within the group, then summed: A_iu = sum over v >= u of gamma^(v-u) r_iv.
+
+    `joint` takes one mean and std over all turns of all attempts, the outcomes among the last turns' rewards; `split`
+    standardizes outcomes among themselves and the rewards of turns before the last among themselves.
+    """
+
+    gamma: float = 1.0
+    normalize: Literal["joint", "split"] = "joint"
+
+    def of_group(self, group: Group, paid: Paid) -> Advantages:
+        rewards = paid.with_outcomes()
+        if self.normalize == "joint":
+            scale = _standard([reward for rewards_T in rewards for reward in rewards_T])
+            scaled = [[scale(reward) for reward in rewards_T] for rewards_T in rewards]
+        else:
+            last = _standard([rewards_T[-1] for rewards_T in rewards if rewards_T])
+            before = _standard([reward for rewards_T in rewards for reward in rewards_T[:-1]])
+            scaled = [[*map(before, rewards_T[:-1]), *map(last, rewards_T[-1:])] for rewards_T in rewards]
+        return [to_go(rewards_T, self.gamma) for rewards_T in scaled]
+
+
+def _standard(values: Sequence[float]) -> Callable[[float], float]:
+    """x -> (x - mean) / (std + 1e-6) of these values; 0 for fewer than two."""
+    if len(values) < 2:
+        return lambda x: 0.0
+    mean, deviation = fmean(values), stdev(values)
+    return lambda x: (x - mean) / (deviation + 1e-6)
+
+
+@dataclass(frozen=True)
+class BetaNormalized(Credit):
+    """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task, for rewards mapped to [0, 1].
+
+    The Beta density is fitted to the p of the step's tasks by its mean m and variance v: with c = m (1 - m) / v - 1,
+    a = max(1, 1 + share c m) and b = max(1, 1 + share c (1 - m)). At a = b = 1 it is `Centered`.
+    """
+
+    share: float = 1 / 3
+    """How much of the fitted density counts; at 0 none."""
+    most: float = 5.0
+    """The largest factor 1 / Beta."""
+    low: float = 0.0
+    high: float = 1.0
+    """The rewards that are mapped to 0 and 1."""
+
+    def credit(
+        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
+    ) -> list[Advantages | None]:
+        rates = [self._rate(one.outcomes) for one in paid if len(one.outcomes) >= self.min_scored]
+        density = beta(*self._fitted(rates))
+        found: list[Advantages | None] = []
+        for group, one in zip(groups, paid, strict=True):
+            if len(group.scored) < self.min_scored:
+                found.append(None)
+                continue
+            mean, pdf = fmean(one.outcomes), density(self._rate(one.outcomes))
+            factor = min(self.most, 1 / pdf if pdf > 0 else self.most) / (self.high - self.low)
+            found.append(over_turns(group, [(reward - mean) * factor for reward in one.outcomes]))
+        return found
+
+    def of_group(self, group: Group, paid: Paid) -> Advantages:
+        raise NotImplementedError("the density is that of a whole step")
+
+    def _rate(self, rewards: Sequence[float]) -> float:
+        return min(1.0, max(0.0, (fmean(rewards) - self.low) / (self.high - self.low)))
+
+    def _fitted(self, rates: Sequence[float]) -> tuple[float, float]:
+        if len(rates) < 2 or (spread := variance(rates)) == 0:
+            return 1.0, 1.0
+        mean = fmean(rates)
+        c = mean * (1 - mean) / spread - 1
+        return max(1.0, 1 + self.share * c * mean), max(1.0, 1 + self.share * c * (1 - mean))
+
+
+def beta(a: float, b: float) -> Callable[[float], float]:
+    """The density of a Beta distribution with a, b >= 1."""
+    scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
+    return lambda x: scale * x ** (a - 1) * (1 - x) ** (b - 1)
+
+
+def state_keys(trajectory: Trajectory, length: int = 1) -> list[Hashable]:
+    """The state before each turn, as the environment says in `info["state"]`, with those before it: `length` in all.
 
     All attempts at a task begin in the same state. A turn without a key is in a state of its own.
     """
     states: list[Hashable] = ["begin"]
     for number, turn in enumerate(trajectory.turns[:-1]):
         states.append(turn.info.get("state", (trajectory.attempt, number)))
-    return [tuple(states[max(0, u - history) : u + 1]) for u in range(len(trajectory.turns))]
+    return [tuple(states[max(0, u + 1 - length) : u + 1]) for u in range(len(trajectory.turns))]
 
 
 def over_turns(group: Group, advantages: Sequence[float]) -> Advantages:
     """An attempt's advantage for each of its turns."""
     return [[a] * len(t.turns) for t, a in zip(group.scored, advantages, strict=True)]
-
-
-def to_go(rewards: Sequence[float], gamma: float) -> list[float]:
-    """G_u = sum over v >= u of gamma^(v - u) reward_v."""
-    total, returns = 0.0, []
-    for reward in reversed(rewards):
-        total = reward + gamma * total
-        returns.append(total)
-    return returns[::-1]

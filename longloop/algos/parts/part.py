@@ -16,6 +16,26 @@ class Paid:
     outcomes: list[float]
     """At the end of each attempt."""
 
+    def with_outcomes(self) -> list[list[float]]:
+        """After each turn of each attempt, the outcome added to the last."""
+        return [
+            [*rewards[:-1], rewards[-1] + outcome] if rewards else []
+            for rewards, outcome in zip(self.turns, self.outcomes, strict=True)
+        ]
+
+    def to_go(self, gamma: float) -> list[list[float]]:
+        """The discounted sum of what an attempt is paid from each turn on, its outcome included."""
+        return [to_go(rewards, gamma) for rewards in self.with_outcomes()]
+
+
+def to_go(rewards: Sequence[float], gamma: float) -> list[float]:
+    """G_u = sum over v >= u of gamma^(v - u) reward_v."""
+    total, returns = 0.0, []
+    for reward in reversed(rewards):
+        total = reward + gamma * total
+        returns.append(total)
+    return returns[::-1]
+
 
 Advantages = list[list[float]]
 """Of each turn of each scored attempt of a group."""

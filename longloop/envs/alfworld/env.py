@@ -122,7 +122,9 @@ class Alfworld(Environment):
         command = " ".join(action_of(action.content).lower().split()).rstrip(".")
         self._said.append(command)
         self._game.step(command)
-        return Step([Message("user", self._shown(self._game.text))], done=self._game.won)
+        shown = Message("user", self._shown(self._game.text))
+        info = {"state": self.state_key(self._game.facts), "failed": self._game.text == "Nothing happens."}
+        return Step([shown], done=self._game.won, info=info)
 
     def finish(self) -> Outcome:
         won = self._game.won

@@ -61,6 +61,11 @@ class Game:
         return self._state["admissible_commands"]
 
     @property
+    def facts(self) -> list[str]:
+        """All that is true in the game, sorted; not what was looked at, which the engine notes and never asks for."""
+        return sorted(str(fact) for fact in self._state["_facts"] if fact.name != "checked")
+
+    @property
     def won(self) -> bool:
         return self._state["won"]
 

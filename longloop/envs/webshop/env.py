@@ -82,12 +82,13 @@ class WebShop(Environment):
         elif name == "click":
             wrong = self._click(" ".join(argument.lower().split()))
             if wrong:
-                return _say(wrong)
+                return self._say(wrong, failed=True)
         else:
-            return _say("That is no action. Write `Action: search[words]` or `Action: click[button]`.")
+            wrong = "That is no action. Write `Action: search[words]` or `Action: click[button]`."
+            return self._say(wrong, failed=True)
         if self._bought:
             return Step(done=True)
-        return _say(self._shown())
+        return self._say(self._shown())
 
     def finish(self) -> Outcome:
         if not self._bought:
@@ -113,6 +114,11 @@ class WebShop(Environment):
             "random clicks": players.Clicker(goal, task.id),
             "buy first result": players.Hasty(goal),
         }
+
+    def _say(self, text: str, failed: bool = False) -> Step:
+        product = self._product and self._product.id
+        state = self.state_key(self._found, self._page, product, self._reading, self._chosen)
+        return Step([Message("user", text)], info={"state": state, "failed": failed})
 
     def _search(self, words: str) -> None:
         self._found, self._page = self._shop.find(words, _FOUND), 1
@@ -203,7 +209,3 @@ def _text(product: Product, what: str) -> str:
 
 def _row(buttons: Sequence[str]) -> str:
     return " ".join(f"[{button}]" for button in buttons)
-
-
-def _say(text: str) -> Step:
-    return Step([Message("user", text)])

@@ -1,0 +1,44 @@
+"""DigiRL (arXiv 2406.11896): imitate the turns that a critic, or the outcome, speaks for.
+
+    V(s) = how likely success is from the state before a turn: the smaller of two heads' probabilities
+    a_u = V(s_{u+1}) - V(s_u) + reward_u + R - margin
+    minimize the mean over all action tokens of  1[a_u > 0] (-log p(x_t | ..))
+             + value_weight * the mean over turns of each head's cross-entropy with 1[what is still paid > 0]
+
+Turns of a success are imitated unless V falls by nearly all of R; turns of a failure if they raised V by more than the
+margin. Without the critic (`progress = 0`) it imitates every attempt that is paid more than the margin.
+
+Differs from the paper: this is the authors' code; the doubly robust mixture of outcome and critic in the paper is not
+in it. The choice of tasks by a classifier of instructions is left out. The heads are on the policy's own hidden states,
+where they have a second model; the state after the last turn counts as worth what the last was.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.critic import Progress, ValueLoss
+from longloop.algos.parts.objective import Reinforce
+from longloop.algos.parts.turn_rewards import TurnRewards
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigiRL(Composed):
+    epochs: int = 1
+    minibatch: int = 0
+    margin: float = 0.05
+    progress: float = 1.0
+    """How much the change of V counts."""
+    turn_weight: float = 1.0
+    """How much the environment's rewards for turns count."""
+    value_weight: float = 1.0
+
+    @property
+    def parts(self) -> Parts:
+        heads = Progress.heads
+        return Parts(
+            rewards=TurnRewards(self.turn_weight),
+            credit=Progress("turn", self.progress, self.margin),
+            choose=(),
+            objective=Reinforce(average="tokens"),
+            hold=(ValueLoss(heads, self.value_weight, self.value_weight, logits=True),) if self.value_weight else (),
+        )

@@ -1,0 +1,48 @@
+"""GTPO (arXiv 2511.14846): turns are paid for themselves, and returns to go are standardized over a group's turns.
+
+    reward_iu = what the environment paid for turn u, plus `failed` if the action was malformed or failed
+    G_iu = sum_v gamma^(v-u) reward_iv,   the outcome added to the last reward
+    A_iu = (G_iu - mean G) / (std G + 1e-6),   over all turns of all attempts at the task
+    maximize the mean over all action tokens of  min(r_t A, clip(r_t, 1 - clip, 1 + clip) A) - kl penalty
+
+For agents that call tools: a call that fails costs its own turn and, discounted, those that led there. The environment
+says which failed (`Step.info["failed"]`). `pool = "trajectories"` lets long attempts weigh no more than short ones;
+with that, gamma = 1 and no rewards of turns it is GRPO.
+
+Differs from the paper: gamma, the penalty, the pooling over turns and KL = 0.01 are those of a public port, as there is
+no official code. The paper also pays failed attempts for code that is similar to successful ones'; its formula is not
+public, and it is left out. (arXiv 2508.04349 is another method called GTPO.)
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.credit import Returns
+from longloop.algos.parts.hold import Kl
+from longloop.algos.parts.objective import Clipped
+from longloop.algos.parts.turn_rewards import TurnRewards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gtpo(Composed):
+    gamma: float = 0.9
+    """The discount of later turns' rewards."""
+    failed: float = -0.1
+    """The reward of a turn whose action failed."""
+    turn_weight: float = 1.0
+    """How much the environment's rewards for turns count."""
+    pool: Literal["turns", "trajectories"] = "turns"
+    """What counts the same in mean and standard deviation."""
+    clip: float = 0.2
+    kl: float = 0.01
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(
+            rewards=TurnRewards(self.turn_weight, self.failed),
+            credit=Returns(self.gamma, self.pool),
+            choose=(),
+            objective=Clipped(average="tokens", low=1 - self.clip, high=1 + self.clip),
+            hold=(Kl(self.kl),) if self.kl else (),
+        )

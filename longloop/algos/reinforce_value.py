@@ -1,0 +1,44 @@
+"""REINFORCE with a learned value baseline (Williams 1992): the score function, less what a critic expected.
+
+    V_u = a small MLP on the hidden state from which the first token of turn u is drawn
+    G_u = sum_v gamma^(v-u) reward_v,   A_u = G_u - V_u
+    maximize the mean over attempts of  sum over action tokens of A_u log p(x_t | ..)
+                                      - value_weight * the mean over turns of (V_u - G_u)^2 / 2
+
+One on-policy step, without ratios or clipping; LOOP's paper cites it for agents in WebShop. The baseline is that of a
+state, so K = 1 works and a task need not be tried more than once. V = 0 (`value_high = 0`) leaves the bare reward. The
+gradient is unbiased whatever the critic says.
+
+Differs from the paper: nothing; it leaves open which baseline to subtract.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.critic import AfterWarmup, Gae, Summed, ValueLoss
+from longloop.algos.parts.turn_rewards import TurnRewards
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinforceValue(Composed):
+    epochs: int = 1
+    minibatch: int = 0
+    gamma: float = 1.0
+    turn_weight: float = 1.0
+    """How much the environment's rewards for turns count."""
+    value_low: float = 0.0
+    value_high: float = 1.0
+    """The range that values are clipped to: that of the returns."""
+    warmup: int = 10
+    """Steps that train the head alone."""
+    value_weight: float = 0.1
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(
+            rewards=TurnRewards(self.turn_weight),
+            credit=Gae("turn", self.gamma, 1.0, self.value_low, self.value_high),
+            choose=(),
+            objective=AfterWarmup(objective=Summed(), steps=self.warmup),
+            hold=(ValueLoss(("value",), self.value_weight, self.value_weight),) if self.value_weight else (),
+        )

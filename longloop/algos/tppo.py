@@ -1,0 +1,45 @@
+"""T-PPO (arXiv 2506.15050): truncated PPO, where an attempt that did not come to its end is credited up to its cut.
+
+    delta_t = reward_t + gamma V_{t+1} - V_t,   A_t = sum_l (gamma lam)^l delta_{t+l}      over action tokens
+    V after the last token is 0; where the attempt was cut, that of the last token
+    maximize the mean over attempts of the mean over action tokens of
+        min(r_t A_t, clip(r_t, 1/(1 + clip), 1 + clip) A_t) - value_weight * (V_t - G_t)^2 / 2
+
+An attempt is cut when it has used all its turns or its context. What the verifier pays for the state it had reached is
+then not its return: the critic stands for what would have followed. V learns from finished attempts only, towards their
+discounted reward G. If nothing is cut, this is PPO.
+
+Differs from the paper: cut attempts are not continued in the next step with the new weights; environments would have to
+live across steps, and a run that is killed could not be resumed. Its settings are not public; the critic's are those of
+LOOP's comparison with PPO.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
+from longloop.algos.parts.objective import Clipped
+from longloop.algos.parts.turn_rewards import TurnRewards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tppo(Composed):
+    clip: float = 0.1
+    gamma: float = 1.0
+    lam: float = 1.0
+    warmup: int = 10
+    """Steps that train the head alone."""
+    value_weight: float = 0.1
+    value_weight_end: float = 0.001
+    value_steps: int = 200
+
+    @property
+    def parts(self) -> Parts:
+        objective = Clipped(low=1 / (1 + self.clip), high=1 + self.clip)
+        return Parts(
+            rewards=TurnRewards(weight=0.0),
+            credit=Gae("token", self.gamma, self.lam, cut=True),
+            choose=(),
+            objective=AfterWarmup(objective=objective, steps=self.warmup),
+            hold=(ValueLoss(("value",), self.value_weight, self.value_weight_end, self.value_steps, unit="token"),),
+        )
