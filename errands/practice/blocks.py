@@ -27,6 +27,8 @@ from errands.written import listing_code
 KINS = ("friend", "colleague", "flatmate")
 """Relations that several people have."""
 COUNT = Ask("")
+REPEATED = "List one for each, even if some are the same."
+"""How to answer where what is asked for may be the same for several things."""
 
 _TRIES = 50
 """Times that a source is filled until its things differ as a condition needs it."""
@@ -49,7 +51,7 @@ class Source:
     name: str
     api: str
     noun: str
-    """What one of them is called, with slots; several with an s for the *."""
+    """What one of them is called, with slots; several with an s for the *. It may begin with `my`."""
     fill: Callable[[World], Slots] = lambda w: {}
     """Puts some into the world; the slots. Those that begin with _ are for variables of `before`, and not said."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +65,22 @@ class Source:
     people: bool = False
     each: str = ""
     """The call's parameter that takes a number, where it shows one thing and is called for every number of {of}."""
+
+    def called(self, words: str, many: bool) -> list[str]:
+        """What is chosen by these words, as instructions call it."""
+        if "{noun}" not in words:
+            return [words]
+        if " of {noun}" in words:  # the largest of my orders
+            return [f"the {words.replace('{noun}', self.noun.replace('*', 's'))}"]
+        mine, noun = self.noun.startswith("my "), self.noun.removeprefix("my ")
+        said = words.replace("{noun}", noun.replace("*", "s" if many else ""))
+        one = f"my {said}" if mine else f"the {said}"
+        return [f"all {one if mine else said}", one] if many and "*" in noun else [one]
+
+    @property
+    def others(self) -> str:
+        """What is left of them."""
+        return self.called("other {noun}", many=True)[-1] if "*" in self.noun else f"the rest of {self.noun}"
 
     @property
     def paged(self) -> bool:
@@ -149,13 +167,15 @@ class All(Condition):
 
 @dataclass(frozen=True)
 class Top(Condition):
-    """The thing that the call lists first."""
+    """The thing that the call lists first. It differs from the second in the field, if one is given."""
 
     words: str
+    field: str = ""
 
     def choices(self) -> Iterator[Choice]:
         def draw(w: World, rows: Rows, look: Look) -> Drawn:
-            return ({}, rows[:1]) if len(rows) > 1 else None
+            alone = len(rows) > 1 and not (self.field and rows[0][self.field] == rows[1][self.field])
+            return ({}, rows[:1]) if alone else None
 
         yield Choice("top", self.words, draw, many=False, size=1)
 
@@ -237,12 +257,18 @@ class _Threshold(Condition):
 
 
 class Amount(_Threshold):
-    """A number is more or less than a limit, or the highest or the lowest."""
+    """A number is more or less than a limit of at least 2, or the highest or the lowest."""
 
     def between(self, w: World, values: list[Any]) -> int | None:
-        numbers = range(int(values[0]) + 1, math.ceil(values[-1])) if values else ()
+        numbers = range(max(int(values[0]) + 1, 2), math.ceil(values[-1])) if values else ()
         fits = [n for n in numbers if n not in values] or [n for n in numbers if values[0] < n < values[-1]]
         return w.rng.choice([n for n in fits if n % 5 == 0] or fits) if fits else None
+
+
+class Number(Amount):
+    """There are more or fewer of something than a limit, or the most or the fewest."""
+
+    than = ("more than", "fewer than")
 
 
 class Moment(_Threshold):
@@ -361,18 +387,14 @@ def found(source: Source, choice: Choice) -> Find:
                 return said | more, [*chosen, *others]
         raise AssertionError(f"{source.name}: nothing to choose by {choice.name}")
 
-    one, many = source.noun.replace("*", ""), source.noun.replace("*", "s")
-    it: list[str] = []
-    for words in choice.words.split("|"):
-        said = words.replace("{noun}", many if choice.many else one)
-        it += [words] if "{noun}" not in words else [f"all {said}", f"the {said}"] if choice.many else [f"the {said}"]
+    it = [said for words in choice.words.split("|") for said in source.called(words, choice.many)]
     if choice.code:
         shown = f'print([x["{choice.field}"] for x in found])' if choice.many else "print(found)"
         code = [choice.before + source.code("seen"), choice.code, choice.rest, shown]
     else:
         code = [source.code("found", choice.more, choice.size), "print(len(found))" if choice.many else ""]
     look = "\n".join(line for line in code if line)
-    rest = f"the other {many}" if choice.rest else ""
+    rest = source.others if choice.rest else ""
     name = f"{source.name}-{choice.name}".replace("_", "-")
     return Find(name, tuple(it), look, put, choice.many, source.people, choice.keep, rest)
 
@@ -403,9 +425,9 @@ def alone(*wishes: Wish | tuple[Wish, Wish]) -> list[type[Drill]]:
     return drills([Find("", ("",), "", lambda w: ({}, [{}]))], wishes)
 
 
-def each(field: str, label: str = "") -> Ask:
+def each(field: str, label: str = "", hint: str = "") -> Ask:
     """Asks for a field of all that was found."""
-    return Ask(field, label, of="each")
+    return Ask(field, label, of="each", hint=hint)
 
 
 def _fits(wish: Wish, choice: Choice) -> bool:

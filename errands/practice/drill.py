@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any, ClassVar
 
-from errands import foreign
 from errands.apps import BY_NAME, find
-from errands.disguise import Disguise
+from errands.disguise import FORMS, USUAL, Disguise, speaks_of
+from errands.disguise import thing as thing_of
 from errands.judge import Goal, act
 from errands.scenario import Scenario, Turns
 from errands.words import WORDS
@@ -27,10 +27,15 @@ Row = dict[str, Any]
 Rows = list[Row]
 """The things that a Find is about, as the APIs show them."""
 
-_LINKS = ("After that, ", "Then ", "And ", "When that is done, ")
+_LINKS = ("After that, ", "Then ", "Also, ", "When that is done, ")
 """Between a wish and the next, one for each wording."""
-_FORMS = ("This is about {it}: {aim}.", "Look for {it}, and {aim}.", "I am thinking of {it}. Please {aim}.")
+_FIND = "Find {it} and {aim}."
 """Any wish about any thing, besides the wordings of its own."""
+_POSSESSED = re.compile(r"the ((?:(?! of )[\w' -])+) of {it}")
+"""What a pronoun is put before: "the title of {it}" becomes "its title"."""
+DAY = "Answer like 2026-01-31."
+TIME = "Answer like 2026-01-31 15:00."
+"""How a day and a time are to be written in an answer."""
 _SLOT = re.compile(r"{(\w+)}")
 _CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
 
@@ -55,9 +60,10 @@ class Find:
     rest: str = ""
     """What the others are called, if `look` leaves them in `rest`; `put` gives their rows a true `rest`."""
 
-    @property
-    def pronoun(self) -> str:
-        return "them" if self.many or self.person else "it"
+    def pronounced(self, phrase: str) -> str:
+        """A phrase with pronouns for {it}."""
+        them, their = ("them", "their") if self.many or self.person else ("it", "its")
+        return _POSSESSED.sub(rf"{their} \1", phrase).replace("{it}", them)
 
     @property
     def apis(self) -> list[str]:
@@ -70,8 +76,8 @@ class Act:
 
     api: str
     wish: str
-    """As in "I want you to ...", after a | in other words. {it} is what the thing is called; the rest are slots. A slot
-    that is called like a parameter of the API is its argument."""
+    """As in "Please ...", after a | in other words. {it} is what the thing is called; the rest are slots. A slot that
+    is called like a parameter of the API is its argument."""
     sentences: tuple[str, ...] = ()
     """The wish in sentences, if they are not to be made of these phrases."""
     name: str = ""
@@ -82,8 +88,6 @@ class Act:
     """What of the thing the API takes to know which; nothing if it needs no thing."""
     key: str = ""
     """The parameter that takes it; the first one if not given."""
-    also: tuple[tuple[str, str], ...] = ()
-    """More parameters, and what of the thing they take."""
     known: tuple[tuple[str, str], ...] = ()
     """More parameters, and the variable in which looking for the thing has left what they take."""
     fixed: tuple[tuple[str, Any], ...] = ()
@@ -106,20 +110,20 @@ class Act:
         return self.wish.split("|")
 
     @property
-    def aim(self) -> str:
-        return self.phrases[0].replace("{it}", "{them}")
+    def phrase(self) -> str:
+        return self.phrases[0]
 
     @property
     def wordings(self) -> tuple[str, ...]:
-        first = self.phrases[0]
-        return self.sentences or tuple(
-            f"{one}." for one in (*self.phrases, f"please {first}", f"I want you to {first}")
-        )
+        usual = (*(f"{one}." for one in self.phrases), f"please {self.phrase}.", f"Can you {self.phrase}?")
+        return self.sentences or usual
+
+    hint: ClassVar[str] = ""
 
     @property
     def told(self) -> list[str]:
         """The slots that the wish has besides the thing."""
-        return [slot for slot in dict.fromkeys(_SLOT.findall(self.phrases[0])) if slot != "it"]
+        return [slot for slot in dict.fromkeys(_SLOT.findall(self.phrase)) if slot != "it"]
 
     @property
     def which(self) -> str:
@@ -132,7 +136,7 @@ class Act:
         """Whether all it takes is the thing and arguments that are told, so that any verb can stand for it."""
         parameters = find(self.api).parameters
         needed = {name for name, one in parameters.items() if one.required}
-        needed -= {self.which, "access_token", *dict(self.also), *dict(self.known)}
+        needed -= {self.which, "access_token", *dict(self.known)}
         return bool(self.field) and not self.fixed and needed <= set(self.told) <= set(parameters)
 
     def given(self, w: World) -> Slots:
@@ -144,11 +148,11 @@ class Act:
         verb = disguise.verb(self.api)
         if not verb:
             return self
-        quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.phrases[0] else f"{{{slot}}}" for slot in self.told}
+        quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.phrase else f"{{{slot}}}" for slot in self.told}
         more = [f"{disguise.parameter(self.api, slot).replace('_', ' ')} {value}" for slot, value in quoted.items()]
         rest = f" with {' and '.join(more)}" if more else ""
         app = self.api.partition(".")[0]
-        forms = tuple(form.format(verb=verb, it=f"{{it}}{rest}", app=app) for form in foreign.FORMS)
+        forms = tuple(form.format(verb=verb, it=f"{{it}}{rest}", app=app) for form in FORMS)
         return replace(self, wish=f"{verb} {{it}}{rest}", sentences=forms)
 
     def arguments(self, slots: Slots) -> dict[str, Any]:
@@ -161,7 +165,7 @@ class Act:
         for row in rows:
             which = [row[self.field]] if self.listed else row.get(self.field)
             key = {self.which: which} if self.field else {}
-            key |= {name: row.get(taken) for name, taken in (*self.also, *self.known)}
+            key |= {name: row.get(taken) for name, taken in self.known}
             goal.do(self.api, **key, **self.arguments(slots))
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str]:
@@ -170,13 +174,11 @@ class Act:
         one = "x" if many else "found[0]"
         which = f'{one}["{self.field}"]'
         key = {self.which: f"[{which}]" if self.listed else which} if self.field else {}
-        key |= {name: f'{one}["{taken}"]' for name, taken in self.also} | dict(self.known)
-        call = _call(self.api, key | arguments)
-        fields = ([(self.which, self.field)] if self.field else []) + [*self.also]
-        needs = [f"`{name}` is the {f} of what {'is left over' if self.rest else 'I found'}" for name, f in fields]
+        call = _call(self.api, key | dict(self.known) | arguments)
+        needs = [f"`{self.which}` is the {self.field} of what {'is left' if self.rest else 'I found'}"] if key else []
         needs += [f"`{name}` is in {variable}" for name, variable in self.known]
-        needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
-        thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
+        needs += [f"{', '.join(f'`{name}`' for name in arguments)} as the task says"] if arguments else []
+        thought = f"I use {self.api}{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
         rows = "rest" if self.rest else "found"
         return thought, f"for x in {rows}:\n    {call}\nprint(len({rows}))" if many else f"print({call})"
 
@@ -188,13 +190,13 @@ class Ask:
     field: str
     """A field of what was found; none to ask how many there are."""
     label: str = ""
-    """What the field is called, if not by its name."""
+    """What is asked for, if not the field by its name; after a | several of them, if not with an s."""
     asked: str = ""
     """A question of its own, after a | others."""
     of: str = "one"
     """`one` thing's, `each` one's, or the `sum` of all."""
-    form: str = ""
-    """How the answer is to be written."""
+    hint: str = ""
+    """A sentence about how to answer."""
     show: str = ""
     """The API that tells it, if finding the thing does not; its first parameter takes the thing's `key`, if any."""
     key: str = "id"
@@ -215,32 +217,22 @@ class Ask:
     def said(self) -> str:
         """What is asked for."""
         if not self.field:
-            return "how many are left over" if self.rest else "how many there are"
-        label = self.label or self.field
-        several = label if label.endswith("s") else f"{label}s"
-        return {"one": f"the {label}", "each": f"the {several}", "sum": f"the sum of the {several}"}[self.of]
+            return "how many are left" if self.rest else "how many there are"
+        label, _, labels = (self.label or self.field).partition("|")
+        return f"the {labels or label + 's'}" if self.of == "each" else f"the {label}"
 
     @property
-    def aim(self) -> str:
-        if not self.field:
-            return "count {them}"
-        return f"tell me {self.said} of {{them}}" if self.of == "one" else f"tell me {self.said}"
+    def phrase(self) -> str:
+        return f"tell me {self.said} of {{it}}" if self.field else "count {it}"
 
     @property
     def wordings(self) -> tuple[str, ...]:
         if not self.field:
-            return ("Count {it} and tell me the number.", "Please count {it}.", "I need to know the number of {it}.")
+            return ("count {it}.", "Please count {it}.", "Count {it} and tell me the number.")
         own = self.asked.split("|") if self.asked else []
-        if not self.key:  # it is about no thing
-            return tuple(own)
         verb = "are" if self.of == "each" else "is"
-        usual = (
-            f"What {verb} {self.said} of {{it}}?",
-            f"Tell me {self.said} of {{it}}.",
-            f"I need {self.said} of {{it}}.",
-        )
-        form = f" Answer like {self.form}." if self.form else ""
-        return tuple(f"{wording}{form}" for wording in (*own, *usual))
+        usual = (f"What {verb} {self.said} of {{it}}?", f"{self.phrase}.", f"I need {self.said} of {{it}}.")
+        return tuple(own) if not self.key else (*own, *usual)  # without a key it is about no thing
 
     def told(self, w: World, rows: Rows) -> Any:
         """The answer."""
@@ -279,9 +271,6 @@ class Ask:
 
 
 Wish = Act | Ask
-
-NOTHING = Find("", ("",), "", lambda w: ({}, [{}]))
-"""For acts that need no thing."""
 
 
 class Drill(Scenario):
@@ -331,9 +320,9 @@ class Drill(Scenario):
     @classmethod
     def noun(cls) -> str:
         apis = [api for api in cls.apis if not api.startswith("owner.")]
-        things = [foreign.thing(find(api)) for api in {*apis} - cls.known()]
+        things = [thing_of(find(api)) for api in {*apis} - cls.known()]
         said = [*cls.find.it, *(find(api).summary for api in apis), *things]
-        fits = (noun for noun in foreign.USUAL if all(foreign.speaks_of(text, noun) for text in said))
+        fits = (noun for noun in USUAL if all(speaks_of(text, noun) for text in said))
         return next(fits, "") if len(cls.apps()) == 1 else ""
 
     @classmethod
@@ -344,8 +333,8 @@ class Drill(Scenario):
         said = _phrasings(cls.find, wishes)
         if not disguise.noun:
             return said
-        start = f"In the app {cls.apps()[0]}: "  # nothing else says which
-        return [("" if " app " in text else start) + disguise.called(text) for text in said]
+        app = f"{cls.apps()[0]} app"  # nothing else says which
+        return [("" if app in text else f"In the {app}: ") + disguise.called(text) for text in said]
 
     def turns(self, **slots: Any) -> Turns:
         enter = login_code(*(app for app in self.apps()))
@@ -367,7 +356,7 @@ class Drill(Scenario):
         if answers:
             yield f"I answer with {answers[0].said}.", f"apis.owner.complete_task(answer={answers[0].answer})"
         else:
-            yield "That is all that was asked.", "apis.owner.complete_task()"
+            yield "Everything is done.", "apis.owner.complete_task()"
 
     def _it(self, slots: Slots) -> str:
         """What the thing is called, in the words of the instruction if they are known."""
@@ -391,7 +380,7 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
     called = re.sub(r"[ _]", "-", "-and-".join(names) + (f"-{thing.name}" if thing.name else ""))
     apis = [*thing.apis, *(api for wish in wishes for api in wish.apis)]
     members = {
-        "__doc__": f"{wishes[0].aim.replace('{them}', thing.it[0]).capitalize()}.",
+        "__doc__": _sentence(f"{wishes[0].phrase.replace('{it}', thing.it[0])}."),
         "called": called,
         "find": thing,
         "wishes": wishes,
@@ -403,11 +392,12 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
 
 
 def _phrasings(thing: Find, wishes: Sequence[Wish]) -> tuple[str, ...]:
-    aim, *aims = (_aimed(wish, thing) for wish in wishes)
-    wordings = [*wishes[0].wordings, *(form.replace("{aim}", aim) for form in _FORMS if thing.name)]
-    said = [_joined(wording, aims, link) for wording, link in zip(wordings, cycle(_LINKS), strict=False)]
-    filled = (one.replace("{it}", it).replace("{them}", thing.pronoun) for one in said for it in thing.it)
-    return tuple(dict.fromkeys(map(_sentence, filled)))
+    first, *others = wishes
+    wordings = [*first.wordings, *([_FIND.replace("{aim}", thing.pronounced(first.phrase))] if thing.name else [])]
+    aims = [wish.phrase.replace("{it}", thing.rest) if wish.rest else thing.pronounced(wish.phrase) for wish in others]
+    hints = "".join(f" {wish.hint}" for wish in wishes if wish.hint)
+    said = [_joined(wording, aims, link) + hints for wording, link in zip(wordings, cycle(_LINKS), strict=False)]
+    return tuple(dict.fromkeys(_sentence(one.replace("{it}", it)) for one in said for it in thing.it))
 
 
 def _drawn(w: World, source: str | Sequence[Any] | Callable[[World], Any]) -> Any:
@@ -418,11 +408,6 @@ def _drawn(w: World, source: str | Sequence[Any] | Callable[[World], Any]) -> An
 
 def _meant(wish: Wish, rows: Rows) -> Rows:
     return [one for one in rows if one.get("rest", False) == wish.rest]
-
-
-def _aimed(wish: Wish, thing: Find) -> str:
-    """The aim of a wish that is not the first."""
-    return wish.aim.replace("{them}", thing.rest if wish.rest else thing.pronoun)
 
 
 def _joined(wording: str, aims: list[str], link: str) -> str:

@@ -57,13 +57,13 @@ def _go_together(first: Act, second: Act) -> bool:
     """Whether the second still finds what it needs, and nothing that is told for one is taken for the other."""
     (app, verb), (other, then) = (act.api.split(".") for act in (first, second))
     undone = _BACK.get(verb.partition("_")[0], []) if app == other else []
-    used, taken = ({act.field, *dict(act.also).values(), *act.told} for act in (first, second))
+    used, taken = ({act.field, *act.told} for act in (first, second))
     apart = not used & {*second.told} and not taken & {*first.told}
     in_order = not verb.startswith(_GONE + _CHANGED) and not then.startswith((*_UNTOUCHED, *undone))
     return apart and in_order and first.api != second.api
 
 
-_LINKS = (" ", " Then something else: ", " And: ", " When that is done: ")
+_LINKS = (" ", " One more thing: ", " Then: ", " And another thing: ")
 
 
 class Round(Scenario):
@@ -170,7 +170,7 @@ class Relay(Round):
             noted = "" if ask.show else f"\nanswer = {ask.answer.replace('found', 'there')}"
             yield thought, code + noted
         for thought, code in second:
-            thought = thought.replace(" as I was told", f" as I was told (`{self.slot}`: {ask.said})")
+            thought = thought.replace(" as the task says", f" as the task says (`{self.slot}`: {ask.said})")
             yield thought, code.replace(f'"{_NOTED}"', "answer")
 
 
@@ -210,7 +210,7 @@ def _texts(kind: type[Drill]) -> list[str]:
         return []
     parameters = find(act.api).parameters
     free = [slot for slot in act.told if slot in _LONG + _SHORT and parameters[slot].label.startswith("str")]
-    words = r"(?<!the )\b(add|by|note|put|reply|text|to) '{%s}'"
+    words = r"(?<!the )\b(add|put|reply|text|to|with) '{%s}'"
     return [slot for slot in free if all(re.search(words % slot, phrase) for phrase in act.phrases)]
 
 

@@ -1,11 +1,26 @@
 """Practice with the wallet: payments, requests for money, friends and cards."""
 
+from dataclasses import replace
 from functools import partial
 
 from errands.apps.wallet import transfer
-from errands.practice.blocks import COUNT, All, Amount, Kin, Moment, Name, Source, Top, Value, alone, each, practice
+from errands.practice.blocks import (
+    COUNT,
+    REPEATED,
+    All,
+    Amount,
+    Kin,
+    Moment,
+    Name,
+    Source,
+    Top,
+    Value,
+    alone,
+    each,
+    practice,
+)
 from errands.practice.contacts import COLLECT, MAIL, PAY, REMOVE_FRIEND, amount
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
 
@@ -75,12 +90,12 @@ def _friends(w: World) -> Slots:
     return {}
 
 
-_SENT = Source("sent", "wallet.list_transactions", "payment* that I sent", _paid, {"direction": '"sent"'}, long=True)
+_SENT = Source("sent", "wallet.list_transactions", "payment* I sent", _paid, {"direction": '"sent"'}, long=True)
 _RECEIVED = Source(
-    "received", "wallet.list_transactions", "payment* that I got", _paid, {"direction": '"received"'}, long=True
+    "received", "wallet.list_transactions", "payment* I received", _paid, {"direction": '"received"'}, long=True
 )
 _ABOUT = Source(
-    "payments-for", "wallet.search_transactions", "payment* for {of}", _about, {"query": '"{of}"'}, long=True
+    "payments-for", "wallet.search_transactions", "my payment* for {of}", _about, {"query": '"{of}"'}, long=True
 )
 _WITH = Source(
     "payments-with",
@@ -94,37 +109,43 @@ _OPEN = {"status": '"open"'}
 _ASKED = Source(
     "requests",
     "wallet.list_received_requests",
-    "open request* for money that I got",
+    "open money request* I received",
     partial(_asked, mine="payer", theirs="owner"),
     _OPEN,
 )
 _ASKING = Source(
     "own-requests",
     "wallet.list_sent_requests",
-    "open request* for money that I sent",
+    "open money request* I sent",
     partial(_asked, mine="owner", theirs="payer"),
     _OPEN,
 )
 _NUMBERED = Source(
     "numbered-requests",
     "wallet.show_request",
-    "request* for money (of the numbers {of}) that I sent",
+    "my money requests {of}",
     partial(_asked, mine="owner", theirs="payer", numbered=True),
     each="request_id",
 )
 _FRIENDS = Source("friends", "wallet.list_friends", "friend* in my wallet", _friends, people=True)
-_CARDS = Source("cards", "owner.list_cards", "card* of mine", _valid)
+_CARDS = Source("cards", "owner.list_cards", "my card*", _valid)
 
 _HOW_MUCH = Amount("amount", "{noun} of {than} {limit}", "largest {noun}", "smallest {noun}")
-_SMALL = Amount("amount", "{noun} of {than} {limit}", "", "smallest {noun}")
-_WHEN = Moment("at", "{noun} from {than} {day}", "", "oldest {noun}")
-_SINCE = Moment("at", "{noun} from {than} {day}")
-_LAST = Top("last {noun}|most recent {noun}")
+_WAS = Amount("amount", "{noun} that were {than} {limit}", "", "smallest {noun}")
+_FOR = replace(_HOW_MUCH, words="{noun} for {than} {limit}")
+_WHEN = Moment("at", "{noun} {than} {day}", "", "oldest {noun}")
+_SINCE = replace(_WHEN, bottom="")
+_NUMBERED_BY = [
+    Amount("amount", "{noun} that ask for {than} {limit}", "largest of {noun}", "smallest of {noun}"),
+    Moment("at", "{noun} that I sent {than} {day}", "", "oldest of {noun}"),
+    Kin("name", "{noun} that went to my {kin}s"),
+]
+_LAST = Top("last {noun}|most recent {noun}", "at")
 _NOTED = Value("note", "{noun} with the note '{value}'")
-_KIN = Kin("name", "{noun} by or to a {kin} of mine")
+_TO_KIN, _FROM_KIN, _WITH_KIN = (Kin("name", f"{{noun}} {word} my {{kin}}s") for word in ("to", "from", "involving"))
 
-_BY = Name("name", "the open request for money by {called}")
-_TO = Name("name", "my open request for money to {called}")
+_BY = Name("name", "the open money request from {called}")
+_TO = Name("name", "my open money request to {called}")
 
 _LABEL = Act(
     "wallet.set_label",
@@ -140,43 +161,60 @@ _ADD_MONEY = Act("wallet.add_money", "add {amount} to my wallet from {it}", args
 _TAKE_MONEY = Act(
     "wallet.withdraw_money", "withdraw {amount} from my wallet to {it}", args={"amount": amount}, single=True
 )
-_SUM = Ask("amount", of="sum", asked="How much is it if you add up {it}?")
-_ASKS = [
-    Ask("name", asked="Who is the other person in {it}?"),
-    Ask("amount", asked="How much money is {it} about?"),
-    Ask("at", "time", form="2026-01-31 15:00"),
-    Ask("note"),
-]
+_SUM = Ask("amount", "total amount", of="sum")
+_ASKS = [Ask("amount"), Ask("at", "time", hint=TIME), Ask("note")]
+_SENDER, _RECIPIENT = (Ask("name", f"name of the {whose}") for whose in ("sender", "recipient"))
+_SENDERS, _RECIPIENTS = (
+    each("name", f"name of the {whose}|names of the {whose}s", REPEATED) for whose in ("sender", "recipient")
+)
 _LABELLED = Ask("label", show="wallet.show_transaction")
-_MANY = [COUNT, _SUM, each("name")]
-_EMAIL = Ask("email", "e-mail address", show="wallet.show_request")
 
 KINDS = [
-    *practice(_SENT, [_LAST, _SMALL, _WHEN, _NOTED, _KIN], [_LABEL, *_MANY, *_ASKS]),
-    *practice(_RECEIVED, [_LAST, _SMALL, _SINCE, _NOTED, _KIN], [*_ASKS, _LABEL, *_MANY]),
-    *practice(_ABOUT, [All(), _HOW_MUCH, _LAST, _KIN], [_LABEL, *_MANY, *_ASKS[:3]]),
-    *practice(_WITH, [_LAST, All(), _HOW_MUCH], [_LABEL, _LABELLED, *_ASKS[1:], COUNT, _SUM]),
+    *practice(_SENT, [_LAST, _WAS, _WHEN, _NOTED, _TO_KIN], [_LABEL, COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS]),
+    *practice(_RECEIVED, [_LAST, _WAS, _SINCE, _NOTED, _FROM_KIN], [_SENDER, *_ASKS, _LABEL, COUNT, _SUM, _SENDERS]),
+    *practice(_ABOUT, [All(), _HOW_MUCH, _LAST, _WITH_KIN], [_LABEL, COUNT, _SUM, *_ASKS[:2]]),
+    *practice(_WITH, [_LAST, All(), _HOW_MUCH], [_LABEL, _LABELLED, *_ASKS, COUNT, _SUM]),
     *practice(
         _ASKED,
-        [All(), _HOW_MUCH, _WHEN, _KIN, _BY],
-        [_PAY, _DECLINE, *_MANY, *_ASKS, _EMAIL],
+        [All(), _FOR, _WHEN, _FROM_KIN, _BY],
+        [
+            _PAY,
+            _DECLINE,
+            COUNT,
+            _SUM,
+            _SENDERS,
+            _SENDER,
+            *_ASKS,
+            Ask("email", "email address of the sender", show="wallet.show_request"),
+        ],
     ),
-    *practice(_ASKING, [All(), _HOW_MUCH, _WHEN, _KIN, _TO], [*_MANY, *_ASKS, _EMAIL]),
-    *practice(_NUMBERED, [All(), _HOW_MUCH, _WHEN, _KIN], [_REMIND, _WITHDRAW, *_MANY, *_ASKS]),
+    *practice(
+        _ASKING,
+        [All(), _FOR, _WHEN, _TO_KIN, _TO],
+        [
+            COUNT,
+            _SUM,
+            _RECIPIENTS,
+            _RECIPIENT,
+            *_ASKS,
+            Ask("email", "email address of the recipient", show="wallet.show_request"),
+        ],
+    ),
+    *practice(_NUMBERED, [All(), *_NUMBERED_BY], [_REMIND, _WITHDRAW, COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS]),
     *practice(
         _FRIENDS,
-        [All(), Kin("email", "{noun} from among my {kin}s", "email")],
+        [All(), Kin("email", "{noun} who are {kin}s in my contacts", "email")],
         [REMOVE_FRIEND, COUNT, each("name"), COLLECT, PAY, MAIL],
     ),
     *practice(
         _CARDS,
         [Name("label", "my {called} card")],
-        [_ADD_MONEY, _TAKE_MONEY, Ask("number"), Ask("expires", "month in which it expires", form="2026-01")],
+        [_ADD_MONEY, _TAKE_MONEY, Ask("number"), Ask("expires", "expiry month", hint="Answer like 2026-01.")],
     ),
     *alone(
         Ask(
             "balance",
-            asked="What is the balance of my wallet?|How much money is in my wallet?|Tell me the balance of my wallet.",
+            asked="What is my wallet balance?|How much money is in my wallet?|Tell me the balance of my wallet.",
             show="wallet.show_balance",
             key="",
         )
