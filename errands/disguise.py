@@ -26,14 +26,6 @@ _WORDS = read("disguise")
 VERBS, NOUNS = tuple(_WORDS["foreign_verbs"]), tuple(_WORDS["foreign_nouns"])
 USUAL = tuple(_WORDS["usual_nouns"])
 """The nouns that a foreign one may replace."""
-FORMS = (
-    "{verb} {it} in the {app} app.",
-    "Use the {app} app to {verb} {it}.",
-    "Please {verb} {it} with the {app} app.",
-    "In the {app} app, {verb} {it}.",
-)
-"""How something is wished by a foreign verb."""
-
 _OPEN = ("docs", "owner")
 _KEPT = ("login", "logout")
 _FOREIGN = 0.7

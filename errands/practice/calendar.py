@@ -4,7 +4,8 @@ from dataclasses import replace
 from functools import partial
 
 from errands.people import Person
-from errands.practice.blocks import COUNT, All, Amount, Kin, Moment, Source, Top, Value, alone, each, practice
+from errands.practice.blocks import COUNT, Source, alone, each, practice
+from errands.practice.conditions import All, Amount, Kin, Moment, Top, Value
 from errands.practice.contacts import MAIL
 from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS

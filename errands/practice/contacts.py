@@ -1,11 +1,11 @@
 """Practice with the contacts, and with what other apps do for someone in them."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from errands.people import FIRST, LAST
-from errands.practice.blocks import COUNT, KINS, All, Moment, Name, Sets, Source, Value, alone, each, practice
+from errands.practice.blocks import COUNT, Source, alone, each, practice, switch
+from errands.practice.conditions import KINS, All, Moment, Name, Value
 from errands.practice.drill import DAY, Act, Ask, Row, Slots
 from errands.scenarios.contacts import MONTHS
 from errands.words import WORDS
@@ -112,13 +112,11 @@ MAIL = _BY_MAIL(
     "send {it} an email with the subject '{subject}' and the text '{body}'",
     name="mail",
     args=_LETTER,
-    listed=True,
 )
 DRAFT = _BY_MAIL(
     "mail.create_draft",
     "draft an email to {it} with the subject '{subject}' and the text '{body}'",
     args=_LETTER,
-    listed=True,
 )
 PAY = _BY_MAIL("wallet.send", "pay {it} {amount} with the note '{note}'", name="pay", args=_MONEY)
 COLLECT = _BY_MAIL(
@@ -135,15 +133,12 @@ _NOTE = Act(
     "set the contact note for {it} to '{note}'",
     args={"note": "new_remarks_about_people"},
 )
-_FAVOUR = Act(
-    "contacts.set_favourite", "add {it} to the favourites in my contacts", ready=Sets("contacts", "favourite", 0)
-)
-_UNFAVOUR = replace(
-    _FAVOUR,
-    wish="remove {it} from the favourites in my contacts",
-    name="unfavour",
-    fixed=(("favourite", False),),
-    ready=Sets("contacts", "favourite", 1),
+_FAVOUR, _UNFAVOUR = switch(
+    "contacts.set_favourite",
+    "contacts",
+    "add {it} to the favourites in my contacts",
+    "remove {it} from the favourites in my contacts",
+    "unfavour",
 )
 _NEW = [
     Act("contacts.update", wish, name=f"new-{slot}", args={slot: source}, single=True)

@@ -14,7 +14,7 @@ from itertools import cycle
 from typing import Any, ClassVar
 
 from errands.apps import BY_NAME, find
-from errands.disguise import FORMS, USUAL, Disguise, speaks_of
+from errands.disguise import USUAL, Disguise, speaks_of
 from errands.disguise import thing as thing_of
 from errands.judge import Goal, act
 from errands.scenario import Scenario, Turns
@@ -78,8 +78,6 @@ class Act:
     wish: str
     """As in "Please ...", after a | in other words. {it} is what the thing is called; the rest are slots. A slot that
     is called like a parameter of the API is its argument."""
-    sentences: tuple[str, ...] = ()
-    """The wish in sentences, if they are not to be made of these phrases."""
     name: str = ""
     """Of the kinds of errand with it; what the API is called if not given."""
     args: Mapping[str, str | Sequence[Any] | Callable[[World], Any]] = field(default_factory=dict)
@@ -94,8 +92,6 @@ class Act:
     """Arguments that are always the same."""
     ready: Callable[[World, Row], None] = lambda w, row: None
     """Makes the world such that the act changes something about a thing."""
-    listed: bool = False
-    """Whether the API takes a list of things; it gets one."""
     single: bool = False
     """Whether it makes no sense for several things at once."""
     rest: bool = False
@@ -115,8 +111,7 @@ class Act:
 
     @property
     def wordings(self) -> tuple[str, ...]:
-        usual = (*(f"{one}." for one in self.phrases), f"please {self.phrase}.", f"Can you {self.phrase}?")
-        return self.sentences or usual
+        return (*(f"{one}." for one in self.phrases), f"please {self.phrase}.", f"Can you {self.phrase}?")
 
     hint: ClassVar[str] = ""
 
@@ -130,6 +125,11 @@ class Act:
         """The parameter that says which thing; none for an API that needs no thing."""
         first = next((name for name in find(self.api).parameters if name != "access_token"), "")
         return (self.key or first) if self.field else ""
+
+    @property
+    def _listed(self) -> bool:
+        """Whether the API takes a list of things; it gets one."""
+        return find(self.api).parameters[self.which].label.startswith("list")
 
     @property
     def plain(self) -> bool:
@@ -151,9 +151,8 @@ class Act:
         quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.phrase else f"{{{slot}}}" for slot in self.told}
         more = [f"{disguise.parameter(self.api, slot).replace('_', ' ')} {value}" for slot, value in quoted.items()]
         rest = f" with {' and '.join(more)}" if more else ""
-        app = self.api.partition(".")[0]
-        forms = tuple(form.format(verb=verb, it=f"{{it}}{rest}", app=app) for form in FORMS)
-        return replace(self, wish=f"{verb} {{it}}{rest}", sentences=forms)
+        wish, app = f"{verb} {{it}}{rest}", self.api.partition(".")[0]
+        return replace(self, wish=f"{wish} in the {app} app|use the {app} app to {wish}")
 
     def arguments(self, slots: Slots) -> dict[str, Any]:
         """All but which thing."""
@@ -163,8 +162,7 @@ class Act:
 
     def done(self, goal: Goal, slots: Slots, rows: Rows) -> None:
         for row in rows:
-            which = [row[self.field]] if self.listed else row.get(self.field)
-            key = {self.which: which} if self.field else {}
+            key = {self.which: [row[self.field]] if self._listed else row.get(self.field)} if self.field else {}
             key |= {name: row.get(taken) for name, taken in self.known}
             goal.do(self.api, **key, **self.arguments(slots))
 
@@ -173,7 +171,7 @@ class Act:
         arguments = {name: _literal(value) for name, value in self.arguments(slots).items()}
         one = "x" if many else "found[0]"
         which = f'{one}["{self.field}"]'
-        key = {self.which: f"[{which}]" if self.listed else which} if self.field else {}
+        key = {self.which: f"[{which}]" if self._listed else which} if self.field else {}
         call = _call(self.api, key | dict(self.known) | arguments)
         needs = [f"`{self.which}` is the {self.field} of what {'is left' if self.rest else 'I found'}"] if key else []
         needs += [f"`{name}` is in {variable}" for name, variable in self.known]

@@ -3,22 +3,8 @@
 from functools import partial
 
 from errands.apps.mail import deliver
-from errands.practice.blocks import (
-    COUNT,
-    REPEATED,
-    All,
-    Kin,
-    Moment,
-    Name,
-    Number,
-    Sets,
-    Source,
-    State,
-    Top,
-    alone,
-    each,
-    practice,
-)
+from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice, switch
+from errands.practice.conditions import All, Kin, Moment, Name, Number, State, Top
 from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
@@ -127,21 +113,11 @@ TO_KIN = Kin("recipients", "{noun} addressed to my {kin}s", "email")
 ARCHIVE = Act("mail.archive", "archive {it}|move {it} to the archive")
 DELETE = Act("mail.delete", "delete {it}|move {it} to the trash")
 RESTORE = Act("mail.restore", "move {it} back to my inbox|restore {it}")
-STAR = Act("mail.star", "star {it}|put a star on {it}", ready=Sets("mail_messages", "starred", 0))
-UNSTAR = Act(
-    "mail.star",
-    "remove the star from {it}|unstar {it}",
-    name="unstar",
-    fixed=(("starred", False),),
-    ready=Sets("mail_messages", "starred", 1),
+STAR, UNSTAR = switch(
+    "mail.star", "mail_messages", "star {it}|put a star on {it}", "remove the star from {it}|unstar {it}", "unstar"
 )
-READ = Act("mail.mark_read", "mark {it} as read", ready=Sets("mail_messages", "read", 0))
-UNREAD_AGAIN = Act(
-    "mail.mark_read",
-    "mark {it} as unread",
-    name="mark-unread",
-    fixed=(("read", False),),
-    ready=Sets("mail_messages", "read", 1),
+READ, UNREAD_AGAIN = switch(
+    "mail.mark_read", "mail_messages", "mark {it} as read", "mark {it} as unread", "mark-unread"
 )
 LABEL = Act(
     "mail.add_label",

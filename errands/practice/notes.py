@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from errands.practice.blocks import COUNT, All, Moment, Name, Number, Sets, Source, State, Top, alone, each, practice
+from errands.practice.blocks import COUNT, Source, alone, each, practice, switch
+from errands.practice.conditions import All, Moment, Name, Number, State, Top
 from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
@@ -60,8 +61,7 @@ _WHEN = Moment("created", "{noun} created {than} {day}", "", "oldest {noun}")
 _PINNED = State("pinned", "pinned {noun}", "unpinned {noun}")
 _NEWEST = Top("newest {noun}", "created")
 
-_PIN = Act("notes.pin", "pin {it}", ready=Sets("notes", "pinned", 0))
-_UNPIN = Act("notes.pin", "unpin {it}", name="unpin", fixed=(("pinned", False),), ready=Sets("notes", "pinned", 1))
+_PIN, _UNPIN = switch("notes.pin", "notes", "pin {it}", "unpin {it}", "unpin")
 _DELETE = Act("notes.delete", "delete {it}|get rid of {it}")
 _ARCHIVE = Act("notes.archive", "archive {it}|move {it} to the archive", name="archive-note")
 _UNARCHIVE = Act(

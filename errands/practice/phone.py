@@ -1,21 +1,7 @@
 """Practice with the phone: calls, voicemails, text messages and conversations."""
 
-from errands.practice.blocks import (
-    COUNT,
-    KINS,
-    All,
-    Amount,
-    Kin,
-    Moment,
-    Name,
-    Number,
-    Source,
-    State,
-    Top,
-    alone,
-    each,
-    practice,
-)
+from errands.practice.blocks import COUNT, Source, alone, each, practice
+from errands.practice.conditions import KINS, All, Amount, Kin, Moment, Name, Number, State, Top
 from errands.practice.contacts import number, reachable
 from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS

@@ -3,21 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from errands.practice.blocks import (
-    COUNT,
-    REPEATED,
-    All,
-    Amount,
-    Moment,
-    Name,
-    Number,
-    Source,
-    Top,
-    Value,
-    alone,
-    each,
-    practice,
-)
+from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice
+from errands.practice.conditions import All, Amount, Moment, Name, Number, Top, Value
 from errands.practice.drill import DAY, TIME, Act, Ask, Row, Slots
 from errands.scenarios.shop import past_order
 from errands.words import WORDS

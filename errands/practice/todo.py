@@ -3,21 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from errands.practice.blocks import (
-    COUNT,
-    All,
-    Moment,
-    Name,
-    Number,
-    Sets,
-    Source,
-    State,
-    Top,
-    Value,
-    alone,
-    each,
-    practice,
-)
+from errands.practice.blocks import COUNT, Sets, Source, alone, each, practice
+from errands.practice.conditions import All, Moment, Name, Number, State, Top, Value
 from errands.practice.drill import DAY, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World

@@ -4,21 +4,8 @@ from dataclasses import replace
 from functools import partial
 
 from errands.apps.wallet import transfer
-from errands.practice.blocks import (
-    COUNT,
-    REPEATED,
-    All,
-    Amount,
-    Kin,
-    Moment,
-    Name,
-    Source,
-    Top,
-    Value,
-    alone,
-    each,
-    practice,
-)
+from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice
+from errands.practice.conditions import All, Amount, Kin, Moment, Name, Top, Value
 from errands.practice.contacts import COLLECT, MAIL, PAY, REMOVE_FRIEND, amount
 from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS

@@ -13,23 +13,9 @@ from errands.api import Api
 from errands.apps import BY_NAME, find, make_world
 from errands.catalog import by_name, expert, setting
 from errands.env import Errands, Expert
-from errands.practice.blocks import (
-    COUNT,
-    All,
-    Amount,
-    Condition,
-    Kin,
-    Moment,
-    Name,
-    Sets,
-    Source,
-    State,
-    Top,
-    Value,
-    found,
-    practice,
-)
+from errands.practice.blocks import COUNT, Sets, Source, found, practice
 from errands.practice.blocks import each as each_of
+from errands.practice.conditions import All, Amount, Condition, Kin, Moment, Name, State, Top, Value
 from errands.practice.drill import TIME, Act, Ask, Drill, Find, drills
 from errands.practice.kinds import DRILLS, PLAIN, RELAYS, ROUNDS, TWICE
 from errands.practice.pairs import twice
