@@ -171,7 +171,12 @@ def switch(api: str, table: str, on: str, off: str, name: str) -> tuple[Act, Act
 
 def alone(*wishes: Wish | tuple[Wish, Wish]) -> list[type[Drill]]:
     """Kinds of errand that need no thing."""
-    return drills([Find("", ("",), "", lambda w: ({}, [{}]))], wishes)
+    free = [tuple(map(_free, wish)) if isinstance(wish, tuple) else _free(wish) for wish in wishes]
+    return drills([Find("", ("",), "", lambda w: ({}, [{}]))], free)
+
+
+def _free(wish: Wish) -> Wish:
+    return replace(wish, field="") if isinstance(wish, Act) else replace(wish, key="")
 
 
 def each(field: str, label: str = "", hint: str = "") -> Ask:

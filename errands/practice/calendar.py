@@ -165,7 +165,6 @@ _CREATE = Act(
     "put '{title}' in my calendar on {start}, for {minutes} minutes",
     name="create-event",
     args={"title": "events", "start": _start, "minutes": (25, 50, 80, 100)},
-    field="",
 )
 _START = Ask("start", "start time", hint=TIME, asked="When does {it} start?")
 _ASKS = [
@@ -197,11 +196,7 @@ KINDS = [
     *practice(_ACCEPTED, [_FOR, _BY, _BY_KIN, All()], [_DECLINE, *_INVITATIONS]),
     *practice(
         _GUESTS,
-        [
-            All(),
-            Value("answer", "{noun} whose answer is '{value}'"),
-            Kin("email", "{noun} who are my {kin}s", "email"),
-        ],
+        [All(), Value("answer", "{noun} whose answer is '{value}'"), Kin("email", "{noun} who are my {kin}s", "email")],
         [_STRIKE, COUNT, MAIL, each("name")],
     ),
     *practice(
@@ -217,10 +212,7 @@ KINDS = [
         [_REMOVE, COUNT, Ask("minutes_before", "lead time in minutes")],
     ),
     *practice(
-        _FREE,
-        [_FIRST, All()],
-        [_START, Ask("end", "end time", hint=TIME), COUNT, each("start", "start time")],
-        1,
+        _FREE, [_FIRST, All()], [_START, Ask("end", "end time", hint=TIME), COUNT, each("start", "start time")], 1
     ),
     *alone(_CREATE),
 ]

@@ -108,15 +108,10 @@ _UNBLOCK = _BY_PHONE("phone.unblock", "unblock {it} on my phone", ready=_blocked
 _READ = _BY_PHONE("phone.mark_read", "mark the text messages from {it} as read", name="read-texts", ready=_unread)
 _FORGET = _BY_PHONE("phone.delete_conversation", "delete all my text messages with {it}", ready=_unread)
 MAIL = _BY_MAIL(
-    "mail.send",
-    "send {it} an email with the subject '{subject}' and the text '{body}'",
-    name="mail",
-    args=_LETTER,
+    "mail.send", "send {it} an email with the subject '{subject}' and the text '{body}'", name="mail", args=_LETTER
 )
 DRAFT = _BY_MAIL(
-    "mail.create_draft",
-    "draft an email to {it} with the subject '{subject}' and the text '{body}'",
-    args=_LETTER,
+    "mail.create_draft", "draft an email to {it} with the subject '{subject}' and the text '{body}'", args=_LETTER
 )
 PAY = _BY_MAIL("wallet.send", "pay {it} {amount} with the note '{note}'", name="pay", args=_MONEY)
 COLLECT = _BY_MAIL(
@@ -128,11 +123,7 @@ COLLECT = _BY_MAIL(
 ADD_FRIEND = _BY_MAIL("wallet.add_friend", "add {it} to my friends in the wallet", ready=_no_friend)
 REMOVE_FRIEND = _BY_MAIL("wallet.remove_friend", "remove {it} from my friends in the wallet", ready=_friend)
 _DELETE = Act("contacts.delete", "delete {it} from my contacts|remove {it} from my address book")
-_NOTE = Act(
-    "contacts.set_note",
-    "set the contact note for {it} to '{note}'",
-    args={"note": "new_remarks_about_people"},
-)
+_NOTE = Act("contacts.set_note", "set the contact note for {it} to '{note}'", args={"note": "new_remarks_about_people"})
 _FAVOUR, _UNFAVOUR = switch(
     "contacts.set_favourite",
     "contacts",
@@ -155,7 +146,6 @@ _ADD = Act(
     "|create a contact for {name}: email {email}, phone {phone}",
     name="add-contact",
     args={"name": stranger, "email": address, "phone": number},
-    field="",
 )
 _ASKS = [
     Ask("birthday", hint=DAY, show="contacts.show", asked="When was {it} born?"),

@@ -367,8 +367,8 @@ class Drill(Scenario):
         return (disguise.called(text) if disguise else text).format(**slots)
 
 
-def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Wish]]) -> list[type[Drill]]:
-    """A kind of errand for every way to find a thing and every wish, or two wishes one after the other."""
+def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, ...]]) -> list[type[Drill]]:
+    """A kind of errand for every way to find a thing and every wish, or several wishes one after the other."""
     return [_drill(thing, wish if isinstance(wish, tuple) else (wish,)) for thing in finds for wish in wishes]
 
 

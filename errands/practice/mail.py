@@ -35,37 +35,37 @@ def _from(w: World) -> Slots:
 
 
 def _starred(w: World) -> Slots:
-    inbox = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
-    for message in w.rng.sample(inbox, 5):
-        w.run("UPDATE mail_messages SET starred = 1, read = ? WHERE id = ?", w.rng.randrange(2), message["id"])
+    for message in _of_inbox(w, 5):
+        w.run("UPDATE mail_messages SET starred = 1, read = ? WHERE id = ?", w.rng.randrange(2), message)
     return {}
 
 
-def _labelled(w: World) -> Slots:
-    """A label that is on some mails of the inbox."""
-    name = w.rng.choice(WORDS["labels"])
-    label = _label(w, name)
+def _of_inbox(w: World, count: int) -> list[int]:
+    """Some emails of the inbox."""
+    rows = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
+    return [row["id"] for row in w.rng.sample(rows, count)]
+
+
+def _label(w: World, name: str, count: int) -> None:
+    """Put a label on so many emails of the inbox, and on no other."""
+    label = w.value("SELECT id FROM mail_labels WHERE owner = ? AND name = ?", w.owner.id, name)
     w.run("DELETE FROM mail_labelled WHERE label = ?", label)
-    inbox = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
-    for message in w.rng.sample(inbox, w.rng.randrange(3, 7)):
-        w.add("mail_labelled", message=message["id"], label=label)
+    for message in _of_inbox(w, count):
+        w.add("mail_labelled", message=message, label=label)
+
+
+def _labelled(w: World) -> Slots:
+    name = w.rng.choice(WORDS["labels"])
+    _label(w, name, w.rng.randrange(3, 7))
     return {"label": name}
 
 
-def _label(w: World, name: str) -> int:
-    return int(w.value("SELECT id FROM mail_labels WHERE owner = ? AND name = ?", w.owner.id, name))
-
-
 def _labels(w: World) -> Slots:
-    """Labels on other numbers of mails each."""
-    for name in WORDS["labels"]:
-        w.run("DELETE FROM mail_labelled WHERE label = ?", _label(w, name))
+    """Labels on other numbers of emails each."""
     for name in w.rng.sample(WORDS["new_labels"], w.rng.randrange(1, 4)):
         w.run("INSERT OR IGNORE INTO mail_labels (owner, name) VALUES (?, ?)", w.owner.id, name)
-    inbox = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
     for name, count in zip(WORDS["labels"], w.rng.sample(range(2, 11), len(WORDS["labels"])), strict=True):
-        for message in w.rng.sample(inbox, count):
-            w.add("mail_labelled", message=message["id"], label=_label(w, name))
+        _label(w, name, count)
     return {}
 
 
@@ -84,11 +84,12 @@ def _unlabelled(w: World, row: Row) -> None:
 
 INBOX = Source("mails", "mail.search", "email* in my inbox", partial(_new, folder="inbox"), long=True)
 FROM = Source("mails-from", "mail.search", "email* from {of}", _from, {"sender": '"{of}"'})
-ARCHIVED = Source(
-    "archived-mails", "mail.search", "archived email*", partial(_new, folder="archive"), {"folder": '"archive"'}
-)
-TRASHED = Source(
-    "trashed-mails", "mail.search", "email* in the trash", partial(_new, folder="trash"), {"folder": '"trash"'}
+ARCHIVED, TRASHED = (
+    Source(name, "mail.search", noun, partial(_new, folder=folder), {"folder": f'"{folder}"'})
+    for name, noun, folder in (
+        ("archived-mails", "archived email*", "archive"),
+        ("trashed-mails", "email* in the trash", "trash"),
+    )
 )
 STARRED = Source("starred-mails", "mail.list_starred", "starred email*", _starred)
 UNREAD = Source("unread-mails", "mail.list_unread", "unread email*", partial(_new, folder="inbox"))
@@ -143,7 +144,7 @@ RETITLE = Act(
 REWRITE = Act("mail.update_draft", "change the text of {it} to '{body}'", name="rewrite", args={"body": "replies"})
 SEND = Act("mail.send_draft", "send {it}|send off {it}")
 THROW = Act("mail.delete", "delete {it}|discard {it}", name="throw", key="message_id")
-CREATE = Act("mail.create_label", "create a new email label '{name}'", args={"name": "new_labels"}, field="")
+CREATE = Act("mail.create_label", "create a new email label '{name}'", args={"name": "new_labels"})
 LIST_FOR = Act("todo.create_list", "create a to-do list named after {it}", field="name", single=True)
 NOTE_FOR = Act("notes.create", "create an empty note named after {it}", name="note", field="name", single=True)
 

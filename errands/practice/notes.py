@@ -85,7 +85,6 @@ _CREATE = Act(
     "create a note '{title}' with the text '{body}'",
     name="create-note",
     args={"title": "new_notes", "body": "texts"},
-    field="",
 )
 _LIST_FOR = Act("todo.create_list", "create a to-do list named after {it}", field="tag", single=True)
 

@@ -196,7 +196,7 @@ _RETURN = Act(
 _APPLY = Act(
     "shop.apply_voucher", "apply {it} to my cart|use {it} for my cart", name="apply", field="code", single=True
 )
-_CLEAR = Act("shop.clear_cart", "empty my cart in the shop|remove everything from my shopping cart", field="")
+_CLEAR = Act("shop.clear_cart", "empty my cart in the shop|remove everything from my shopping cart")
 
 _ASKS = [
     Ask("price", asked="How much does {it} cost?"),
@@ -212,7 +212,6 @@ _SUM = Ask(
     "total",
     asked="How much is everything in my cart?|What is the total of my shopping cart?|Tell me the total of my cart.",
     show="shop.show_cart",
-    key="",
 )
 _ORDER_ASKS = [
     COUNT,

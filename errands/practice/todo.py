@@ -128,7 +128,7 @@ _ADD_URGENT = Act(
     name="add-with-priority",
     args={"text": "new_chores", "priority": ("low", "high")},
 )
-_CREATE = Act("todo.create_list", "create a new to-do list called '{name}'", args={"name": "new_lists"}, field="")
+_CREATE = Act("todo.create_list", "create a new to-do list called '{name}'", args={"name": "new_lists"})
 _NOTE_FOR = Act("notes.create", "create an empty note named after {it}", name="note", field="name", single=True)
 
 _ASKS = [

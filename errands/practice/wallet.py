@@ -1,7 +1,6 @@
 """Practice with the wallet: payments, requests for money, friends and cards."""
 
 from dataclasses import replace
-from functools import partial
 
 from errands.apps.wallet import transfer
 from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice
@@ -49,7 +48,7 @@ def _with(w: World) -> Slots:
     return {"of": person.name, "_email": person.email}
 
 
-def _asked(w: World, mine: str, theirs: str, numbered: bool = False) -> Slots:
+def _requests(w: World, mine: str, theirs: str) -> list[int]:
     """Open requests of other amounts and times. The owner is `mine` in them, somebody else `theirs`."""
     ids = []
     w.run(f"UPDATE wallet_requests SET status = 'declined' WHERE {mine} = ? AND status = 'open'", w.owner.id)
@@ -57,7 +56,21 @@ def _asked(w: World, mine: str, theirs: str, numbered: bool = False) -> Slots:
     for person, ago, money in zip(_people(w), days, cents, strict=True):
         more = {"amount_cents": money, "note": w.rng.choice(WORDS["paid_for"]), "status": "open", "at": w.ago(ago)}
         ids.append(w.add("wallet_requests", **{mine: w.owner.id, theirs: person}, **more))
-    return {"of": ", ".join(map(str, ids))} if numbered else {}
+    return ids
+
+
+def _asked(w: World) -> Slots:
+    _requests(w, "payer", "owner")
+    return {}
+
+
+def _asking(w: World) -> Slots:
+    _requests(w, "owner", "payer")
+    return {}
+
+
+def _numbered(w: World) -> Slots:
+    return {"of": ", ".join(map(str, _requests(w, "owner", "payer")))}
 
 
 def _unlabelled(w: World, row: Row) -> None:
@@ -77,9 +90,9 @@ def _friends(w: World) -> Slots:
     return {}
 
 
-_SENT = Source("sent", "wallet.list_transactions", "payment* I sent", _paid, {"direction": '"sent"'}, long=True)
-_RECEIVED = Source(
-    "received", "wallet.list_transactions", "payment* I received", _paid, {"direction": '"received"'}, long=True
+_SENT, _RECEIVED = (
+    Source(way, "wallet.list_transactions", f"payment* I {way}", _paid, {"direction": f'"{way}"'}, long=True)
+    for way in ("sent", "received")
 )
 _ABOUT = Source(
     "payments-for", "wallet.search_transactions", "my payment* for {of}", _about, {"query": '"{of}"'}, long=True
@@ -92,28 +105,11 @@ _WITH = Source(
     {"email": "email"},
     'email = contacts.search(query="{of}")[0]["email"]\n',
 )
-_OPEN = {"status": '"open"'}
-_ASKED = Source(
-    "requests",
-    "wallet.list_received_requests",
-    "open money request* I received",
-    partial(_asked, mine="payer", theirs="owner"),
-    _OPEN,
+_ASKED, _ASKING = (
+    Source(name, f"wallet.list_{way}_requests", f"open money request* I {way}", fill, {"status": '"open"'})
+    for name, way, fill in (("requests", "received", _asked), ("own-requests", "sent", _asking))
 )
-_ASKING = Source(
-    "own-requests",
-    "wallet.list_sent_requests",
-    "open money request* I sent",
-    partial(_asked, mine="owner", theirs="payer"),
-    _OPEN,
-)
-_NUMBERED = Source(
-    "numbered-requests",
-    "wallet.show_request",
-    "my money requests {of}",
-    partial(_asked, mine="owner", theirs="payer", numbered=True),
-    each="request_id",
-)
+_NUMBERED = Source("numbered-requests", "wallet.show_request", "my money requests {of}", _numbered, each="request_id")
 _FRIENDS = Source("friends", "wallet.list_friends", "friend* in my wallet", _friends, people=True)
 _CARDS = Source("cards", "owner.list_cards", "my card*", _valid)
 
@@ -154,7 +150,15 @@ _SENDER, _RECIPIENT = (Ask("name", f"name of the {whose}") for whose in ("sender
 _SENDERS, _RECIPIENTS = (
     each("name", f"name of the {whose}|names of the {whose}s", REPEATED) for whose in ("sender", "recipient")
 )
+_EMAIL_FROM, _EMAIL_TO = (
+    Ask("email", f"email address of the {whose}", show="wallet.show_request") for whose in ("sender", "recipient")
+)
 _LABELLED = Ask("label", show="wallet.show_transaction")
+_BALANCE = Ask(
+    "balance",
+    asked="What is my wallet balance?|How much money is in my wallet?|Tell me the balance of my wallet.",
+    show="wallet.show_balance",
+)
 
 KINDS = [
     *practice(_SENT, [_LAST, _WAS, _WHEN, _NOTED, _TO_KIN], [_LABEL, COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS]),
@@ -164,29 +168,9 @@ KINDS = [
     *practice(
         _ASKED,
         [All(), _FOR, _WHEN, _FROM_KIN, _BY],
-        [
-            _PAY,
-            _DECLINE,
-            COUNT,
-            _SUM,
-            _SENDERS,
-            _SENDER,
-            *_ASKS,
-            Ask("email", "email address of the sender", show="wallet.show_request"),
-        ],
+        [_PAY, _DECLINE, COUNT, _SUM, _SENDERS, _SENDER, *_ASKS, _EMAIL_FROM],
     ),
-    *practice(
-        _ASKING,
-        [All(), _FOR, _WHEN, _TO_KIN, _TO],
-        [
-            COUNT,
-            _SUM,
-            _RECIPIENTS,
-            _RECIPIENT,
-            *_ASKS,
-            Ask("email", "email address of the recipient", show="wallet.show_request"),
-        ],
-    ),
+    *practice(_ASKING, [All(), _FOR, _WHEN, _TO_KIN, _TO], [COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS, _EMAIL_TO]),
     *practice(_NUMBERED, [All(), *_NUMBERED_BY], [_REMIND, _WITHDRAW, COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS]),
     *practice(
         _FRIENDS,
@@ -198,12 +182,5 @@ KINDS = [
         [Name("label", "my {called} card")],
         [_ADD_MONEY, _TAKE_MONEY, Ask("number"), Ask("expires", "expiry month", hint="Answer like 2026-01.")],
     ),
-    *alone(
-        Ask(
-            "balance",
-            asked="What is my wallet balance?|How much money is in my wallet?|Tell me the balance of my wallet.",
-            show="wallet.show_balance",
-            key="",
-        )
-    ),
+    *alone(_BALANCE),
 ]
