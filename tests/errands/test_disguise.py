@@ -200,9 +200,9 @@ def test_a_thorough_expert_says_what_was_asked_in_the_words_of_the_instruction()
         env, made = Errands(Errands.Options(thorough=True)), setting(task.data["scenario"], task.data["world"])
         played = asyncio.run(play(env, task, env.expert(task)))
         thoughts = [m.content.partition("```")[0] for m in played.messages if m.role == "assistant"]
-        asked = [thought for thought in thoughts if f"I am asked: {made.instruction} " in thought]
-        places = [re.search(r" (For a start|Next) there is ", thought) for thought in asked]
-        assert [place and place[1] for place in places] == ["For a start"] + ["Next"] * (len(asked) - 1), task.id
+        asked = [thought for thought in thoughts if f"My task: {made.instruction} " in thought]
+        places = [re.search(r" (First|Next) I need ", thought) for thought in asked]
+        assert [place and place[1] for place in places] == ["First"] + ["Next"] * (len(asked) - 1), task.id
         for look in re.findall(
             r"I look for (.+?)\.(?: I keep|\n)", "".join(thoughts) if task.split == "practice" else ""
         ):
