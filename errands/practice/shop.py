@@ -168,7 +168,7 @@ _WISH = Act("shop.add_to_wishlist", "put {it} on my wishlist", name="wish", read
 _UNWISH = Act("shop.remove_from_wishlist", "remove {it} from my wishlist", name="unwish", ready=_WISHED)
 _REVIEW = Act(
     "shop.write_review",
-    "give {it} {stars} stars and the review text '{text}'",
+    "give {it} {stars} stars and the review '{text}'",
     args={"stars": (2, 3, 4, 5), "text": "reviews"},
     ready=partial(_without, table="shop_reviews"),
 )

@@ -98,7 +98,7 @@ _NO_DATE = State("due", "", "{noun} without a due date")
 _SIZE = Number("open_items", "{noun} with {than} {limit} open items", "{noun} with the most open items")
 _EMPTY = State("open_items", "", "{noun} without open items")
 
-_COMPLETE = Act("todo.complete", "check off {it}|mark {it} as done", ready=_undone)
+_COMPLETE = Act("todo.complete", "mark {it} as done|check off {it}", ready=_undone)
 _REOPEN = Act("todo.reopen", "reopen {it}|mark {it} as not done")
 _MOVE = Act("todo.move", "move {it} to my {target} list", known=(("list_id", "there"),))
 _DELETE = Act("todo.delete", "delete {it}|remove {it} completely")
