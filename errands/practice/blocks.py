@@ -21,10 +21,10 @@ from errands.written import listing_code
 
 COUNT = Ask("")
 REPEATED = "List one for each, even if some are the same."
-"""How to answer where what is asked for may be the same for several things."""
+"""The hint for answers in which values may repeat."""
 
 _TRIES = 50
-"""Times that a source is filled until its things differ as a condition needs it."""
+"""How often to fill a source until its things differ as the condition needs."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class Source:
     name: str
     api: str
     noun: str
-    """What one of them is called, with slots; several with an s for the *. It may begin with `my`."""
+    """What one of them is called, with slots in braces; the * becomes an s in the plural. It may begin with `my`."""
     fill: Callable[[World], Slots] = lambda w: {}
-    """Puts some into the world; the slots. Those that begin with _ are for variables of `before`, and not said."""
+    """Puts some into the world; returns the slots. Those that begin with _ are the values of variables in `before`, and
+    the instruction does not mention them."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Code for the call's arguments: constants with slots, or variables of `before`."""
     before: str = ""
@@ -47,10 +48,10 @@ class Source:
     """Whether there may be more of them than on a page."""
     people: bool = False
     each: str = ""
-    """The call's parameter that takes a number, where it shows one thing and is called for every number of {of}."""
+    """For a call that shows one thing: its parameter that takes an id. It is called for each of the ids in {of}."""
 
     def called(self, words: str, many: bool) -> list[str]:
-        """What is chosen by these words, as instructions call it."""
+        """What instructions call the things that are chosen by these words, in one or two ways."""
         if "{noun}" not in words:
             return [words]
         if " of {noun}" in words:  # the largest of my orders
@@ -62,7 +63,7 @@ class Source:
 
     @property
     def others(self) -> str:
-        """What is left of them."""
+        """What instructions call the things that are not chosen."""
         return self.called("other {noun}", many=True)[-1] if "*" in self.noun else f"the rest of {self.noun}"
 
     @property
@@ -101,7 +102,7 @@ class _Alike(Exception):
 
 @dataclass(frozen=True)
 class Sets:
-    """Makes a thing ready for an act by setting a column of its row; a condition about it does not go with the act."""
+    """Makes a thing ready for an act by setting a column. Conditions on that column do not combine with the act."""
 
     table: str
     column: str
@@ -112,7 +113,7 @@ class Sets:
 
 
 def found(source: Source, choice: Choice) -> Find:
-    """How things of a source are found by a choice."""
+    """The Find for a choice from a source."""
 
     def put(w: World) -> tuple[Slots, Rows]:
         for _ in range(_TRIES):
@@ -143,8 +144,8 @@ def found(source: Source, choice: Choice) -> Find:
 def practice(
     source: Source, conditions: Sequence[Condition], wishes: Sequence[Wish], per: int = 2
 ) -> list[type[Drill]]:
-    """Kinds of errand: each way to choose from a source with some of the wishes, all of which get their turn. Every
-    second way goes on with what is left over, if it leaves any."""
+    """Drills: each way to choose from a source with `per` of the wishes, taken in turn. Every second way also gets a
+    drill that goes on with the things not chosen, if there are any."""
     made: list[type[Drill]] = []
     turn = 0
     for number, choice in enumerate(choice for condition in conditions for choice in condition.choices()):
@@ -162,15 +163,15 @@ def practice(
 
 
 def switch(api: str, table: str, on: str, off: str, name: str) -> tuple[Act, Act]:
-    """Acts that set and clear what the API's last parameter is about, which is a column of the thing's row. `name` is
-    what clearing is called."""
+    """Two acts that set and clear a flag: the API's last parameter, named like a column of the table. `name` is for
+    clearing it."""
     column = [parameter for parameter in find(api).parameters if parameter != "access_token"][-1]
     clear = Act(api, off, name=name, fixed=((column, False),), ready=Sets(table, column, 1))
     return Act(api, on, ready=Sets(table, column, 0)), clear
 
 
 def alone(*wishes: Wish | tuple[Wish, Wish]) -> list[type[Drill]]:
-    """Kinds of errand that need no thing."""
+    """Drills that need no thing."""
     free = [tuple(map(_free, wish)) if isinstance(wish, tuple) else _free(wish) for wish in wishes]
     return drills([Find("", ("",), "", lambda w: ({}, [{}]))], free)
 
@@ -180,7 +181,7 @@ def _free(wish: Wish) -> Wish:
 
 
 def each(field: str, label: str = "", hint: str = "") -> Ask:
-    """Asks for a field of all that was found."""
+    """Asks for a field of all things found."""
     return Ask(field, label, of="each", hint=hint)
 
 

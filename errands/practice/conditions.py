@@ -38,24 +38,26 @@ class Choice:
 
     name: str
     words: str
-    """What is chosen, around a {noun} or by itself; after a | in other words."""
+    """What is chosen, around a {noun} or by itself; alternatives follow after a |."""
     draw: Draw
     field: str = ""
     many: bool = True
     code: str = ""
-    """Makes `found` of `seen`."""
+    """The expert's code that makes `found` from `seen`."""
     rest: str = ""
-    """Makes `rest` of `seen`."""
+    """The same for `rest`."""
     keep: str = ""
+    """What it keeps, as in "I keep ..."."""
     before: str = ""
+    """Code that comes first."""
     more: str = ""
-    """An argument of the call, by which it finds the thing itself."""
+    """An argument with which the call itself returns only the thing."""
     size: int = PAGE
     """How many are listed."""
 
 
 class Condition(ABC):
-    """Chooses by a field, in one way or in several that belong together."""
+    """A condition on a field, with one or several ways to choose by it."""
 
     @abstractmethod
     def choices(self) -> Iterator[Choice]: ...

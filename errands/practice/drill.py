@@ -1,9 +1,9 @@
-"""A drill: a small kind of errand, put together from how a thing is found and what is wished of it.
+"""Drills: small scenarios, each made of a way to find a thing and of what to do with it.
 
-A Find says how a thing comes into the world, what it is called, and the code that looks for it; an Act is an API that
-does something to it, and an Ask is something to be told about it. Any Find goes with any Act or Ask for the same thing,
-so an agent has to understand the wish and find the API for it in the documentation. Names here are the real ones, in a
-thought `so` if they are of parameters; disguise.py says what the agent and the expert call them instead.
+A Find puts a thing into the world, names it in the instruction, and has the code that looks it up. An Act is an API
+that does something to the thing; an Ask is a question about it. Any Find combines with any Act or Ask for the same
+thing, so an agent has to understand the wish and pick the right API from the documentation. Names here are the real
+ones, those of parameters in backticks; disguise.py translates them where the APIs have other names.
 """
 
 import json
@@ -25,24 +25,24 @@ from errands.written import login_code
 Slots = dict[str, Any]
 Row = dict[str, Any]
 Rows = list[Row]
-"""The things that a Find is about, as the APIs show them."""
+"""The things a Find is about, as the APIs return them."""
 
 _LINKS = ("After that, ", "Then ", "Also, ", "When that is done, ")
-"""Between a wish and the next, one for each wording."""
+"""What comes between two wishes; each wording takes the next one."""
 _FIND = "Find {it} and {aim}."
-"""Any wish about any thing, besides the wordings of its own."""
+"""A wording that fits every wish about a thing."""
 _POSSESSED = re.compile(r"the ((?:(?! of )[\w' -])+) of {it}")
-"""What a pronoun is put before: "the title of {it}" becomes "its title"."""
+"""What becomes possessive: "the title of {it}" becomes "its title"."""
 DAY = "Answer like 2026-01-31."
 TIME = "Answer like 2026-01-31 15:00."
-"""How a day and a time are to be written in an answer."""
+"""Hints on how to write a day and a time in an answer."""
 _SLOT = re.compile(r"{(\w+)}")
 _CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
 
 
 @dataclass(frozen=True)
 class Find:
-    """How a thing is found."""
+    """A thing, and how to find it."""
 
     name: str
     it: tuple[str, ...]
@@ -50,15 +50,15 @@ class Find:
     look: str
     """Code that leaves its rows in `found`. Calls are written `app.api(...)`; log-ins and tokens are added."""
     put: Callable[[World], tuple[Slots, Rows]]
-    """Puts it into the world; the slots, and what should be found."""
+    """Puts it into the world; returns the slots and the rows that should be found."""
     many: bool = False
-    """Whether every row counts, and not just the first."""
+    """Whether it is about all rows, not just the first."""
     person: bool = False
-    """Whether `it` is someone."""
+    """Whether it is a person."""
     keep: str = ""
-    """What `look` keeps of all that it sees, as in "I keep ...", with slots and with fields `so`."""
+    """What `look` keeps of all that it lists, as in "I keep ...", with slots in braces and fields in backticks."""
     rest: str = ""
-    """What the others are called, if `look` leaves them in `rest`; `put` gives their rows a true `rest`."""
+    """What the other things are called, if `look` leaves them in `rest`; `put` marks their rows with `rest`."""
 
     def pronounced(self, phrase: str) -> str:
         """A phrase with pronouns for {it}."""
@@ -76,26 +76,26 @@ class Act:
 
     api: str
     wish: str
-    """As in "Please ...", after a | in other words. {it} is what the thing is called; the rest are slots. A slot that
-    is called like a parameter of the API is its argument."""
+    """As in "Please ..."; alternatives follow after a |. {it} is the thing, everything else in braces a slot. A slot
+    named like a parameter of the API is its argument."""
     name: str = ""
-    """Of the kinds of errand with it; what the API is called if not given."""
+    """Part of the drill's name; by default the name of the API."""
     args: Mapping[str, str | Sequence[Any] | Callable[[World], Any]] = field(default_factory=dict)
-    """Where the slots come from: a list of words by its name, some values, or what makes one."""
+    """Where the slots come from: the name of a list in WORDS, some values, or a function."""
     field: str = "id"
-    """What of the thing the API takes to know which; nothing if it needs no thing."""
+    """The field of the thing that the API takes; empty if it needs no thing."""
     key: str = ""
-    """The parameter that takes it; the first one if not given."""
+    """The parameter that takes it; by default the first."""
     known: tuple[tuple[str, str], ...] = ()
-    """More parameters, and the variable in which looking for the thing has left what they take."""
+    """More parameters, and the variables that hold their arguments after the look-up."""
     fixed: tuple[tuple[str, Any], ...] = ()
     """Arguments that are always the same."""
     ready: Callable[[World, Row], None] = lambda w, row: None
-    """Makes the world such that the act changes something about a thing."""
+    """Changes the world so that the act has an effect on the thing."""
     single: bool = False
-    """Whether it makes no sense for several things at once."""
+    """Whether it only makes sense for one thing."""
     rest: bool = False
-    """Whether it is for those that are left over, and not for those that were found."""
+    """Whether it is for the other things instead of those found."""
 
     @property
     def apis(self) -> list[str]:
@@ -186,20 +186,20 @@ class Ask:
     """Something that can be asked about a thing, or about all that were found."""
 
     field: str
-    """A field of what was found; none to ask how many there are."""
+    """A field of what was found; empty to ask how many there are."""
     label: str = ""
-    """What is asked for, if not the field by its name; after a | several of them, if not with an s."""
+    """What the instruction calls the field, by default its name; the plural after a |, by default with an s."""
     asked: str = ""
-    """A question of its own, after a | others."""
+    """A question in its own words; alternatives follow after a |."""
     of: str = "one"
-    """`one` thing's, `each` one's, or the `sum` of all."""
+    """`one`: the field of one thing; `each`: a list for all things; `sum`: the sum over all things."""
     hint: str = ""
-    """A sentence about how to answer."""
+    """A sentence on how to answer."""
     show: str = ""
-    """The API that tells it, if finding the thing does not; its first parameter takes the thing's `key`, if any."""
+    """The API that returns it, if the look-up does not; its first parameter takes the thing's `key`, if any."""
     key: str = "id"
     rest: bool = False
-    """Whether it is about how many are left over, and not about those that were found."""
+    """Whether it counts the other things instead of those found."""
 
     @property
     def name(self) -> str:
@@ -261,7 +261,7 @@ class Ask:
         if not self.show:
             return None
         call = _call(self.show, {self._which: f'found[0]["{self.key}"]'} if self.key else {})
-        return f"{self.show} tells {self.said}.", f'answer = {call}["{self.field}"]\nprint(answer)'
+        return f"I use {self.show} to get {self.said}.", f'answer = {call}["{self.field}"]\nprint(answer)'
 
     @property
     def _which(self) -> str:
@@ -272,7 +272,7 @@ Wish = Act | Ask
 
 
 class Drill(Scenario):
-    """Find a thing, then do with it what is wished, one after the other."""
+    """Find a thing, then fulfil one or more wishes."""
 
     split = "practice"
     called: ClassVar[str]
@@ -291,11 +291,11 @@ class Drill(Scenario):
 
     @classmethod
     def put(cls, w: World) -> tuple[Slots, Rows]:
-        """Put into the world what it is about; what the instruction says of it, and the things."""
+        """Put the things into the world; returns the slots and the rows."""
         slots, rows = cls.find.put(w)
         rows = rows if cls.find.many else rows[:1]
         acts = [wish for wish in cls.wishes if isinstance(wish, Act)]
-        # What is not meant is made ready too: whoever does it to everything must not succeed by that.
+        # The other things are made ready too, so that acting on everything is wrong.
         for some in ([(wish, rows) for wish in acts], [(wish, _meant(wish, rows)) for wish in acts]):
             for wish, things in some:
                 for row in things:
@@ -357,7 +357,7 @@ class Drill(Scenario):
             yield "Everything is done.", "apis.owner.complete_task()"
 
     def _it(self, slots: Slots) -> str:
-        """What the thing is called, in the words of the instruction if they are known."""
+        """What the thing is called, in the words of the instruction if the expert knows them."""
         names = [self._said(it, slots) for it in self.find.it]
         asked = self.setting.instruction.lower() if self.setting else ""
         return max((name for name in names if name.lower() in asked), key=len, default=names[0])
@@ -368,7 +368,7 @@ class Drill(Scenario):
 
 
 def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, ...]]) -> list[type[Drill]]:
-    """A kind of errand for every way to find a thing and every wish, or several wishes one after the other."""
+    """A drill for each combination of a Find and a wish, or a tuple of wishes to fulfil one after the other."""
     return [_drill(thing, wish if isinstance(wish, tuple) else (wish,)) for thing in finds for wish in wishes]
 
 
