@@ -83,7 +83,7 @@ def _unlabelled(w: World, row: Row) -> None:
 
 
 INBOX = Source("mails", "mail.search", "email* in my inbox", partial(_new, folder="inbox"), long=True)
-FROM = Source("mails-from", "mail.search", "email* from {of}", _from, {"sender": '"{of}"'})
+FROM = Source("mails-from", "mail.search", "email* from {of} in my inbox", _from, {"sender": '"{of}"'})
 ARCHIVED, TRASHED = (
     Source(name, "mail.search", noun, partial(_new, folder=folder), {"folder": f'"{folder}"'})
     for name, noun, folder in (
@@ -92,7 +92,7 @@ ARCHIVED, TRASHED = (
     )
 )
 STARRED = Source("starred-mails", "mail.list_starred", "starred email*", _starred)
-UNREAD = Source("unread-mails", "mail.list_unread", "unread email*", partial(_new, folder="inbox"))
+UNREAD = Source("unread-mails", "mail.list_unread", "unread email* in my inbox", partial(_new, folder="inbox"))
 LABELLED = Source(
     "labelled-mails", "mail.list_labelled", "email* with the label '{label}'", _labelled, {"label": '"{label}"'}
 )

@@ -229,7 +229,7 @@ class BlockTime(Scenario):
     """Put the important items of a list into the calendar, with reminders."""
 
     split, difficulty = "dev", 3
-    apis = (*("todo.list_lists", "todo.list_items", "owner.show_time"), *("calendar.create", "calendar.add_reminder"))
+    apis = ("todo.list_lists", "todo.list_items", "owner.show_time", "calendar.create", "calendar.add_reminder")
     phrasings = (
         "For each open high-priority item on my {list_name} list that is due after today, create an event in my "
         "calendar: the item's text as the title, on the due date at {time}, {minutes} minutes long, with a reminder "
