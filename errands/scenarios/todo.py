@@ -4,15 +4,13 @@ from typing import Any
 
 from errands.judge import Goal
 from errands.scenario import Scenario
+from errands.words import WORDS
 from errands.world import World
 from errands.written import every, log_in
 
-_VERBS = ("sell", "fetch", "polish", "measure", "photograph", "wrap", "insure", "lend out")
-_THINGS = (
-    *("globe", "tent", "ladder", "violin", "drill", "toaster"),
-    *("suitcase", "lantern", "aquarium", "rug", "telescope"),
-)
-_FOODS = ("lemons", "olives", "radishes", "limes", "avocados", "peppers", "muffins", "leeks", "mangos", "pears", "figs")
+_VERBS = WORDS["chore_verbs"]
+_THINGS = WORDS["chore_things"]
+_FOODS = WORDS["foods"]
 
 
 def chores(w: World, count: int) -> list[str]:
