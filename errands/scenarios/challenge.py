@@ -1138,9 +1138,3 @@ class TripAccounts(Scenario):
         apis.owner.complete_task(answer=balance)
 
 
-SCENARIOS: list[type[Scenario]] = [
-    *(PaidForGroup, RefileDocument, KeepThisSong, ShareFile),
-    *(CorrectLastExpense, EmptyBin, QueueNewestAlbum, FriendsFavourites, RequestDebts, StopSharing),
-    *(SettleAndLeave, ReceiptsIntoGroup, PartyPlaylist),
-    *(SharedShoppingList, PaymentsAsFile, TidyLibrary, TripAccounts),
-]

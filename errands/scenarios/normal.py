@@ -1534,9 +1534,3 @@ class CallBackList(Scenario):
         apis.owner.complete_task()
 
 
-SCENARIOS: list[type[Scenario]] = [
-    *(RestoreMail, UnblockAndText, FirstFreeTime, UseVoucher, FindNoteByLine, KeepInWallet, ReopenUrgent),
-    *(NudgeGuests, LabelSpending, ShiftCourse, ForgetStrangers, MergeTagged, OrderAgain, ExchangeLabel, LongestTalk),
-    *(MailWhatIsDue, PlanFromNote, SettleTrip, PartySupplies, RepairDates, ChaseDebts, TriageInbox, MovingHouse),
-    *(ReturnCategory, CommonDate, CallBackList),
-]
