@@ -1136,5 +1136,3 @@ class TripAccounts(Scenario):
         print(balance)
         # I answer with it.
         apis.owner.complete_task(answer=balance)
-
-

@@ -1532,5 +1532,3 @@ class CallBackList(Scenario):
             print(apis.todo.add(list_id=here, text=text, due=due, priority="high", access_token=todo))
         # The list is made.
         apis.owner.complete_task()
-
-
