@@ -33,7 +33,7 @@ TRAINED = {api for kind in SCENARIOS if kind.split == "train" for api in kind.ap
 
 
 def played(name: str, seed: int, thorough: bool = True) -> Played:
-    env = Errands(Errands.Options(thorough=thorough))
+    env = Errands(Errands.Options(thorough=thorough, example=False))
     task = Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
     return asyncio.run(play(env, task, env.expert(task)))
 

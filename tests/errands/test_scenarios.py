@@ -41,7 +41,7 @@ def of(split: str) -> list[type[Scenario]]:
 
 
 def played(name: str, seed: int, player: Player | None = None) -> Played:
-    env, task = Errands(Errands.Options()), task_of(name, seed)
+    env, task = Errands(Errands.Options(example=False)), task_of(name, seed)
     return asyncio.run(play(env, task, player or env.expert(task), max_turns=100))
 
 
