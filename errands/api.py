@@ -10,7 +10,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
@@ -120,7 +119,7 @@ class Host(Protocol):
 
     def bearer(self, app: str, token: str) -> int: ...
 
-    def undone_on_error(self) -> AbstractContextManager[None]: ...
+    def atomically(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -146,8 +145,7 @@ class Api:
         return self.run(world, values)
 
     def run(self, world: Host, values: Mapping[str, Any]) -> Any:
-        with world.undone_on_error():
-            return self.function(world, **values)
+        return world.atomically(self.function, values)
 
     @property
     def summary(self) -> str:
