@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import typing
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -29,14 +29,16 @@ FULL = Problem(507, f"The apps have no room left: together they hold at most {RO
 
 _PAGE = 1024
 _FORMAT = slice(44, 48)
-"""Where a database says in which format rows are written. A connection that has not read the schema writes in the first,
-and all connections shall write the same bytes."""
+"""Where a database says in which format rows are written. A connection that has not read the schema writes in the
+first, and all shall write the same bytes."""
 _ROW, _CHARACTER = 16 * _PAGE, 8
 """More bytes than a row and a character take, with all indexes."""
 _STEPS = 5000
 """Steps of SQLite's virtual machine between two calls of the progress handler."""
 _STEP_NS, _SEARCHED_NS, _MOVED_NS = 50, 1, 10
 """What a step, a character searched and a character read or written cost, in nominal nanoseconds."""
+_TOGETHER = 32
+"""Rows that are inserted by one statement."""
 _IDLE = 64
 """Connections that are kept for later."""
 _WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
@@ -53,15 +55,16 @@ class _Heavy(Exception):
 class Database:
     """Tables in memory. They are bytes until they are used."""
 
-    def __init__(self, schema: str, image: bytes) -> None:
+    def __init__(self, schema: str, image: bytes | None = None) -> None:
+        """Without an image it must first be filled."""
         self.schema = schema
         self.written: set[str] = set()
         """The tables that may differ from those of the image."""
         self.allowance: int | None = None
         """The nominal nanoseconds of work that are left; None: work is not counted."""
-        self._connections = _connections(schema, checked=True)
+        self._connections = _connections(schema)
         self._connection: _Connection | None = None
-        self._image: bytes | None = image
+        self._image = image
         self._changes = 0
         """The connection's count of changes when its content was `_image`."""
         self._begun: bool | None = None
@@ -118,9 +121,12 @@ class Database:
         return id
 
     def add_all(self, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Insert many rows, for filling a new world."""
-        marks = ", ".join("?" * len(columns.split(", ")))
-        self.db.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)
+        """Insert many rows, in `filling`. Several with each statement, as SQLite looks up the next id for each."""
+        row = ", ".join("?" * len(columns.split(", ")))
+        for start in range(0, len(rows), _TOGETHER):
+            part = rows[start : start + _TOGETHER]
+            marks = ", ".join([f"({row})"] * len(part))
+            self.db.execute(f"INSERT INTO {table} ({columns}) VALUES {marks}", list(itertools.chain(*part)))
 
     def run(self, sql: str, *values: Any) -> int:
         """Run a statement; how many rows it changed."""
@@ -128,9 +134,19 @@ class Database:
 
     def change(self, table: str, id: int, **given: Any) -> None:
         """Set the columns of a row for which something was given; None leaves one as it is."""
-        for column, value in given.items():
-            if value is not None:
-                self.run(f"UPDATE {table} SET {column} = ? WHERE id = ?", value, id)
+        given = {column: value for column, value in given.items() if value is not None}
+        if given:
+            columns = ", ".join(f"{column} = ?" for column in given)
+            self.run(f"UPDATE {table} SET {columns} WHERE id = ?", *given.values(), id)
+
+    def remove(self, table: str, **columns: Any) -> int:
+        """Delete the rows with these values; how many there were."""
+        return self.run(f"DELETE FROM {table} WHERE {_equal(columns)}", *columns.values())
+
+    def find_id(self, table: str, **columns: Any) -> int | None:
+        """The id of the first row with these values, if there is one."""
+        found: int | None = self.value(f"SELECT id FROM {table} WHERE {_equal(columns)}", *columns.values())
+        return found
 
     def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
         rows = self._execute(sql, values, sqlite3.Cursor.fetchall)
@@ -153,16 +169,6 @@ class Database:
         for row in found if truths else ():
             row.update({name: bool(row[name]) for name in truths})
         return typing.cast(list[T], found)
-
-    def page(self, kind: type[T], source: str, values: Sequence[Any], page: int, page_size: int) -> list[T]:
-        return self.rows(kind, f"{source} LIMIT ? OFFSET ?", *values, page_size, page * page_size)
-
-    def owned(self, table: str, id: int, owner: int, problem: Problem) -> dict[str, Any]:
-        """A row that belongs to someone; the problem if there is none, or it is somebody else's."""
-        found = self.one(f"SELECT * FROM {table} WHERE id = ? AND owner = ?", id, owner)
-        if found is None:
-            raise problem(id=id)
-        return found
 
     def _first(self, sql: str, values: Sequence[Any]) -> sqlite3.Row | None:
         row: sqlite3.Row | None = self._execute(sql, values, sqlite3.Cursor.fetchone)
@@ -203,13 +209,19 @@ class Database:
             raise
 
     @contextmanager
-    def unchecked(self) -> Iterator[None]:
-        """Write without checking foreign keys, which would take a quarter of the time that a new world takes."""
-        self.rest()
-        checked, self._connections = self._connections, _connections(self.schema, checked=False)
-        yield
-        self.rest()
-        self._connections = checked
+    def filling(self) -> Iterator[None]:
+        """Fill a new database. One at a time."""
+        with _FILLING:
+            self._connection = filler = _filler(self.schema)
+            filler.execute("BEGIN")
+            try:
+                yield
+                image = bytearray(filler.serialize())
+                image[_FORMAT] = (1).to_bytes(4, "big")
+                self._image = bytes(image)
+            finally:
+                filler.execute("ROLLBACK")
+                self._connection = None
 
     # -- all or nothing ------------------------------------------------------------------------------------------------
 
@@ -293,6 +305,37 @@ class Database:
         return matches(_lower(text))
 
 
+class Owned:
+    """The rows of a table that belong to people: nobody gets at a row that is someone else's."""
+
+    def __init__(self, table: str, noun: str, view: str = "") -> None:
+        self.missing = Problem(404, f"There is no {noun} {{id}}.")
+        """There is no such row, or it is someone else's."""
+        self._table, self._view = table, view or table
+
+    def find(self, db: Database, owner: int, id: int) -> dict[str, Any]:
+        found = db.one(f"SELECT * FROM {self._table} WHERE id = ? AND owner = ?", id, owner)
+        if found is None:
+            raise self.missing(id=id)
+        return found
+
+    def show(self, kind: type[T], db: Database, owner: int, id: int) -> T:
+        """The fields of a kind of result."""
+        found = db.rows(kind, f"FROM {self._view} WHERE id = ? AND owner = ?", id, owner)
+        if not found:
+            raise self.missing(id=id)
+        return found[0]
+
+    def change(self, db: Database, owner: int, id: int, **given: Any) -> None:
+        """Set the columns for which something was given."""
+        self.find(db, owner, id)
+        db.change(self._table, id, **given)
+
+    def delete(self, db: Database, owner: int, id: int) -> None:
+        if not db.remove(self._table, id=id, owner=owner):
+            raise self.missing(id=id)
+
+
 _NUMBERS = itertools.count()
 
 
@@ -323,13 +366,12 @@ class _Connections:
     (`_User`), for which it needs the first.
     """
 
-    def __init__(self, schema: str, checked: bool) -> None:
-        self._checked = checked
+    def __init__(self, schema: str) -> None:
         self._idle: list[_Connection] = []
         self._noted: set[str] = set()
         self._explaining = threading.Lock()
         self._explains = self._connect()
-        self._explains.deserialize(empty(schema))
+        self._explains.executescript(schema)
         self._explains.set_authorizer(self._note_writing)
         self.tables_written = functools.cache(self._tables_written)
 
@@ -340,6 +382,8 @@ class _Connections:
             connection = self._connect()
         connection.used_by.database = weakref.proxy(database)
         connection.deserialize(image)
+        # SQLite takes a database that it has not read for a new one, and would empty it when a savepoint is undone.
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         return connection
 
     def put_back(self, connection: _Connection) -> None:
@@ -353,7 +397,7 @@ class _Connections:
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
         )
         connection.row_factory = sqlite3.Row
-        connection.execute(f"PRAGMA foreign_keys = {int(self._checked)}")
+        connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.used_by = user = _User()
         connection.set_progress_handler(user.count_steps, _STEPS)
@@ -375,19 +419,25 @@ class _Connections:
 
 
 @functools.cache
-def _connections(schema: str, checked: bool) -> _Connections:
-    return _Connections(schema, checked)
+def _connections(schema: str) -> _Connections:
+    return _Connections(schema)
+
+
+_FILLING = threading.Lock()
 
 
 @functools.cache
-def empty(schema: str) -> bytes:
-    """A database with all tables and no rows."""
-    db = sqlite3.connect(":memory:")
+def _filler(schema: str) -> _Connection:
+    """A connection to a database with all tables and no rows. It does not check foreign keys: that takes a quarter of
+    the time."""
+    db = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False, cached_statements=1024, factory=_Connection
+    )
+    db.row_factory = sqlite3.Row
     db.execute(f"PRAGMA page_size = {_PAGE}")  # many small tables: larger pages would be mostly empty
+    db.execute("PRAGMA secure_delete = ON")  # nothing of what was there before shall be in a new image
     db.executescript(schema)
-    image = bytearray(db.serialize())
-    image[_FORMAT] = (1).to_bytes(4, "big")
-    return bytes(image)
+    return db
 
 
 @functools.lru_cache(maxsize=256)
@@ -399,6 +449,10 @@ def _matcher(pattern: str) -> tuple[Callable[[str], bool], int]:
     if len(parts) == 3 and not (parts[0] or parts[2] or "_" in pattern):
         return lambda text: parts[1] in text, comparisons
     return functools.partial(_matches, parts), comparisons
+
+
+def _equal(columns: Iterable[str]) -> str:
+    return " AND ".join(f"{column} = ?" for column in columns)
 
 
 def _lower(text: str) -> str:

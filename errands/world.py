@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Protocol
 
-from errands.api import NO_TOKEN, Api, ApiError, App
-from errands.database import Database, empty
+from errands.api import NO_TOKEN, Api, ApiError, App, Problem
+from errands.database import Database
 from errands.people import Person, make_people
 
 _SCHEMA = """
@@ -20,7 +20,11 @@ CREATE TABLE accounts (id INTEGER PRIMARY KEY AUTOINCREMENT, app TEXT NOT NULL,
     person INTEGER NOT NULL REFERENCES people(id), password TEXT NOT NULL, UNIQUE (app, person));
 """
 
+NO_PERSON = Problem(404, "Nobody has the e-mail address {email}.")
+
 _LETTERS = "abcdefghkmnpqrstuvwxyz23456789"
+_PASSWORD = 6
+"""Letters that a password has."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,28 @@ class Done:
     """The agent has said that it is done."""
 
     answer: Any = None
+
+
+class Draw(random.Random):
+    """Random numbers in half the time, by the same algorithms in every version of Python."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        if stop is None:
+            start, stop = 0, start
+        return start + step * int(self.random() * ((stop - start + step - 1) // step))
+
+    def choice(self, seq: Any) -> Any:
+        return seq[int(self.random() * len(seq))]
+
+    def sample(self, population: Any, k: int) -> list[Any]:  # type: ignore[override]
+        moved: dict[int, int] = {}
+        """Place -> which of the population is there now, if not its own: the drawn ones have gone to the front."""
+        drawn = []
+        for front in range(k):
+            place = front + int(self.random() * (len(population) - front))
+            drawn.append(population[moved.get(place, place)])
+            moved[place] = moved.get(front, front)
+        return drawn
 
 
 class Names(Protocol):
@@ -42,7 +68,7 @@ class World(Database):
     """One live world. `rng` is for making it; nothing random happens once the agent is in it."""
 
     def __init__(
-        self, seed: str, apps: Mapping[str, App], schema: str, image: bytes, now: datetime, people: list[Person]
+        self, seed: str, apps: Mapping[str, App], schema: str, image: bytes | None, now: datetime, people: list[Person]
     ) -> None:
         super().__init__(schema, image)
         self.seed, self.apps, self.now, self.people = seed, apps, now, people
@@ -61,14 +87,14 @@ class World(Database):
     @classmethod
     def make(cls, seed: str, apps: Mapping[str, App]) -> "World":
         """A world from nothing but its seed: people first, then every app's history, in the order of the apps."""
-        rng = random.Random(seed)
+        rng = Draw(seed)
         day = date(2026, 1, 1) + timedelta(days=rng.randrange(60, 300))
         now = datetime(day.year, day.month, day.day, rng.randrange(8, 19), 5 * rng.randrange(12))
         people = make_people(rng, now)
         schema = _schema(tuple(app.schema for app in apps.values()))
-        world = cls(seed, apps, schema, empty(schema), now, people)
+        world = cls(seed, apps, schema, None, now, people)
         world.rng = rng
-        with world.unchecked(), world.undone_on_error():
+        with world.filling():
             world._fill()
         return world
 
@@ -77,13 +103,15 @@ class World(Database):
         self.add_all("people", ", ".join(self.owner.row()), people)
         for app in self.apps.values():
             if app.login:
-                passwords = [(app.name, p.id, "".join(self.rng.choices(_LETTERS, k=6))) for p in self.people]
-                self.add_all("accounts", "app, person, password", passwords)
+                letters = "".join(self.rng.choices(_LETTERS, k=_PASSWORD * len(self.people)))
+                passwords = [letters[start : start + _PASSWORD] for start in range(0, len(letters), _PASSWORD)]
+                accounts = [(app.name, p.id, password) for p, password in zip(self.people, passwords, strict=True)]
+                self.add_all("accounts", "app, person, password", accounts)
             app.fill(self)
         # Rows to come have other numbers in every world, so that none can be learnt by heart.
-        tables = self.all("SELECT name FROM sqlite_sequence ORDER BY name")
-        gaps = [(self.rng.randrange(1, 100), row["name"]) for row in tables]
-        self.db.executemany("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = ?", gaps)
+        for row in self.all("SELECT rowid AS place FROM sqlite_sequence ORDER BY name"):
+            gap = self.rng.randrange(1, 100)
+            self.db.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE rowid = ?", (gap, row["place"]))
 
     def fork(self) -> "World":
         """An independent copy."""
@@ -110,7 +138,7 @@ class World(Database):
 
     def day(self, offset: int) -> str:
         """The date so many days from today."""
-        return f"{self.now + timedelta(days=offset):%Y-%m-%d}"
+        return (self.now + timedelta(days=offset)).date().isoformat()
 
     def ago(self, days: float = 0, hours: float = 0) -> str:
         """A moment in the past, to five minutes."""
@@ -123,6 +151,13 @@ class World(Database):
 
     def person_with(self, email: str) -> int | None:
         return next((person.id for person in self.people if person.email == email), None)
+
+    def person(self, email: str) -> int:
+        """Who has an e-mail address."""
+        found = self.person_with(email)
+        if found is None:
+            raise NO_PERSON(email=email)
+        return found
 
     def name_of(self, person: int) -> str:
         return self.people[person - 1].name
