@@ -18,12 +18,13 @@ import pytest
 
 from errands import judge
 from errands.apps import make_world
+from errands.database import ROOM, _lower, _matches
 from errands.env import Errands
 from errands.judge import same_answer
 from errands.session import NOTHING, OUTPUT, Session
 from errands.tame import parsed, tame
 from errands.values import CHARACTERS, LEVELS, VALUES
-from errands.world import ROOM, World, _lower, _matches
+from errands.world import World
 from longloop.envs.play import play
 from longloop.envs.react import react
 from longloop.types import Message

@@ -68,9 +68,7 @@ def test_an_api_that_shows_the_wrong_things_is_tried_and_another_picked() -> Non
     assert "list_apis" in first[1]
     wrong = read[1].split('"')[1]
     assert (
-        wrong.startswith("shop.")
-        and wrong not in by_name()["drop-dear-wishes"].apis
-        and f"I need {wrong} (" in read[0]
+        wrong.startswith("shop.") and wrong not in by_name()["drop-dear-wishes"].apis and f"I need {wrong} (" in read[0]
     )
     assert f"apis.{wrong}(" in tried[1] and "shop.login" in tried[1]
     assert again[0].startswith("That did not work. My task: ") and again[1].count("shop.list_wishlist") == 1
