@@ -232,7 +232,7 @@ class App:
     def _offer_login(self) -> None:
         @self.api(WRONG_PASSWORD)
         def login(w: Any, email: Email, password: Secret) -> Token:
-            """Log in. The token is for this app's other APIs; logging in again makes the former one expire."""
+            """Log in. Pass the token to the other APIs of this app. Logging in again makes the earlier token expire."""
             token = w.log_in(self.name, email, password)
             if token is None:
                 raise WRONG_PASSWORD()
@@ -240,7 +240,7 @@ class App:
 
         @self.api()
         def logout(w: Any, me: int) -> Success:
-            """Log out: the token expires."""
+            """Log out. The token expires."""
             w.log_out(self.name, me)
             return {"message": "Logged out."}
 

@@ -17,6 +17,7 @@ import typing
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from errands.api import Money, Problem
@@ -55,18 +56,19 @@ class _Heavy(Exception):
 class Database:
     """Tables in memory. They are bytes until they are used."""
 
-    def __init__(self, schema: str, image: bytes | None = None) -> None:
-        """Without an image it must first be filled."""
+    def __init__(self, schema: str, content: "Content | None") -> None:
+        """Without content it must first be filled."""
         self.schema = schema
         self.written: set[str] = set()
-        """The tables that may differ from those of the image."""
+        """The tables that may differ from when it was made."""
         self.allowance: int | None = None
         """The nominal nanoseconds of work that are left; None: work is not counted."""
         self._connections = _connections(schema)
         self._connection: _Connection | None = None
-        self._image = image
+        self._content = content
+        """What it had when it was opened."""
         self._changes = 0
-        """The connection's count of changes when its content was `_image`."""
+        """The connection's count of changes then."""
         self._begun: bool | None = None
         """Whether the function called by `atomically` has begun to write; None: there is none."""
         self._exactly = False
@@ -79,35 +81,33 @@ class Database:
     @property
     def db(self) -> sqlite3.Connection:
         if self._connection is None:
-            assert self._image is not None, "the database is closed"
-            self._connection = self._connections.open(self._image, self)
-            self._changes = self._connection.total_changes
-            self._size = len(self._image)
+            assert self._content is not None, "the database is closed"
+            image = self._content.image()
+            self._connection = self._connections.open(image, self)
+            self._changes, self._size = self._connection.total_changes, len(image)
         return self._connection
 
     @property
-    def image(self) -> bytes:
-        """Its bytes."""
-        if self._connection is not None and self._connection.total_changes != self._changes:
-            self._image, self._changes = self._connection.serialize(), self._connection.total_changes
-        assert self._image is not None, "the database is closed"
-        return self._image
+    def content(self) -> "Content":
+        """What it has now."""
+        assert self._content is not None, "the database is closed"
+        if self._connection is None or self._connection.total_changes == self._changes:
+            return self._content
+        return self._content.changed(self._connection.serialize())
 
     def rest(self) -> None:
-        """Be bytes again until the next use."""
-        if self._connection is not None:
-            self._image = self.image
-            self._let_go()
+        """Take little memory until the next use."""
+        self._content = self.content
+        self._disconnect()
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._let_go()
-        self._image = None
+        self._disconnect()
+        self._content = None
 
-    def _let_go(self) -> None:
-        assert self._connection is not None
-        self._connections.put_back(self._connection)
-        self._connection = None
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connections.put_back(self._connection)
+            self._connection = None
 
     # -- reading and writing -------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Database:
                 yield
                 image = bytearray(filler.serialize())
                 image[_FORMAT] = (1).to_bytes(4, "big")
-                self._image = bytes(image)
+                self._content = Content(bytes(image))
             finally:
                 filler.execute("ROLLBACK")
                 self._connection = None
@@ -303,6 +303,30 @@ class Database:
         matches, cost = _matcher(pattern)
         self.spend(_SEARCHED_NS * len(text) * cost)
         return matches(_lower(text))
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a database has. Those of a world's tasks are nearly alike: they share one's bytes."""
+
+    base: bytes
+    pages: tuple[tuple[int, bytes], ...] = ()
+    """Where others stand in the place of the base's, or after it."""
+
+    def image(self) -> bytes:
+        """As SQLite has it."""
+        if not self.pages:
+            return self.base
+        image = bytearray(self.base)
+        for start, page in self.pages:
+            image[start : start + _PAGE] = page
+        return bytes(image)
+
+    def changed(self, image: bytes) -> "Content":
+        """What has become of it."""
+        old, new = memoryview(self.base), memoryview(image)
+        differ = (at for at in range(0, len(image), _PAGE) if old[at : at + _PAGE] != new[at : at + _PAGE])
+        return Content(self.base, tuple((at, image[at : at + _PAGE]) for at in differ))
 
 
 class Owned:

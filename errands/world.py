@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Protocol
 
 from errands.api import NO_TOKEN, Api, ApiError, App, Problem
-from errands.database import Database
+from errands.database import Content, Database
 from errands.people import Person, make_people
 
 _SCHEMA = """
@@ -68,9 +68,15 @@ class World(Database):
     """One live world. `rng` is for making it; nothing random happens once the agent is in it."""
 
     def __init__(
-        self, seed: str, apps: Mapping[str, App], schema: str, image: bytes | None, now: datetime, people: list[Person]
+        self,
+        seed: str,
+        apps: Mapping[str, App],
+        schema: str,
+        content: Content | None,
+        now: datetime,
+        people: list[Person],
     ) -> None:
-        super().__init__(schema, image)
+        super().__init__(schema, content)
         self.seed, self.apps, self.now, self.people = seed, apps, now, people
         self.owner = people[0]
         self.done: Done | None = None
@@ -122,7 +128,7 @@ class World(Database):
 
     def begin(self) -> "World":
         """A copy for a new attempt: nobody is logged in, and what is written counts from here."""
-        copy = World(self.seed, self.apps, self.schema, self.image, self.now, self.people)
+        copy = World(self.seed, self.apps, self.schema, self.content, self.now, self.people)
         copy.disguise = self.disguise
         return copy
 

@@ -165,16 +165,14 @@ def list_reviews(w: World, me: int, product_id: Id) -> Listing[Review]:
 @app.api(NO_PRODUCT, ALREADY)
 def write_review(w: World, me: int, product_id: Id, stars: Literal[1, 2, 3, 4, 5], text: Line) -> Success:
     """Review a product. You can review each product once."""
-    _stock(w, product_id)
-    sql = "INSERT OR IGNORE INTO shop_reviews (owner, product, stars, text) VALUES (?, ?, ?, ?)"
-    _must(w.run(sql, me, product_id, stars, text), ALREADY, id=product_id)
+    _put_once(w, "shop_reviews", me, product_id, stars=stars, text=text)
     return {"message": "Review written."}
 
 
 @app.api(NOT_THERE)
 def delete_review(w: World, me: int, product_id: Id) -> Success:
     """Delete your review of a product."""
-    _must(w.remove("shop_reviews", owner=me, product=product_id), NOT_THERE, id=product_id)
+    _take(w, "shop_reviews", me, product_id)
     return {"message": "Review deleted."}
 
 
@@ -205,7 +203,7 @@ def change_quantity(w: World, me: int, product_id: Id, quantity: Count) -> Succe
 @app.api(NOT_THERE)
 def remove_from_cart(w: World, me: int, product_id: Id) -> Success:
     """Remove a product from your cart."""
-    _must(w.remove("shop_cart", owner=me, product=product_id), NOT_THERE, id=product_id)
+    _take(w, "shop_cart", me, product_id)
     return {"message": "Removed from the cart."}
 
 
@@ -226,16 +224,14 @@ def list_wishlist(w: World, me: int) -> Listing[Brief]:
 @app.api(NO_PRODUCT, ALREADY)
 def add_to_wishlist(w: World, me: int, product_id: Id) -> Success:
     """Add a product to your wishlist."""
-    _stock(w, product_id)
-    sql = "INSERT OR IGNORE INTO shop_wishlist (owner, product) VALUES (?, ?)"
-    _must(w.run(sql, me, product_id), ALREADY, id=product_id)
+    _put_once(w, "shop_wishlist", me, product_id)
     return {"message": "Added to the wishlist."}
 
 
 @app.api(NOT_THERE)
 def remove_from_wishlist(w: World, me: int, product_id: Id) -> Success:
     """Remove a product from your wishlist."""
-    _must(w.remove("shop_wishlist", owner=me, product=product_id), NOT_THERE, id=product_id)
+    _take(w, "shop_wishlist", me, product_id)
     return {"message": "Removed from the wishlist."}
 
 
@@ -331,6 +327,18 @@ def _must(found: Any, problem: Problem, **values: Any) -> Any:
     if not found:
         raise problem(**values)
     return found
+
+
+def _put_once(w: World, table: str, me: int, product: int, **more: Any) -> None:
+    _stock(w, product)
+    if w.find_id(table, owner=me, product=product) is not None:
+        raise ALREADY(id=product)
+    w.add(table, owner=me, product=product, **more)
+
+
+def _take(w: World, table: str, me: int, product: int) -> None:
+    if not w.remove(table, owner=me, product=product):
+        raise NOT_THERE(id=product)
 
 
 def _stock(w: World, product: int) -> int:

@@ -87,11 +87,11 @@ def test_the_same_tasks_are_made_in_another_process() -> None:
         "import hashlib; from errands.catalog import by_name, setting\n"
         "for name in sorted(by_name())[::3]:\n"
         "    s = setting(name, 'again')\n"
-        "    print(hashlib.blake2b(s.goal.start.image + s.instruction.encode()).hexdigest())"
+        "    print(hashlib.blake2b(s.goal.start.content.image() + s.instruction.encode()).hexdigest())"
     )
     names = sorted(by_name())[::3]
     here = [setting(name, "again") for name in names]
-    digests = [hashlib.blake2b(s.goal.start.image + s.instruction.encode()).hexdigest() for s in here]
+    digests = [hashlib.blake2b(s.goal.start.content.image() + s.instruction.encode()).hexdigest() for s in here]
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONHASHSEED": "3"},
@@ -115,7 +115,7 @@ def test_every_wording_says_everything(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_tasks_of_a_scenario_differ(name: str) -> None:
     settings = [setting(name, f"tests/{seed}") for seed in range(6)]
-    assert len({one.goal.start.image for one in settings}) == 6
+    assert len({one.goal.start.content.image() for one in settings}) == 6
     wishes = [(repr(one.goal.slots), repr(one.goal.steps), repr(one.goal.answer)) for one in settings]
     assert len(set(wishes)) >= 3, "who has done one of them can do the others without looking"
     assert len({one.instruction for one in settings}) >= 2
