@@ -10,14 +10,15 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
 from typing_extensions import TypedDict, is_typeddict
+
+T = TypeVar("T")
 
 
 class ApiError(Exception):
@@ -52,6 +53,16 @@ class Success(TypedDict):
     """What an API returns that has nothing else to say."""
 
     message: str
+
+
+class Listing(Generic[T]):
+    """What an API lists page by page. Callers of the API pass `page` and `page_size`, and get a list of T.
+
+    `source` is what follows SELECT and the fields of T, as for `Database.rows`, with an order that leaves no doubt.
+    """
+
+    def __init__(self, source: str, *values: Any) -> None:
+        self.source, self.values = source, values
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,8 @@ def cents(amount: float) -> int:
 @dataclass(frozen=True)
 class Parameter:
     name: str
+    hint: Any
+    """Its type."""
     adapter: TypeAdapter[Any]
     label: str
     default: Any = inspect.Parameter.empty
@@ -118,9 +131,11 @@ class Parameter:
 class Host(Protocol):
     """What an API needs of the world that it is called in (world.py)."""
 
+    def rows(self, kind: type[T], source: str, *values: Any) -> list[T]: ...
+
     def bearer(self, app: str, token: str) -> int: ...
 
-    def undone_on_error(self) -> AbstractContextManager[None]: ...
+    def atomically(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -146,8 +161,7 @@ class Api:
         return self.run(world, values)
 
     def run(self, world: Host, values: Mapping[str, Any]) -> Any:
-        with world.undone_on_error():
-            return self.function(world, **values)
+        return world.atomically(self.function, values)
 
     @property
     def summary(self) -> str:
@@ -218,7 +232,7 @@ class App:
     def _offer_login(self) -> None:
         @self.api(WRONG_PASSWORD)
         def login(w: Any, email: Email, password: Secret) -> Token:
-            """Log in. The token is for this app's other APIs; logging in again makes the former one expire."""
+            """Log in. Pass the token to the other APIs of this app. Logging in again makes the earlier token expire."""
             token = w.log_in(self.name, email, password)
             if token is None:
                 raise WRONG_PASSWORD()
@@ -226,7 +240,7 @@ class App:
 
         @self.api()
         def logout(w: Any, me: int) -> Success:
-            """Log out: the token expires."""
+            """Log out. The token expires."""
             w.log_out(self.name, me)
             return {"message": "Logged out."}
 
@@ -239,20 +253,36 @@ def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...]) 
     hints = typing.get_type_hints(function, include_extras=True)
     names = list(inspect.signature(function).parameters.values())[1:]
     logged_in = bool(names) and names[0].name == "me"
-    parameters = {"access_token": Parameter("access_token", TypeAdapter(Secret), "str")} if logged_in else {}
-    for p in names[logged_in:]:
-        parameters[p.name] = Parameter(p.name, TypeAdapter(hints[p.name]), label(hints[p.name]), p.default)
+    parameters = [_parameter("access_token", Secret)] if logged_in else []
+    parameters += [_parameter(p.name, hints[p.name], p.default) for p in names[logged_in:]]
+    result, implementation = hints["return"], function
+    if typing.get_origin(result) is Listing:
+        (row,) = typing.get_args(result)
+        result, implementation = list[row], _page_by_page(function, row)  # type: ignore[valid-type]
+        parameters += [_parameter("page", Page, 0), _parameter("page_size", PageSize, 5)]
     return Api(
         app=app,
         name=function.__name__,
         about=" ".join((function.__doc__ or "").split()),
-        parameters=parameters,
+        parameters={parameter.name: parameter for parameter in parameters},
         logged_in=logged_in,
-        returns=label(hints["return"]),
-        result=hints["return"],
+        returns=label(result),
+        result=result,
         problems=problems,
-        function=function,
+        function=implementation,
     )
+
+
+def _parameter(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> Parameter:
+    return Parameter(name, hint, TypeAdapter(hint), label(hint), default)
+
+
+def _page_by_page(function: Callable[..., Listing[T]], row: type[T]) -> Callable[..., list[T]]:
+    def page_of(world: Host, *, page: int, page_size: int, **values: Any) -> list[T]:
+        listing = function(world, **values)
+        return world.rows(row, f"{listing.source} LIMIT ? OFFSET ?", *listing.values, page_size, page * page_size)
+
+    return page_of
 
 
 def label(hint: Any) -> str:

@@ -93,8 +93,7 @@ def variants(goal: Goal) -> Iterator[tuple[str, World]]:
 
 
 def _world(goal: Goal, steps: Steps, answer: Any) -> World:
-    world = goal.start.fork()
-    world.written.clear()
+    world = goal.start.begin()
     for api, arguments in steps:
         act(world, api, arguments)
     world.done = Done(answer)

@@ -53,7 +53,7 @@ def setting(scenario: str, seed: str) -> Setting:
 @functools.lru_cache(maxsize=64)
 def _setting(scenario: str, seed: str) -> Setting:
     kind = by_name()[scenario]
-    world = _world(seed).fork()
+    world = _world(seed).begin()
     strange = kind.split == "practice" and not seed.endswith(PLAIN)
     disguise = None
     if strange and random.Random(f"{seed}/{scenario}/plain").random() >= 1 - _DISGUISED:
@@ -62,7 +62,8 @@ def _setting(scenario: str, seed: str) -> Setting:
     world.rng = random.Random(f"{seed}/{scenario}")
     goal = kind().prepare(world)
     wording = world.rng.choice(kind.wordings(disguise))
-    return Setting(wording.format(**goal.slots), goal, world.db.serialize(), disguise)
+    goal.rest()
+    return Setting(wording.format(**goal.slots), goal, disguise)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,11 +1,12 @@
 """A disguise: other names for the apps' APIs and their parameters, in another order, so that they must be read.
 
 Made from a seed. An app's APIs here do what the real ones do and say in their documentation and errors what they are
-called here. The apps `docs` and `owner`, `login` and `logout` are as everywhere, for the system prompt names them. A
-quarter of the other names stay, one in eight says nothing, and the rest are other words for the same, so that what an
-API does can be read from its sentence and not be known from its name. Most of those that do something to a thing, and
-are not `known` to the task by their usual words, are called and described by a foreign verb, and what the task is about
-may have a foreign noun for a name (foreign.py). Experts speak real names; `turn` translates.
+called here. The apps `docs` and `owner`, `login` and `logout` keep their names, because the system prompt uses them. A
+quarter of the other names stay, one in eight says nothing, and the rest are synonyms, so that an agent has to read what
+an API does. Most APIs that do something to a thing, and are not `known` to the task by their usual words, are named and
+described by a foreign verb, one that no app and no task has otherwise; what the task is about may have a foreign noun.
+The drill then uses these words, and only the sentence in the list of APIs says which one is meant. Experts speak real
+names; `turn` translates.
 """
 
 import ast
@@ -16,12 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from errands import foreign
 from errands.api import Api, ApiError, Problem
 from errands.apps import BY_NAME, find
-from errands.synonyms import new_name, new_parameters
 from errands.tame import PARSING
+from errands.words import read
 
+_WORDS = read("disguise")
+VERBS, NOUNS = tuple(_WORDS["foreign_verbs"]), tuple(_WORDS["foreign_nouns"])
+USUAL = tuple(_WORDS["usual_nouns"])
+"""The nouns that a foreign one may replace."""
 _OPEN = ("docs", "owner")
 _KEPT = ("login", "logout")
 _FOREIGN = 0.7
@@ -76,7 +80,7 @@ class Disguise:
     def sentence(self, api: str) -> str:
         """What the list says of an API, with real names."""
         verb = self.verb(api)
-        return self.about(api, f"{verb.capitalize()} {foreign.thing(find(api))}." if verb else find(api).summary)
+        return self.about(api, f"{verb.capitalize()} {thing(find(api))}." if verb else find(api).summary)
 
     def about(self, api: str, text: str) -> str:
         """A text about an API, with the foreign noun that it has for what it speaks of, if any."""
@@ -84,11 +88,11 @@ class Disguise:
             return self.called(text)
         rng = random.Random(f"{self.seed}/{api}/noun")
         strange = self.noun and rng.random() < _FOREIGN
-        return foreign.renamed(text, self.noun, rng.choice(_nouns(self.seed)[1:])) if strange else text
+        return renamed(text, self.noun, rng.choice(_nouns(self.seed)[1:])) if strange else text
 
     def called(self, text: str) -> str:
         """A text with the foreign noun for what the task is about."""
-        return foreign.renamed(text, self.noun, _nouns(self.seed)[0]) if self.noun else text
+        return renamed(text, self.noun, _nouns(self.seed)[0]) if self.noun else text
 
     def turn(self, thought: str, code: str) -> tuple[str, str]:
         """What an expert who speaks real names would say here."""
@@ -129,10 +133,10 @@ def _names(disguise: Disguise, app: str) -> dict[str, _Names]:
     rng.shuffle(others)
     taken, room, verbs = set(real), _ROOM, _verbs(disguise.seed, app)
     for name in others:
-        parameters = new_parameters(list(real[name].parameters), rng)
-        thing = "" if f"{app}.{name}" in disguise.known else foreign.thing(real[name])
-        verb = verbs.pop() if thing and verbs and rng.random() < _FOREIGN else ""
-        new = new_name(app, f"{verb}_{thing.split()[-1]}" if verb else name, taken, room, rng)
+        parameters = _new_parameters(list(real[name].parameters), rng)
+        what = "" if f"{app}.{name}" in disguise.known else thing(real[name])
+        verb = verbs.pop() if what and verbs and rng.random() < _FOREIGN else ""
+        new = _new_name(app, f"{verb}_{what.split()[-1]}" if verb else name, taken, room, rng)
         taken.add(new)
         room -= len(new) - len(name)
         names[name] = _Names(new, parameters, verb)
@@ -141,12 +145,12 @@ def _names(disguise: Disguise, app: str) -> dict[str, _Names]:
 
 @functools.lru_cache(maxsize=256)
 def _nouns(seed: str) -> list[str]:
-    return random.Random(f"{seed}/nouns").sample(foreign.NOUNS, len(foreign.NOUNS))
+    return random.Random(f"{seed}/nouns").sample(NOUNS, len(NOUNS))
 
 
 def _verbs(seed: str, app: str) -> list[str]:
     """The foreign verbs that an app may have; no other has them."""
-    all_of_them = random.Random(f"{seed}/verbs").sample(foreign.VERBS, len(foreign.VERBS))
+    all_of_them = random.Random(f"{seed}/verbs").sample(VERBS, len(VERBS))
     return all_of_them[list(BY_NAME).index(app) :: len(BY_NAME)]
 
 
@@ -198,3 +202,69 @@ def _said(disguise: Disguise, text: str, names: _Names | None = None) -> str:
         return f"{app}.{names.api}"
 
     return _MENTION.sub(here, text)
+
+
+def thing(api: Api) -> str:
+    """What an API does something to; nothing if it only tells something."""
+    first = next((name for name in api.parameters if name != "access_token"), "")
+    if api.name.startswith(("list_", "search", "show")):
+        return ""
+    if first == "message_id":
+        return "an email" if api.app == "mail" else "a text message"
+    return str(_WORDS["things"].get(first, ""))
+
+
+def speaks_of(text: str, noun: str) -> bool:
+    return _pattern(noun).search(text) is not None
+
+
+def renamed(text: str, noun: str, new: str) -> str:
+    """A text with another noun, one or many; but for what stands in braces, and names of apps and APIs."""
+
+    def word(match: re.Match[str]) -> str:
+        start = new.capitalize() if match["noun"][0].isupper() else new
+        return (match["an"] or "").replace("n", "") + start + match["many"]
+
+    return _pattern(noun).sub(word, text)
+
+
+def _pattern(noun: str) -> re.Pattern[str]:
+    spelled = noun.replace("email", "e?mail")
+    ends = r"(?P<many>s?)(?![\w}]|\.\w| app\b| address)"
+    return re.compile(rf"(?<![-{{@.\w])(?P<an>an )?(?P<noun>{spelled}){ends}", re.IGNORECASE)
+
+
+def _new_name(app: str, name: str, taken: set[str], room: int, rng: random.Random) -> str:
+    """Another name, or the same; never one that is taken, nor one too long."""
+    luck = rng.random()
+    if luck < 0.25:
+        return name
+    for _ in range(20 if luck < 0.875 else 0):
+        new = _synonym(app, name, rng)
+        if new not in taken and len(new) - len(name) <= room:
+            return new
+    while (new := f"{rng.choice(('do', 'op', 'fn'))}_{rng.choice('bdfgkmprst')}{rng.randrange(10)}") in taken:
+        pass
+    return new
+
+
+def _synonym(app: str, name: str, rng: random.Random) -> str:
+    verb, *nouns = name.split("_")
+    verb = rng.choice((verb, *_WORDS["verbs"].get(verb, [])))
+    nouns = [rng.choice((noun, *_WORDS["nouns"].get(noun, []))) for noun in nouns]
+    what = _WORDS["things_of_apps"].get(app)
+    nouns = nouns or ([what] if what and rng.random() < 0.6 else [])
+    first, last = "_".join([verb, *nouns]), "_".join([noun for noun in nouns if noun not in ("to", "from")] + [verb])
+    return rng.choice((first, first, last, re.sub("_(.)", lambda part: part[1].upper(), first)))
+
+
+def _new_parameters(names: list[str], rng: random.Random) -> dict[str, str]:
+    """Those that are called otherwise."""
+    new: dict[str, str] = {}
+    for name in names:
+        of = name.removesuffix("_id")
+        others = _WORDS["parameters"].get(name, []) if of == name else [form.format(of) for form in _WORDS["ids"]]
+        free = [other for other in others if other not in names and other not in new.values()]
+        if free and rng.random() < 0.75:
+            new[name] = rng.choice(free)
+    return new

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from errands.apps import find, make_world
-from errands.world import UNJUDGED, World
+from errands.world import World
 
 Row = tuple[Any, ...]
 Snapshot = dict[str, list[Row]]
@@ -68,8 +68,7 @@ class Goal:
         self.mentions: dict[str, tuple[str, ...]] = {}
         """`table.column` -> words: free text there need only mention these."""
         self.start = world
-        self.wish = world.fork()
-        self.wish.written.clear()
+        self.wish = world.begin()
         self.before = _Before(world)
         self.judging = threading.Lock()
         """Attempts at a task share its goal, and a database bears one thread at a time (world.py)."""
@@ -83,6 +82,11 @@ class Goal:
     def differences(self) -> Counter[Difference]:
         """What should differ in the end."""
         return self.compare(self.wish)
+
+    def rest(self) -> None:
+        """Take little memory until an attempt is judged."""
+        self.start.rest()
+        self.wish.rest()
 
     def compare(self, world: World) -> Counter[Difference]:
         return differences(self.before, snapshot(world), self.mentions)
@@ -244,7 +248,7 @@ def _layout() -> dict[str, dict[str, str]]:
     world = make_world("layout")
     names = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
     layout = {}
-    for table in (row["name"] for row in names if row["name"] not in UNJUDGED):
+    for table in (row["name"] for row in names):
         refers = {row["from"]: row["table"] for row in world.all(f"PRAGMA foreign_key_list({table})")}
         columns = [row["name"] for row in world.all(f"PRAGMA table_info({table})")]
         layout[table] = {column: refers.get(column, "") for column in columns}

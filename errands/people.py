@@ -10,23 +10,7 @@ from errands.words import read
 _NAMES = read("people")
 FIRST, LAST, STREETS = (tuple(_NAMES[kind]) for kind in ("first", "last", "streets"))
 
-AROUND = (
-    ("family", "mother"),
-    ("family", "father"),
-    ("family", "sister"),
-    ("family", "brother"),
-    ("flatmates", "flatmate"),
-    ("flatmates", "flatmate"),
-    ("colleagues", "manager"),
-    ("colleagues", "colleague"),
-    ("colleagues", "colleague"),
-    ("colleagues", "colleague"),
-    ("friends", "friend"),
-    ("friends", "friend"),
-    ("friends", "friend"),
-    ("services", "dentist"),
-    ("services", "landlord"),
-)
+AROUND = tuple((circle, relation) for circle, relation in _NAMES["around"])
 """(circle, relation) of everyone but the owner."""
 
 CIRCLES = ("family", "flatmates", "colleagues", "friends")

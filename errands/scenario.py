@@ -77,13 +77,12 @@ class Scenario(ABC):
 
 @dataclass(frozen=True)
 class Setting:
-    """A task ready to be done, kept as bytes so that many attempts can start from it."""
+    """A task ready to be done, any number of times."""
 
     instruction: str
     goal: Goal
-    image: bytes
     disguise: Disguise | None = None
     """The names that the APIs have in it, if not their own."""
 
     def world(self) -> World:
-        return World.load(self.image, self.goal.start)
+        return self.goal.start.begin()

@@ -18,6 +18,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -37,11 +38,12 @@ from pydantic_monty import (
 
 from errands.api import Api, ApiError
 from errands.apps import BY_NAME
+from errands.database import Overspent
 from errands.notebook import as_written, showing
 from errands.reader import ReaderError, read
 from errands.tame import parsed, tame
 from errands.values import Arguments, TooLarge, arguments
-from errands.world import Overspent, World
+from errands.world import Names, World
 
 SECONDS = 1.0
 """Of computing per turn: CPU time in the sandbox (up to twice as much: the kernel counts whole seconds), and as much
@@ -68,6 +70,8 @@ the sandbox that is copied for another process."""
 _PATIENCE = 100
 """Dead workers that are put up with before a session is given up."""
 _IDS = UUID("00000000-0000-0000-0000-00000000e22a")
+_BESIDES_CALLS = re.compile(r"\bapis\b(?!\.\w+\.\w+\()")
+"""`apis` where it is not the beginning of a call."""
 _RAISES: dict[int, type[Exception]] = {401: PermissionError, 403: PermissionError, 404: LookupError}
 
 Snapshot = FunctionSnapshot | NameLookupSnapshot | FutureSnapshot | MontyComplete
@@ -83,11 +87,13 @@ class Session:
     def __init__(self, world: World, state: bytes | None = None) -> None:
         self._world = world
         self._calls = self._questions = 0
-        self._apis = _Root(world)
+        self._apis = _root(world.disguise)
         self._tame = True
         """Whether all that the session has run is tame."""
         self.failed = False
         """Whether the code that ran last ended with an error."""
+        self._has_apis = False
+        """Whether its variable `apis` is known to be what it should be."""
         self._start(state)
 
     def run(self, code: str) -> str:
@@ -102,7 +108,7 @@ class Session:
         try:
             self._allow_computing()
             # Stepwise, as what the code ends with is then never converted, nor what is passed to anything but an API.
-            state: Snapshot = self._monty.feed_start(code, inputs={"apis": self._apis}, print_callback=printed)
+            state = self._feed(code, printed)
             while not isinstance(state, MontyComplete):
                 state = self._answer(state)
         except _Stop as stop:
@@ -122,7 +128,7 @@ class Session:
 
     def close(self) -> None:
         self._monty.__exit__(None, None, None)
-        del self._monty  # it holds on to `apis`, which holds on to this session, and no collector sees into it
+        del self._monty
 
     def _start(self, state: bytes | None = None) -> None:
         for left in reversed(range(_PATIENCE)):
@@ -153,7 +159,7 @@ class Session:
     def _restart(self, why: str) -> str:
         """A session whose code overran cannot be trusted any more: begin anew, and say so."""
         self.close()
-        self._tame = True
+        self._tame, self._has_apis = True, False
         self._start()
         return f"{why}; the session was restarted and its variables are gone."
 
@@ -187,6 +193,15 @@ class Session:
             why = f"MemoryError: the code used more than {MEMORY >> 20} MB"
             return why if self._alive() else self._restart(why)
         return re.sub(r'File "<python-input-\d+>"', 'File "code"', raised.display())
+
+    def _feed(self, code: str, printed: "_Printed") -> Snapshot:
+        """Start code; what it asks first. It gets `apis` unless it has it: passing it takes as long as a call."""
+        had, self._has_apis = self._has_apis, False
+        inputs = {} if had else {"apis": self._apis}
+        state: Snapshot = self._monty.feed_start(code, inputs=inputs, print_callback=printed)
+        called = isinstance(state, FunctionSnapshot)  # code that does nothing is not given its inputs
+        self._has_apis = self._tame and (had or called) and not _BESIDES_CALLS.search(code)
+        return state
 
     def _answer(self, asked: FunctionSnapshot | NameLookupSnapshot | FutureSnapshot) -> Snapshot:
         """Answer what the code asks of the world outside; what it asks next."""
@@ -275,11 +290,11 @@ class _App:
 class _Root(ClassInstance):
     """Serves `apis.<app>`. Ids are fixed, so that a forked session finds the same objects again."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, names: Names | None) -> None:
         super().__init__(_Apis(), id=uuid5(_IDS, "apis"), eager_attrs=tuple(BY_NAME), lazy_attrs="all")
-        self._apps = {name: _Branch(world, name) for name in BY_NAME}
+        self._apps = {app: _Branch(app, names.apis(app) if names else BY_NAME[app].apis) for app in BY_NAME}
         self._by_id = {branch.id: branch for branch in self._apps.values()}
-        self.names = {*BY_NAME, *(name for app in BY_NAME for name in world.apis(app))}
+        self.names = {*BY_NAME, *(name for branch in self._apps.values() for name in branch.apis)}
         """The names of the apps and of their APIs."""
 
     def get_eager_attrs(self) -> dict[str, Any]:
@@ -291,9 +306,10 @@ class _Root(ClassInstance):
     def api(self, asked: FunctionSnapshot) -> Api:
         """The API that is called."""
         name = str(asked.function_name)
-        if asked.object_id is None:
+        called_on = asked.object_id
+        if called_on is None:
             raise NameError(f"name {name[:40]!r} is not defined")
-        branch = self._by_id.get(asked.object_id)
+        branch = self._by_id.get(called_on)
         if branch is None:
             raise TypeError("'_Apis' object is not callable") if name == "__call__" else self.attr_error(name[:40])
         return branch.api(name)
@@ -302,17 +318,17 @@ class _Root(ClassInstance):
 class _Branch(ClassInstance):
     """Serves `apis.<app>.<api>(...)`."""
 
-    def __init__(self, world: World, app: str) -> None:
+    def __init__(self, app: str, apis: Mapping[str, Api]) -> None:
         super().__init__(_App(), id=uuid5(_IDS, app), lazy_attrs="all", allowed_methods="all")
-        self._world, self._app = world, app
+        self._app, self.apis = app, apis
 
     def lookup_lazy_attrs(self, name: str) -> Any:
-        if name in self._world.apis(self._app):
+        if name in self.apis:
             raise LookupError(f"{self._app}.{name} can only be called, as apis.{self._app}.{name}(...)")
         raise self._missing(name)
 
     def api(self, name: str) -> Api:
-        api = self._world.apis(self._app).get(name)
+        api = self.apis.get(name)
         if api is None:
             raise self._missing(name)
         return api
@@ -321,6 +337,12 @@ class _Branch(ClassInstance):
         return LookupError(
             f"{self._app} has no API {name[:40]!r}; see apis.docs.list_apis(app={self._app!r}) for those it has"
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _root(names: Names | None) -> _Root:
+    """`apis` in all worlds with these names."""
+    return _Root(names)
 
 
 def _cut(printed: _Printed, error: str) -> str:
@@ -339,7 +361,7 @@ def _cut(printed: _Printed, error: str) -> str:
 def _pool() -> Monty:
     """The worker processes, shared by all sessions of this process; they are light and started when needed."""
     if importlib.util.find_spec("opentelemetry") is None:
-        sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # monty looks for it several times a turn
+        sys.modules["opentelemetry.context"] = None  # type: ignore[assignment]  # monty imports it several times a turn
     pool = Monty(max_processes=4096, min_processes=1, request_timeout=2 * WALL, max_checkouts_per_worker=1000)
     pool.__enter__()
     atexit.register(pool.__exit__, None, None, None)

@@ -10,38 +10,32 @@ come from an API, cannot make such a value. Most code is like that; what other c
 import ast
 import builtins
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 PARSING = threading.Lock()
 """Python 3.11 sometimes fails with a SystemError when two threads parse at once (python/cpython#106905)."""
 
 _LONGEST = 4000
 """Characters of code that are parsed. Longer code may be nested more deeply than the parser bears."""
-_NODES = (
+_PLAIN = (
     *(ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.Break),
-    *(ast.Continue, ast.Pass, ast.Try, ast.ExceptHandler, ast.Raise, ast.Assert, ast.FunctionDef, ast.Return),
+    *(ast.Continue, ast.Pass, ast.Try, ast.ExceptHandler, ast.Raise, ast.Assert, ast.Return),
     *(ast.Lambda, ast.arguments, ast.arg, ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop),
     *(ast.comprehension, ast.keyword, ast.Slice, ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.List, ast.Tuple),
     *(ast.ListComp, ast.GeneratorExp, ast.Starred, ast.Call, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare),
     ast.IfExp,
 )
+_HARMLESS = {kind for plain in _PLAIN for kind in (plain, *plain.__subclasses__())}
+"""Kinds of nodes that need no closer look."""
+_PARTS = {
+    kind: [name for name in kind._fields if name not in ("ctx", "op", "ops")]
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 _FUNCTIONS = {
     *("print", "len", "sorted", "sum", "min", "max", "str", "int", "float", "bool", "round", "range", "any", "all"),
-    *(
-        "abs",
-        "list",
-        "tuple",
-        "repr",
-        "isinstance",
-        "enumerate",
-        "zip",
-        "reversed",
-        "divmod",
-        "bin",
-        "chr",
-        "ord",
-        "id",
-    ),
+    *("abs", "list", "tuple", "repr", "isinstance", "enumerate", "zip", "reversed", "divmod", "bin", "chr", "ord"),
+    "id",
     *(name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)),
 }
 _OTHER_FUNCTIONS = vars(builtins).keys() - _FUNCTIONS
@@ -56,7 +50,7 @@ _OTHER_METHODS = {name for kind in (str, bytes, int, float, list, dict, set) for
 
 def tame(tree: ast.Module | None, names: Collection[str]) -> bool:
     """Whether code makes no set and no computed key. `names` are those of apps and APIs, which may be attributes."""
-    return tree is not None and all(_tame(node, names) for node in ast.walk(tree))
+    return tree is not None and all(type(node) in _HARMLESS or _tame(node, names) for node in _walk(tree))
 
 
 def parsed(code: str) -> ast.Module | None:
@@ -68,6 +62,20 @@ def parsed(code: str) -> ast.Module | None:
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that are harmless and have no parts."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for name in _PARTS[type(node)]:
+            part = getattr(node, name)
+            if type(part) is list:
+                left += [one for one in part if isinstance(one, ast.AST)]
+            elif isinstance(part, ast.AST):
+                left.append(part)
 
 
 def _tame(node: ast.AST, names: Collection[str]) -> bool:
@@ -84,7 +92,7 @@ def _tame(node: ast.AST, names: Collection[str]) -> bool:
             return all(key is None or _written(key) for key in keys)
         case ast.FunctionDef(decorator_list=decorators):
             return not decorators
-    return isinstance(node, _NODES)
+    return False
 
 
 def _written(key: ast.expr) -> bool:

@@ -17,11 +17,11 @@ from typing import Any
 from errands.api import Api, ApiError, Parameter
 from errands.apps import BY_NAME
 from errands.catalog import setting
+from errands.database import Overspent
 from errands.example import opening
 from errands.judge import judge
 from errands.session import SECONDS
 from errands.values import CHARACTERS, TooLarge, bounded
-from errands.world import Overspent
 from longloop import Outcome, Task
 
 SYSTEM = """You do errands for your owner by calling tools. Each tool is an API of one of their apps, named app__api. \

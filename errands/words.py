@@ -10,4 +10,4 @@ def read(name: str) -> Any:
 
 
 WORDS: dict[str, list[Any]] = read("words")
-"""What practice draws from: list -> its words."""
+"""What scenarios and practice draw from: list -> its words."""

@@ -13,15 +13,16 @@ from errands.api import (
     Id,
     Label,
     Line,
+    Listing,
     Moment,
-    Page,
-    PageSize,
     Problem,
     Query,
     Success,
     Text,
 )
-from errands.world import World
+from errands.database import Owned
+from errands.words import read
+from errands.world import NO_PERSON, World
 
 app = App(
     "calendar",
@@ -31,7 +32,6 @@ CREATE TABLE calendar_events (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGE
     title TEXT NOT NULL, start TEXT NOT NULL CHECK (start GLOB '????-??-?? ??:??'),
     minutes INTEGER NOT NULL CHECK (minutes BETWEEN 5 AND 720), place TEXT NOT NULL DEFAULT '',
     note TEXT NOT NULL DEFAULT '');
-CREATE INDEX calendar_events_owner ON calendar_events(owner);
 CREATE TABLE calendar_guests (id INTEGER PRIMARY KEY AUTOINCREMENT,
     event_id INTEGER NOT NULL REFERENCES calendar_events(id) ON DELETE CASCADE,
     guest INTEGER NOT NULL REFERENCES people(id),
@@ -57,13 +57,12 @@ CREATE VIEW calendar_shown AS SELECT e.*, p.first || ' ' || p.last AS organiser,
 
 NO_EVENT = Problem(404, "There is no event {id}.")
 NO_INVITATION = Problem(404, "You have no invitation to event {id}.")
-NO_PERSON = Problem(404, "There is nobody with the e-mail {email}.")
 NO_GUEST = Problem(404, "{email} is not a guest of event {id}.")
-NO_REMINDER = Problem(404, "There is no reminder {id}.")
-NOT_YOURS = Problem(403, "Only its organiser can change event {id}.")
+REMINDERS = Owned("calendar_reminders", "reminder")
+NOT_YOURS = Problem(403, "Only the organiser of event {id} can change it.")
 GUEST_ALREADY = Problem(409, "{email} is already a guest or the organiser of event {id}.")
-REMINDED_ALREADY = Problem(409, "There is already such a reminder.")
-TOO_LATE = Problem(422, "An event must end on the day on which it starts.")
+REMINDED_ALREADY = Problem(409, "There already is such a reminder.")
+TOO_LATE = Problem(422, "An event must end on the day it starts.")
 
 Minutes = Annotated[int, Field(ge=5, le=720), Label("5..720")]
 Before = Annotated[int, Field(ge=0, le=10_080), Label("0..10080")]
@@ -114,35 +113,35 @@ class Added(TypedDict):
 
 @app.api()
 def list_day(w: World, me: int, day: Day) -> list[Brief]:
-    """The events of a day, in order of time."""
+    """The events of a day, earliest first."""
     source = f"FROM calendar_shown WHERE {_MINE} AND substr(start, 1, 10) = ? ORDER BY start, id"
     return w.rows(Brief, source, me, me, day)
 
 
 @app.api()
-def list_upcoming(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
-    """Events still to come whose title, place or people contain the query, soonest first."""
+def list_upcoming(w: World, me: int, query: Query = "") -> Listing[Brief]:
+    """Upcoming events whose title, place or people contain the query, soonest first."""
     source = f"FROM calendar_shown WHERE {_MINE} AND {_FOUND} AND start > ? ORDER BY start, id"
-    return w.page(Brief, source, (me, me, f"%{query}%", w.moment), page, page_size)
+    return Listing(source, me, me, f"%{query}%", w.moment)
 
 
 @app.api()
-def search(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
-    """Events, past and to come, whose title, place or people contain the query, earliest first."""
+def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
+    """Past and upcoming events whose title, place or people contain the query, earliest first."""
     source = f"FROM calendar_shown WHERE {_MINE} AND {_FOUND} ORDER BY start, id"
-    return w.page(Brief, source, (me, me, f"%{query}%"), page, page_size)
+    return Listing(source, me, me, f"%{query}%")
 
 
 @app.api(NO_EVENT)
 def show(w: World, me: int, event_id: Id) -> Event:
-    """One event in full. You see your events and those you are invited to."""
+    """Show an event in full: one of yours, or one you are invited to."""
     _seen(w, me, event_id)
     return w.rows(Event, "FROM calendar_shown WHERE id = ?", event_id)[0]
 
 
 @app.api(TOO_LATE)
 def create(w: World, me: int, title: Line, start: Moment, minutes: Minutes = 60, place: Query = "") -> Created:
-    """Put an event into the calendar."""
+    """Add an event to your calendar."""
     _check_end(start, minutes)
     return {"event_id": w.add("calendar_events", owner=me, title=title, start=start, minutes=minutes, place=place)}
 
@@ -158,7 +157,7 @@ def update(
     place: Query | None = None,
     note: Text | None = None,
 ) -> Success:
-    """Change or move an event; what is not given stays as it is."""
+    """Change or move an event. What you leave out stays as it is."""
     _organised(w, me, event_id)
     w.change("calendar_events", event_id, title=title, start=start, minutes=minutes, place=place, note=note)
     event = w.rows(Brief, "FROM calendar_shown WHERE id = ?", event_id)[0]
@@ -168,30 +167,25 @@ def update(
 
 @app.api(NO_EVENT, NOT_YOURS)
 def cancel(w: World, me: int, event_id: Id) -> Success:
-    """Cancel an event: it disappears from everyone's calendar."""
+    """Cancel an event. It disappears from everyone's calendar."""
     _organised(w, me, event_id)
-    w.run("DELETE FROM calendar_events WHERE id = ?", event_id)
+    w.remove("calendar_events", id=event_id)
     return {"message": "Event cancelled."}
 
 
 @app.api(NO_EVENT)
-def list_guests(w: World, me: int, event_id: Id, page: Page = 0, page_size: PageSize = 5) -> list[Guest]:
-    """The guests of an event and what they answered."""
+def list_guests(w: World, me: int, event_id: Id) -> Listing[Guest]:
+    """The guests of an event, and their answers."""
     _seen(w, me, event_id)
-    source = (
-        "FROM (SELECT g.id, first || ' ' || last AS name, email, answer FROM calendar_guests g "
-        "JOIN people p ON p.id = guest WHERE event_id = ?) ORDER BY id"
-    )
-    return w.page(Guest, source, (event_id,), page, page_size)
+    guests = "SELECT g.*, first || ' ' || last AS name, email FROM calendar_guests g JOIN people p ON p.id = guest"
+    return Listing(f"FROM ({guests}) WHERE event_id = ? ORDER BY id", event_id)
 
 
 @app.api(NO_EVENT, NOT_YOURS, NO_PERSON, GUEST_ALREADY)
 def invite(w: World, me: int, event_id: Id, email: Email) -> Success:
-    """Invite someone to an event of yours."""
+    """Invite someone to one of your events."""
     _organised(w, me, event_id)
-    guest = w.person_with(email)
-    if guest is None:
-        raise NO_PERSON(email=email)
+    guest = w.person(email)
     if guest == me or _answer(w, guest, event_id) is not None:
         raise GUEST_ALREADY(email=email, id=event_id)
     w.add("calendar_guests", event_id=event_id, guest=guest)
@@ -200,45 +194,41 @@ def invite(w: World, me: int, event_id: Id, email: Email) -> Success:
 
 @app.api(NO_EVENT, NOT_YOURS, NO_GUEST)
 def remove_guest(w: World, me: int, event_id: Id, email: Email) -> Success:
-    """Take someone off the guests of an event of yours."""
+    """Remove a guest from one of your events."""
     _organised(w, me, event_id)
     guest = w.person_with(email)
-    if not w.run("DELETE FROM calendar_guests WHERE event_id = ? AND guest = ?", event_id, guest):
+    if not w.remove("calendar_guests", event_id=event_id, guest=guest):
         raise NO_GUEST(email=email, id=event_id)
-    w.run("DELETE FROM calendar_reminders WHERE event_id = ? AND owner = ?", event_id, guest)
+    w.remove("calendar_reminders", event_id=event_id, owner=guest)
     return {"message": "Guest removed."}
 
 
 @app.api()
-def list_invitations(
-    w: World, me: int, answer: Answer = "open", page: Page = 0, page_size: PageSize = 5
-) -> list[Brief]:
-    """Events of others you are invited to: those you have not answered, or accepted, or declined; earliest first."""
-    source = (
-        "FROM calendar_shown WHERE id IN (SELECT event_id FROM calendar_guests WHERE guest = ? AND answer = ?) "
-        "ORDER BY start, id"
-    )
-    return w.page(Brief, source, (me, answer), page, page_size)
+def list_invitations(w: World, me: int, answer: Answer = "open") -> Listing[Brief]:
+    """Events of other people you are invited to, earliest first: those you have not answered, or those you have
+    accepted or declined."""
+    invited = "SELECT event_id FROM calendar_guests WHERE guest = ? AND answer = ?"
+    return Listing(f"FROM calendar_shown WHERE id IN ({invited}) ORDER BY start, id", me, answer)
 
 
 @app.api(NO_INVITATION)
 def accept(w: World, me: int, event_id: Id) -> Success:
-    """Accept an invitation: the event is in your calendar."""
+    """Accept an invitation. The event is then in your calendar."""
     _reply(w, me, event_id, "accepted")
     return {"message": "Invitation accepted."}
 
 
 @app.api(NO_INVITATION)
 def decline(w: World, me: int, event_id: Id) -> Success:
-    """Decline an invitation, also one accepted before: the event is not in your calendar."""
+    """Decline an invitation, even one you had accepted. The event is then not in your calendar."""
     _reply(w, me, event_id, "declined")
-    w.run("DELETE FROM calendar_reminders WHERE event_id = ? AND owner = ?", event_id, me)
+    w.remove("calendar_reminders", event_id=event_id, owner=me)
     return {"message": "Invitation declined."}
 
 
 @app.api()
 def list_free_times(w: World, me: int, day: Day, minutes: Minutes = 30) -> list[Free]:
-    """The times of a day, from 08:00 to 20:00, in which you have no event for at least so many minutes."""
+    """The times of a day, between 08:00 and 20:00, when you are free for at least so many minutes."""
     free: list[Free] = []
     begin, close = f"{day} 08:00", f"{day} 20:00"
     taken = [(event["start"], _end(event["start"], event["minutes"])) for event in list_day(w, me, day)]
@@ -250,33 +240,27 @@ def list_free_times(w: World, me: int, day: Day, minutes: Minutes = 30) -> list[
 
 
 @app.api()
-def list_reminders(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Reminder]:
-    """Your reminders of events still to come, in the order of the events."""
-    source = (
-        "FROM (SELECT r.*, start FROM calendar_reminders r JOIN calendar_events e ON e.id = event_id "
-        "WHERE r.owner = ? AND start > ?) ORDER BY start, id"
-    )
-    return w.page(Reminder, source, (me, w.moment), page, page_size)
+def list_reminders(w: World, me: int) -> Listing[Reminder]:
+    """Your reminders of upcoming events, soonest event first."""
+    reminders = "SELECT r.*, start FROM calendar_reminders r JOIN calendar_events e ON e.id = event_id"
+    return Listing(f"FROM ({reminders}) WHERE owner = ? AND start > ? ORDER BY start, id", me, w.moment)
 
 
 @app.api(NO_EVENT, REMINDED_ALREADY)
 def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -> Added:
-    """Be reminded of an event in your calendar, so many minutes before it starts."""
+    """Set a reminder of an event in your calendar, so many minutes before it starts."""
     if w.value(f"SELECT id FROM calendar_events WHERE {_MINE} AND id = ?", me, me, event_id) is None:
         raise NO_EVENT(id=event_id)
-    same = "SELECT id FROM calendar_reminders WHERE owner = ? AND event_id = ? AND minutes_before = ?"
-    if w.value(same, me, event_id, minutes_before) is not None:
+    reminder = {"owner": me, "event_id": event_id, "minutes_before": minutes_before}
+    if w.find_id("calendar_reminders", **reminder) is not None:
         raise REMINDED_ALREADY()
-    return {
-        "reminder_id": w.add("calendar_reminders", owner=me, event_id=event_id, minutes_before=minutes_before),
-    }
+    return {"reminder_id": w.add("calendar_reminders", **reminder)}
 
 
-@app.api(NO_REMINDER)
+@app.api(REMINDERS.missing)
 def remove_reminder(w: World, me: int, reminder_id: Id) -> Success:
     """Remove a reminder."""
-    w.owned("calendar_reminders", reminder_id, me, NO_REMINDER)
-    w.run("DELETE FROM calendar_reminders WHERE id = ?", reminder_id)
+    REMINDERS.delete(w, me, reminder_id)
     return {"message": "Reminder removed."}
 
 
@@ -313,14 +297,7 @@ def _check_end(start: str, minutes: int) -> None:
         raise TOO_LATE()
 
 
-_KINDS = (
-    ("colleagues", ("Team meeting", "Project review", "Planning", "Status call", "Lunch with {}", "Talk with {}")),
-    ("friends", ("Coffee with {}", "Cinema with {}", "Climbing with {}", "Dinner with {}", "Board games")),
-    ("family", ("Dinner with {}", "Call with {}", "Family lunch", "Walk with {}")),
-    ("flatmates", ("Flat meeting", "Cooking with {}", "Cleaning day")),
-    ("alone", ("Gym", "Yoga class", "Haircut", "Bike repair", "Language course", "Piano lesson", "Library")),
-)
-_PLACES = ("Cafe Luna", "Room 2", "Room 5", "Town Hall", "City Park", "at home", "Harbour Grill", "")
+_WORDS = read("world")["calendar"]
 _TIMES = ("08:30", "10:00", "11:30", "13:30", "15:00", "17:00", "18:30")
 """When events of the base world start; they last at most 75 minutes, so that none overlap."""
 
@@ -328,7 +305,7 @@ _TIMES = ("08:30", "10:00", "11:30", "13:30", "15:00", "17:00", "18:30")
 @app.filled_by
 def fill(w: World) -> None:
     """The owner has a history and plans, some of them by invitation; everyone has plans of their own."""
-    rng, circles = w.rng, [(w.others(circle), titles) for circle, titles in _KINDS]
+    rng, circles = w.rng, [(w.others(circle), titles) for circle, titles in _WORDS["titles"].items()]
     past, coming = range(-45 * len(_TIMES), 0), range(len(_TIMES), 29 * len(_TIMES))
     slots = rng.sample(past, rng.randrange(16, 24)) + rng.sample(coming, rng.randrange(22, 30))
     events: list[tuple[int, int, str, str, int, str]] = []
@@ -344,15 +321,13 @@ def fill(w: World) -> None:
         if met and id % 4 == 0:
             organiser, others = met[0], [w.owner, *met[1:]]
         title = title.format(others[0].first) if met else title
-        place = rng.choice(_PLACES) if met else ""
+        place = rng.choice(_WORDS["places"]) if met else ""
         events.append((id, organiser.id, title, f"{w.day(day)} {_TIMES[time]}", rng.choice((30, 45, 60, 75)), place))
         guests += [(id, guest.id, unsure if rng.random() < 0.3 else "accepted") for guest in others]
         if organiser is w.owner and rng.random() < 0.4:
             reminders.append((organiser.id, id, rng.choice((10, 15, 30, 60))))
     for person in w.others():
         events.append((len(events) + 1, person.id, "Gym", f"{w.day(person.id)} 19:00", 60, ""))
-    w.db.executemany(
-        "INSERT INTO calendar_events (id, owner, title, start, minutes, place) VALUES (?, ?, ?, ?, ?, ?)", events
-    )
-    w.db.executemany("INSERT INTO calendar_guests (event_id, guest, answer) VALUES (?, ?, ?)", guests)
-    w.db.executemany("INSERT INTO calendar_reminders (owner, event_id, minutes_before) VALUES (?, ?, ?)", reminders)
+    w.add_all("calendar_events", "id, owner, title, start, minutes, place", events)
+    w.add_all("calendar_guests", "event_id, guest, answer", guests)
+    w.add_all("calendar_reminders", "owner, event_id, minutes_before", reminders)

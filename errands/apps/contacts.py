@@ -5,21 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import (
-    App,
-    Day,
-    Email,
-    Id,
-    Label,
-    Line,
-    Page,
-    PageSize,
-    Phone,
-    Problem,
-    Query,
-    Success,
-    Text,
-)
+from errands.api import App, Day, Email, Id, Label, Line, Listing, Phone, Query, Success, Text
+from errands.database import Owned
 from errands.world import World
 
 app = App(
@@ -29,25 +16,13 @@ app = App(
 CREATE TABLE contacts (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     name TEXT NOT NULL, email TEXT NOT NULL, phone TEXT NOT NULL, relation TEXT NOT NULL, birthday TEXT NOT NULL,
     address TEXT NOT NULL, note TEXT NOT NULL DEFAULT '', favourite INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX contacts_owner ON contacts(owner);
 """,
 )
 
-NO_CONTACT = Problem(404, "There is no contact {id}.")
+CONTACTS = Owned("contacts", "contact")
 
-Relation = Literal[
-    "mother",
-    "father",
-    "sister",
-    "brother",
-    "flatmate",
-    "manager",
-    "colleague",
-    "friend",
-    "dentist",
-    "landlord",
-    "other",
-]
+Family = Literal["mother", "father", "sister", "brother"]
+Relation = Literal[Family, "flatmate", "manager", "colleague", "friend", "dentist", "landlord", "other"]
 Month = Annotated[int, Field(ge=1, le=12), Label("1..12")]
 
 
@@ -78,19 +53,16 @@ class Added(TypedDict):
 
 
 @app.api()
-def search(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
-    """Contacts whose name, e-mail, phone or relation contains the query; all of them when it is empty."""
-    source = (
-        "FROM contacts WHERE owner = ? AND name || ' ' || email || ' ' || phone || ' ' || relation LIKE ? ORDER BY id"
-    )
-    return w.page(Brief, source, (me, f"%{query}%"), page, page_size)
+def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
+    """Contacts whose name, e-mail, phone or relation contains the query. An empty query finds all."""
+    text = "name || ' ' || email || ' ' || phone || ' ' || relation"
+    return Listing(f"FROM contacts WHERE owner = ? AND {text} LIKE ? ORDER BY id", me, f"%{query}%")
 
 
-@app.api(NO_CONTACT)
+@app.api(CONTACTS.missing)
 def show(w: World, me: int, contact_id: Id) -> Contact:
-    """One contact in full."""
-    _find(w, me, contact_id)
-    return w.rows(Contact, "FROM contacts WHERE id = ?", contact_id)[0]
+    """Show a contact in full."""
+    return CONTACTS.show(Contact, w, me, contact_id)
 
 
 @app.api()
@@ -109,7 +81,7 @@ def add(
     return {"contact_id": w.add("contacts", owner=me, **values, birthday=birthday, address=address)}
 
 
-@app.api(NO_CONTACT)
+@app.api(CONTACTS.missing)
 def update(
     w: World,
     me: int,
@@ -121,52 +93,44 @@ def update(
     birthday: Day | None = None,
     address: Line | None = None,
 ) -> Success:
-    """Change a contact; what is not given stays as it is."""
-    _find(w, me, contact_id)
+    """Change a contact. What you leave out stays as it is."""
     given = {"name": name, "email": email, "phone": phone, "relation": relation, "birthday": birthday}
-    w.change("contacts", contact_id, **given, address=address)
+    CONTACTS.change(w, me, contact_id, **given, address=address)
     return {"message": "Contact changed."}
 
 
-@app.api(NO_CONTACT)
+@app.api(CONTACTS.missing)
 def set_note(w: World, me: int, contact_id: Id, note: Text) -> Success:
-    """Write a note about a contact, in place of the one there is."""
-    _find(w, me, contact_id)
-    w.run("UPDATE contacts SET note = ? WHERE id = ?", note, contact_id)
+    """Write a note about a contact. It replaces the note that is there."""
+    CONTACTS.change(w, me, contact_id, note=note)
     return {"message": "Note written."}
 
 
-@app.api(NO_CONTACT)
+@app.api(CONTACTS.missing)
 def set_favourite(w: World, me: int, contact_id: Id, favourite: bool = True) -> Success:
-    """Make a contact a favourite, or no longer."""
-    _find(w, me, contact_id)
-    w.run("UPDATE contacts SET favourite = ? WHERE id = ?", favourite, contact_id)
+    """Add a contact to your favourites, or remove it from them."""
+    CONTACTS.change(w, me, contact_id, favourite=favourite)
     return {"message": "Contact changed."}
 
 
 @app.api()
 def list_favourites(w: World, me: int) -> list[Brief]:
-    """The favourite contacts."""
+    """Your favourite contacts."""
     return w.rows(Brief, "FROM contacts WHERE owner = ? AND favourite = 1 ORDER BY id", me)
 
 
 @app.api()
-def list_birthdays(w: World, me: int, month: Month, page: Page = 0, page_size: PageSize = 5) -> list[Birthday]:
-    """The contacts with a birthday in a month, earliest day first."""
+def list_birthdays(w: World, me: int, month: Month) -> Listing[Birthday]:
+    """Contacts with a birthday in a month, earliest day first."""
     source = "FROM contacts WHERE owner = ? AND substr(birthday, 6, 2) = ? ORDER BY substr(birthday, 9), id"
-    return w.page(Birthday, source, (me, f"{month:02}"), page, page_size)
+    return Listing(source, me, f"{month:02}")
 
 
-@app.api(NO_CONTACT)
+@app.api(CONTACTS.missing)
 def delete(w: World, me: int, contact_id: Id) -> Success:
     """Delete a contact."""
-    _find(w, me, contact_id)
-    w.run("DELETE FROM contacts WHERE id = ?", contact_id)
+    CONTACTS.delete(w, me, contact_id)
     return {"message": "Contact deleted."}
-
-
-def _find(w: World, me: int, id: int) -> None:
-    w.owned("contacts", id, me, NO_CONTACT)
 
 
 @app.filled_by
@@ -179,5 +143,4 @@ def fill(w: World) -> None:
         for p in w.rng.sample(known, len(known) if mine else 3):
             relation, favourite = p.relation if mine else "other", mine and w.rng.random() < 0.2
             rows.append((person.id, p.name, p.email, p.phone, relation, p.birthday, p.address, favourite))
-    columns = "owner, name, email, phone, relation, birthday, address, favourite"
-    w.db.executemany(f"INSERT INTO contacts ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    w.add_all("contacts", "owner, name, email, phone, relation, birthday, address, favourite", rows)

@@ -5,7 +5,7 @@ from typing_extensions import TypedDict
 from errands.api import App, Line, Problem
 from errands.world import World
 
-app = App("docs", "The documentation: lists apps, lists an app's APIs, shows one API in full.", login=False)
+app = App("docs", "The documentation: lists the apps and their APIs, and shows an API in full.", login=False)
 
 NO_APP = Problem(404, "There is no app {app!r}; see docs.list_apps().")
 NO_API = Problem(404, "There is no API {api!r}; write it as app.api, and see docs.list_apis(app=...).")
@@ -23,13 +23,13 @@ class ApiLine(TypedDict):
 
 @app.api()
 def list_apps(w: World) -> list[AppLine]:
-    """All apps."""
+    """List all apps."""
     return [{"app": app.name, "about": app.about} for app in w.apps.values()]
 
 
 @app.api(NO_APP)
 def list_apis(w: World, app: Line) -> list[ApiLine]:
-    """The APIs of an app, with a sentence each."""
+    """List the APIs of an app, with a sentence about each."""
     if app not in w.apps:
         raise NO_APP(app=app)
     return [{"api": f"{app}.{api.name}", "about": api.summary} for api in w.apis(app).values()]
@@ -37,7 +37,7 @@ def list_apis(w: World, app: Line) -> list[ApiLine]:
 
 @app.api(NO_API)
 def show(w: World, api: Line) -> str:
-    """The full documentation of one API: parameters, what it returns, errors. For example api='owner.show_profile'."""
+    """Show an API in full: its parameters, what it returns, and its errors. For example api='owner.show_profile'."""
     app, _, name = api.partition(".")
     found = w.apis(app).get(name) if app in w.apps else None
     if found is None:

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Money, Page, PageSize, Problem, Query, Success, cents
-from errands.people import Person
-from errands.world import World
+from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.words import read
+from errands.world import NO_PERSON, World
 
 _MOVES = """
     SELECT grp, person, 0 AS cents FROM expenses_members
@@ -52,12 +52,11 @@ CREATE TABLE expenses_comments (id INTEGER PRIMARY KEY AUTOINCREMENT,
 
 NO_GROUP = Problem(404, "There is no group {id}.")
 NO_EXPENSE = Problem(404, "There is no expense {id}.")
-NO_PERSON = Problem(404, "Nobody has the e-mail address {email}.")
 NOT_MEMBER = Problem(422, "{email} is not a member of the group.")
 MEMBER_ALREADY = Problem(409, "{email} is already a member of the group.")
 NOT_SETTLED = Problem(409, "Your balance in the group is {balance:.2f}; it must be 0 before you leave.")
 WRONG_SUM = Problem(422, "The shares must be of different members and add up to the amount.")
-NOT_YOURS = Problem(403, "You can only record what you paid or received.")
+NOT_YOURS = Problem(403, "You can only record payments that you made or received.")
 
 
 class Share(TypedDict):
@@ -139,7 +138,7 @@ def list_groups(w: World, me: int) -> list[Group]:
 
 @app.api(NO_GROUP)
 def show_group(w: World, me: int, group_id: Id) -> FullGroup:
-    """A group and its members. A balance is positive when the group owes the member, negative when the member owes."""
+    """Show a group and its members. A balance is positive if the group owes the member, negative if the member owes."""
     _members(w, me, group_id)
     people = [(w.people[person - 1], balance / 100) for person, balance in _balances(w, group_id).items()]
     return {
@@ -151,8 +150,8 @@ def show_group(w: World, me: int, group_id: Id) -> FullGroup:
 
 @app.api(NO_PERSON)
 def create_group(w: World, me: int, name: Line, emails: Emails) -> GroupMade:
-    """Make a group of you and the people with these e-mail addresses."""
-    people = {me} | {_person(w, email) for email in emails}
+    """Create a group of you and the people with these e-mail addresses."""
+    people = {me} | {w.person(email) for email in emails}
     group = w.add("expenses_groups", name=name)
     for person in sorted(people):
         w.add("expenses_members", grp=group, person=person)
@@ -161,8 +160,8 @@ def create_group(w: World, me: int, name: Line, emails: Emails) -> GroupMade:
 
 @app.api(NO_GROUP, NO_PERSON, MEMBER_ALREADY)
 def add_member(w: World, me: int, group_id: Id, email: Email) -> Success:
-    """Add a person to a group. They have no part in the expenses there already are."""
-    members, person = _members(w, me, group_id), _person(w, email)
+    """Add someone to a group. They have no share in earlier expenses."""
+    members, person = _members(w, me, group_id), w.person(email)
     if person in members:
         raise MEMBER_ALREADY(email=email)
     w.add("expenses_members", grp=group_id, person=person)
@@ -171,30 +170,28 @@ def add_member(w: World, me: int, group_id: Id, email: Email) -> Success:
 
 @app.api(NO_GROUP, NOT_SETTLED)
 def leave_group(w: World, me: int, group_id: Id) -> Success:
-    """Leave a group; your balance in it must be 0."""
+    """Leave a group. Your balance in it must be 0."""
     _members(w, me, group_id)
     balance = _balances(w, group_id)[me]
     if balance:
         raise NOT_SETTLED(balance=balance / 100)
-    w.run("DELETE FROM expenses_members WHERE grp = ? AND person = ?", group_id, me)
+    w.remove("expenses_members", grp=group_id, person=me)
     return {"message": "You have left the group."}
 
 
 @app.api(NO_GROUP)
-def list_expenses(
-    w: World, me: int, group_id: Id | None = None, query: Query = "", page: Page = 0, page_size: PageSize = 5
-) -> list[Expense]:
-    """The expenses of a group, or of all your groups, whose title contains the query; newest first."""
+def list_expenses(w: World, me: int, group_id: Id | None = None, query: Query = "") -> Listing[Expense]:
+    """Expenses whose title contains the query, newest first: those of a group, or of all your groups."""
     if group_id is not None:
         _members(w, me, group_id)
     mine = "group_id IN (SELECT grp FROM expenses_members WHERE person = ?) AND group_id = coalesce(?, group_id)"
     source = f"{_ITEMS} WHERE {mine} AND title LIKE ? ORDER BY day DESC, id"
-    return w.page(Expense, source, (me, group_id, f"%{query}%"), page, page_size)
+    return Listing(source, me, group_id, f"%{query}%")
 
 
 @app.api(NO_EXPENSE)
 def show_expense(w: World, me: int, expense_id: Id) -> FullExpense:
-    """One expense with everyone's share and the comments."""
+    """Show an expense with all shares and comments."""
     _item(w, me, expense_id)
     shares = "FROM expenses_shares s JOIN people p ON p.id = person WHERE item = ? ORDER BY person"
     comments = w.all("SELECT author, text FROM expenses_comments WHERE item = ? ORDER BY written, id", expense_id)
@@ -217,8 +214,8 @@ def add_expense(
     between: Emails | None = None,
     shares: list[Share] | None = None,
 ) -> ExpenseAdded:
-    """Add an expense, paid by you and today if not said otherwise. It is split equally between all members, or between
-    those with the e-mails in `between`, or by `shares`."""
+    """Add an expense. It is paid by you and dated today unless you say otherwise, and split equally between all
+    members, or between those with the e-mails in `between`, or as `shares` says."""
     members = _members(w, me, group_id)
     payer = me if paid_by is None else _member(w, members, paid_by)
     people = members if between is None else [_member(w, members, email) for email in between]
@@ -240,7 +237,8 @@ def update_expense(
     paid_by: Email | None = None,
     day: Day | None = None,
 ) -> Success:
-    """Change an expense; what is not given stays. A new amount is split equally between those who have a share."""
+    """Change an expense. What you leave out stays as it is. A new amount is split equally between all who have a
+    share."""
     item = _item(w, me, expense_id)
     payer = _member(w, _members(w, me, item["grp"]), paid_by) if paid_by else item["payer"]
     total = cents(amount) if amount else item["amount_cents"]
@@ -248,8 +246,7 @@ def update_expense(
         people = [row["person"] for row in w.all("SELECT person FROM expenses_shares WHERE item = ?", expense_id)]
         for person, part in _split(total, people).items():
             w.run("UPDATE expenses_shares SET amount_cents = ? WHERE item = ? AND person = ?", part, expense_id, person)
-    values = (title or item["title"], total, payer, day or item["day"], expense_id)
-    w.run("UPDATE expenses_items SET title = ?, amount_cents = ?, payer = ?, day = ? WHERE id = ?", *values)
+    w.change("expenses_items", expense_id, title=title, amount_cents=total, payer=payer, day=day)
     return {"message": "Expense changed."}
 
 
@@ -257,7 +254,7 @@ def update_expense(
 def delete_expense(w: World, me: int, expense_id: Id) -> Success:
     """Delete an expense with its shares and comments."""
     _item(w, me, expense_id)
-    w.run("DELETE FROM expenses_items WHERE id = ?", expense_id)
+    w.remove("expenses_items", id=expense_id)
     return {"message": "Expense deleted."}
 
 
@@ -271,7 +268,7 @@ def add_comment(w: World, me: int, expense_id: Id, text: Line) -> Success:
 
 @app.api(NO_GROUP)
 def list_debts(w: World, me: int, group_id: Id) -> list[Debt]:
-    """Who should pay whom how much to settle everything, by e-mail address."""
+    """Who should pay whom how much to settle all debts, by e-mail address."""
     _members(w, me, group_id)
     left = _balances(w, group_id)
     debts: list[Debt] = []
@@ -287,7 +284,7 @@ def list_debts(w: World, me: int, group_id: Id) -> list[Debt]:
 
 @app.api(NO_GROUP, NOT_MEMBER, NOT_YOURS)
 def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, amount: Money) -> Success:
-    """Record that one member has paid another back. One of the two must be you; no money is moved."""
+    """Record that one member has paid another back. One of them must be you. No money is moved."""
     members = _members(w, me, group_id)
     payer, payee = _member(w, members, paid_by), _member(w, members, paid_to)
     if (payer == me) == (payee == me):
@@ -297,15 +294,13 @@ def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, a
 
 
 @app.api(NO_GROUP)
-def list_settlements(w: World, me: int, group_id: Id, page: Page = 0, page_size: PageSize = 5) -> list[Settlement]:
+def list_settlements(w: World, me: int, group_id: Id) -> Listing[Settlement]:
     """The repayments in a group, newest first."""
     _members(w, me, group_id)
-    source = (
-        "FROM (SELECT s.id, p.first || ' ' || p.last AS paid_by, q.first || ' ' || q.last AS paid_to, amount_cents, day"
-        " FROM expenses_settlements s JOIN people p ON p.id = payer JOIN people q ON q.id = payee WHERE grp = ?)"
-        " ORDER BY day DESC, id"
-    )
-    return w.page(Settlement, source, (group_id,), page, page_size)
+    names = "p.first || ' ' || p.last AS paid_by, q.first || ' ' || q.last AS paid_to"
+    people = "JOIN people p ON p.id = payer JOIN people q ON q.id = payee"
+    source = f"FROM (SELECT s.*, {names} FROM expenses_settlements s {people}) WHERE grp = ? ORDER BY day DESC, id"
+    return Listing(source, group_id)
 
 
 def _members(w: World, me: int, group: int) -> list[int]:
@@ -334,13 +329,6 @@ def _item(w: World, me: int, id: int) -> dict[str, Any]:
     return found
 
 
-def _person(w: World, email: str) -> int:
-    person = w.person_with(email)
-    if person is None:
-        raise NO_PERSON(email=email)
-    return person
-
-
 def _member(w: World, members: list[int], email: str) -> int:
     person = w.person_with(email)
     if person not in members:
@@ -362,39 +350,35 @@ def _parts(w: World, members: list[int], total: int, shares: list[Share]) -> dic
     return parts
 
 
-_TITLES = {
-    "Flat": ("Groceries", "Electricity", "Internet", "Cleaning", "Water", "Light bulbs", "Sofa cover", "Coffee"),
-    "Mountain trip": ("Train tickets", "Cabin", "Dinner", "Ski passes", "Breakfast", "Taxi"),
-    "Lunch club": ("Noodles", "Pizza", "Salads", "Burgers", "Sushi"),
-    "Parents' anniversary": ("Flowers", "Cake", "Restaurant deposit"),
-}
+_TITLES: dict[str, list[str]] = read("world")["expenses"]
 
 
 @app.filled_by
 def fill(w: World) -> None:
-    """Four groups of the owner, and one of others."""
+    """Four groups of the owner, and one of others, each with a history: expenses, a repayment, a comment."""
     me, rng = [w.owner], w.rng
-    _group(w, "Flat", me + w.others("flatmates"), 12)
-    _group(w, "Mountain trip", me + rng.sample(w.others("friends"), 2) + rng.sample(w.others("colleague"), 1), 7)
-    _group(w, "Lunch club", me + rng.sample(w.others("colleagues"), 3), 7)
-    _group(w, "Parents' anniversary", me + w.others("sister", "brother"), 3)
-    _group(w, "Lunch club", w.others("friends"), 2)
-
-
-def _group(w: World, name: str, people: list[Person], count: int) -> None:
-    """A group with a history: expenses split equally, a repayment, a comment."""
-    rng, members = w.rng, [person.id for person in people]
-    group = w.add("expenses_groups", name=name)
-    w.db.executemany("INSERT INTO expenses_members (grp, person) VALUES (?, ?)", [(group, id) for id in members])
-    items, shares, first = [], [], 1 + w.value("SELECT count(*) FROM expenses_items")
-    for item in range(first, first + count):
-        amount, title = rng.randrange(500, 9000), rng.choice(_TITLES[name])
-        items.append((item, group, rng.choice(members), title, amount, w.day(-rng.randrange(1, 120))))
-        shares += [(item, person, part) for person, part in _split(amount, members).items()]
-    columns = "id, grp, payer, title, amount_cents, day"
-    w.db.executemany(f"INSERT INTO expenses_items ({columns}) VALUES (?, ?, ?, ?, ?, ?)", items)
-    w.db.executemany("INSERT INTO expenses_shares (item, person, amount_cents) VALUES (?, ?, ?)", shares)
-    payer, payee = rng.sample(members, 2)
-    values = {"amount_cents": rng.randrange(500, 2000), "day": w.day(-rng.randrange(1, 60))}
-    w.add("expenses_settlements", grp=group, payer=payer, payee=payee, **values)
-    w.add("expenses_comments", item=item, author=payee, text="Thanks for paying!", written=w.ago(days=rng.randrange(9)))
+    groups = [
+        ("Flat", me + w.others("flatmates"), 12),
+        ("Mountain trip", me + rng.sample(w.others("friends"), 2) + rng.sample(w.others("colleague"), 1), 7),
+        ("Lunch club", me + rng.sample(w.others("colleagues"), 3), 7),
+        ("Parents' anniversary", me + w.others("sister", "brother"), 3),
+        ("Lunch club", w.others("friends"), 2),
+    ]
+    items: list[tuple[Any, ...]] = []
+    rows: dict[str, list[tuple[Any, ...]]] = {"members": [], "shares": [], "settlements": [], "comments": []}
+    for group, (name, people, count) in enumerate(groups, start=1):
+        members = [person.id for person in people]
+        rows["members"] += [(group, person) for person in members]
+        for _ in range(count):
+            amount, title = rng.randrange(500, 9000), rng.choice(_TITLES[name])
+            items.append((group, rng.choice(members), title, amount, w.day(-rng.randrange(1, 120))))
+            rows["shares"] += [(len(items), person, part) for person, part in _split(amount, members).items()]
+        payer, payee = rng.sample(members, 2)
+        rows["settlements"].append((group, payer, payee, rng.randrange(500, 2000), w.day(-rng.randrange(1, 60))))
+        rows["comments"].append((len(items), payee, "Thanks for paying!", w.ago(days=rng.randrange(9))))
+    w.add_all("expenses_groups", "name", [(name,) for name, _, _ in groups])
+    w.add_all("expenses_members", "grp, person", rows["members"])
+    w.add_all("expenses_items", "grp, payer, title, amount_cents, day", items)
+    w.add_all("expenses_shares", "item, person, amount_cents", rows["shares"])
+    w.add_all("expenses_settlements", "grp, payer, payee, amount_cents, day", rows["settlements"])
+    w.add_all("expenses_comments", "item, author, text, written", rows["comments"])

@@ -1,12 +1,12 @@
 """Music: a catalogue of songs, and everyone's library, likes, ratings, playlists, followed artists and player."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Label, Line, Page, PageSize, Problem, Query, Success
+from errands.api import App, Id, Label, Line, Listing, Problem, Query, Success
+from errands.words import read
 from errands.world import World
 
 app = App(
@@ -27,7 +27,6 @@ CREATE TABLE music_follows (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER 
     artist TEXT NOT NULL, UNIQUE (owner, artist));
 CREATE TABLE music_playlists (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     name TEXT NOT NULL, public INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX music_playlists_owner ON music_playlists(owner);
 CREATE TABLE music_tracks (id INTEGER PRIMARY KEY AUTOINCREMENT, song INTEGER NOT NULL REFERENCES music_songs(id),
     playlist INTEGER NOT NULL REFERENCES music_playlists(id) ON DELETE CASCADE, UNIQUE (playlist, song));
 CREATE TABLE music_queue (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
@@ -45,7 +44,7 @@ CREATE TABLE music_players (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER 
 NO_SONG = Problem(404, "There is no song {id}.")
 NO_ARTIST = Problem(404, "There is no artist {artist!r}.")
 NO_PLAYLIST = Problem(404, "There is no playlist {id}.")
-NOT_OWNER = Problem(403, "The playlist is someone else's; you can only read and play it.")
+NOT_OWNER = Problem(403, "This is someone else's playlist; you can only read and play it.")
 ALREADY = Problem(409, "It is already there.")
 NOT_THERE = Problem(409, "It is not there.")
 EMPTY = Problem(409, "There is no song to play.")
@@ -105,17 +104,15 @@ class Player(TypedDict):
 
 
 @app.api()
-def search_songs(
-    w: World, me: int, query: Query = "", artist: Query = "", genre: Query = "", page: Page = 0, page_size: PageSize = 5
-) -> list[Song]:
-    """Songs of the catalogue whose title or album contains the query, of this artist and genre where given."""
+def search_songs(w: World, me: int, query: Query = "", artist: Query = "", genre: Query = "") -> Listing[Song]:
+    """Songs in the catalogue whose title or album contains the query. You can also give the artist and the genre."""
     source = "FROM music_songs WHERE title || ' ' || album LIKE ? AND artist LIKE ? AND genre LIKE ? ORDER BY id"
-    return w.page(Song, source, (f"%{query}%", artist or "%", genre or "%"), page, page_size)
+    return Listing(source, f"%{query}%", artist or "%", genre or "%")
 
 
 @app.api(NO_SONG)
 def show_song(w: World, me: int, song_id: Id) -> FullSong:
-    """One song with its album and year, whether it is in your library and liked, and the stars you gave it."""
+    """Show a song: its album and year, whether it is in your library and you like it, and the stars you gave it."""
     _song(w, song_id)
     mine = (
         "EXISTS (SELECT 1 FROM music_library WHERE owner = ?1 AND song = s.id) AS in_library,"
@@ -126,10 +123,10 @@ def show_song(w: World, me: int, song_id: Id) -> FullSong:
 
 
 @app.api()
-def search_albums(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Album]:
+def search_albums(w: World, me: int, query: Query = "") -> Listing[Album]:
     """Albums whose title or artist contains the query, newest first."""
     source = "FROM music_songs WHERE album || ' ' || artist LIKE ? GROUP BY album ORDER BY year DESC, album"
-    return w.page(Album, source, (f"%{query}%",), page, page_size)
+    return Listing(source, f"%{query}%")
 
 
 @app.api()
@@ -140,25 +137,25 @@ def list_followed(w: World, me: int) -> list[str]:
 
 @app.api(NO_ARTIST)
 def follow(w: World, me: int, artist: Line, follow: bool = True) -> Success:
-    """Follow an artist, or no longer."""
-    if w.value("SELECT id FROM music_songs WHERE artist = ?", artist) is None:
+    """Follow an artist, or unfollow them."""
+    if w.find_id("music_songs", artist=artist) is None:
         raise NO_ARTIST(artist=artist)
     if follow:
         w.run("INSERT OR IGNORE INTO music_follows (owner, artist) VALUES (?, ?)", me, artist)
     else:
-        w.run("DELETE FROM music_follows WHERE owner = ? AND artist = ?", me, artist)
-    return {"message": "Followed." if follow else "No longer followed."}
+        w.remove("music_follows", owner=me, artist=artist)
+    return {"message": "Followed." if follow else "Unfollowed."}
 
 
 @app.api()
-def list_library(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Kept]:
-    """The songs in your library, last added first: how often you played them, and the stars you gave."""
+def list_library(w: World, me: int) -> Listing[Kept]:
+    """The songs in your library, last added first, with your plays and stars."""
     source = (
         "FROM (SELECT s.id, title, artist, added, plays, stars, l.owner FROM music_library l JOIN music_songs s"
         " ON s.id = l.song LEFT JOIN music_ratings t ON t.song = s.id AND t.owner = l.owner)"
         " WHERE owner = ? ORDER BY added DESC, id"
     )
-    return w.page(Kept, source, (me,), page, page_size)
+    return Listing(source, me)
 
 
 @app.api(NO_SONG, ALREADY)
@@ -174,21 +171,21 @@ def remove_from_library(w: World, me: int, song_id: Id) -> Success:
 
 
 @app.api()
-def list_likes(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Song]:
-    """The songs that you like."""
-    return _songs_of(w, "music_likes", "owner", me, page, page_size)
+def list_likes(w: World, me: int) -> Listing[Song]:
+    """The songs you like."""
+    return _songs_of("music_likes", "owner", me)
 
 
 @app.api(NO_SONG, ALREADY, NOT_THERE)
 def like(w: World, me: int, song_id: Id, like: bool = True) -> Success:
-    """Like a song, or no longer."""
+    """Like a song, or unlike it."""
     change = _put if like else _take
     return change(w, "music_likes", "owner", me, song_id)
 
 
 @app.api(NO_SONG)
 def rate(w: World, me: int, song_id: Id, stars: Stars) -> Success:
-    """Give a song stars, in place of those you gave before."""
+    """Rate a song with stars. They replace the stars you gave before."""
     _song(w, song_id)
     if not w.run("UPDATE music_ratings SET stars = ? WHERE owner = ? AND song = ?", stars, me, song_id):
         w.add("music_ratings", owner=me, song=song_id, stars=stars)
@@ -196,28 +193,28 @@ def rate(w: World, me: int, song_id: Id, stars: Stars) -> Success:
 
 
 @app.api()
-def list_playlists(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Playlist]:
+def list_playlists(w: World, me: int) -> Listing[Playlist]:
     """Your playlists."""
-    return w.page(Playlist, f"FROM ({_PLAYLISTS} WHERE p.owner = ?) ORDER BY id", (me,), page, page_size)
+    return Listing(f"FROM ({_PLAYLISTS} WHERE p.owner = ?) ORDER BY id", me)
 
 
 @app.api()
-def search_public(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Playlist]:
+def search_public(w: World, me: int, query: Query = "") -> Listing[Playlist]:
     """Public playlists of other people whose name or owner contains the query."""
     source = f"FROM ({_PLAYLISTS} WHERE p.owner <> ? AND public = 1) WHERE name || ' ' || owner LIKE ? ORDER BY id"
-    return w.page(Playlist, source, (me, f"%{query}%"), page, page_size)
+    return Listing(source, me, f"%{query}%")
 
 
 @app.api(NO_PLAYLIST)
-def list_playlist_songs(w: World, me: int, playlist_id: Id, page: Page = 0, page_size: PageSize = 5) -> list[Song]:
+def list_playlist_songs(w: World, me: int, playlist_id: Id) -> Listing[Song]:
     """The songs of a playlist, yours or a public one, in the order they were added."""
     _playlist(w, me, playlist_id)
-    return _songs_of(w, "music_tracks", "playlist", playlist_id, page, page_size)
+    return _songs_of("music_tracks", "playlist", playlist_id)
 
 
 @app.api()
 def create_playlist(w: World, me: int, name: Line, public: bool = False) -> PlaylistMade:
-    """Make an empty playlist."""
+    """Create an empty playlist."""
     return {"playlist_id": w.add("music_playlists", owner=me, name=name, public=int(public))}
 
 
@@ -225,18 +222,17 @@ def create_playlist(w: World, me: int, name: Line, public: bool = False) -> Play
 def update_playlist(
     w: World, me: int, playlist_id: Id, name: Line | None = None, public: bool | None = None
 ) -> Success:
-    """Rename a playlist, or make it public or private; what is not given stays."""
+    """Rename a playlist, or make it public or private. What you leave out stays as it is."""
     _playlist(w, me, playlist_id, change=True)
-    sql = "UPDATE music_playlists SET name = coalesce(?, name), public = coalesce(?, public) WHERE id = ?"
-    w.run(sql, name, public, playlist_id)
+    w.change("music_playlists", playlist_id, name=name, public=public)
     return {"message": "Playlist changed."}
 
 
 @app.api(NO_PLAYLIST, NOT_OWNER)
 def delete_playlist(w: World, me: int, playlist_id: Id) -> Success:
-    """Delete a playlist; its songs stay in your library."""
+    """Delete a playlist. Its songs stay in your library."""
     _playlist(w, me, playlist_id, change=True)
-    w.run("DELETE FROM music_playlists WHERE id = ?", playlist_id)
+    w.remove("music_playlists", id=playlist_id)
     return {"message": "Playlist deleted."}
 
 
@@ -256,7 +252,7 @@ def remove_from_playlist(w: World, me: int, playlist_id: Id, song_id: Id) -> Suc
 
 @app.api()
 def show_player(w: World, me: int) -> Player:
-    """What is playing or paused, how loud, and how many songs are queued."""
+    """The song that is playing or paused, the volume, and the number of songs in the queue."""
     player = w.all("SELECT song, playing, volume FROM music_players WHERE owner = ?", me)[0]
     songs = w.rows(Song, "FROM music_songs WHERE id = ?", player["song"])
     return {
@@ -277,10 +273,10 @@ def play_song(w: World, me: int, song_id: Id) -> Success:
 
 @app.api(NO_PLAYLIST, EMPTY)
 def play_playlist(w: World, me: int, playlist_id: Id) -> Success:
-    """Play a playlist: its first song now, the others become the queue in place of what was there."""
+    """Play the first song of a playlist now. Its other songs replace the queue."""
     _playlist(w, me, playlist_id)
     rows = w.all("SELECT song FROM music_tracks WHERE playlist = ? ORDER BY id", playlist_id)
-    w.run("DELETE FROM music_queue WHERE owner = ?", me)
+    w.remove("music_queue", owner=me)
     for row in rows:
         w.add("music_queue", owner=me, song=row["song"])
     return next(w, me)
@@ -295,7 +291,7 @@ def pause(w: World, me: int) -> Success:
 
 @app.api(EMPTY)
 def next(w: World, me: int) -> Success:
-    """Play the first song of the queue; it leaves the queue."""
+    """Play the next song of the queue."""
     song = w.value("SELECT song FROM music_queue WHERE owner = ? ORDER BY id", me)
     if song is None:
         raise EMPTY()
@@ -305,19 +301,19 @@ def next(w: World, me: int) -> Success:
 
 @app.api(NO_SONG, ALREADY)
 def queue_song(w: World, me: int, song_id: Id) -> Success:
-    """Put a song at the end of the queue."""
+    """Add a song to the end of the queue."""
     return _put(w, "music_queue", "owner", me, song_id)
 
 
 @app.api()
-def list_queue(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Song]:
-    """The queued songs, next one first."""
-    return _songs_of(w, "music_queue", "owner", me, page, page_size)
+def list_queue(w: World, me: int) -> Listing[Song]:
+    """The songs in the queue, next one first."""
+    return _songs_of("music_queue", "owner", me)
 
 
 @app.api()
 def set_volume(w: World, me: int, volume: Volume) -> Success:
-    """Set how loud the player is."""
+    """Set the volume of the player."""
     w.run("UPDATE music_players SET volume = ? WHERE owner = ?", volume, me)
     return {"message": "Volume set."}
 
@@ -328,29 +324,30 @@ _PLAYLISTS = (
 )
 
 
-def _songs_of(w: World, table: str, column: str, value: int, page: int, page_size: int) -> list[Song]:
+def _songs_of(table: str, column: str, value: int) -> Listing[Song]:
     """The songs in one of the tables that hold songs of a person or playlist, in the order they were added."""
     joined = f"SELECT s.*, x.id AS place FROM {table} x JOIN music_songs s ON s.id = song WHERE {column} = ?"
-    return w.page(Song, f"FROM ({joined}) ORDER BY place", (value,), page, page_size)
+    return Listing(f"FROM ({joined}) ORDER BY place", value)
 
 
 def _put(w: World, table: str, column: str, value: int, song: int, **more: str) -> Success:
     _song(w, song)
-    if w.value(f"SELECT id FROM {table} WHERE {column} = ? AND song = ?", value, song) is not None:
+    row = {column: value, "song": song}
+    if w.find_id(table, **row) is not None:
         raise ALREADY()
-    w.add(table, **{column: value}, song=song, **more)
+    w.add(table, **row, **more)
     return {"message": "Added."}
 
 
 def _take(w: World, table: str, column: str, value: int, song: int) -> Success:
     _song(w, song)
-    if not w.run(f"DELETE FROM {table} WHERE {column} = ? AND song = ?", value, song):
+    if not w.remove(table, **{column: value, "song": song}):
         raise NOT_THERE()
     return {"message": "Removed."}
 
 
 def _song(w: World, id: int) -> None:
-    if w.value("SELECT id FROM music_songs WHERE id = ?", id) is None:
+    if w.find_id("music_songs", id=id) is None:
         raise NO_SONG(id=id)
 
 
@@ -363,38 +360,36 @@ def _playlist(w: World, me: int, id: int, change: bool = False) -> None:
         raise NOT_OWNER()
 
 
-_GENRES = ("rock", "jazz", "folk")
-_ARTISTS = ("Papercranes", "Tidewalkers", "Copper Owls", "Night Ferry", "Glass Bay", "Velvet Fox")
-_FIRST = ("Silver", "Golden", "Broken", "Quiet", "Burning", "Distant", "Frozen", "Hidden", "Electric", "Wild", "Hollow")
-_SECOND = ("River", "Morning", "Window", "Garden", "Highway", "Summer", "Mirror", "Shadow", "Island", "Ocean", "Winter")
-_TITLES = [f"{first} {second}" for first in _FIRST for second in _SECOND]
-_LISTS = ("Morning run", "Focus", "Dinner party", "Road trip", "Rainy days", "Workout")
+_WORDS = read("world")["music"]
+_TITLES = [f"{first} {second}" for first in _WORDS["first"] for second in _WORDS["second"]]
+_SONGS = 48
+"""In the catalogue: eight of each artist, on two albums."""
 
 
 @app.filled_by
 def fill(w: World) -> None:
     """A catalogue; the owner has a library, ratings and playlists, some others a public playlist."""
-    rng, me = w.rng, w.owner.id
-    titles = rng.sample(_TITLES, 60)
-    albums = [(f"{title} Sessions", rng.randrange(1995, w.now.year)) for title in titles[48:]]
+    rng, me, ids = w.rng, w.owner.id, range(1, _SONGS + 1)
+    titles = rng.sample(_TITLES, _SONGS + _SONGS // 4)
+    albums = [(f"{title} Sessions", rng.randrange(1995, w.now.year)) for title in titles[_SONGS:]]
     songs = []
-    for number, title in enumerate(titles[:48]):
-        who = number // 8
-        songs.append((title, _ARTISTS[who], _GENRES[who // 2], *albums[number // 4], rng.randrange(120, 420)))
-    _insert(w, "songs", "title, artist, genre, album, year, seconds", songs)
-    kept = rng.sample(range(1, 49), 25)
+    for number, title in enumerate(titles[:_SONGS]):
+        artist, genre = _WORDS["artists"][number // 8], _WORDS["genres"][number // 16]
+        songs.append((title, artist, genre, *albums[number // 4], rng.randrange(120, 420)))
+    kept = rng.sample(ids, 25)
+    playlists = [(me, name, False) for name in _WORDS["playlists"]]
+    playlists += [(person.id, "Favourites", True) for person in rng.sample(w.others(), 4)]
+    tracks = [
+        (playlist + 1, song) for playlist in range(len(playlists)) for song in rng.sample(ids, rng.randrange(4, 8))
+    ]
     library = [(me, song, w.day(-rng.randrange(1, 300)), rng.randrange(200)) for song in kept]
-    _insert(w, "library", "owner, song, added, plays", library)
-    _insert(w, "likes", "owner, song", [(me, song) for song in rng.sample(kept, 12)])
-    _insert(w, "ratings", "owner, song, stars", [(me, song, rng.randrange(1, 6)) for song in rng.sample(kept, 16)])
-    _insert(w, "follows", "owner, artist", [(me, artist) for artist in rng.sample(_ARTISTS, 3)])
-    _insert(w, "queue", "owner, song", [(me, song) for song in rng.sample(range(1, 49), 3)])
-    for owner, name in [(me, name) for name in _LISTS] + [(p.id, "Favourites") for p in rng.sample(w.others(), 4)]:
-        playlist = w.add("music_playlists", owner=owner, name=name, public=int(owner != me))
-        _insert(w, "tracks", "playlist, song", [(playlist, s) for s in rng.sample(range(1, 49), rng.randrange(4, 8))])
-    _insert(w, "players", "owner, song, playing, volume", [(p.id, rng.choice(kept), 0, 50) for p in w.people])
-
-
-def _insert(w: World, table: str, columns: str, rows: Sequence[tuple[int | str, ...]]) -> None:
-    marks = ", ".join("?" * len(columns.split()))
-    w.db.executemany(f"INSERT INTO music_{table} ({columns}) VALUES ({marks})", rows)
+    ratings = [(me, song, rng.randrange(1, 6)) for song in rng.sample(kept, 16)]
+    w.add_all("music_songs", "title, artist, genre, album, year, seconds", songs)
+    w.add_all("music_library", "owner, song, added, plays", library)
+    w.add_all("music_likes", "owner, song", [(me, song) for song in rng.sample(kept, 12)])
+    w.add_all("music_ratings", "owner, song, stars", ratings)
+    w.add_all("music_follows", "owner, artist", [(me, artist) for artist in rng.sample(_WORDS["artists"], 3)])
+    w.add_all("music_queue", "owner, song", [(me, song) for song in rng.sample(ids, 3)])
+    w.add_all("music_playlists", "owner, name, public", playlists)
+    w.add_all("music_tracks", "playlist, song", tracks)
+    w.add_all("music_players", "owner, song, playing, volume", [(p.id, rng.choice(kept), 0, 50) for p in w.people])

@@ -4,7 +4,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Line, Problem
+from errands.api import App, Line, Problem, Success
 from errands.world import Done, World
 
 app = App(
@@ -21,7 +21,7 @@ CREATE TABLE cards (id INTEGER PRIMARY KEY AUTOINCREMENT,
     login=False,
 )
 
-NO_ACCOUNT = Problem(404, "There is no app {app!r} with an account.")
+NO_ACCOUNT = Problem(404, "There is no app {app!r} that has accounts.")
 
 
 class Profile(TypedDict):
@@ -56,14 +56,14 @@ class Now(TypedDict):
 
 @app.api()
 def show_profile(w: World) -> Profile:
-    """Name, e-mail address, phone number and birthday of your owner."""
+    """The name, e-mail address, phone number and birthday of your owner."""
     me = w.owner
     return {"name": me.name, "email": me.email, "phone": me.phone, "birthday": me.birthday}
 
 
 @app.api()
 def list_addresses(w: World) -> list[Address]:
-    """The addresses of your owner: home, work."""
+    """The addresses of your owner: home and work."""
     return w.rows(Address, "FROM addresses WHERE person = ? ORDER BY id", w.owner.id)
 
 
@@ -75,7 +75,7 @@ def list_cards(w: World) -> list[Card]:
 
 @app.api(NO_ACCOUNT)
 def show_account(w: World, app: Line) -> Account:
-    """Your owner's e-mail and password for an app: what its login API takes."""
+    """The e-mail and password of your owner for an app, as its login API takes them."""
     password = w.value("SELECT password FROM accounts WHERE app = ? AND person = ?", app, w.owner.id)
     if password is None:
         raise NO_ACCOUNT(app=app)
@@ -84,26 +84,36 @@ def show_account(w: World, app: Line) -> Account:
 
 @app.api()
 def show_time(w: World) -> Now:
-    """What time it is, and the day of the week."""
+    """The date, the time and the day of the week."""
     return {"now": w.moment, "weekday": f"{w.now:%A}"}
 
 
-class Completed(TypedDict):
-    message: str
-
-
 @app.api()
-def complete_task(w: World, answer: Any = None) -> Completed:
-    """Say that the task is done. Give the answer if the task asks a question; a list for several things."""
+def complete_task(w: World, answer: Any = None) -> Success:
+    """Say that the task is done. If the task asks a question, give the answer: a list if there are several."""
     w.done = Done(answer)
     return {"message": "The task is completed."}
 
 
 @app.filled_by
 def fill(w: World) -> None:
+    """Everyone has two addresses and two cards, one of which has expired."""
+    addresses, cards = [], []
     for person in w.people:
-        w.add("addresses", person=person.id, label="home", street=person.address)
-        w.add("addresses", person=person.id, label="work", street=f"{w.rng.randrange(1, 40)} Market Square")
+        addresses.append((person.id, "home", person.address))
+        addresses.append((person.id, "work", f"{w.rng.randrange(1, 40)} Market Square"))
         for label, year in (("debit", w.now.year + 1 + w.rng.randrange(3)), ("old", w.now.year - 1)):
             number = f"{w.rng.randrange(10**4):04} {w.rng.randrange(10**4):04}"
-            w.add("cards", person=person.id, label=label, number=number, expires=f"{year}-{w.rng.randrange(1, 13):02}")
+            cards.append((person.id, label, number, f"{year}-{w.rng.randrange(1, 13):02}"))
+    w.add_all("addresses", "person, label, street", addresses)
+    w.add_all("cards", "person, label, number, expires", cards)
+
+
+def home_address(person: int) -> int:
+    """The id of a person's home address, as `fill` gives it."""
+    return 2 * person - 1
+
+
+def debit_card(person: int) -> int:
+    """The id of a person's debit card, as `fill` gives it."""
+    return 2 * person - 1

@@ -4,7 +4,9 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Line, Page, PageSize, Phone, Problem, Query, Success
+from errands.api import App, Id, Line, Listing, Phone, Problem, Query, Success
+from errands.database import Owned
+from errands.words import read
 from errands.world import World
 
 app = App(
@@ -14,14 +16,11 @@ app = App(
 CREATE TABLE phone_messages (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     number TEXT NOT NULL, incoming INTEGER NOT NULL, text TEXT NOT NULL, time TEXT NOT NULL,
     read INTEGER NOT NULL DEFAULT 1);
-CREATE INDEX phone_messages_owner ON phone_messages(owner, number);
 CREATE TABLE phone_calls (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     number TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN ('incoming', 'outgoing', 'missed')), time TEXT NOT NULL,
     minutes INTEGER NOT NULL CHECK (minutes >= 0));
-CREATE INDEX phone_calls_owner ON phone_calls(owner);
 CREATE TABLE phone_voicemails (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     number TEXT NOT NULL, time TEXT NOT NULL, seconds INTEGER NOT NULL CHECK (seconds > 0), text TEXT NOT NULL);
-CREATE INDEX phone_voicemails_owner ON phone_voicemails(owner);
 CREATE TABLE phone_blocked (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     number TEXT NOT NULL, UNIQUE (owner, number));
 """,
@@ -35,10 +34,10 @@ CREATE TABLE phone_blocked (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER 
     ),
 )
 
-NO_MESSAGE = Problem(404, "There is no message {id}.")
+MESSAGES = Owned("phone_messages", "message")
+CALLS = Owned("phone_calls", "call")
+VOICEMAILS = Owned("phone_voicemails", "voicemail")
 NO_CONVERSATION = Problem(404, "There are no messages with {number}.")
-NO_CALL = Problem(404, "There is no call {id}.")
-NO_VOICEMAIL = Problem(404, "There is no voicemail {id}.")
 NOT_BLOCKED = Problem(404, "{number} is not blocked.")
 BLOCKED = Problem(409, "{number} is blocked.")
 OWN_NUMBER = Problem(422, "{number} is your own number.")
@@ -92,28 +91,28 @@ class Called(TypedDict):
 
 
 @app.api()
-def search_messages(w: World, me: int, query: Query = "", page: Page = 0, page_size: PageSize = 5) -> list[Message]:
+def search_messages(w: World, me: int, query: Query = "") -> Listing[Message]:
     """Text messages that contain the query, newest first."""
     source = "FROM phone_messages WHERE owner = ? AND text LIKE ? ORDER BY time DESC, id DESC"
-    return w.page(Message, source, (me, f"%{query}%"), page, page_size)
+    return Listing(source, me, f"%{query}%")
 
 
 @app.api()
-def list_conversations(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Conversation]:
-    """The numbers there are messages with, the latest first. `last` is the time of the last message."""
-    source = (
-        "FROM (SELECT number, count(*) AS messages, sum(NOT read) AS unread, max(time) AS last "
-        "FROM phone_messages WHERE owner = ? GROUP BY number) ORDER BY last DESC, number"
+def list_conversations(w: World, me: int) -> Listing[Conversation]:
+    """The numbers you have messages with, latest first. `last` is the time of the last message."""
+    numbers = (
+        "SELECT number, count(*) AS messages, sum(NOT read) AS unread, max(time) AS last "
+        "FROM phone_messages WHERE owner = ? GROUP BY number"
     )
-    return w.page(Conversation, source, (me,), page, page_size)
+    return Listing(f"FROM ({numbers}) ORDER BY last DESC, number", me)
 
 
 @app.api(NO_CONVERSATION)
-def show_conversation(w: World, me: int, number: Phone, page: Page = 0, page_size: PageSize = 5) -> list[Message]:
+def show_conversation(w: World, me: int, number: Phone) -> Listing[Message]:
     """The messages from and to a number, newest first. Those that are not incoming are your own."""
     _find_conversation(w, me, number)
     source = "FROM phone_messages WHERE owner = ? AND number = ? ORDER BY time DESC, id DESC"
-    return w.page(Message, source, (me, number), page, page_size)
+    return Listing(source, me, number)
 
 
 @app.api(OWN_NUMBER, BLOCKED)
@@ -127,11 +126,10 @@ def send_message(w: World, me: int, number: Phone, text: Line) -> Sent:
     return {"message_id": message}
 
 
-@app.api(NO_MESSAGE)
+@app.api(MESSAGES.missing)
 def delete_message(w: World, me: int, message_id: Id) -> Success:
     """Delete a text message."""
-    w.owned("phone_messages", message_id, me, NO_MESSAGE)
-    w.run("DELETE FROM phone_messages WHERE id = ?", message_id)
+    MESSAGES.delete(w, me, message_id)
     return {"message": "Message deleted."}
 
 
@@ -139,7 +137,7 @@ def delete_message(w: World, me: int, message_id: Id) -> Success:
 def delete_conversation(w: World, me: int, number: Phone) -> Success:
     """Delete all messages from and to a number."""
     _find_conversation(w, me, number)
-    w.run("DELETE FROM phone_messages WHERE owner = ? AND number = ?", me, number)
+    w.remove("phone_messages", owner=me, number=number)
     return {"message": "Conversation deleted."}
 
 
@@ -148,20 +146,13 @@ def mark_read(w: World, me: int, number: Phone) -> Success:
     """Mark all messages from a number as read."""
     _find_conversation(w, me, number)
     w.run("UPDATE phone_messages SET read = 1 WHERE owner = ? AND number = ?", me, number)
-    return {"message": "Messages marked."}
+    return {"message": "Messages marked as read."}
 
 
 @app.api()
-def list_calls(
-    w: World,
-    me: int,
-    kind: Literal["any", "incoming", "outgoing", "missed"] = "any",
-    page: Page = 0,
-    page_size: PageSize = 5,
-) -> list[Call]:
-    """Calls, newest first."""
-    source = "FROM phone_calls WHERE owner = ? AND ? IN ('any', kind) ORDER BY time DESC, id DESC"
-    return w.page(Call, source, (me, kind), page, page_size)
+def list_calls(w: World, me: int, kind: Literal["any", "incoming", "outgoing", "missed"] = "any") -> Listing[Call]:
+    """Your calls, newest first."""
+    return Listing("FROM phone_calls WHERE owner = ? AND ? IN ('any', kind) ORDER BY time DESC, id DESC", me, kind)
 
 
 @app.api(OWN_NUMBER, BLOCKED)
@@ -174,45 +165,41 @@ def start_call(w: World, me: int, number: Phone) -> Called:
     return {"call_id": call}
 
 
-@app.api(NO_CALL)
+@app.api(CALLS.missing)
 def delete_call(w: World, me: int, call_id: Id) -> Success:
     """Delete a call from the list."""
-    w.owned("phone_calls", call_id, me, NO_CALL)
-    w.run("DELETE FROM phone_calls WHERE id = ?", call_id)
+    CALLS.delete(w, me, call_id)
     return {"message": "Call deleted."}
 
 
 @app.api()
-def list_voicemails(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
-    """Voicemails, newest first."""
-    source = "FROM phone_voicemails WHERE owner = ? ORDER BY time DESC, id DESC"
-    return w.page(Brief, source, (me,), page, page_size)
+def list_voicemails(w: World, me: int) -> Listing[Brief]:
+    """Your voicemails, newest first."""
+    return Listing("FROM phone_voicemails WHERE owner = ? ORDER BY time DESC, id DESC", me)
 
 
-@app.api(NO_VOICEMAIL)
+@app.api(VOICEMAILS.missing)
 def show_voicemail(w: World, me: int, voicemail_id: Id) -> Voicemail:
-    """One voicemail, with what was said."""
-    _find_voicemail(w, me, voicemail_id)
-    return w.rows(Voicemail, "FROM phone_voicemails WHERE id = ?", voicemail_id)[0]
+    """Show a voicemail, with what was said."""
+    return VOICEMAILS.show(Voicemail, w, me, voicemail_id)
 
 
-@app.api(NO_VOICEMAIL)
+@app.api(VOICEMAILS.missing)
 def delete_voicemail(w: World, me: int, voicemail_id: Id) -> Success:
     """Delete a voicemail."""
-    _find_voicemail(w, me, voicemail_id)
-    w.run("DELETE FROM phone_voicemails WHERE id = ?", voicemail_id)
+    VOICEMAILS.delete(w, me, voicemail_id)
     return {"message": "Voicemail deleted."}
 
 
 @app.api()
-def list_blocked(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Blocked]:
-    """The blocked numbers."""
-    return w.page(Blocked, "FROM phone_blocked WHERE owner = ? ORDER BY number, id", (me,), page, page_size)
+def list_blocked(w: World, me: int) -> Listing[Blocked]:
+    """The numbers you have blocked."""
+    return Listing("FROM phone_blocked WHERE owner = ? ORDER BY number, id", me)
 
 
 @app.api(OWN_NUMBER, BLOCKED)
 def block(w: World, me: int, number: Phone) -> Success:
-    """Block a number: nothing comes from it or goes to it any more."""
+    """Block a number: you can no longer reach it, and it can no longer reach you."""
     _check(w, me, number)
     w.add("phone_blocked", owner=me, number=number)
     return {"message": "Number blocked."}
@@ -221,45 +208,32 @@ def block(w: World, me: int, number: Phone) -> Success:
 @app.api(NOT_BLOCKED)
 def unblock(w: World, me: int, number: Phone) -> Success:
     """Unblock a number."""
-    if not w.run("DELETE FROM phone_blocked WHERE owner = ? AND number = ?", me, number):
+    if not w.remove("phone_blocked", owner=me, number=number):
         raise NOT_BLOCKED(number=number)
     return {"message": "Number unblocked."}
 
 
 def _find_conversation(w: World, me: int, number: str) -> None:
-    if w.value("SELECT id FROM phone_messages WHERE owner = ? AND number = ?", me, number) is None:
+    if w.find_id("phone_messages", owner=me, number=number) is None:
         raise NO_CONVERSATION(number=number)
-
-
-def _find_voicemail(w: World, me: int, id: int) -> None:
-    w.owned("phone_voicemails", id, me, NO_VOICEMAIL)
 
 
 def _check(w: World, me: int, number: str) -> None:
     if number == w.people[me - 1].phone:
         raise OWN_NUMBER(number=number)
-    if w.value("SELECT id FROM phone_blocked WHERE owner = ? AND number = ?", me, number) is not None:
+    if w.find_id("phone_blocked", owner=me, number=number) is not None:
         raise BLOCKED(number=number)
 
 
 def _reach(w: World, me: int, number: str) -> int | None:
     """Whose phone rings at a number: nobody's when it is not in this world or the caller is blocked there."""
     _check(w, me, number)
-    found: int | None = w.value(
-        "SELECT id FROM people WHERE phone = ? AND id NOT IN (SELECT owner FROM phone_blocked WHERE number = ?)",
-        *(number, w.people[me - 1].phone),
-    )
-    return found
+    other = next((person.id for person in w.people if person.phone == number), None)
+    blocked = w.find_id("phone_blocked", owner=other, number=w.people[me - 1].phone) is not None
+    return None if blocked else other
 
 
-_TEXTS = (
-    *("On my way", "Did you see this?", "Thanks a lot", "Call me when you can", "Sounds good", "Not today, sorry"),
-    *("Just arrived", "Can you bring milk?", "See you there", "Almost finished", "What a day", "Ok, fine with me"),
-)
-_SAID = (
-    *("Hello, it's me. Nothing urgent.", "I tried to reach you. Call me back when you have time."),
-    *("Sorry I missed you. I will try again.", "We had a good evening, thanks again."),
-)
+_WORDS = read("world")["phone"]
 
 
 @app.filled_by
@@ -268,23 +242,23 @@ def fill(w: World) -> None:
     rng, me = w.rng, w.owner
     hours = iter(rng.sample(range(5, 1400), 85))
     messages, calls = [], []
-    for other in rng.sample(w.people[1:], 10):
+    for other in rng.sample(w.others(), 10):
         for incoming in rng.choices((True, False), k=rng.randrange(2, 6)):
-            time, text = w.ago(hours=next(hours)), rng.choice(_TEXTS)
+            time, text = w.ago(hours=next(hours)), rng.choice(_WORDS["texts"])
             messages.append((me.id, other.phone, incoming, text, time, not incoming or rng.random() < 0.8))
-    numbers = [person.phone for person in w.people[1:]] + [str(rng.randrange(1_000_000, 2_000_000)) for _ in range(4)]
+    numbers = [person.phone for person in w.others()] + [str(rng.randrange(1_000_000, 2_000_000)) for _ in range(4)]
     for kind in ("incoming", "outgoing", "missed"):
         for number in rng.choices(numbers, k=7):
             minutes = 0 if kind == "missed" else rng.randrange(1, 40)
             calls.append((me.id, number, kind, w.ago(hours=next(hours)), minutes))
-    for other in w.people[1:]:
-        messages.append((other.id, me.phone, False, rng.choice(_TEXTS), w.ago(hours=rng.randrange(1400, 2000)), True))
-    w.db.executemany(
-        "INSERT INTO phone_messages (owner, number, incoming, text, time, read) VALUES (?, ?, ?, ?, ?, ?)", messages
-    )
-    w.db.executemany("INSERT INTO phone_calls (owner, number, kind, time, minutes) VALUES (?, ?, ?, ?, ?)", calls)
-    for other in rng.sample(w.people[1:], 6):
-        row = {"number": other.phone, "time": w.ago(hours=next(hours)), "seconds": rng.randrange(5, 60)}
-        w.add("phone_voicemails", owner=me.id, **row, text=rng.choice(_SAID))
-    for number in numbers[-2:]:
-        w.add("phone_blocked", owner=me.id, number=number)
+    for other in w.others():
+        time = w.ago(hours=rng.randrange(1400, 2000))
+        messages.append((other.id, me.phone, False, rng.choice(_WORDS["texts"]), time, True))
+    voicemails = [
+        (me.id, other.phone, w.ago(hours=next(hours)), seconds, rng.choice(_WORDS["voicemails"]))
+        for other, seconds in zip(rng.sample(w.others(), 6), rng.sample(range(10, 60), 6), strict=True)
+    ]
+    w.add_all("phone_messages", "owner, number, incoming, text, time, read", messages)
+    w.add_all("phone_calls", "owner, number, kind, time, minutes", calls)
+    w.add_all("phone_voicemails", "owner, number, time, seconds, text", voicemails)
+    w.add_all("phone_blocked", "owner, number", [(me.id, number) for number in numbers[-2:]])

@@ -4,7 +4,9 @@ from typing import Any, Literal, get_args
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Count, Id, Line, Money, Page, PageSize, Problem, Query, Success, cents
+from errands.api import App, Count, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.apps.owner import debit_card, home_address
+from errands.words import read
 from errands.world import World
 
 app = App(
@@ -28,7 +30,6 @@ CREATE TABLE shop_orders (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NO
     address_id INTEGER NOT NULL REFERENCES addresses(id), card_id INTEGER NOT NULL REFERENCES cards(id),
     percent_off INTEGER NOT NULL DEFAULT 0, total_cents INTEGER NOT NULL, at TEXT NOT NULL, arrives TEXT NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('placed', 'shipped', 'delivered', 'cancelled')));
-CREATE INDEX shop_orders_owner ON shop_orders(owner);
 CREATE TABLE shop_order_items (id INTEGER PRIMARY KEY AUTOINCREMENT,
     order_id INTEGER NOT NULL REFERENCES shop_orders(id), product INTEGER NOT NULL REFERENCES shop_products(id),
     quantity INTEGER NOT NULL CHECK (quantity > 0), price_cents INTEGER NOT NULL, UNIQUE (order_id, product));
@@ -57,11 +58,11 @@ CREATE VIEW shop_items AS SELECT i.*, product AS product_id, name, o.owner, o.st
 NO_PRODUCT = Problem(404, "There is no product {id}.")
 NO_STOCK = Problem(409, "Only {stock} of product {id} are in stock.")
 NOT_THERE = Problem(404, "Product {id} is not there.")
-ALREADY = Problem(409, "This was already done with product {id}.")
+ALREADY = Problem(409, "You have already done this with product {id}.")
 NO_SUCH = Problem(404, "There is no {what} {id}.")
 WRONG_STATUS = Problem(409, "The order is {status}.")
 EMPTY = Problem(409, "The cart is empty.")
-EXPIRED = Problem(409, "The {what} is expired or used.")
+EXPIRED = Problem(409, "The {what} has expired or is used up.")
 
 Category = Literal["kitchen", "office", "sport", "home"]
 Reason = Literal["damaged", "wrong item", "not needed"]
@@ -135,53 +136,49 @@ def search(
     min_price: Money | None = None,
     max_price: Money | None = None,
     sort: Literal["name", "price", "rating"] = "name",
-    page: Page = 0,
-    page_size: PageSize = 5,
-) -> list[Brief]:
-    """Products whose name contains the query. Sorted by name, by price (cheapest first) or by rating (best first)."""
+) -> Listing[Brief]:
+    """Products whose name contains the query, sorted by name, by price (cheapest first) or by rating (best first)."""
     order = {"name": "name", "price": "price_cents", "rating": "rating DESC"}[sort]
     source = (
         "FROM shop_catalogue WHERE name LIKE ?1 AND (?2 IS NULL OR category = ?2) "
         f"AND price_cents BETWEEN ?3 AND ?4 ORDER BY {order}, id"
     )
     prices = (cents(min_price or 0), cents(max_price or 100_000))
-    return w.page(Brief, source, (f"%{query}%", category, *prices), page, page_size)
+    return Listing(source, f"%{query}%", category, *prices)
 
 
 @app.api(NO_PRODUCT)
 def show_product(w: World, me: int, product_id: Id) -> Product:
-    """One product, with its category and how many days delivery takes."""
+    """Show a product, with its category and the number of days that delivery takes."""
     _stock(w, product_id)
     return w.rows(Product, "FROM shop_catalogue WHERE id = ?", product_id)[0]
 
 
 @app.api(NO_PRODUCT)
-def list_reviews(w: World, me: int, product_id: Id, page: Page = 0, page_size: PageSize = 5) -> list[Review]:
+def list_reviews(w: World, me: int, product_id: Id) -> Listing[Review]:
     """The reviews of a product."""
     _stock(w, product_id)
     source = "FROM (SELECT r.*, first || ' ' || last AS name FROM shop_reviews r JOIN people p ON p.id = owner) "
-    return w.page(Review, source + "WHERE product = ? ORDER BY id", (product_id,), page, page_size)
+    return Listing(source + "WHERE product = ? ORDER BY id", product_id)
 
 
 @app.api(NO_PRODUCT, ALREADY)
 def write_review(w: World, me: int, product_id: Id, stars: Literal[1, 2, 3, 4, 5], text: Line) -> Success:
-    """Review a product, once."""
-    _stock(w, product_id)
-    sql = "INSERT OR IGNORE INTO shop_reviews (owner, product, stars, text) VALUES (?, ?, ?, ?)"
-    _must(w.run(sql, me, product_id, stars, text), ALREADY, id=product_id)
+    """Review a product. You can review each product once."""
+    _put_once(w, "shop_reviews", me, product_id, stars=stars, text=text)
     return {"message": "Review written."}
 
 
 @app.api(NOT_THERE)
 def delete_review(w: World, me: int, product_id: Id) -> Success:
     """Delete your review of a product."""
-    _must(w.run("DELETE FROM shop_reviews WHERE owner = ? AND product = ?", me, product_id), NOT_THERE, id=product_id)
+    _take(w, "shop_reviews", me, product_id)
     return {"message": "Review deleted."}
 
 
 @app.api()
 def show_cart(w: World, me: int) -> Cart:
-    """What is in the cart, the voucher applied to it, and the total."""
+    """The items in your cart, the voucher applied to it, and the total."""
     lines = w.rows(Item, "FROM shop_cart_lines WHERE owner = ? ORDER BY id", me)
     voucher = w.value("SELECT code FROM shop_vouchers WHERE owner = ? AND status = 'applied'", me)
     return {"items": lines, "voucher": voucher, "total": _total(w, me)[1] / 100}
@@ -189,7 +186,7 @@ def show_cart(w: World, me: int) -> Cart:
 
 @app.api(NO_PRODUCT, NO_STOCK)
 def add_to_cart(w: World, me: int, product_id: Id, quantity: Count = 1) -> Success:
-    """Put a product into the cart; more of it if it is there already."""
+    """Add a product to your cart. If it is already there, its quantity goes up."""
     _stock(w, product_id)
     w.run("INSERT OR IGNORE INTO shop_cart (owner, product, quantity) VALUES (?, ?, 0)", me, product_id)
     _change(w, me, product_id, "quantity + ?", quantity)
@@ -198,45 +195,43 @@ def add_to_cart(w: World, me: int, product_id: Id, quantity: Count = 1) -> Succe
 
 @app.api(NOT_THERE, NO_STOCK)
 def change_quantity(w: World, me: int, product_id: Id, quantity: Count) -> Success:
-    """Set how many of a product are in the cart."""
+    """Set the quantity of a product in your cart."""
     _change(w, me, product_id, "?", quantity)
     return {"message": "Quantity changed."}
 
 
 @app.api(NOT_THERE)
 def remove_from_cart(w: World, me: int, product_id: Id) -> Success:
-    """Take a product out of the cart."""
-    _must(w.run("DELETE FROM shop_cart WHERE owner = ? AND product = ?", me, product_id), NOT_THERE, id=product_id)
+    """Remove a product from your cart."""
+    _take(w, "shop_cart", me, product_id)
     return {"message": "Removed from the cart."}
 
 
 @app.api()
 def clear_cart(w: World, me: int) -> Success:
-    """Take everything out of the cart."""
-    w.run("DELETE FROM shop_cart WHERE owner = ?", me)
+    """Remove everything from your cart."""
+    w.remove("shop_cart", owner=me)
     return {"message": "The cart is empty."}
 
 
 @app.api()
-def list_wishlist(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
-    """The products on the wishlist."""
+def list_wishlist(w: World, me: int) -> Listing[Brief]:
+    """The products on your wishlist."""
     source = "FROM shop_catalogue WHERE id IN (SELECT product FROM shop_wishlist WHERE owner = ?) ORDER BY id"
-    return w.page(Brief, source, (me,), page, page_size)
+    return Listing(source, me)
 
 
 @app.api(NO_PRODUCT, ALREADY)
 def add_to_wishlist(w: World, me: int, product_id: Id) -> Success:
-    """Put a product on the wishlist."""
-    _stock(w, product_id)
-    sql = "INSERT OR IGNORE INTO shop_wishlist (owner, product) VALUES (?, ?)"
-    _must(w.run(sql, me, product_id), ALREADY, id=product_id)
+    """Add a product to your wishlist."""
+    _put_once(w, "shop_wishlist", me, product_id)
     return {"message": "Added to the wishlist."}
 
 
 @app.api(NOT_THERE)
 def remove_from_wishlist(w: World, me: int, product_id: Id) -> Success:
-    """Take a product off the wishlist."""
-    _must(w.run("DELETE FROM shop_wishlist WHERE owner = ? AND product = ?", me, product_id), NOT_THERE, id=product_id)
+    """Remove a product from your wishlist."""
+    _take(w, "shop_wishlist", me, product_id)
     return {"message": "Removed from the wishlist."}
 
 
@@ -248,19 +243,19 @@ def list_vouchers(w: World, me: int) -> list[Voucher]:
 
 @app.api(NO_SUCH, EXPIRED)
 def apply_voucher(w: World, me: int, code: Line) -> Success:
-    """Apply a voucher to the cart, in place of the one applied."""
+    """Apply a voucher to your cart. It replaces the voucher that is applied."""
     sql = "SELECT * FROM shop_vouchers WHERE owner = ? AND code = ?"
     found = _must(w.one(sql, me, code), NO_SUCH, what="voucher", id=code)
     if found["status"] == "used" or found["expires"] < w.today:
         raise EXPIRED(what="voucher")
     w.run("UPDATE shop_vouchers SET status = 'free' WHERE owner = ? AND status = 'applied'", me)
-    w.run("UPDATE shop_vouchers SET status = 'applied' WHERE id = ?", found["id"])
+    w.change("shop_vouchers", found["id"], status="applied")
     return {"message": f"{found['percent']} percent off."}
 
 
 @app.api(EMPTY, NO_SUCH, EXPIRED, NO_STOCK)
 def place_order(w: World, me: int, address_id: Id, card_id: Id) -> Order:
-    """Order all that is in the cart, to one of your addresses, paid by one of your cards (see the app owner)."""
+    """Order everything in your cart, to one of your addresses and with one of your cards (see the app owner)."""
     lines = _must(w.all("SELECT * FROM shop_cart_lines WHERE owner = ? ORDER BY id", me), EMPTY)
     address = w.value("SELECT id FROM addresses WHERE id = ? AND person = ?", address_id, me)
     expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card_id, me)
@@ -276,21 +271,21 @@ def place_order(w: World, me: int, address_id: Id, card_id: Id) -> Order:
             raise NO_STOCK(stock=line["stock"], id=line["product"])
         w.add("shop_order_items", order_id=order, **{key: line[key] for key in ("product", "quantity", "price_cents")})
         w.run("UPDATE shop_products SET stock = stock - ? WHERE id = ?", line["quantity"], line["product"])
-    w.run("DELETE FROM shop_cart WHERE owner = ?", me)
+    w.remove("shop_cart", owner=me)
     w.run("UPDATE shop_vouchers SET status = 'used' WHERE owner = ? AND status = 'applied'", me)
     return w.rows(Order, "FROM shop_orders WHERE id = ?", order)[0]
 
 
 @app.api()
-def list_orders(w: World, me: int, status: State | None = None, page: Page = 0, page_size: PageSize = 5) -> list[Order]:
+def list_orders(w: World, me: int, status: State | None = None) -> Listing[Order]:
     """Your orders, newest first."""
     source = "FROM shop_orders WHERE owner = ?1 AND (?2 IS NULL OR status = ?2) ORDER BY at DESC, id DESC"
-    return w.page(Order, source, (me, status), page, page_size)
+    return Listing(source, me, status)
 
 
 @app.api(NO_SUCH)
 def show_order(w: World, me: int, order_id: Id) -> FullOrder:
-    """One order in full, with its items."""
+    """Show an order in full, with its items."""
     found = w.rows(Order, "FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
     order: Order = _must(found, NO_SUCH, what="order", id=order_id)[0]
     return {**order, "items": w.rows(Item, "FROM shop_items WHERE order_id = ? ORDER BY id", order_id)}
@@ -298,11 +293,11 @@ def show_order(w: World, me: int, order_id: Id) -> FullOrder:
 
 @app.api(NO_SUCH, WRONG_STATUS)
 def cancel_order(w: World, me: int, order_id: Id) -> Success:
-    """Cancel an order that is not shipped yet."""
+    """Cancel an order that has not been shipped yet."""
     status = w.value("SELECT status FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
     if _must(status, NO_SUCH, what="order", id=order_id) != "placed":
         raise WRONG_STATUS(status=status)
-    w.run("UPDATE shop_orders SET status = 'cancelled' WHERE id = ?", order_id)
+    w.change("shop_orders", order_id, status="cancelled")
     for item in w.all("SELECT product, quantity FROM shop_order_items WHERE order_id = ?", order_id):
         w.run("UPDATE shop_products SET stock = stock + ? WHERE id = ?", item["quantity"], item["product"])
     return {"message": "Order cancelled."}
@@ -310,7 +305,7 @@ def cancel_order(w: World, me: int, order_id: Id) -> Success:
 
 @app.api(NOT_THERE, WRONG_STATUS, ALREADY)
 def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason) -> Success:
-    """Return a product of a delivered order."""
+    """Return a product from a delivered order."""
     sql = "SELECT id, status FROM shop_items WHERE order_id = ? AND product = ? AND owner = ?"
     item = _must(w.one(sql, order_id, product_id, me), NOT_THERE, id=product_id)
     if item["status"] != "delivered":
@@ -321,10 +316,10 @@ def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason
 
 
 @app.api()
-def list_returns(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Return]:
+def list_returns(w: World, me: int) -> Listing[Return]:
     """Your returns, newest first."""
     source = "FROM (SELECT r.*, order_id, name FROM shop_returns r JOIN shop_items i ON i.id = item) WHERE owner = ? "
-    return w.page(Return, source + "ORDER BY at DESC, id DESC", (me,), page, page_size)
+    return Listing(source + "ORDER BY at DESC, id DESC", me)
 
 
 def _must(found: Any, problem: Problem, **values: Any) -> Any:
@@ -332,6 +327,18 @@ def _must(found: Any, problem: Problem, **values: Any) -> Any:
     if not found:
         raise problem(**values)
     return found
+
+
+def _put_once(w: World, table: str, me: int, product: int, **more: Any) -> None:
+    _stock(w, product)
+    if w.find_id(table, owner=me, product=product) is not None:
+        raise ALREADY(id=product)
+    w.add(table, owner=me, product=product, **more)
+
+
+def _take(w: World, table: str, me: int, product: int) -> None:
+    if not w.remove(table, owner=me, product=product):
+        raise NOT_THERE(id=product)
 
 
 def _stock(w: World, product: int) -> int:
@@ -353,19 +360,9 @@ def _total(w: World, me: int) -> tuple[int, int]:
     return percent, full - full * percent // 100
 
 
-_THINGS = "Kettle Toaster Pan Lamp Desk Stapler Tent Racket Helmet Pillow Blanket Vase"
-_NAMES = [f"{thing} {model}" for thing in _THINGS.split() for model in ("Basic", "Plus", "Pro")]
-_TEXTS = ("Works well.", "Good value.", "Not for me.", "Solid and simple.", "It broke soon.")
+_WORDS = read("world")["shop"]
+_NAMES = [f"{thing} {model}" for thing in _WORDS["things"] for model in ("Basic", "Plus", "Pro")]
 _VOUCHERS = ((-40, "used"), (-3, "free"), (30, "free"))
-_TABLES = {
-    "shop_products": "name, category, price_cents, stock, delivery_days",
-    "shop_reviews": "owner, product, stars, text",
-    "shop_cart": "owner, product, quantity",
-    "shop_wishlist": "owner, product",
-    "shop_vouchers": "owner, code, percent, expires, status",
-    "shop_orders": "owner, address_id, card_id, total_cents, at, arrives, status",
-    "shop_order_items": "order_id, product, quantity, price_cents",
-}
 
 
 @app.filled_by
@@ -373,28 +370,34 @@ def fill(w: World) -> None:
     """No two products have the same price. Every second person buys something."""
     rng, ids, kinds = w.rng, range(1, len(_NAMES) + 1), get_args(Category)
     prices = rng.sample(range(499, 12_499, 50), len(ids))
-    rows: dict[str, list[Any]] = {table: [] for table in _TABLES}
-    for n, name in enumerate(_NAMES):
-        rows["shop_products"].append((name, kinds[n // 9], prices[n], rng.randrange(5, 40), rng.randrange(1, 9)))
-    ways = (
-        "SELECT person, a.id, c.id FROM addresses a JOIN cards c USING (person) WHERE a.label || c.label = 'homedebit'"
-    )
-    for me, *way in w.db.execute(f"{ways} AND person % 2 = 1 ORDER BY person").fetchall():
-        few, some, many = (3, 8, 16) if me == w.owner.id else (1, 1, 1)
-        rows["shop_reviews"] += [(me, id, rng.choice((3, 4, 4, 5)), rng.choice(_TEXTS)) for id in rng.sample(ids, 7)]
-        rows["shop_cart"] += [(me, id, rng.randrange(1, 4)) for id in rng.sample(ids, few)]
-        rows["shop_wishlist"] += [(me, id) for id in rng.sample(ids, some)]
+    products = [
+        (name, kinds[number // 9], prices[number], rng.randrange(5, 40), rng.randrange(1, 9))
+        for number, name in enumerate(_NAMES)
+    ]
+    reviews, cart, wishlist, vouchers = list[Any](), list[Any](), list[Any](), list[Any]()
+    orders, items, returns = list[Any](), list[Any](), list[Any]()
+    for person in w.people[::2]:
+        me, (few, some, many) = person.id, (3, 8, 16) if person is w.owner else (1, 1, 1)
+        reviews += [(me, id, rng.choice((3, 4, 4, 5)), rng.choice(_WORDS["reviews"])) for id in rng.sample(ids, 7)]
+        cart += [(me, id, rng.randrange(1, 4)) for id in rng.sample(ids, few)]
+        wishlist += [(me, id) for id in rng.sample(ids, some)]
         for number, (days, status) in zip(rng.sample(range(100, 1000), few), _VOUCHERS[-few:], strict=True):
-            code = f"{w.people[me - 1].first.upper()}{number}"
-            rows["shop_vouchers"].append((me, code, rng.choice((5, 10, 15, 20)), w.day(days), status))
+            vouchers.append((me, f"{person.first.upper()}{number}", rng.choice((5, 10, 15, 20)), w.day(days), status))
         for days in sorted(rng.sample(range(1, 150), many), reverse=True):
             status = rng.choice(("placed", "shipped") if days < 6 else ("delivered",) * 7 + ("cancelled",))
-            items = [(id, rng.randrange(1, 4), prices[id - 1]) for id in rng.sample(ids, 2)]
-            at, total = w.ago(days, 9 * rng.random()), sum(quantity * price for _, quantity, price in items)
-            rows["shop_orders"].append((me, *way, total, at, w.day(4 - days), status))
-            rows["shop_order_items"] += [(len(rows["shop_orders"]), *item) for item in items]
-    for table, columns in _TABLES.items():
-        marks = ", ".join("?" * len(rows[table][0]))
-        w.db.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows[table])
-    returned = "SELECT owner, id, 'damaged', ?, 'open' FROM shop_items WHERE status = 'delivered' AND id % 9 = 0"
-    w.run(f"INSERT INTO shop_returns (owner, item, reason, at, status) {returned}", w.ago(1))
+            bought = [(id, rng.randrange(1, 4), prices[id - 1]) for id in rng.sample(ids, 2)]
+            total = sum(quantity * price for _, quantity, price in bought)
+            ways = (home_address(me), debit_card(me))
+            orders.append((me, *ways, total, w.ago(days, 9 * rng.random()), w.day(4 - days), status))
+            for item in bought:
+                items.append((len(orders), *item))
+                if status == "delivered" and len(items) % 9 == 0:
+                    returns.append((me, len(items), "damaged", w.ago(1), "open"))
+    w.add_all("shop_products", "name, category, price_cents, stock, delivery_days", products)
+    w.add_all("shop_reviews", "owner, product, stars, text", reviews)
+    w.add_all("shop_cart", "owner, product, quantity", cart)
+    w.add_all("shop_wishlist", "owner, product", wishlist)
+    w.add_all("shop_vouchers", "owner, code, percent, expires, status", vouchers)
+    w.add_all("shop_orders", "owner, address_id, card_id, total_cents, at, arrives, status", orders)
+    w.add_all("shop_order_items", "order_id, product, quantity, price_cents", items)
+    w.add_all("shop_returns", "owner, item, reason, at, status", returns)

@@ -5,8 +5,11 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Money, Page, PageSize, Problem, Query, Success, cents
-from errands.world import World
+from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.apps.owner import debit_card
+from errands.database import Owned
+from errands.words import read
+from errands.world import NO_PERSON, World
 
 app = App(
     "wallet",
@@ -20,13 +23,10 @@ CREATE TABLE wallet_transactions (id INTEGER PRIMARY KEY AUTOINCREMENT,
     card INTEGER REFERENCES cards(id), direction TEXT NOT NULL CHECK (direction IN ('sent', 'received')),
     amount_cents INTEGER NOT NULL CHECK (amount_cents > 0), note TEXT NOT NULL, label TEXT NOT NULL DEFAULT '',
     at TEXT NOT NULL, CHECK ((person IS NULL) != (card IS NULL)), CHECK (person IS NULL OR person != owner));
-CREATE INDEX wallet_transactions_owner ON wallet_transactions(owner);
 CREATE TABLE wallet_requests (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     payer INTEGER NOT NULL REFERENCES people(id), amount_cents INTEGER NOT NULL CHECK (amount_cents > 0),
     note TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('open', 'paid', 'declined', 'withdrawn')),
     at TEXT NOT NULL, reminded TEXT, CHECK (payer != owner));
-CREATE INDEX wallet_requests_owner ON wallet_requests(owner);
-CREATE INDEX wallet_requests_payer ON wallet_requests(payer);
 CREATE TABLE wallet_friends (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     friend INTEGER NOT NULL REFERENCES people(id), UNIQUE (owner, friend));
 CREATE VIEW wallet_history AS SELECT t.*, coalesce(p.first || ' ' || p.last, 'card ' || c.label) AS name, p.email
@@ -47,17 +47,16 @@ CREATE VIEW wallet_history AS SELECT t.*, coalesce(p.first || ' ' || p.last, 'ca
     ),
 )
 
-NO_PERSON = Problem(404, "Nobody with the e-mail {email} has a wallet.")
-MYSELF = Problem(422, "This is your own e-mail.")
+MYSELF = Problem(422, "This is your own e-mail address.")
 TOO_LITTLE = Problem(409, "The balance of {balance} is too low.")
 NO_CARD = Problem(404, "There is no card {id}.")
-EXPIRED = Problem(409, "Card {id} is expired.")
-NO_TRANSACTION = Problem(404, "There is no transaction {id}.")
+EXPIRED = Problem(409, "Card {id} has expired.")
+TRANSACTIONS = Owned("wallet_transactions", "transaction", view="wallet_history")
 NO_REQUEST = Problem(404, "There is no request {id}.")
 NOT_OPEN = Problem(409, "The request is {status}.")
 REMINDED = Problem(409, "A reminder was already sent today.")
-IS_FRIEND = Problem(409, "{email} is already a friend.")
-NO_FRIEND = Problem(404, "{email} is not among the friends.")
+IS_FRIEND = Problem(409, "{email} is already one of your friends.")
+NO_FRIEND = Problem(404, "{email} is not one of your friends.")
 
 Direction = Literal["sent", "received"]
 Status = Literal["open", "paid", "declined", "withdrawn"]
@@ -110,50 +109,39 @@ class Requested(TypedDict):
 
 @app.api()
 def show_balance(w: World, me: int) -> Balance:
-    """The balance."""
+    """Your balance."""
     return {"balance": _balance(w, me) / 100}
 
 
 @app.api()
 def list_transactions(
-    w: World,
-    me: int,
-    email: Email | None = None,
-    direction: Direction | None = None,
-    since: Day | None = None,
-    page: Page = 0,
-    page_size: PageSize = 5,
-) -> list[Brief]:
-    """Transactions, newest first: all, or only those with one person, in one direction, or since a day."""
+    w: World, me: int, email: Email | None = None, direction: Direction | None = None, since: Day | None = None
+) -> Listing[Brief]:
+    """Your transactions, newest first. You can ask for those with one person, in one direction, or since a day."""
     source = (
         "FROM wallet_history WHERE owner = ?1 AND (?2 IS NULL OR email = ?2) AND (?3 IS NULL OR direction = ?3) "
         "AND at >= ?4 ORDER BY at DESC, id DESC"
     )
-    return w.page(Brief, source, (me, email, direction, since or ""), page, page_size)
+    return Listing(source, me, email, direction, since or "")
 
 
 @app.api()
-def search_transactions(w: World, me: int, query: Query, page: Page = 0, page_size: PageSize = 5) -> list[Brief]:
-    """Transactions whose note or label contains the query, newest first."""
+def search_transactions(w: World, me: int, query: Query) -> Listing[Brief]:
+    """Your transactions whose note or label contains the query, newest first."""
     source = "FROM wallet_history WHERE owner = ? AND note || ' ' || label LIKE ? ORDER BY at DESC, id DESC"
-    return w.page(Brief, source, (me, f"%{query}%"), page, page_size)
+    return Listing(source, me, f"%{query}%")
 
 
-@app.api(NO_TRANSACTION)
+@app.api(TRANSACTIONS.missing)
 def show_transaction(w: World, me: int, transaction_id: Id) -> Transaction:
-    """One transaction in full."""
-    found = w.rows(Transaction, "FROM wallet_history WHERE id = ? AND owner = ?", transaction_id, me)
-    if not found:
-        raise NO_TRANSACTION(id=transaction_id)
-    return found[0]
+    """Show a transaction in full."""
+    return TRANSACTIONS.show(Transaction, w, me, transaction_id)
 
 
-@app.api(NO_TRANSACTION)
+@app.api(TRANSACTIONS.missing)
 def set_label(w: World, me: int, transaction_id: Id, label: Line) -> Success:
-    """Give a transaction a label that only you see, in place of the one it has."""
-    sql = "UPDATE wallet_transactions SET label = ? WHERE id = ? AND owner = ?"
-    if not w.run(sql, label, transaction_id, me):
-        raise NO_TRANSACTION(id=transaction_id)
+    """Label a transaction. The label replaces the one it has, and only you see it."""
+    TRANSACTIONS.change(w, me, transaction_id, label=label)
     return {"message": "Label set."}
 
 
@@ -172,30 +160,23 @@ def request(w: World, me: int, email: Email, amount: Money, note: Line) -> Reque
 
 
 @app.api()
-def list_received_requests(
-    w: World, me: int, status: Status | None = None, page: Page = 0, page_size: PageSize = 5
-) -> list[Asked]:
-    """Requests by others that you pay them, newest first; `name` is who asks."""
-    return w.page(Asked, _requests("payer", "owner"), (me, status), page, page_size)
+def list_received_requests(w: World, me: int, status: Status | None = None) -> Listing[Asked]:
+    """Requests from others that you should pay, newest first. `name` is who asks."""
+    return Listing(_requests("payer", "owner"), me, status)
 
 
 @app.api()
-def list_sent_requests(
-    w: World, me: int, status: Status | None = None, page: Page = 0, page_size: PageSize = 5
-) -> list[Asked]:
-    """Your requests that others pay you, newest first; `name` is who should pay."""
-    return w.page(Asked, _requests("owner", "payer"), (me, status), page, page_size)
+def list_sent_requests(w: World, me: int, status: Status | None = None) -> Listing[Asked]:
+    """Requests you sent, newest first. `name` is who should pay."""
+    return Listing(_requests("owner", "payer"), me, status)
 
 
 @app.api(NO_REQUEST)
 def show_request(w: World, me: int, request_id: Id) -> Request:
-    """One request, sent or received, in full."""
-    found = w.rows(
-        Request,
-        "FROM (SELECT r.*, first || ' ' || last AS name, email FROM wallet_requests r "
-        "JOIN people p ON p.id = owner + payer - ?1 WHERE r.id = ?2 AND ?1 IN (owner, payer))",
-        *(me, request_id),
-    )
+    """Show a request in full, sent or received."""
+    names = "SELECT r.*, first || ' ' || last AS name, email FROM wallet_requests r JOIN people p"
+    source = f"FROM ({names} ON p.id = owner + payer - ?1) WHERE id = ?2 AND ?1 IN (owner, payer)"
+    found = w.rows(Request, source, me, request_id)
     if not found:
         raise NO_REQUEST(id=request_id)
     return found[0]
@@ -226,7 +207,7 @@ def withdraw_request(w: World, me: int, request_id: Id) -> Success:
 
 @app.api(NO_REQUEST, NOT_OPEN, REMINDED)
 def remind(w: World, me: int, request_id: Id) -> Success:
-    """Remind someone of an open request that you sent; once a day at most."""
+    """Remind someone of an open request that you sent, at most once a day."""
     _open(w, "owner", me, request_id)
     if not w.run("UPDATE wallet_requests SET reminded = ?1 WHERE id = ?2 AND reminded IS NOT ?1", w.today, request_id):
         raise REMINDED()
@@ -246,13 +227,10 @@ def withdraw_money(w: World, me: int, card_id: Id, amount: Money) -> Paid:
 
 
 @app.api()
-def list_friends(w: World, me: int, page: Page = 0, page_size: PageSize = 5) -> list[Friend]:
+def list_friends(w: World, me: int) -> Listing[Friend]:
     """Your friends in the wallet, by name."""
-    source = (
-        "FROM (SELECT f.id, first || ' ' || last AS name, email FROM wallet_friends f "
-        "JOIN people p ON p.id = friend WHERE owner = ?) ORDER BY name, id"
-    )
-    return w.page(Friend, source, (me,), page, page_size)
+    friends = "SELECT f.*, first || ' ' || last AS name, email FROM wallet_friends f JOIN people p ON p.id = friend"
+    return Listing(f"FROM ({friends}) WHERE owner = ? ORDER BY name, id", me)
 
 
 @app.api(NO_PERSON, MYSELF, IS_FRIEND)
@@ -267,7 +245,7 @@ def add_friend(w: World, me: int, email: Email) -> Success:
 @app.api(NO_FRIEND)
 def remove_friend(w: World, me: int, email: Email) -> Success:
     """Remove someone from your friends."""
-    if not w.run("DELETE FROM wallet_friends WHERE owner = ? AND friend = ?", me, w.person_with(email)):
+    if not w.remove("wallet_friends", owner=me, friend=w.person_with(email)):
         raise NO_FRIEND(email=email)
     return {"message": "Friend removed."}
 
@@ -304,9 +282,7 @@ def _balance(w: World, person: int) -> int:
 
 
 def _person(w: World, me: int, email: str) -> int:
-    person = w.person_with(email)
-    if person is None:
-        raise NO_PERSON(email=email)
+    person = w.person(email)
     if person == me:
         raise MYSELF()
     return person
@@ -331,12 +307,11 @@ def _open(w: World, mine: str, me: int, id: int) -> int:
 
 def _close(w: World, mine: str, me: int, id: int, status: Status) -> int:
     owner = _open(w, mine, me, id)
-    w.run("UPDATE wallet_requests SET status = ? WHERE id = ?", status, id)
+    w.change("wallet_requests", id, status=status)
     return owner
 
 
-_WORDS = "lunch groceries taxi coffee cinema dinner concert books parking internet electricity snacks"
-_NOTES = _WORDS.split()
+_NOTES: list[str] = read("world")["wallet"]
 _ASKED = ("open", "paid", "open", "declined", "open", "withdrawn", "paid")
 
 
@@ -360,7 +335,7 @@ def fill(w: World) -> None:
         requests.append((payee, payer, *_some(w, rng.randrange(2, 60)), "open"))
     _write(w, sorted(moves, key=lambda move: (move[4], move)), sorted(requests, key=lambda asked: (asked[4], asked)))
     friends = [(me, friend) for friend in rng.sample(known, 11)] + [(person, me) for person in known[::2]]
-    w.db.executemany("INSERT INTO wallet_friends (owner, friend) VALUES (?, ?)", friends)
+    w.add_all("wallet_friends", "owner, friend", friends)
 
 
 def _either_way(forth: bool, one: int, other: int) -> tuple[int, int]:
@@ -375,9 +350,6 @@ def _some(w: World, days: int) -> tuple[int, str, str]:
 def _write(
     w: World, moves: list[tuple[int, int, int, str, str]], requests: list[tuple[int, int, int, str, str, str]]
 ) -> None:
-    cards = {
-        row["person"]: row["id"] for row in w.all("SELECT person, id FROM cards WHERE label = 'debit' ORDER BY id")
-    }
     start = w.ago(131)
     rows: list[tuple[int, int | None, int | None, str, int, str, str]] = []
     sent, received = Counter[int](), Counter[int]()
@@ -386,15 +358,11 @@ def _write(
         rows.append((payee, payer, None, "received", amount, note, at))
         sent[payer] += amount
         received[payee] += amount
-    for me in cards:
+    accounts = []
+    for me in (person.id for person in w.people):
         rest = 100 * w.rng.randrange(60, 300)
-        w.add("wallet_accounts", owner=me, balance_cents=rest + received[me])
-        rows.append((me, None, cards[me], "received", rest + sent[me], "by card", start))
-    w.db.executemany(
-        "INSERT INTO wallet_transactions (owner, person, card, direction, amount_cents, note, at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        rows,
-    )
-    w.db.executemany(
-        "INSERT INTO wallet_requests (owner, payer, amount_cents, note, at, status) VALUES (?, ?, ?, ?, ?, ?)", requests
-    )
+        accounts.append((me, rest + received[me]))
+        rows.append((me, None, debit_card(me), "received", rest + sent[me], "by card", start))
+    w.add_all("wallet_accounts", "owner, balance_cents", accounts)
+    w.add_all("wallet_transactions", "owner, person, card, direction, amount_cents, note, at", rows)
+    w.add_all("wallet_requests", "owner, payer, amount_cents, note, at, status", requests)

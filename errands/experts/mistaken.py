@@ -1,8 +1,8 @@
-"""An expert who makes mistakes, sees them and mends them: from it can be learnt what to do after an error.
+"""An expert that makes mistakes, notices and corrects them: it demonstrates what to do after an error.
 
-It picks an API that is not the right one, reads about it, and picks another: at once if it would have changed
-something, or else when it has looked with it in vain. It searches for the wrong thing, or gets the name of a parameter
-wrong, and then right. And it forgets to look for something, and does it when it is missed.
+It picks a wrong API, reads about it, and picks another: at once if the API would change something, otherwise after
+trying it in vain. It searches for the wrong thing, or gets the name of a parameter wrong, and then right. And it
+forgets to look something up, and does so when it needs it.
 """
 
 import random
@@ -53,7 +53,7 @@ def _wrong_pick(turns: Turns, turn: Turn, api: str, other: str, setting: Setting
     thought, code = turn
     yield thought.replace(named(api, setting), named(other, setting)), shows([other])
     if not _lists(other):
-        return (yield f"That would do something else. {thought}", code)
+        return (yield f"That does something else. {thought}", code)
     use, once = turns.send("")
     seen = yield use, once.replace(f"apis.{api}(", f"apis.{other}(")
     yield f"{_why(seen)} {thought}", code
@@ -72,14 +72,14 @@ def _forgot(forgotten: Turn, turn: Turn, at_once: bool) -> Mended:
     """`at_once`: the turn could do a part of its work, and then do it again."""
     seen = "" if at_once else (yield turn)
     missed = "Traceback" in seen
-    yield f"{_why(seen) if missed else 'I have left something out.'} {forgotten[0]}", forgotten[1]
+    yield f"{_why(seen) if missed else 'I forgot something.'} {forgotten[0]}", forgotten[1]
     return (yield turn) if at_once or missed else seen
 
 
 def _why(seen: str) -> str:
     if "Traceback" in seen:
         return "That did not work."
-    return "There is nothing." if seen.strip() in ("[]", "0") else "That is not what I look for."
+    return "Nothing was found." if seen.strip() in ("[]", "0") else "That is not what I was looking for."
 
 
 def _lists(api: str) -> bool:

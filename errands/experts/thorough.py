@@ -34,7 +34,7 @@ def step_by_step(turns: Turns, apis: Sequence[str], setting: Setting) -> Turns:
             new = [api for api in dict.fromkeys(_CALLED.findall(code)) if api in apis and api not in met]
             apps = [app for app in dict.fromkeys(api.partition(".")[0] for api in new) if app not in met]
             for app in apps:
-                yield f"I see what the app {app} can do.", f'print(apis.docs.list_apis(app="{app}"))'
+                yield f"I check what the {app} app can do.", f'print(apis.docs.list_apis(app="{app}"))'
             for start in range(0, len(new), _AT_ONCE):
                 some = new[start : start + _AT_ONCE]
                 yield _picked(some, setting, first=met.isdisjoint(apis)), shows(some)
@@ -49,10 +49,9 @@ def shows(apis: Sequence[str]) -> str:
 
 
 def _picked(apis: Sequence[str], setting: Setting, first: bool) -> str:
-    """The thought of someone who picks APIs from the lists: each with its sentence there."""
-    place = "For a start" if first else "Next"
+    """The thought of an agent that picks APIs from the lists: each with its sentence there."""
     said = " and ".join(named(api, setting) for api in apis)
-    return f"I am asked: {setting.instruction} {place} there is {said}. I read how to use this."
+    return f"My task: {setting.instruction} {'First' if first else 'Next'} I need {said}. I read how to use it."
 
 
 def named(api: str, setting: Setting) -> str:

@@ -1,11 +1,13 @@
 """Practice with the calendar: events, invitations, guests and reminders."""
 
+from dataclasses import replace
 from functools import partial
 
 from errands.people import Person
-from errands.practice.blocks import COUNT, All, Amount, Kin, Moment, Source, Top, Value, alone, each, practice
+from errands.practice.blocks import COUNT, Source, alone, each, practice
+from errands.practice.conditions import All, Amount, Kin, Moment, Top, Value
 from errands.practice.contacts import MAIL
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
 
@@ -90,14 +92,14 @@ def _start(w: World) -> str:
 
 
 _SERIES = Source("events", "calendar.search", "'{of}' event* in my calendar", _series, {"query": '"{of}"'})
-_COMING = Source("coming", "calendar.list_upcoming", "'{of}' event* in my calendar", _series, {"query": '"{of}"'})
-_ALL = Source("all-coming", "calendar.list_upcoming", "event* still to come", _busy, long=True)
-_DAY = Source("day", "calendar.list_day", "event* on {of}", _day, {"day": '"{of}"'})
-_OPEN = Source("invitations", "calendar.list_invitations", "open invitation*", partial(_invited, answer="open"))
+_COMING = replace(_SERIES, name="coming", api="calendar.list_upcoming")
+_ALL = Source("all-coming", "calendar.list_upcoming", "my upcoming event*", _busy, long=True)
+_DAY = Source("day", "calendar.list_day", "my event* on {of}", _day, {"day": '"{of}"'})
+_OPEN = Source("invitations", "calendar.list_invitations", "my open invitation*", partial(_invited, answer="open"))
 _ACCEPTED = Source(
     "accepted",
     "calendar.list_invitations",
-    "invitation* that I accepted",
+    "my accepted invitation*",
     partial(_invited, answer="accepted"),
     {"answer": '"accepted"'},
 )
@@ -111,36 +113,40 @@ _GUESTS = Source(
     people=True,
 )
 _REMINDERS = Source("reminders", "calendar.list_reminders", "reminder* in my calendar", _reminders)
-_FREE = Source("free", "calendar.list_free_times", "free time* on {of}", _day, {"day": '"{of}"'})
+_FREE = Source("free", "calendar.list_free_times", "free time* in my calendar on {of}", _day, {"day": '"{of}"'})
 
-_LENGTH = Amount("minutes", "{noun} of {than} {limit} minutes", "longest {noun}", "shortest {noun}")
-_LONGEST = Amount("minutes", "{noun} of {than} {limit} minutes", "longest {noun}")
-_WHEN = Moment("start", "{noun} {than} {day}", "last {noun}")
-_NEXT = Top("next {noun}")
-_HOST = Value("organiser", "{noun} by {value}")
-_KIN = Kin("organiser", "{noun} by a {kin} of mine")
+_LENGTH = Amount("minutes", "{noun} that last {than} {limit} minutes", "longest {noun}", "shortest {noun}")
+_LONGEST = replace(_LENGTH, bottom="")
+_WHEN = Moment("start", "{noun} that start {than} {day}", "last {noun}")
+_FOR = Moment("start", "{noun} to events {than} {day}")
+_NEXT = Top("next {noun}", "start")
+_FIRST = Top("first {noun}", "start")
+_HOST = Value("organiser", "{noun} organised by {value}")
+_KIN = Kin("organiser", "{noun} organised by my {kin}s")
+_BY, _BY_KIN = Value("organiser", "{noun} from {value}"), Kin("organiser", "{noun} from my {kin}s")
+_TO_LONG = Amount("minutes", "{noun} to events of {than} {limit} minutes")
 
 _CHANGES = [
     Act("calendar.update", phrases, name=name, args={slot: source})
     for name, slot, source, phrases in (
         ("rename", "title", "new_events", "rename {it} to '{title}'|change the title of {it} to '{title}'"),
         ("lengthen", "minutes", (15, 25, 55, 70, 85), "set the length of {it} to {minutes} minutes"),
-        ("relocate", "place", "new_places", "set the place of {it} to '{place}'|move {it} to '{place}'"),
-        ("remark", "note", "new_remarks_on_events", "write the note '{note}' into {it}|note '{note}' on {it}"),
+        ("relocate", "place", "new_places", "set the place of {it} to '{place}'|move {it} to the place '{place}'"),
+        ("remark", "note", "new_remarks_on_events", "set the note of {it} to '{note}'"),
     )
 ]
 _CANCEL = Act("calendar.cancel", "cancel {it}|call off {it}")
 _INVITE = Act("calendar.invite", "invite {email} to {it}", args={"email": _service}, ready=_uninvited)
 _UNINVITE = Act(
     "calendar.remove_guest",
-    "take {email} off the guests of {it}",
+    "remove {email} from the guest list of {it}",
     name="uninvite",
     args={"email": _service},
     ready=_with_guest,
 )
 _REMIND = Act(
     "calendar.add_reminder",
-    "remind me of {it} {minutes_before} minutes before the start",
+    "add a reminder to {it}, {minutes_before} minutes before the start",
     args={"minutes_before": (5, 20, 25, 45, 90)},
 )
 _ACCEPT = Act("calendar.accept", "accept {it}|say yes to {it}")
@@ -148,7 +154,7 @@ _DECLINE = Act("calendar.decline", "decline {it}|say no to {it}")
 _REMOVE = Act("calendar.remove_reminder", "remove {it}|delete {it}", name="remove")
 _STRIKE = Act(
     "calendar.remove_guest",
-    "take {it} off the list of guests",
+    "remove {it} from the guest list",
     name="strike",
     field="email",
     key="email",
@@ -156,47 +162,57 @@ _STRIKE = Act(
 )
 _CREATE = Act(
     "calendar.create",
-    "put '{title}' into my calendar on {start}, for {minutes} minutes",
+    "put '{title}' in my calendar on {start}, for {minutes} minutes",
     name="create-event",
     args={"title": "events", "start": _start, "minutes": (25, 50, 80, 100)},
-    field="",
 )
-_START = Ask("start", form="2026-01-31 15:00", asked="When does {it} start?")
+_START = Ask("start", "start time", hint=TIME, asked="When does {it} start?")
 _ASKS = [
     _START,
-    Ask("place", asked="Where is {it}?", show="calendar.show"),
+    Ask("place", asked="Where does {it} take place?", show="calendar.show"),
     Ask("note", show="calendar.show"),
     Ask("minutes", "length in minutes"),
 ]
 _TITLES = [Ask("title"), COUNT, each("title")]
-_WHOSE = [Ask("organiser", asked="Who organises {it}?"), *_TITLES]
+_INVITATIONS = [
+    Ask("organiser", "name of the organiser", asked="Who is {it} from?"),
+    Ask("title", "event title"),
+    COUNT,
+    each("title", "event title"),
+]
 
 KINDS = [
     *practice(_SERIES, [_LENGTH, _WHEN, All()], [*_CHANGES, _CANCEL, COUNT, _INVITE, _UNINVITE, _REMIND, *_ASKS]),
     *practice(_COMING, [_NEXT], [*_CHANGES, _CANCEL, _INVITE, _REMIND, *_ASKS], 6),
-    *practice(_ALL, [_NEXT, _HOST, _KIN, _LONGEST], [*_TITLES, _REMIND, _START]),
-    *practice(_DAY, [_NEXT, All(), _LENGTH], [*_TITLES, *_ASKS, _REMIND]),
-    *practice(_OPEN, [_WHEN, _HOST, _KIN, _LENGTH, _NEXT], [_ACCEPT, _DECLINE, *_WHOSE, _START]),
-    *practice(_ACCEPTED, [_WHEN, _HOST, _KIN, All()], [_DECLINE, *_WHOSE, _REMIND, *_ASKS]),
+    *practice(
+        _ALL, [Top("the next event in my calendar", "start"), _HOST, _KIN, _LONGEST], [*_TITLES, _REMIND, _START]
+    ),
+    *practice(_DAY, [_FIRST, All(), _LENGTH], [*_TITLES, *_ASKS, _REMIND]),
+    *practice(
+        _OPEN,
+        [_FOR, _BY, _BY_KIN, _TO_LONG, Top("the open invitation with the earliest start", "start")],
+        [_ACCEPT, _DECLINE, *_INVITATIONS],
+    ),
+    *practice(_ACCEPTED, [_FOR, _BY, _BY_KIN, All()], [_DECLINE, *_INVITATIONS]),
     *practice(
         _GUESTS,
-        [
-            All(),
-            Value("answer", "{noun} with the answer '{value}'"),
-            Kin("email", "{noun} from among the {kin}s of mine", "email"),
-        ],
+        [All(), Value("answer", "{noun} whose answer is '{value}'"), Kin("email", "{noun} who are my {kin}s", "email")],
         [_STRIKE, COUNT, MAIL, each("name")],
     ),
     *practice(
         _REMINDERS,
-        [All(), Amount("minutes_before", "{noun} of {than} {limit} minutes before", "earliest {noun}")],
+        [
+            All(),
+            Amount(
+                "minutes_before",
+                "{noun} set {than} {limit} minutes before the start",
+                "{noun} with the longest lead time",
+            ),
+        ],
         [_REMOVE, COUNT, Ask("minutes_before", "lead time in minutes")],
     ),
     *practice(
-        _FREE,
-        [Top("first {noun}"), All()],
-        [_START, Ask("end", form="2026-01-31 15:00"), COUNT, each("start", "beginning")],
-        1,
+        _FREE, [_FIRST, All()], [_START, Ask("end", "end time", hint=TIME), COUNT, each("start", "start time")], 1
     ),
     *alone(_CREATE),
 ]

@@ -1,12 +1,13 @@
 """Practice with the contacts, and with what other apps do for someone in them."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from errands.people import FIRST, LAST
-from errands.practice.blocks import COUNT, KINS, All, Moment, Name, Sets, Source, Value, alone, each, practice
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.blocks import COUNT, Source, alone, each, practice, switch
+from errands.practice.conditions import KINS, All, Moment, Name, Value
+from errands.practice.drill import DAY, Act, Ask, Row, Slots
+from errands.scenarios.contacts import MONTHS
 from errands.words import WORDS
 from errands.world import World
 
@@ -31,7 +32,7 @@ def _month(w: World) -> Slots:
     for person, year in zip(w.rng.sample(w.others(), 4), w.rng.sample(range(1960, 2000), 4), strict=True):
         day = f"{year}-{month:02}-{w.rng.randrange(1, 29):02}"
         w.run("UPDATE contacts SET birthday = ? WHERE owner = ? AND email = ?", day, w.owner.id, person.email)
-    return {"of": month}
+    return {"of": MONTHS[month - 1], "_month": month}
 
 
 def stranger(w: World) -> str:
@@ -42,7 +43,7 @@ def stranger(w: World) -> str:
 
 
 def address(w: World) -> str:
-    """The e-mail address of someone whom nobody knows."""
+    """The email address of someone whom nobody knows."""
     return f"{stranger(w).replace(' ', '.').lower()}@post.org"
 
 
@@ -51,7 +52,7 @@ def number(w: World) -> str:
 
 
 def amount(w: World) -> float:
-    return w.rng.randrange(300, 1500, 5) / 100
+    return w.rng.randrange(305, 1500, 10) / 100
 
 
 def reachable(w: World, row: Row) -> None:
@@ -81,15 +82,21 @@ def _birthday(w: World) -> str:
     return f"{w.rng.randrange(1960, 2000)}-{w.rng.randrange(1, 13):02}-28"
 
 
-CONTACTS = Source("contacts", "contacts.search", "contact*", _noted, people=True)
-FAVOURITES = Source("favourites", "contacts.list_favourites", "favourite contact*", _favourites, people=True)
+CONTACTS = Source("contacts", "contacts.search", "my contact*", _noted, people=True)
+FAVOURITES = Source("favourites", "contacts.list_favourites", "my favourite contact*", _favourites, people=True)
 BIRTHDAYS = Source(
-    "birthdays", "contacts.list_birthdays", "contact* born in month {of}", _month, {"month": "{of}"}, people=True
+    "birthdays",
+    "contacts.list_birthdays",
+    "my contact* with a birthday in {of}",
+    _month,
+    {"month": "month"},
+    f'months = "{" ".join(MONTHS)}".split()\nmonth = months.index("{{of}}") + 1\n',
+    people=True,
 )
-WHO = Name("name", "{called}|my contact {called}", "query")
+WHO = Name("name", "{called}", "query")
 MY = Name("relation", "my {called}", "query")
-KIN = Value("relation", "all {value}s of mine|all contacts who are {value}s of mine", KINS)
-AMONG = Value("relation", "{noun} who are {value}s of mine", KINS)
+KIN = Value("relation", "all my {value}s|all my contacts who are {value}s", KINS)
+AMONG = Value("relation", "{noun} who are {value}s", KINS)
 
 _BY_PHONE, _BY_MAIL = partial(Act, field="phone", ready=reachable), partial(Act, field="email")
 _LETTER = {"subject": "titles_of_mails", "body": "texts"}
@@ -99,48 +106,52 @@ TEXT = _BY_PHONE("phone.send_message", "text {it} '{text}'|send {it} the text '{
 _BLOCK = _BY_PHONE("phone.block", "block {it} on my phone")
 _UNBLOCK = _BY_PHONE("phone.unblock", "unblock {it} on my phone", ready=_blocked)
 _READ = _BY_PHONE("phone.mark_read", "mark the text messages from {it} as read", name="read-texts", ready=_unread)
-_FORGET = _BY_PHONE("phone.delete_conversation", "delete all text messages from and to {it}", ready=_unread)
-MAIL = _BY_MAIL("mail.send", "mail {it}, subject '{subject}' and text '{body}'", name="mail", args=_LETTER, listed=True)
+_FORGET = _BY_PHONE("phone.delete_conversation", "delete all my text messages with {it}", ready=_unread)
+MAIL = _BY_MAIL(
+    "mail.send", "send {it} an email with the subject '{subject}' and the text '{body}'", name="mail", args=_LETTER
+)
 DRAFT = _BY_MAIL(
-    "mail.create_draft", "draft a mail to {it}, subject '{subject}' and text '{body}'", args=_LETTER, listed=True
+    "mail.create_draft", "draft an email to {it} with the subject '{subject}' and the text '{body}'", args=_LETTER
 )
 PAY = _BY_MAIL("wallet.send", "pay {it} {amount} with the note '{note}'", name="pay", args=_MONEY)
 COLLECT = _BY_MAIL(
-    "wallet.request", "ask {it} for {amount} in the wallet, with the note '{note}'", name="request-money", args=_MONEY
+    "wallet.request",
+    "send {it} a money request for {amount}, with the note '{note}'",
+    name="request-money",
+    args=_MONEY,
 )
 ADD_FRIEND = _BY_MAIL("wallet.add_friend", "add {it} to my friends in the wallet", ready=_no_friend)
 REMOVE_FRIEND = _BY_MAIL("wallet.remove_friend", "remove {it} from my friends in the wallet", ready=_friend)
-_DELETE = Act("contacts.delete", "delete {it} from my contacts|take {it} out of my address book")
-_NOTE = Act("contacts.set_note", "note '{note}' about {it} in my contacts", args={"note": "new_remarks_about_people"})
-_FAVOUR = Act("contacts.set_favourite", "make {it} a favourite in my contacts", ready=Sets("contacts", "favourite", 0))
-_UNFAVOUR = replace(
-    _FAVOUR,
-    wish="take {it} off the favourites in my contacts",
-    name="unfavour",
-    fixed=(("favourite", False),),
-    ready=Sets("contacts", "favourite", 1),
+_DELETE = Act("contacts.delete", "delete {it} from my contacts|remove {it} from my address book")
+_NOTE = Act("contacts.set_note", "set the contact note for {it} to '{note}'", args={"note": "new_remarks_about_people"})
+_FAVOUR, _UNFAVOUR = switch(
+    "contacts.set_favourite",
+    "contacts",
+    "add {it} to the favourites in my contacts",
+    "remove {it} from the favourites in my contacts",
+    "unfavour",
 )
 _NEW = [
     Act("contacts.update", wish, name=f"new-{slot}", args={slot: source}, single=True)
     for slot, source, wish in (
         ("phone", number, "change the phone number of {it} to {phone} in my contacts"),
-        ("email", address, "change the e-mail address of {it} to {email} in my contacts"),
+        ("email", address, "change the email address of {it} to {email} in my contacts"),
         ("birthday", _birthday, "set the birthday of {it} to {birthday} in my contacts"),
-        ("address", "streets", "note in my contacts that {it} lives at '{address}' now"),
+        ("address", "streets", "change the address of {it} to '{address}' in my contacts"),
     )
 ]
 _ADD = Act(
     "contacts.add",
-    "add {name} to my contacts: e-mail {email}, phone {phone}|make a contact {name} with {email} and {phone}",
+    "add {name} to my contacts, with the email address {email} and the phone number {phone}"
+    "|create a contact for {name}: email {email}, phone {phone}",
     name="add-contact",
     args={"name": stranger, "email": address, "phone": number},
-    field="",
 )
 _ASKS = [
-    Ask("birthday", form="1990-01-31", show="contacts.show", asked="When was {it} born?"),
+    Ask("birthday", hint=DAY, show="contacts.show", asked="When was {it} born?"),
     Ask("address", show="contacts.show", asked="Where does {it} live?"),
-    Ask("note", show="contacts.show", asked="What did I note about {it} in my contacts?"),
-    Ask("email", "e-mail address"),
+    Ask("note", "contact note", show="contacts.show", asked="What does the contact note for {it} say?"),
+    Ask("email", "email address"),
     Ask("phone", "phone number"),
 ]
 _ABROAD = [TEXT, CALL, MAIL, DRAFT, PAY, COLLECT, ADD_FRIEND, REMOVE_FRIEND, _READ, _FORGET, _BLOCK, _UNBLOCK]
@@ -153,8 +164,12 @@ KINDS = [
     *practice(FAVOURITES, [All(), AMONG], _ABROAD),
     *practice(
         BIRTHDAYS,
-        [All(), Moment("birthday", "{noun} and {than} {day}", "youngest {noun}", "oldest {noun}"), AMONG],
-        [_NOTE, _FAVOUR, COUNT, each("name"), Ask("name"), Ask("relation")],
+        [
+            All(),
+            Moment("birthday", "{noun} who were born {than} {day}", "youngest of {noun}", "oldest of {noun}"),
+            AMONG,
+        ],
+        [_NOTE, _FAVOUR, COUNT, each("name"), Ask("name"), Ask("birthday", hint=DAY)],
     ),
     *alone(_ADD),
 ]

@@ -1,9 +1,9 @@
-"""A drill: a small kind of errand, put together from how a thing is found and what is wished of it.
+"""Drills: small scenarios, each made of a way to find a thing and of what to do with it.
 
-A Find says how a thing comes into the world, what it is called, and the code that looks for it; an Act is an API that
-does something to it, and an Ask is something to be told about it. Any Find goes with any Act or Ask for the same thing,
-so an agent has to understand the wish and find the API for it in the documentation. Names here are the real ones, in a
-thought `so` if they are of parameters; disguise.py says what the agent and the expert call them instead.
+A Find puts a thing into the world, names it in the instruction, and has the code that looks it up. An Act is an API
+that does something to the thing; an Ask is a question about it. Any Find combines with any Act or Ask for the same
+thing, so an agent has to understand the wish and pick the right API from the documentation. Names here are the real
+ones, those of parameters in backticks; disguise.py translates them where the APIs have other names.
 """
 
 import json
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any, ClassVar
 
-from errands import foreign
 from errands.apps import BY_NAME, find
-from errands.disguise import Disguise
+from errands.disguise import USUAL, Disguise, speaks_of
+from errands.disguise import thing as thing_of
 from errands.judge import Goal, act
 from errands.scenario import Scenario, Turns
 from errands.words import WORDS
@@ -25,19 +25,24 @@ from errands.written import login_code
 Slots = dict[str, Any]
 Row = dict[str, Any]
 Rows = list[Row]
-"""The things that a Find is about, as the APIs show them."""
+"""The things a Find is about, as the APIs return them."""
 
-_LINKS = ("After that, ", "Then ", "And ", "When that is done, ")
-"""Between a wish and the next, one for each wording."""
-_FORMS = ("This is about {it}: {aim}.", "Look for {it}, and {aim}.", "I am thinking of {it}. Please {aim}.")
-"""Any wish about any thing, besides the wordings of its own."""
+_LINKS = ("After that, ", "Then ", "Also, ", "When that is done, ")
+"""What comes between two wishes; each wording takes the next one."""
+_FIND = "Find {it} and {aim}."
+"""A wording that fits every wish about a thing."""
+_POSSESSED = re.compile(r"the ((?:(?! of )[\w' -])+) of {it}")
+"""What becomes possessive: "the title of {it}" becomes "its title"."""
+DAY = "Answer like 2026-01-31."
+TIME = "Answer like 2026-01-31 15:00."
+"""Hints on how to write a day and a time in an answer."""
 _SLOT = re.compile(r"{(\w+)}")
 _CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
 
 
 @dataclass(frozen=True)
 class Find:
-    """How a thing is found."""
+    """A thing, and how to find it."""
 
     name: str
     it: tuple[str, ...]
@@ -45,19 +50,20 @@ class Find:
     look: str
     """Code that leaves its rows in `found`. Calls are written `app.api(...)`; log-ins and tokens are added."""
     put: Callable[[World], tuple[Slots, Rows]]
-    """Puts it into the world; the slots, and what should be found."""
+    """Puts it into the world; returns the slots and the rows that should be found."""
     many: bool = False
-    """Whether every row counts, and not just the first."""
+    """Whether it is about all rows, not just the first."""
     person: bool = False
-    """Whether `it` is someone."""
+    """Whether it is a person."""
     keep: str = ""
-    """What `look` keeps of all that it sees, as in "I keep ...", with slots and with fields `so`."""
+    """What `look` keeps of all that it lists, as in "I keep ...", with slots in braces and fields in backticks."""
     rest: str = ""
-    """What the others are called, if `look` leaves them in `rest`; `put` gives their rows a true `rest`."""
+    """What the other things are called, if `look` leaves them in `rest`; `put` marks their rows with `rest`."""
 
-    @property
-    def pronoun(self) -> str:
-        return "them" if self.many or self.person else "it"
+    def pronounced(self, phrase: str) -> str:
+        """A phrase with pronouns for {it}."""
+        them, their = ("them", "their") if self.many or self.person else ("it", "its")
+        return _POSSESSED.sub(rf"{their} \1", phrase).replace("{it}", them)
 
     @property
     def apis(self) -> list[str]:
@@ -70,32 +76,26 @@ class Act:
 
     api: str
     wish: str
-    """As in "I want you to ...", after a | in other words. {it} is what the thing is called; the rest are slots. A slot
-    that is called like a parameter of the API is its argument."""
-    sentences: tuple[str, ...] = ()
-    """The wish in sentences, if they are not to be made of these phrases."""
+    """As in "Please ..."; alternatives follow after a |. {it} is the thing, everything else in braces a slot. A slot
+    named like a parameter of the API is its argument."""
     name: str = ""
-    """Of the kinds of errand with it; what the API is called if not given."""
+    """Part of the drill's name; by default the name of the API."""
     args: Mapping[str, str | Sequence[Any] | Callable[[World], Any]] = field(default_factory=dict)
-    """Where the slots come from: a list of words by its name, some values, or what makes one."""
+    """Where the slots come from: the name of a list in WORDS, some values, or a function."""
     field: str = "id"
-    """What of the thing the API takes to know which; nothing if it needs no thing."""
+    """The field of the thing that the API takes; empty if it needs no thing."""
     key: str = ""
-    """The parameter that takes it; the first one if not given."""
-    also: tuple[tuple[str, str], ...] = ()
-    """More parameters, and what of the thing they take."""
+    """The parameter that takes it; by default the first."""
     known: tuple[tuple[str, str], ...] = ()
-    """More parameters, and the variable in which looking for the thing has left what they take."""
+    """More parameters, and the variables that hold their arguments after the look-up."""
     fixed: tuple[tuple[str, Any], ...] = ()
     """Arguments that are always the same."""
     ready: Callable[[World, Row], None] = lambda w, row: None
-    """Makes the world such that the act changes something about a thing."""
-    listed: bool = False
-    """Whether the API takes a list of things; it gets one."""
+    """Changes the world so that the act has an effect on the thing."""
     single: bool = False
-    """Whether it makes no sense for several things at once."""
+    """Whether it only makes sense for one thing."""
     rest: bool = False
-    """Whether it is for those that are left over, and not for those that were found."""
+    """Whether it is for the other things instead of those found."""
 
     @property
     def apis(self) -> list[str]:
@@ -106,20 +106,19 @@ class Act:
         return self.wish.split("|")
 
     @property
-    def aim(self) -> str:
-        return self.phrases[0].replace("{it}", "{them}")
+    def phrase(self) -> str:
+        return self.phrases[0]
 
     @property
     def wordings(self) -> tuple[str, ...]:
-        first = self.phrases[0]
-        return self.sentences or tuple(
-            f"{one}." for one in (*self.phrases, f"please {first}", f"I want you to {first}")
-        )
+        return (*(f"{one}." for one in self.phrases), f"please {self.phrase}.", f"Can you {self.phrase}?")
+
+    hint: ClassVar[str] = ""
 
     @property
     def told(self) -> list[str]:
         """The slots that the wish has besides the thing."""
-        return [slot for slot in dict.fromkeys(_SLOT.findall(self.phrases[0])) if slot != "it"]
+        return [slot for slot in dict.fromkeys(_SLOT.findall(self.phrase)) if slot != "it"]
 
     @property
     def which(self) -> str:
@@ -128,11 +127,16 @@ class Act:
         return (self.key or first) if self.field else ""
 
     @property
+    def _listed(self) -> bool:
+        """Whether the API takes a list of things; it gets one."""
+        return find(self.api).parameters[self.which].label.startswith("list")
+
+    @property
     def plain(self) -> bool:
         """Whether all it takes is the thing and arguments that are told, so that any verb can stand for it."""
         parameters = find(self.api).parameters
         needed = {name for name, one in parameters.items() if one.required}
-        needed -= {self.which, "access_token", *dict(self.also), *dict(self.known)}
+        needed -= {self.which, "access_token", *dict(self.known)}
         return bool(self.field) and not self.fixed and needed <= set(self.told) <= set(parameters)
 
     def given(self, w: World) -> Slots:
@@ -144,12 +148,11 @@ class Act:
         verb = disguise.verb(self.api)
         if not verb:
             return self
-        quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.phrases[0] else f"{{{slot}}}" for slot in self.told}
+        quoted = {slot: f"'{{{slot}}}'" if f"'{{{slot}}}'" in self.phrase else f"{{{slot}}}" for slot in self.told}
         more = [f"{disguise.parameter(self.api, slot).replace('_', ' ')} {value}" for slot, value in quoted.items()]
         rest = f" with {' and '.join(more)}" if more else ""
-        app = self.api.partition(".")[0]
-        forms = tuple(form.format(verb=verb, it=f"{{it}}{rest}", app=app) for form in foreign.FORMS)
-        return replace(self, wish=f"{verb} {{it}}{rest}", sentences=forms)
+        wish, app = f"{verb} {{it}}{rest}", self.api.partition(".")[0]
+        return replace(self, wish=f"{wish} in the {app} app|use the {app} app to {wish}")
 
     def arguments(self, slots: Slots) -> dict[str, Any]:
         """All but which thing."""
@@ -159,9 +162,8 @@ class Act:
 
     def done(self, goal: Goal, slots: Slots, rows: Rows) -> None:
         for row in rows:
-            which = [row[self.field]] if self.listed else row.get(self.field)
-            key = {self.which: which} if self.field else {}
-            key |= {name: row.get(taken) for name, taken in (*self.also, *self.known)}
+            key = {self.which: [row[self.field]] if self._listed else row.get(self.field)} if self.field else {}
+            key |= {name: row.get(taken) for name, taken in self.known}
             goal.do(self.api, **key, **self.arguments(slots))
 
     def turn(self, slots: Slots, many: bool) -> tuple[str, str]:
@@ -169,14 +171,12 @@ class Act:
         arguments = {name: _literal(value) for name, value in self.arguments(slots).items()}
         one = "x" if many else "found[0]"
         which = f'{one}["{self.field}"]'
-        key = {self.which: f"[{which}]" if self.listed else which} if self.field else {}
-        key |= {name: f'{one}["{taken}"]' for name, taken in self.also} | dict(self.known)
-        call = _call(self.api, key | arguments)
-        fields = ([(self.which, self.field)] if self.field else []) + [*self.also]
-        needs = [f"`{name}` is the {f} of what {'is left over' if self.rest else 'I found'}" for name, f in fields]
+        key = {self.which: f"[{which}]" if self._listed else which} if self.field else {}
+        call = _call(self.api, key | dict(self.known) | arguments)
+        needs = [f"`{self.which}` is the {self.field} of what {'is left' if self.rest else 'I found'}"] if key else []
         needs += [f"`{name}` is in {variable}" for name, variable in self.known]
-        needs += [f"{', '.join(f'`{name}`' for name in arguments)} as I was told"] if arguments else []
-        thought = f"{self.api} does it{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
+        needs += [f"{', '.join(f'`{name}`' for name in arguments)} as the task says"] if arguments else []
+        thought = f"I use {self.api}{' for each' if many else ''}{': ' if needs else ''}{'; '.join(needs)}."
         rows = "rest" if self.rest else "found"
         return thought, f"for x in {rows}:\n    {call}\nprint(len({rows}))" if many else f"print({call})"
 
@@ -186,20 +186,20 @@ class Ask:
     """Something that can be asked about a thing, or about all that were found."""
 
     field: str
-    """A field of what was found; none to ask how many there are."""
+    """A field of what was found; empty to ask how many there are."""
     label: str = ""
-    """What the field is called, if not by its name."""
+    """What the instruction calls the field, by default its name; the plural after a |, by default with an s."""
     asked: str = ""
-    """A question of its own, after a | others."""
+    """A question in its own words; alternatives follow after a |."""
     of: str = "one"
-    """`one` thing's, `each` one's, or the `sum` of all."""
-    form: str = ""
-    """How the answer is to be written."""
+    """`one`: the field of one thing; `each`: a list for all things; `sum`: the sum over all things."""
+    hint: str = ""
+    """A sentence on how to answer."""
     show: str = ""
-    """The API that tells it, if finding the thing does not; its first parameter takes the thing's `key`, if any."""
+    """The API that returns it, if the look-up does not; its first parameter takes the thing's `key`, if any."""
     key: str = "id"
     rest: bool = False
-    """Whether it is about how many are left over, and not about those that were found."""
+    """Whether it counts the other things instead of those found."""
 
     @property
     def name(self) -> str:
@@ -215,32 +215,22 @@ class Ask:
     def said(self) -> str:
         """What is asked for."""
         if not self.field:
-            return "how many are left over" if self.rest else "how many there are"
-        label = self.label or self.field
-        several = label if label.endswith("s") else f"{label}s"
-        return {"one": f"the {label}", "each": f"the {several}", "sum": f"the sum of the {several}"}[self.of]
+            return "how many are left" if self.rest else "how many there are"
+        label, _, labels = (self.label or self.field).partition("|")
+        return f"the {labels or label + 's'}" if self.of == "each" else f"the {label}"
 
     @property
-    def aim(self) -> str:
-        if not self.field:
-            return "count {them}"
-        return f"tell me {self.said} of {{them}}" if self.of == "one" else f"tell me {self.said}"
+    def phrase(self) -> str:
+        return f"tell me {self.said} of {{it}}" if self.field else "count {it}"
 
     @property
     def wordings(self) -> tuple[str, ...]:
         if not self.field:
-            return ("Count {it} and tell me the number.", "Please count {it}.", "I need to know the number of {it}.")
+            return ("count {it}.", "Please count {it}.", "Count {it} and tell me the number.")
         own = self.asked.split("|") if self.asked else []
-        if not self.key:  # it is about no thing
-            return tuple(own)
         verb = "are" if self.of == "each" else "is"
-        usual = (
-            f"What {verb} {self.said} of {{it}}?",
-            f"Tell me {self.said} of {{it}}.",
-            f"I need {self.said} of {{it}}.",
-        )
-        form = f" Answer like {self.form}." if self.form else ""
-        return tuple(f"{wording}{form}" for wording in (*own, *usual))
+        usual = (f"What {verb} {self.said} of {{it}}?", f"{self.phrase}.", f"I need {self.said} of {{it}}.")
+        return tuple(own) if not self.key else (*own, *usual)  # without a key it is about no thing
 
     def told(self, w: World, rows: Rows) -> Any:
         """The answer."""
@@ -271,7 +261,7 @@ class Ask:
         if not self.show:
             return None
         call = _call(self.show, {self._which: f'found[0]["{self.key}"]'} if self.key else {})
-        return f"{self.show} tells {self.said}.", f'answer = {call}["{self.field}"]\nprint(answer)'
+        return f"I use {self.show} to get {self.said}.", f'answer = {call}["{self.field}"]\nprint(answer)'
 
     @property
     def _which(self) -> str:
@@ -280,12 +270,9 @@ class Ask:
 
 Wish = Act | Ask
 
-NOTHING = Find("", ("",), "", lambda w: ({}, [{}]))
-"""For acts that need no thing."""
-
 
 class Drill(Scenario):
-    """Find a thing, then do with it what is wished, one after the other."""
+    """Find a thing, then fulfil one or more wishes."""
 
     split = "practice"
     called: ClassVar[str]
@@ -304,11 +291,11 @@ class Drill(Scenario):
 
     @classmethod
     def put(cls, w: World) -> tuple[Slots, Rows]:
-        """Put into the world what it is about; what the instruction says of it, and the things."""
+        """Put the things into the world; returns the slots and the rows."""
         slots, rows = cls.find.put(w)
         rows = rows if cls.find.many else rows[:1]
         acts = [wish for wish in cls.wishes if isinstance(wish, Act)]
-        # What is not meant is made ready too: whoever does it to everything must not succeed by that.
+        # The other things are made ready too, so that acting on everything is wrong.
         for some in ([(wish, rows) for wish in acts], [(wish, _meant(wish, rows)) for wish in acts]):
             for wish, things in some:
                 for row in things:
@@ -331,9 +318,9 @@ class Drill(Scenario):
     @classmethod
     def noun(cls) -> str:
         apis = [api for api in cls.apis if not api.startswith("owner.")]
-        things = [foreign.thing(find(api)) for api in {*apis} - cls.known()]
+        things = [thing_of(find(api)) for api in {*apis} - cls.known()]
         said = [*cls.find.it, *(find(api).summary for api in apis), *things]
-        fits = (noun for noun in foreign.USUAL if all(foreign.speaks_of(text, noun) for text in said))
+        fits = (noun for noun in USUAL if all(speaks_of(text, noun) for text in said))
         return next(fits, "") if len(cls.apps()) == 1 else ""
 
     @classmethod
@@ -344,8 +331,8 @@ class Drill(Scenario):
         said = _phrasings(cls.find, wishes)
         if not disguise.noun:
             return said
-        start = f"In the app {cls.apps()[0]}: "  # nothing else says which
-        return [("" if " app " in text else start) + disguise.called(text) for text in said]
+        app = f"{cls.apps()[0]} app"  # nothing else says which
+        return [("" if app in text else f"In the {app}: ") + disguise.called(text) for text in said]
 
     def turns(self, **slots: Any) -> Turns:
         enter = login_code(*(app for app in self.apps()))
@@ -367,10 +354,10 @@ class Drill(Scenario):
         if answers:
             yield f"I answer with {answers[0].said}.", f"apis.owner.complete_task(answer={answers[0].answer})"
         else:
-            yield "That is all that was asked.", "apis.owner.complete_task()"
+            yield "Everything is done.", "apis.owner.complete_task()"
 
     def _it(self, slots: Slots) -> str:
-        """What the thing is called, in the words of the instruction if they are known."""
+        """What the thing is called, in the words of the instruction if the expert knows them."""
         names = [self._said(it, slots) for it in self.find.it]
         asked = self.setting.instruction.lower() if self.setting else ""
         return max((name for name in names if name.lower() in asked), key=len, default=names[0])
@@ -380,8 +367,8 @@ class Drill(Scenario):
         return (disguise.called(text) if disguise else text).format(**slots)
 
 
-def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, Wish]]) -> list[type[Drill]]:
-    """A kind of errand for every way to find a thing and every wish, or two wishes one after the other."""
+def drills(finds: Sequence[Find], wishes: Sequence[Wish | tuple[Wish, ...]]) -> list[type[Drill]]:
+    """A drill for each combination of a Find and a wish, or a tuple of wishes to fulfil one after the other."""
     return [_drill(thing, wish if isinstance(wish, tuple) else (wish,)) for thing in finds for wish in wishes]
 
 
@@ -391,7 +378,7 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
     called = re.sub(r"[ _]", "-", "-and-".join(names) + (f"-{thing.name}" if thing.name else ""))
     apis = [*thing.apis, *(api for wish in wishes for api in wish.apis)]
     members = {
-        "__doc__": f"{wishes[0].aim.replace('{them}', thing.it[0]).capitalize()}.",
+        "__doc__": _sentence(f"{wishes[0].phrase.replace('{it}', thing.it[0])}."),
         "called": called,
         "find": thing,
         "wishes": wishes,
@@ -403,11 +390,12 @@ def _drill(thing: Find, wishes: tuple[Wish, ...]) -> type[Drill]:
 
 
 def _phrasings(thing: Find, wishes: Sequence[Wish]) -> tuple[str, ...]:
-    aim, *aims = (_aimed(wish, thing) for wish in wishes)
-    wordings = [*wishes[0].wordings, *(form.replace("{aim}", aim) for form in _FORMS if thing.name)]
-    said = [_joined(wording, aims, link) for wording, link in zip(wordings, cycle(_LINKS), strict=False)]
-    filled = (one.replace("{it}", it).replace("{them}", thing.pronoun) for one in said for it in thing.it)
-    return tuple(dict.fromkeys(map(_sentence, filled)))
+    first, *others = wishes
+    wordings = [*first.wordings, *([_FIND.replace("{aim}", thing.pronounced(first.phrase))] if thing.name else [])]
+    aims = [wish.phrase.replace("{it}", thing.rest) if wish.rest else thing.pronounced(wish.phrase) for wish in others]
+    hints = "".join(f" {wish.hint}" for wish in wishes if wish.hint)
+    said = [_joined(wording, aims, link) + hints for wording, link in zip(wordings, cycle(_LINKS), strict=False)]
+    return tuple(dict.fromkeys(_sentence(one.replace("{it}", it)) for one in said for it in thing.it))
 
 
 def _drawn(w: World, source: str | Sequence[Any] | Callable[[World], Any]) -> Any:
@@ -418,11 +406,6 @@ def _drawn(w: World, source: str | Sequence[Any] | Callable[[World], Any]) -> An
 
 def _meant(wish: Wish, rows: Rows) -> Rows:
     return [one for one in rows if one.get("rest", False) == wish.rest]
-
-
-def _aimed(wish: Wish, thing: Find) -> str:
-    """The aim of a wish that is not the first."""
-    return wish.aim.replace("{them}", thing.rest if wish.rest else thing.pronoun)
 
 
 def _joined(wording: str, aims: list[str], link: str) -> str:

@@ -3,22 +3,9 @@
 from functools import partial
 
 from errands.apps.mail import deliver
-from errands.practice.blocks import (
-    COUNT,
-    All,
-    Amount,
-    Kin,
-    Moment,
-    Name,
-    Sets,
-    Source,
-    State,
-    Top,
-    alone,
-    each,
-    practice,
-)
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice, switch
+from errands.practice.conditions import All, Kin, Moment, Name, Number, State, Top
+from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
 
@@ -48,37 +35,37 @@ def _from(w: World) -> Slots:
 
 
 def _starred(w: World) -> Slots:
-    inbox = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
-    for message in w.rng.sample(inbox, 5):
-        w.run("UPDATE mail_messages SET starred = 1, read = ? WHERE id = ?", w.rng.randrange(2), message["id"])
+    for message in _of_inbox(w, 5):
+        w.run("UPDATE mail_messages SET starred = 1, read = ? WHERE id = ?", w.rng.randrange(2), message)
     return {}
 
 
-def _labelled(w: World) -> Slots:
-    """A label that is on some mails of the inbox."""
-    name = w.rng.choice(WORDS["labels"])
-    label = _label(w, name)
+def _of_inbox(w: World, count: int) -> list[int]:
+    """Some emails of the inbox."""
+    rows = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
+    return [row["id"] for row in w.rng.sample(rows, count)]
+
+
+def _label(w: World, name: str, count: int) -> None:
+    """Put a label on so many emails of the inbox, and on no other."""
+    label = w.value("SELECT id FROM mail_labels WHERE owner = ? AND name = ?", w.owner.id, name)
     w.run("DELETE FROM mail_labelled WHERE label = ?", label)
-    inbox = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
-    for message in w.rng.sample(inbox, w.rng.randrange(3, 7)):
-        w.add("mail_labelled", message=message["id"], label=label)
+    for message in _of_inbox(w, count):
+        w.add("mail_labelled", message=message, label=label)
+
+
+def _labelled(w: World) -> Slots:
+    name = w.rng.choice(WORDS["labels"])
+    _label(w, name, w.rng.randrange(3, 7))
     return {"label": name}
 
 
-def _label(w: World, name: str) -> int:
-    return int(w.value("SELECT id FROM mail_labels WHERE owner = ? AND name = ?", w.owner.id, name))
-
-
 def _labels(w: World) -> Slots:
-    """Labels on other numbers of mails each."""
-    for name in WORDS["labels"]:
-        w.run("DELETE FROM mail_labelled WHERE label = ?", _label(w, name))
+    """Labels on other numbers of emails each."""
     for name in w.rng.sample(WORDS["new_labels"], w.rng.randrange(1, 4)):
         w.run("INSERT OR IGNORE INTO mail_labels (owner, name) VALUES (?, ?)", w.owner.id, name)
-    inbox = w.all("SELECT id FROM mail_messages WHERE owner = ? AND folder = 'inbox'", w.owner.id)
     for name, count in zip(WORDS["labels"], w.rng.sample(range(2, 11), len(WORDS["labels"])), strict=True):
-        for message in w.rng.sample(inbox, count):
-            w.add("mail_labelled", message=message["id"], label=_label(w, name))
+        _label(w, name, count)
     return {}
 
 
@@ -95,58 +82,53 @@ def _unlabelled(w: World, row: Row) -> None:
     w.run("DELETE FROM mail_labelled WHERE message = ?", row["id"])
 
 
-INBOX = Source("mails", "mail.search", "mail* in my inbox", partial(_new, folder="inbox"), long=True)
-FROM = Source("mails-from", "mail.search", "mail* from {of}", _from, {"sender": '"{of}"'})
-ARCHIVED = Source(
-    "archived-mails", "mail.search", "archived mail*", partial(_new, folder="archive"), {"folder": '"archive"'}
+INBOX = Source("mails", "mail.search", "email* in my inbox", partial(_new, folder="inbox"), long=True)
+FROM = Source("mails-from", "mail.search", "email* from {of} in my inbox", _from, {"sender": '"{of}"'})
+ARCHIVED, TRASHED = (
+    Source(name, "mail.search", noun, partial(_new, folder=folder), {"folder": f'"{folder}"'})
+    for name, noun, folder in (
+        ("archived-mails", "archived email*", "archive"),
+        ("trashed-mails", "email* in the trash", "trash"),
+    )
 )
-TRASHED = Source(
-    "trashed-mails", "mail.search", "mail* in the trash", partial(_new, folder="trash"), {"folder": '"trash"'}
-)
-STARRED = Source("starred-mails", "mail.list_starred", "starred mail*", _starred)
-UNREAD = Source("unread-mails", "mail.list_unread", "unread mail*", partial(_new, folder="inbox"))
+STARRED = Source("starred-mails", "mail.list_starred", "starred email*", _starred)
+UNREAD = Source("unread-mails", "mail.list_unread", "unread email* in my inbox", partial(_new, folder="inbox"))
 LABELLED = Source(
-    "labelled-mails", "mail.list_labelled", "mail* with the label '{label}'", _labelled, {"label": '"{label}"'}
+    "labelled-mails", "mail.list_labelled", "email* with the label '{label}'", _labelled, {"label": '"{label}"'}
 )
-SENT = Source("sent-mails", "mail.search_sent", "mail* that I sent", partial(_written, folder="sent"))
-DRAFTS = Source("drafts", "mail.list_drafts", "draft* in my mail", partial(_written, folder="drafts"))
-LABELS = Source("labels", "mail.list_labels", "mail label*", _labels)
+SENT = Source("sent-mails", "mail.search_sent", "sent email*", partial(_written, folder="sent"))
+DRAFTS = Source("drafts", "mail.list_drafts", "my email draft*", partial(_written, folder="drafts"))
+LABELS = Source("labels", "mail.list_labels", "email label*", _labels)
 
-ABOUT = Name("subject", "the mail with the subject '{called}'|the mail titled '{called}'", "query")
-NEWEST = Top("newest {noun}|latest {noun}")
-WHEN = Moment("time", "{noun} from {than} {day}", "", "oldest {noun}")
+ABOUT, PUT_AWAY, THROWN, WRITTEN = (
+    Name("subject", f"the {words} with the subject '{{called}}'|the {words} '{{called}}'", "query")
+    for words in ("email", "archived email", "trashed email", "sent email")
+)
+NEWEST = Top("newest {noun}|latest {noun}", "time")
+WHEN = Moment("time", "{noun} that arrived {than} {day}", "", "oldest {noun}")
+SENT_WHEN = Moment("time", "{noun} from {than} {day}", "", "oldest {noun}")
 WHICH = State("read", "{noun} that I have read", "{noun} that I have not read")
-BY_KIN = Kin("sender", "{noun} by a {kin} of mine")
-TO_KIN = Kin("recipients", "{noun} to a {kin} of mine", "email")
+BY_KIN = Kin("sender", "{noun} from my {kin}s")
+TO_KIN = Kin("recipients", "{noun} addressed to my {kin}s", "email")
 
-ARCHIVE = Act("mail.archive", "archive {it}|put {it} into the archive|move {it} to the archive")
-DELETE = Act("mail.delete", "delete {it}|throw away {it}|get rid of {it}")
+ARCHIVE = Act("mail.archive", "archive {it}|move {it} to the archive")
+DELETE = Act("mail.delete", "delete {it}|move {it} to the trash")
 RESTORE = Act("mail.restore", "move {it} back to my inbox|restore {it}")
-STAR = Act("mail.star", "star {it}|put a star on {it}", ready=Sets("mail_messages", "starred", 0))
-UNSTAR = Act(
-    "mail.star",
-    "take the star off {it}|unstar {it}",
-    name="unstar",
-    fixed=(("starred", False),),
-    ready=Sets("mail_messages", "starred", 1),
+STAR, UNSTAR = switch(
+    "mail.star", "mail_messages", "star {it}|put a star on {it}", "remove the star from {it}|unstar {it}", "unstar"
 )
-READ = Act("mail.mark_read", "mark {it} as read", ready=Sets("mail_messages", "read", 0))
-UNREAD_AGAIN = Act(
-    "mail.mark_read",
-    "mark {it} as unread",
-    name="mark-unread",
-    fixed=(("read", False),),
-    ready=Sets("mail_messages", "read", 1),
+READ, UNREAD_AGAIN = switch(
+    "mail.mark_read", "mail_messages", "mark {it} as read", "mark {it} as unread", "mark-unread"
 )
 LABEL = Act(
     "mail.add_label",
-    "put the label '{label}' on {it}|label {it} '{label}'",
+    "add the label '{label}' to {it}|label {it} '{label}'",
     name="label",
     args={"label": "labels"},
     ready=_unlabelled,
 )
-UNLABEL = Act("mail.remove_label", "take the label '{label}' off {it}", name="unlabel", key="message_id")
-REPLY = Act("mail.reply", "reply '{body}' to {it}|answer {it} with the text '{body}'", args={"body": "replies"})
+UNLABEL = Act("mail.remove_label", "remove the label '{label}' from {it}", name="unlabel", key="message_id")
+REPLY = Act("mail.reply", "reply to {it} with '{body}'|reply '{body}' to {it}", args={"body": "replies"})
 FORWARD = Act(
     "mail.forward",
     "forward {it} to {to} with the text '{body}'",
@@ -159,37 +141,37 @@ RETITLE = Act(
     name="retitle",
     args={"subject": "titles_of_mails"},
 )
-REWRITE = Act("mail.update_draft", "replace the text of {it} by '{body}'", name="rewrite", args={"body": "replies"})
-SEND = Act("mail.send_draft", "send {it}|send {it} as it is")
-THROW = Act("mail.delete", "delete {it}|throw away {it}", name="throw", key="message_id")
-CREATE = Act("mail.create_label", "make a new mail label '{name}'", args={"name": "new_labels"}, field="")
-LIST_FOR = Act("todo.create_list", "make a to-do list with the name of {it}", field="name", single=True)
-NOTE_FOR = Act("notes.create", "write an empty note with the name of {it} as its title", name="note", field="name")
+REWRITE = Act("mail.update_draft", "change the text of {it} to '{body}'", name="rewrite", args={"body": "replies"})
+SEND = Act("mail.send_draft", "send {it}|send off {it}")
+THROW = Act("mail.delete", "delete {it}|discard {it}", name="throw", key="message_id")
+CREATE = Act("mail.create_label", "create a new email label '{name}'", args={"name": "new_labels"})
+LIST_FOR = Act("todo.create_list", "create a to-do list named after {it}", field="name", single=True)
+NOTE_FOR = Act("notes.create", "create an empty note named after {it}", name="note", field="name", single=True)
 
 ASKS = [
-    Ask("sender", asked="Who sent {it}?"),
+    Ask("sender", "name of the sender", asked="Who sent {it}?"),
     Ask("subject"),
     Ask("body", "text", asked="What does {it} say?", show="mail.show"),
-    Ask("time", form="2026-01-31 15:00"),
-    Ask("address", "address of the sender", show="mail.show"),
+    Ask("time", hint=TIME),
+    Ask("address", "email address of the sender", show="mail.show"),
 ]
-OWN = [Ask("recipients", asked="To whom is {it}? Tell me the address."), Ask("body", "text", show="mail.show")]
-MANY = [COUNT, each("subject"), each("sender")]
+OWN = [Ask("recipients", "email address of the recipient"), Ask("body", "text", show="mail.show")]
+MANY = [COUNT, each("subject"), each("sender", "name of the sender|names of the senders", REPEATED)]
 
 KINDS = [
     *practice(INBOX, [ABOUT, NEWEST], [REPLY, ARCHIVE, DELETE, STAR, LABEL, FORWARD, UNREAD_AGAIN, *ASKS], 7),
     *practice(INBOX, [WHEN, WHICH, BY_KIN], [ARCHIVE, COUNT, DELETE, STAR, LABEL, READ, *ASKS]),
     *practice(FROM, [All(), NEWEST, WHEN, WHICH], [ARCHIVE, DELETE, STAR, LABEL, READ, *MANY[:2], *ASKS[1:4]]),
-    *practice(ARCHIVED, [ABOUT, WHEN], [RESTORE, DELETE, STAR, *ASKS, *MANY]),
-    *practice(TRASHED, [ABOUT, WHEN, All()], [RESTORE, *ASKS, *MANY]),
+    *practice(ARCHIVED, [PUT_AWAY, WHEN], [RESTORE, DELETE, STAR, *ASKS, *MANY]),
+    *practice(TRASHED, [THROWN, WHEN, All()], [RESTORE, *ASKS, *MANY]),
     *practice(STARRED, [All(), WHEN, WHICH, NEWEST], [UNSTAR, ARCHIVE, DELETE, *MANY, *ASKS]),
     *practice(UNREAD, [All(), WHEN, NEWEST], [READ, ARCHIVE, LABEL, *MANY, *ASKS]),
     *practice(LABELLED, [All(), WHEN, WHICH, NEWEST], [UNLABEL, ARCHIVE, DELETE, *MANY, *ASKS]),
-    *practice(SENT, [ABOUT, WHEN, TO_KIN], [ARCHIVE, DELETE, COUNT, each("subject"), *OWN]),
-    *practice(DRAFTS, [NEWEST, WHEN, TO_KIN], [SEND, THROW, RETITLE, REWRITE, COUNT, each("subject"), *OWN]),
+    *practice(SENT, [WRITTEN, SENT_WHEN, TO_KIN], [ARCHIVE, DELETE, COUNT, each("subject"), *OWN]),
+    *practice(DRAFTS, [NEWEST, SENT_WHEN, TO_KIN], [SEND, THROW, RETITLE, REWRITE, COUNT, each("subject"), *OWN]),
     *practice(
         LABELS,
-        [Amount("messages", "{noun} on {than} {limit} mails", "{noun} on the most mails")],
+        [Number("messages", "{noun} used on {than} {limit} emails", "{noun} used on the most emails")],
         [LIST_FOR, NOTE_FOR, COUNT, each("name"), Ask("name")],
     ),
     *alone(CREATE),

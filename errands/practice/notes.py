@@ -2,8 +2,9 @@
 
 from functools import partial
 
-from errands.practice.blocks import COUNT, All, Amount, Moment, Name, Sets, Source, State, Top, alone, each, practice
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.blocks import COUNT, Source, alone, each, practice, switch
+from errands.practice.conditions import All, Moment, Name, Number, State, Top
+from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
 
@@ -47,47 +48,49 @@ def _has(w: World, row: Row) -> None:
     w.run("INSERT OR IGNORE INTO notes_tags (note_id, tag) VALUES (?, 'private')", row["id"])
 
 
-NOTES = Source("notes", "notes.search", "note*", partial(_new, archived=0), long=True)
-_TAGGED = Source("tagged-notes", "notes.search", "note* with the tag '{of}'", _tagged, {"tag": '"{of}"'})
-_ARCHIVED = Source("archived-notes", "notes.search", "archived note*", partial(_new, archived=1), {"archived": "True"})
+NOTES = Source("notes", "notes.search", "my note*", partial(_new, archived=0), long=True)
+_TAGGED = Source("tagged-notes", "notes.search", "my note* tagged '{of}'", _tagged, {"tag": '"{of}"'})
+_ARCHIVED = Source(
+    "archived-notes", "notes.search", "my archived note*", partial(_new, archived=1), {"archived": "True"}
+)
 _TAGS = Source("tags", "notes.list_tags", "note tag*", _tags)
 
-_TITLED = Name("title", "the note '{called}'|my note '{called}'|the note called '{called}'", "query")
-_PUT_AWAY = Name("title", "the archived note '{called}'|the note '{called}' in the archive", "query")
-_WHEN = Moment("created", "{noun} from {than} {day}", "", "oldest {noun}")
+_TITLED = Name("title", "the note '{called}'|my note '{called}'", "query")
+_PUT_AWAY = Name("title", "the archived note '{called}'|my archived note '{called}'", "query")
+_WHEN = Moment("created", "{noun} created {than} {day}", "", "oldest {noun}")
 _PINNED = State("pinned", "pinned {noun}", "unpinned {noun}")
-_NEWEST = Top("newest {noun}")
+_NEWEST = Top("newest {noun}", "created")
 
-_PIN = Act("notes.pin", "pin {it}", ready=Sets("notes", "pinned", 0))
-_UNPIN = Act("notes.pin", "unpin {it}", name="unpin", fixed=(("pinned", False),), ready=Sets("notes", "pinned", 1))
-_DELETE = Act("notes.delete", "delete {it}|throw away {it}")
-_ARCHIVE = Act("notes.archive", "put {it} into the archive|archive {it}", name="archive-note")
-_UNARCHIVE = Act("notes.archive", "take {it} out of the archive", name="unarchive", fixed=(("archived", False),))
+_PIN, _UNPIN = switch("notes.pin", "notes", "pin {it}", "unpin {it}", "unpin")
+_DELETE = Act("notes.delete", "delete {it}|get rid of {it}")
+_ARCHIVE = Act("notes.archive", "archive {it}|move {it} to the archive", name="archive-note")
+_UNARCHIVE = Act(
+    "notes.archive", "unarchive {it}|move {it} out of the archive", name="unarchive", fixed=(("archived", False),)
+)
 _RENAME = Act(
     "notes.rename", "rename {it} to '{title}'|change the title of {it} to '{title}'", args={"title": "new_notes"}
 )
 _APPEND = Act("notes.append", "add the line '{line}' to {it}", args={"line": "texts"})
-_REWRITE = Act("notes.rewrite", "replace all that is in {it} by '{body}'", args={"body": "texts"})
+_REWRITE = Act("notes.rewrite", "replace the whole text of {it} with '{body}'", args={"body": "texts"})
 _REPLACE = Act(
     "notes.replace_text",
-    "write '{new}' in place of '{old}' in {it}|replace '{old}' by '{new}' in {it}",
+    "replace '{old}' with '{new}' in {it}",
     args={"old": ("old key", "neighbour"), "new": ("spare key", "plumber")},
     ready=_has,
 )
-_TAG = Act("notes.add_tag", "tag {it} with '{tag}'|put the tag '{tag}' on {it}", args={"tag": "new_tags"})
-_UNTAG = Act("notes.remove_tag", "take the tag '{tag}' off {it}", args={"tag": ("private",)}, ready=_has)
+_TAG = Act("notes.add_tag", "add the tag '{tag}' to {it}", args={"tag": "new_tags"})
+_UNTAG = Act("notes.remove_tag", "remove the tag '{tag}' from {it}", args={"tag": ("private",)}, ready=_has)
 _CREATE = Act(
     "notes.create",
-    "write a note '{title}' that says '{body}'",
+    "create a note '{title}' with the text '{body}'",
     name="create-note",
     args={"title": "new_notes", "body": "texts"},
-    field="",
 )
-_LIST_FOR = Act("todo.create_list", "make a to-do list with the name of {it}", field="tag", single=True)
+_LIST_FOR = Act("todo.create_list", "create a to-do list named after {it}", field="tag", single=True)
 
 _ASKS = [
     Ask("body", "text", asked="What does {it} say?", show="notes.show"),
-    Ask("created", "time of writing", form="2026-01-31 15:00"),
+    Ask("created", "creation time", hint=TIME, asked="When was {it} created?"),
     Ask("title"),
 ]
 _ACTS = [_PIN, _RENAME, _TAG, _DELETE, _APPEND, _ARCHIVE, _REPLACE, _UNTAG, _REWRITE, _UNPIN]
@@ -99,7 +102,7 @@ KINDS = [
     *practice(_ARCHIVED, [_PUT_AWAY, _WHEN, All()], [_UNARCHIVE, *_ASKS, _DELETE, COUNT, each("title")]),
     *practice(
         _TAGS,
-        [Amount("notes", "{noun} on {than} {limit} notes", "{noun} on the most notes")],
+        [Number("notes", "{noun} used on {than} {limit} notes", "{noun} used on the most notes")],
         [Ask("tag", "name"), COUNT, each("tag", "name"), _LIST_FOR, Ask("notes", "number of notes")],
     ),
     *alone(_CREATE),

@@ -1,9 +1,9 @@
-"""Errands put together from drills: two acts on one find, rounds and relays.
+"""Scenarios made of two drills: two acts on one Find, rounds and relays.
 
-A round is one drill and then another: whoever has done the first must see that there is more. In a relay, what one
-drill would ask for is what another is done with ("Rename the note 'Attic' to the subject of the last mail from Dora"):
-it must be remembered from one app to the next. The two have no app in common, so that neither gets in the way of the
-other. Which drills go together is drawn by lot; none of the three uses all APIs of a withheld set.
+A round is one drill and then another; the agent must not stop after the first. In a relay, the answer to one drill is
+an argument of the other ("Rename the note 'Attic' to the subject of the latest email from Dora"); the agent must carry
+it from one app to the next. The two drills share no app, so they do not interfere. Drills are paired at random, and no
+pair uses all APIs of a withheld set.
 """
 
 import random
@@ -27,17 +27,17 @@ def allowed(apis: Sequence[str], withheld: Withheld) -> bool:
 
 
 _GONE = ("block", "cancel", "delete", "remove", "withdraw")
-"""How the APIs begin after which a thing is gone, or out of reach."""
+"""Prefixes of APIs after which the thing is gone or out of reach."""
 _CHANGED = ("accept", "decline", "restore", "rewrite", "send_draft", "unblock")
-"""How those begin after which it is no longer what the next act needs."""
+"""Prefixes of APIs after which the next act may no longer apply."""
 _UNTOUCHED = ("accept", "decline", "unblock")
-"""How those begin that need the thing as nobody has touched it."""
+"""Prefixes of APIs that need an untouched thing."""
 _BACK = {"add": ["remove", "delete", "withdraw"], "write": ["delete"]}
-"""What takes back what was done."""
+"""Prefixes of APIs that undo others."""
 
 
 def twice(kinds: Sequence[type[Drill]], most: int, withheld: Withheld) -> list[type[Drill]]:
-    """Kinds of errand of two acts on the same find, drawn by lot, so many for each find at most."""
+    """Drills with two acts on the same Find, chosen at random, at most `most` for each Find."""
     acts: dict[Find, dict[str, Act]] = {}
     for kind in kinds:
         wish = kind.wishes[0]
@@ -54,16 +54,16 @@ def twice(kinds: Sequence[type[Drill]], most: int, withheld: Withheld) -> list[t
 
 
 def _go_together(first: Act, second: Act) -> bool:
-    """Whether the second still finds what it needs, and nothing that is told for one is taken for the other."""
+    """Whether the second act still works after the first, and the two share no slot."""
     (app, verb), (other, then) = (act.api.split(".") for act in (first, second))
     undone = _BACK.get(verb.partition("_")[0], []) if app == other else []
-    used, taken = ({act.field, *dict(act.also).values(), *act.told} for act in (first, second))
+    used, taken = ({act.field, *act.told} for act in (first, second))
     apart = not used & {*second.told} and not taken & {*first.told}
     in_order = not verb.startswith(_GONE + _CHANGED) and not then.startswith((*_UNTOUCHED, *undone))
     return apart and in_order and first.api != second.api
 
 
-_LINKS = (" ", " Then something else: ", " And: ", " When that is done: ")
+_LINKS = (" ", " One more thing: ", " Then: ", " And another thing: ")
 
 
 class Round(Scenario):
@@ -108,7 +108,7 @@ class Round(Scenario):
 
 
 def rounds(drills: Sequence[type[Drill]], number: int, withheld: Withheld) -> list[type[Round]]:
-    """So many kinds of errand, each drill in at most one of them as the second, which alone may ask something."""
+    """`number` rounds. A drill is the second of at most one round; only the second may ask a question."""
     rng = random.Random("rounds")
     made: list[type[Round]] = []
     acts = [kind for kind in drills if not any(isinstance(wish, Ask) for wish in kind.wishes)]
@@ -133,17 +133,17 @@ def _linked(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
 
 
 _TOLD = ("address", "code", "name", "organiser", "sender", "subject", "text", "title")
-"""What is asked for and can be written down anywhere: a line that is never empty."""
+"""Fields whose value can be used as a text elsewhere: a line that is never empty."""
 _LONG, _SHORT = ("body", "line", "note", "text"), ("subject", "title")
-"""Where it can be written: anything, or what is not long itself."""
+"""Parameters that take such a text: any, or only short ones."""
 _NOTED = "what I noted"
 _EACH = 3
-"""Relays for each text."""
+"""Relays for each parameter that takes a text."""
 
 
 class Relay(Round):
     slot: ClassVar[str]
-    """Of the second's, for what the first tells."""
+    """The slot of the second drill that takes the answer of the first."""
 
     @classmethod
     def name(cls) -> str:
@@ -170,12 +170,12 @@ class Relay(Round):
             noted = "" if ask.show else f"\nanswer = {ask.answer.replace('found', 'there')}"
             yield thought, code + noted
         for thought, code in second:
-            thought = thought.replace(" as I was told", f" as I was told (`{self.slot}`: {ask.said})")
+            thought = thought.replace(" as the task says", f" as the task says (`{self.slot}`: {ask.said})")
             yield thought, code.replace(f'"{_NOTED}"', "answer")
 
 
 def relays(drills: Sequence[type[Drill]], withheld: Withheld) -> list[type[Relay]]:
-    """Kinds of errand for texts that a drill is told, each with a drill that tells one, drawn by lot."""
+    """Relays: for each drill that takes a text, some drills at random that ask for one."""
     rng = random.Random("relays")
     single = [kind for kind in drills if len(kind.wishes) == 1]
     asks = [kind for kind in single if not kind.find.many and isinstance(kind.wishes[0], Ask)]
@@ -204,18 +204,18 @@ def _ask(kind: type[Drill]) -> Ask:
 
 
 def _texts(kind: type[Drill]) -> list[str]:
-    """The parameters of a drill's one act that take the text that is told, and where that may be something's title."""
+    """The slots of a drill's act that may take a text from another drill."""
     act = kind.wishes[0]
     if not isinstance(act, Act):
         return []
     parameters = find(act.api).parameters
     free = [slot for slot in act.told if slot in _LONG + _SHORT and parameters[slot].label.startswith("str")]
-    words = r"(?<!the )\b(add|by|note|put|reply|text|to) '{%s}'"
+    words = r"(?<!the )\b(add|put|reply|text|to|with) '{%s}'"
     return [slot for slot in free if all(re.search(words % slot, phrase) for phrase in act.phrases)]
 
 
 def _passed_on(first: type[Drill], second: Sequence[str], slot: str) -> tuple[str, ...]:
-    """The second's wordings, with what the first asks for in the place of what would be told."""
+    """The second drill's wordings, with what the first asks for in place of the quoted text."""
     sources = cycle(f"{_ask(first).said} of {it}" for it in first.find.it)
     said = (wording.replace("{", "{then_").split(f"'{{then_{slot}}}'") for wording in second)
     return tuple(source.join(parts) for source, parts in zip(sources, said, strict=False))

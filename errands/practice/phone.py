@@ -1,22 +1,11 @@
 """Practice with the phone: calls, voicemails, text messages and conversations."""
 
-from errands.practice.blocks import (
-    COUNT,
-    KINS,
-    All,
-    Amount,
-    Kin,
-    Moment,
-    Name,
-    Source,
-    State,
-    Top,
-    alone,
-    each,
-    practice,
-)
+from functools import partial
+
+from errands.practice.blocks import COUNT, Source, alone, each, practice
+from errands.practice.conditions import KINS, All, Amount, Kin, Moment, Name, Number, State, Top
 from errands.practice.contacts import number, reachable
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
 
@@ -25,25 +14,28 @@ def _someone(w: World) -> str:
     return w.rng.choice(w.others(w.rng.choice(KINS))).phone
 
 
+def _time(w: World) -> str:
+    return w.ago(w.rng.randrange(1, 50), w.rng.randrange(1, 20))
+
+
 def _calls(w: World) -> Slots:
     """Calls with people of every relation, of other lengths."""
     kind = w.rng.choice(("incoming", "outgoing"))
     for minutes in w.rng.sample(range(2, 60), 4):
-        time = w.ago(w.rng.randrange(1, 50), w.rng.randrange(1, 20))
-        w.add("phone_calls", owner=w.owner.id, number=_someone(w), kind=kind, time=time, minutes=minutes)
+        w.add("phone_calls", owner=w.owner.id, number=_someone(w), kind=kind, time=_time(w), minutes=minutes)
     return {"of": kind}
 
 
 def _voicemails(w: World) -> Slots:
     for said in w.rng.sample(WORDS["said"], 4):
-        more = {"time": w.ago(w.rng.randrange(1, 50), w.rng.randrange(1, 20)), "seconds": w.rng.randrange(5, 90)}
+        more = {"time": _time(w), "seconds": w.rng.randrange(5, 90)}
         w.add("phone_voicemails", owner=w.owner.id, number=_someone(w), text=said, **more)
     return {}
 
 
 def _text(w: World, number: str, text: str) -> None:
-    more = {"time": w.ago(w.rng.randrange(1, 50), w.rng.randrange(1, 20)), "read": w.rng.randrange(2)}
-    w.add("phone_messages", owner=w.owner.id, number=number, incoming=1, text=text, **more)
+    more = {"text": text, "time": _time(w), "read": w.rng.randrange(2)}
+    w.add("phone_messages", owner=w.owner.id, number=number, incoming=1, **more)
 
 
 def _texts(w: World) -> Slots:
@@ -76,102 +68,76 @@ def _unread(w: World, row: Row) -> None:
     w.run(f"UPDATE phone_messages SET incoming = 1, read = 0 {mine}", w.owner.id, row["number"])
 
 
-_CALLS = Source("calls", "phone.list_calls", "{of} call*", _calls, {"kind": '"{of}"'})
-_VOICEMAILS = Source("voicemails", "phone.list_voicemails", "voicemail*", _voicemails)
-_TEXTS = Source("texts", "phone.search_messages", "text message*", _texts, long=True)
+_CALLS = Source("calls", "phone.list_calls", "{of} call* on my phone", _calls, {"kind": '"{of}"'})
+_VOICEMAILS = Source("voicemails", "phone.list_voicemails", "my voicemail*", _voicemails)
+_TEXTS = Source("texts", "phone.search_messages", "my text message*", _texts, long=True)
 _WITH = Source(
-    "texts-with", "phone.show_conversation", "text message* from or to {of}", _conversation, {"number": '"{of}"'}
+    "texts-with", "phone.show_conversation", "my text message* with {of}", _conversation, {"number": '"{of}"'}
 )
-_CHATS = Source("chats", "phone.list_conversations", "conversation* on my phone", _texts)
+_CHATS = Source("chats", "phone.list_conversations", "my text conversation*", _texts)
 _BLOCKED = Source("blocked", "phone.list_blocked", "blocked number*", _blocked)
 
-_LAST = Top("last {noun}|most recent {noun}")
+_LAST = Top("last {noun}|most recent {noun}", "time")
 _WHEN = Moment("time", "{noun} from {than} {day}", "", "oldest {noun}")
-_LENGTH = Amount("minutes", "{noun} of {than} {limit} minutes", "longest {noun}")
+_LENGTH = Amount("minutes", "{noun} that lasted {than} {limit} minutes", "longest {noun}")
 _SECONDS = Amount("seconds", "{noun} of {than} {limit} seconds", "longest {noun}", "shortest {noun}")
-_COUNTED = Amount("messages", "{noun} with {than} {limit} messages", "{noun} with the most messages")
-_LATEST = Moment("last", "{noun} with the last message {than} {day}")
+_COUNTED = Number("messages", "{noun} with {than} {limit} messages", "{noun} with the most messages")
+_LATEST = Moment("last", "{noun} whose last message is from {than} {day}")
 _NEWS = State("unread", "{noun} with unread messages", "{noun} without unread messages")
-_KIN = Kin("number", "{noun} with the number of a {kin} of mine", "phone")
-_SAYS = Name("text", "the text message '{called}'|the text message that says '{called}'", "query")
+_KIN = Kin("number", "{noun} from the numbers of my {kin}s", "phone")
+_WITH_KIN = Kin("number", "{noun} with my {kin}s", "phone")
+_SAYS = Name("text", "the text message that says '{called}'|the text message '{called}'", "query")
 _STATE = State("read", "", "{noun} that I have not read")
 
-_CALL_BACK = Act("phone.start_call", "call the number of {it}", field="number", ready=reachable, single=True)
-_ANSWER = Act(
-    "phone.send_message",
-    "send the text message '{text}' to the number of {it}",
-    args={"text": "texts"},
-    field="number",
-    ready=reachable,
-    single=True,
-)
-_BLOCK = Act("phone.block", "block the number of {it}", field="number", ready=reachable, single=True)
-_DELETE_CALL = Act("phone.delete_call", "delete {it} from the list of calls", name="delete")
-_DELETE_VOICEMAIL = Act("phone.delete_voicemail", "delete {it}|throw away {it}", name="delete")
+_TO_NUMBER = partial(Act, field="number", ready=reachable, single=True)
+_CALL_BACK = _TO_NUMBER("phone.start_call", "call the number of {it}")
+_ANSWER = _TO_NUMBER("phone.send_message", "text '{text}' to the number of {it}", args={"text": "texts"})
+_BLOCK = _TO_NUMBER("phone.block", "block the number of {it}")
+_DELETE_CALL = Act("phone.delete_call", "delete {it} from the call history", name="delete")
+_DELETE_VOICEMAIL = Act("phone.delete_voicemail", "delete {it}|get rid of {it}", name="delete")
 _DELETE_TEXT = Act("phone.delete_message", "delete {it}|remove {it} from my phone", name="delete")
 _DELETE_CHAT = Act("phone.delete_conversation", "delete {it}", name="delete", field="number")
 _READ = Act("phone.mark_read", "mark {it} as read", field="number", ready=_unread)
 _UNBLOCK = Act("phone.unblock", "unblock {it}", field="number")
-_NUMBER = Ask("number", asked="Which number belongs to {it}?")
+_NUMBER = Ask("number", "phone number")
 _SAID = Ask("text", asked="What does {it} say?", show="phone.show_voicemail")
 _MESSAGES = Ask("messages", "number of messages")
-_TIME = Ask("time", form="2026-01-31 15:00")
+_TIME = Ask("time", hint=TIME)
+_MINUTES = [Ask("minutes", "length in minutes"), Ask("minutes", "total length in minutes", of="sum")]
+_LENGTHS = [Ask("seconds", "length in seconds"), Ask("seconds", "total length in seconds", of="sum")]
+_CONTENT, _CONTENTS = Ask("text", "content"), each("text", "content")
 
 KINDS = [
     *practice(
         _CALLS,
-        [All(), _LAST, _LENGTH, _WHEN, _KIN],
-        [
-            _DELETE_CALL,
-            _ANSWER,
-            _NUMBER,
-            COUNT,
-            _CALL_BACK,
-            Ask("minutes", "length in minutes"),
-            _TIME,
-            _BLOCK,
-            Ask("minutes", "length", of="sum"),
-        ],
+        [All(), _LAST, _LENGTH, _WHEN, _WITH_KIN],
+        [_DELETE_CALL, _ANSWER, _NUMBER, COUNT, _CALL_BACK, _TIME, _BLOCK, *_MINUTES],
     ),
     *practice(
         _VOICEMAILS,
         [_LAST, All(), _SECONDS, _WHEN, _KIN],
-        [
-            _DELETE_VOICEMAIL,
-            _SAID,
-            COUNT,
-            _CALL_BACK,
-            _NUMBER,
-            _ANSWER,
-            Ask("seconds", "length in seconds"),
-            Ask("seconds", "length", of="sum"),
-        ],
+        [_DELETE_VOICEMAIL, _SAID, COUNT, _CALL_BACK, _NUMBER, _ANSWER, *_LENGTHS],
     ),
     *practice(
         _TEXTS,
-        [_SAYS, _LAST, _WHEN, _STATE, _KIN],
-        [_DELETE_TEXT, _NUMBER, each("text"), _ANSWER, _TIME, _CALL_BACK, _BLOCK],
+        [_SAYS, _LAST, _WHEN, _STATE, _WITH_KIN],
+        [_DELETE_TEXT, _NUMBER, _CONTENTS, _ANSWER, _TIME, _CALL_BACK, _BLOCK],
     ),
-    *practice(_WITH, [All(), _LAST, _WHEN], [_DELETE_TEXT, Ask("text"), COUNT, _TIME, each("text")]),
+    *practice(_WITH, [All(), _LAST, _WHEN], [_DELETE_TEXT, _CONTENT, COUNT, _TIME, _CONTENTS]),
     *practice(_CHATS, [_COUNTED, _LATEST, _NEWS], [_DELETE_CHAT, _NUMBER, COUNT, _BLOCK, _MESSAGES, each("number")], 1),
     *practice(_CHATS, [_COUNTED, _LATEST], [_READ]),
-    *practice(_BLOCKED, [All()], [_UNBLOCK, COUNT, each("number")]),
+    *practice(_BLOCKED, [All()], [_UNBLOCK, COUNT]),
     *alone(
         Act(
-            "phone.unblock",
-            "unblock the number {number}",
-            name="unblock-number",
-            args={"number": _strange_and_blocked},
-            field="",
+            "phone.unblock", "unblock the number {number}", name="unblock-number", args={"number": _strange_and_blocked}
         ),
-        Act("phone.block", "block the number {number}", name="block-number", args={"number": number}, field=""),
-        Act("phone.start_call", "call {number}", name="call-number", args={"number": number}, field=""),
+        Act("phone.block", "block the number {number}", name="block-number", args={"number": number}),
+        Act("phone.start_call", "call {number}", name="call-number", args={"number": number}),
         Act(
             "phone.send_message",
             "text '{text}' to {number}",
             name="text-number",
             args={"text": "texts", "number": number},
-            field="",
         ),
     ),
 ]

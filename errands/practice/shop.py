@@ -3,8 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
-from errands.practice.blocks import COUNT, All, Amount, Moment, Name, Source, Top, Value, alone, each, practice
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice
+from errands.practice.conditions import All, Amount, Moment, Name, Number, Top, Value
+from errands.practice.drill import DAY, TIME, Act, Ask, Row, Slots
 from errands.scenarios.shop import past_order
 from errands.words import WORDS
 from errands.world import World
@@ -107,14 +108,12 @@ _CATEGORY = Source("products", "shop.search", "{of} product* in the shop", _cate
 _ALL = Source("catalogue", "shop.search", "product* in the shop", long=True)
 _CART = Source("cart", "shop.show_cart", "product* in my cart", _cart, part="items")
 _WISHES = Source("wishes", "shop.list_wishlist", "product* on my wishlist", _wishes)
-_ORDERS = Source("orders", "shop.list_orders", "order* in the shop", _ordered, long=True)
-_PLACED = Source(
-    "numbered-orders", "shop.show_order", "order* (of the numbers {of}) in the shop", _placed, each="order_id"
-)
+_ORDERS = Source("orders", "shop.list_orders", "my shop order*", _ordered, long=True)
+_PLACED = Source("numbered-orders", "shop.show_order", "my shop orders {of}", _placed, each="order_id")
 _LAST = Source(
     "last-order",
     "shop.show_order",
-    "product* of my last order",
+    "product* in my last order",
     _last_order,
     {"order_id": "order"},
     'order = shop.list_orders(page_size=1)[0]["id"]\n',
@@ -123,13 +122,13 @@ _LAST = Source(
 _DELIVERED = Source(
     "delivered",
     "shop.show_order",
-    "product* of my order {of}",
+    "product* in my order {of}",
     _delivered,
     {"order_id": "order"},
     "order = {of}\n",
     "items",
 )
-_RETURNS = Source("returns", "shop.list_returns", "return* in the shop", _returned)
+_RETURNS = Source("returns", "shop.list_returns", "my return* in the shop", _returned)
 _REVIEWS = Source(
     "reviews",
     "shop.list_reviews",
@@ -138,59 +137,56 @@ _REVIEWS = Source(
     {"product_id": "product"},
     'product = shop.search(query="{of}")[0]["id"]\n',
 )
-_VOUCHERS = Source("vouchers", "shop.list_vouchers", "voucher* for the shop", _vouchers)
+_VOUCHERS = Source("vouchers", "shop.list_vouchers", "my shop voucher*", _vouchers)
 
-_PRODUCT = Name("name", "the {called}|the product {called} of the shop", "query")
-_PRICE = Amount("price", "{noun} with a price of {than} {limit}", "most expensive {noun}", "cheapest {noun}")
-_STOCK = Amount(
-    "stock", "{noun} with a stock of {than} {limit}", "{noun} with the largest stock", "{noun} with the smallest stock"
+_PRODUCT = Name("name", "the {called}|the {called} in the shop", "query")
+_PRICE = Amount("price", "{noun} that cost {than} {limit} each", "most expensive {noun}", "cheapest {noun}")
+_STOCK = Number(
+    "stock", "{noun} with {than} {limit} in stock", "{noun} with the most in stock", "{noun} with the fewest in stock"
 )
-_QUANTITY = Amount("quantity", "{noun} in {than} {limit} pieces", "{noun} with the highest quantity")
-_TOTAL = Amount("total", "{noun} of {than} {limit}", "largest {noun}", "smallest {noun}")
-_LARGE = Amount("total", "{noun} of {than} {limit}", "largest {noun}")
-_STARS = Amount("stars", "{noun} with {than} {limit} stars", "best {noun}", "worst {noun}")
-_ARRIVES = Moment("arrives", "{noun} arriving {than} {day}")
-_EXPIRES = Moment("expires", "{noun} expiring {than} {day}", "{noun} that expires last", "{noun} that expires first")
-_PERCENT = Amount("percent", "{noun} of {than} {limit} percent", "best {noun}")
-_IN_CART, _IN_ORDER = Name("name", "the {called} in my cart"), Name("name", "the {called} of my order {of}")
+_QUANTITY = Amount("quantity", "{noun} with a quantity of {than} {limit}", "{noun} with the highest quantity")
+_TOTAL = Amount("total", "{noun} with a total of {than} {limit}", "most expensive of {noun}", "cheapest of {noun}")
+_STARS = Number("stars", "{noun} with {than} {limit} stars", "best {noun}", "worst {noun}")
+_ARRIVES = Moment("arrives", "{noun} that arrive {than} {day}")
+_EXPIRES = Moment("expires", "{noun} that expire {than} {day}", "{noun} that expires last", "{noun} that expires first")
+_PERCENT = Amount("percent", "{noun} for {than} {limit} percent", "{noun} with the highest discount")
+_IN_CART, _IN_ORDER = Name("name", "the {called} in my cart"), Name("name", "the {called} in my order {of}")
 _STATUS = Value("status", "{noun} with the status '{value}'")
 _REASON = Value("reason", "{noun} with the reason '{value}'")
-_NEWEST = Top("last {noun}")
-_MADE = Moment("at", "{noun} from {than} {day}", "", "oldest {noun}")
+_NEWEST = Top("last {noun}", "at")
+_MADE = Moment("at", "{noun} placed {than} {day}", "", "oldest {noun}")
 
 _NOT_IN_CART, _UNWISHED = (partial(_without, table=table) for table in ("shop_cart", "shop_wishlist"))
 _WISHED = partial(_with, table="shop_wishlist")
 _ADD = Act(
     "shop.add_to_cart",
-    "put {quantity} pieces of {it} into my cart",
+    "add {it} to my cart, with a quantity of {quantity}",
     args={"quantity": (2, 3, 4)},
     ready=_NOT_IN_CART,
 )
 _WISH = Act("shop.add_to_wishlist", "put {it} on my wishlist", name="wish", ready=_UNWISHED)
-_UNWISH = Act("shop.remove_from_wishlist", "take {it} off my wishlist", name="unwish", ready=_WISHED)
+_UNWISH = Act("shop.remove_from_wishlist", "remove {it} from my wishlist", name="unwish", ready=_WISHED)
 _REVIEW = Act(
     "shop.write_review",
-    "review {it} with {stars} stars and the text '{text}'",
+    "give {it} {stars} stars and the review '{text}'",
     args={"stars": (2, 3, 4, 5), "text": "reviews"},
     ready=partial(_without, table="shop_reviews"),
 )
 _UNREVIEW = Act(
     "shop.delete_review",
-    "delete my review of {it}|take back my review of {it}",
+    "delete my review of {it}|remove my review of {it}",
     ready=partial(_with, table="shop_reviews", stars=4, text="Fine"),
 )
 _PRODUCTS = [_ADD, _WISH, _REVIEW, _UNREVIEW]
 _CHANGE = Act(
     "shop.change_quantity", "set the quantity of {it} to {quantity}", args={"quantity": (9, 10, 11)}, field="product_id"
 )
-_REMOVE = Act(
-    "shop.remove_from_cart", "take {it} out of the cart|remove {it} from the cart", name="take-out", field="product_id"
-)
+_REMOVE = Act("shop.remove_from_cart", "remove {it}|take out {it}", name="take-out", field="product_id")
 _LINES = [replace(one, field="product_id") for one in (_WISH, _REVIEW, _UNREVIEW, _UNWISH, _ADD)]
-_CANCEL = Act("shop.cancel_order", "cancel {it}|call off {it}", name="cancel")
+_CANCEL = Act("shop.cancel_order", "cancel {it}", name="cancel")
 _RETURN = Act(
     "shop.start_return",
-    "return {it} for the reason '{reason}'",
+    "return {it}, with the reason '{reason}'",
     name="return",
     args={"reason": "reasons"},
     field="product_id",
@@ -200,37 +196,49 @@ _RETURN = Act(
 _APPLY = Act(
     "shop.apply_voucher", "apply {it} to my cart|use {it} for my cart", name="apply", field="code", single=True
 )
-_CLEAR = Act("shop.clear_cart", "empty my cart in the shop|take everything out of my shopping cart", field="")
+_CLEAR = Act("shop.clear_cart", "empty my cart in the shop|remove everything from my shopping cart")
 
-_DAY = "2026-01-31"
 _ASKS = [
-    Ask("price", asked="What does {it} cost?"),
-    Ask("stock", "number of pieces in stock"),
+    Ask("price", asked="How much does {it} cost?"),
+    Ask("stock", "stock level", asked="How many of {it} are in stock?"),
     Ask("delivery_days", "delivery time in days", show="shop.show_product"),
     Ask("name"),
 ]
-_MANY = [COUNT, each("name"), Ask("price", of="sum")]
-_LINE_ASKS = [Ask("price"), Ask("quantity"), Ask("name")]
-_LAST_DAY = Ask("expires", "last day", form=_DAY)
+_MANY = [COUNT, each("name"), Ask("price", "sum of the unit prices", of="sum")]
+_LINE_ASKS = [Ask("price", "unit price"), Ask("quantity"), Ask("name")]
+_WRITERS = "name of the writer|names of the writers"
+_LAST_DAY = Ask("expires", "expiry date", hint=DAY)
 _SUM = Ask(
     "total",
-    asked="What would I pay for my cart in the shop?|How much is everything in my cart?|Tell me the total of my cart.",
+    asked="How much is everything in my cart?|What is the total of my shopping cart?|Tell me the total of my cart.",
     show="shop.show_cart",
-    key="",
 )
-_ORDER_ASKS = [COUNT, Ask("total"), Ask("total", of="sum"), Ask("at", "time", form=f"{_DAY} 15:00")]
+_ORDER_ASKS = [
+    COUNT,
+    Ask("total"),
+    Ask("total", "total cost", of="sum"),
+    Ask("at", "time", hint=TIME, asked="When did I place {it}?"),
+]
 
 KINDS = [
     *practice(_ALL, [_PRODUCT], [*_PRODUCTS, *_ASKS[:3], _UNWISH], 9),
     *practice(_CATEGORY, [_PRICE, _STOCK], [_ADD, *_ASKS, _WISH, *_MANY, _UNWISH]),
     *practice(_CART, [_PRICE, _QUANTITY, _IN_CART], [_REMOVE, *_LINE_ASKS, _CHANGE, *_MANY, *_LINES[:4]]),
     *practice(_WISHES, [All(), _PRICE, _STOCK], [_ADD, *_MANY, _UNWISH, *_ASKS, _REVIEW]),
-    *practice(_ORDERS, [_NEWEST, _LARGE, _MADE, _STATUS], _ORDER_ASKS[1:]),
-    *practice(_PLACED, [All(), _TOTAL, _ARRIVES], [_CANCEL, *_ORDER_ASKS, Ask("arrives", "day of arrival", form=_DAY)]),
+    *practice(
+        _ORDERS,
+        [_NEWEST, replace(_TOTAL, top="{noun} with the highest total", bottom=""), _MADE, _STATUS],
+        _ORDER_ASKS[1:],
+    ),
+    *practice(_PLACED, [All(), _TOTAL, _ARRIVES], [_CANCEL, *_ORDER_ASKS, Ask("arrives", "arrival date", hint=DAY)]),
     *practice(_LAST, [All(), _PRICE, _QUANTITY], [*_LINES, *_MANY, *_LINE_ASKS]),
     *practice(_DELIVERED, [_PRICE, _QUANTITY, _IN_ORDER], [_RETURN, *_LINE_ASKS, *_LINES, COUNT]),
-    *practice(_RETURNS, [_NEWEST, _REASON, _STATUS], [*_LINE_ASKS[2:], COUNT, each("name"), Ask("reason")]),
-    *practice(_REVIEWS, [_STARS], [Ask("text"), COUNT, each("name", "writer"), Ask("name", "writer"), each("text")]),
+    *practice(
+        _RETURNS,
+        [Top("last {noun}"), _REASON, _STATUS],
+        [Ask("name", "product name"), COUNT, each("name", "product name", REPEATED), Ask("reason")],
+    ),
+    *practice(_REVIEWS, [_STARS], [Ask("text"), COUNT, each("name", _WRITERS), Ask("name", _WRITERS), each("text")]),
     *practice(_VOUCHERS, [_PERCENT, _EXPIRES], [_APPLY, Ask("code"), _LAST_DAY, COUNT, each("code")]),
     *alone(_SUM, (_SUM, _CLEAR)),
 ]

@@ -3,22 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
-from errands.practice.blocks import (
-    COUNT,
-    All,
-    Amount,
-    Moment,
-    Name,
-    Sets,
-    Source,
-    State,
-    Top,
-    Value,
-    alone,
-    each,
-    practice,
-)
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.blocks import COUNT, Sets, Source, alone, each, practice
+from errands.practice.conditions import All, Moment, Name, Number, State, Top, Value
+from errands.practice.drill import DAY, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
 
@@ -89,33 +76,38 @@ _HERE = {"list_id": "here"}
 _OPEN = Source("items", "todo.list_items", "open item* on my {of} list", partial(_listed, done=0), _HERE, _PICK)
 _DATED = replace(_OPEN, name="dated", fill=partial(_listed, done=0, dated=True))
 _DONE = Source(
-    "ticked", "todo.list_items", "done item* on my {of} list", partial(_listed, done=1), _HERE | {"done": "True"}, _PICK
+    "ticked",
+    "todo.list_items",
+    "completed item* on my {of} list",
+    partial(_listed, done=1),
+    _HERE | {"done": "True"},
+    _PICK,
 )
 _THERE = 'there = [x["id"] for x in lists if x["name"] == "{target}"][0]\n'
 _MOVABLE = replace(_OPEN, name="movable", fill=partial(_listed, done=0, aimed=True), before=_PICK + _THERE)
-_ANY = Source("any", "todo.search", "item* in my to-do lists", _some, long=True)
-_DUE = Source("due", "todo.list_due", "open item* due by {of}", _until, {"until": '"{of}"'}, long=True)
-_LISTS = Source("lists", "todo.list_lists", "to-do list*", _counted)
+_ANY = Source("any", "todo.search", "item* on my to-do lists", _some, long=True)
+_DUE = Source("due", "todo.list_due", "my open to-do* due by {of}", _until, {"until": '"{of}"'}, long=True)
+_LISTS = Source("lists", "todo.list_lists", "my to-do list*", _counted)
 
-_TEXT = Name("text", "the to-do '{called}'|the item '{called}' in my to-do lists", "query")
-_ON_IT = Name("text", "'{called}' on my {of} list|the item '{called}' of the to-do list {of}")
-_LISTED = Name("name", "my {called} list|the to-do list {called}")
-_PRIORITY = Value("priority", "{noun} of {value} priority")
-_WHEN = Moment("due", "{noun} due {than} {day}", "{noun} due last", "{noun} due first")
+_TEXT = Name("text", "the to-do '{called}'|the item '{called}' on my to-do lists", "query")
+_ON_IT = Name("text", "'{called}' on my {of} list|the item '{called}' on my to-do list {of}")
+_LISTED = Name("name", "my {called} list|my to-do list {called}")
+_PRIORITY = Value("priority", "{noun} with {value} priority")
+_WHEN = Moment("due", "{noun} due {than} {day}", "{noun} with the latest due date", "{noun} with the earliest due date")
 _NO_DATE = State("due", "", "{noun} without a due date")
-_SIZE = Amount("open_items", "{noun} with {than} {limit} open items", "{noun} with the most open items")
-_EMPTY = State("open_items", "", "{noun} with nothing open")
+_SIZE = Number("open_items", "{noun} with {than} {limit} open items", "{noun} with the most open items")
+_EMPTY = State("open_items", "", "{noun} without open items")
 
-_COMPLETE = Act("todo.complete", "tick off {it}|mark {it} as done", ready=_undone)
-_REOPEN = Act("todo.reopen", "reopen {it}|make {it} open again")
-_MOVE = Act("todo.move", "move {it} to my list {target}", known=(("list_id", "there"),))
-_DELETE = Act("todo.delete", "delete {it}|remove {it} altogether")
-_CLEAR = Act("todo.clear_due", "take the due date off {it}|remove the due date of {it}")
+_COMPLETE = Act("todo.complete", "mark {it} as done|check off {it}", ready=_undone)
+_REOPEN = Act("todo.reopen", "reopen {it}|mark {it} as not done")
+_MOVE = Act("todo.move", "move {it} to my {target} list", known=(("list_id", "there"),))
+_DELETE = Act("todo.delete", "delete {it}|remove {it} completely")
+_CLEAR = Act("todo.clear_due", "remove the due date of {it}|clear the due date of {it}")
 _CHANGES = [
     Act("todo.update", phrases, name=name, args={slot: source}, ready=Sets("todo_items", slot, start))
     for name, slot, source, start, phrases in (
         ("prioritise", "priority", ("low", "high"), "normal", "set the priority of {it} to {priority}"),
-        ("remark", "note", "new_remarks_on_items", "", "write the note '{note}' to {it}"),
+        ("remark", "note", "new_remarks_on_items", "", "set the note of {it} to '{note}'"),
     )
 ]
 _SCHEDULE = Act("todo.update", "set the due date of {it} to {due}", name="schedule", args={"due": _later})
@@ -136,19 +128,16 @@ _ADD_URGENT = Act(
     name="add-with-priority",
     args={"text": "new_chores", "priority": ("low", "high")},
 )
-_CREATE = Act("todo.create_list", "make a new to-do list '{name}'", args={"name": "new_lists"}, field="")
-_NOTE_FOR = Act(
-    "notes.create", "write an empty note with the name of {it} as its title", name="note", field="name", single=True
-)
+_CREATE = Act("todo.create_list", "create a new to-do list called '{name}'", args={"name": "new_lists"})
+_NOTE_FOR = Act("notes.create", "create an empty note named after {it}", name="note", field="name", single=True)
 
-_DAY = "2026-01-31"
 _ASKS = [
-    Ask("due", "due date", form=_DAY, asked="When is {it} due?"),
+    Ask("due", "due date", hint=DAY, asked="When is {it} due?"),
     Ask("note", show="todo.show"),
     Ask("priority"),
     Ask("text"),
 ]
-_DONE_ON = Ask("done_on", "day of doing", form=_DAY, show="todo.show")
+_DONE_ON = Ask("done_on", "completion date", hint=DAY, show="todo.show")
 _MANY = [COUNT, each("text")]
 _ACTS = [_COMPLETE, *_CHANGES, _DELETE, _SCHEDULE, _REWORD]
 
@@ -158,7 +147,9 @@ KINDS = [
     *practice(_MOVABLE, [_ON_IT, _PRIORITY, _NO_DATE, All()], [_MOVE]),
     *practice(_DATED, [_WHEN], [_CLEAR, *_ACTS, *_ASKS, *_MANY]),
     *practice(_DONE, [_ON_IT, _PRIORITY, All()], [_REOPEN, _DELETE, *_MANY, _DONE_ON]),
-    *practice(_DUE, [All(), _PRIORITY, Top("{noun} that has waited longest")], [_CLEAR, *_ACTS, *_ASKS, *_MANY]),
+    *practice(
+        _DUE, [All(), _PRIORITY, Top("{noun} with the earliest due date", "due")], [_CLEAR, *_ACTS, *_ASKS, *_MANY]
+    ),
     *practice(
         _LISTS,
         [_LISTED, _SIZE, _EMPTY],

@@ -1,11 +1,12 @@
 """Practice with the wallet: payments, requests for money, friends and cards."""
 
-from functools import partial
+from dataclasses import replace
 
 from errands.apps.wallet import transfer
-from errands.practice.blocks import COUNT, All, Amount, Kin, Moment, Name, Source, Top, Value, alone, each, practice
+from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice
+from errands.practice.conditions import All, Amount, Kin, Moment, Name, Top, Value
 from errands.practice.contacts import COLLECT, MAIL, PAY, REMOVE_FRIEND, amount
-from errands.practice.drill import Act, Ask, Row, Slots
+from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
 from errands.world import World
 
@@ -47,7 +48,7 @@ def _with(w: World) -> Slots:
     return {"of": person.name, "_email": person.email}
 
 
-def _asked(w: World, mine: str, theirs: str, numbered: bool = False) -> Slots:
+def _requests(w: World, mine: str, theirs: str) -> list[int]:
     """Open requests of other amounts and times. The owner is `mine` in them, somebody else `theirs`."""
     ids = []
     w.run(f"UPDATE wallet_requests SET status = 'declined' WHERE {mine} = ? AND status = 'open'", w.owner.id)
@@ -55,7 +56,21 @@ def _asked(w: World, mine: str, theirs: str, numbered: bool = False) -> Slots:
     for person, ago, money in zip(_people(w), days, cents, strict=True):
         more = {"amount_cents": money, "note": w.rng.choice(WORDS["paid_for"]), "status": "open", "at": w.ago(ago)}
         ids.append(w.add("wallet_requests", **{mine: w.owner.id, theirs: person}, **more))
-    return {"of": ", ".join(map(str, ids))} if numbered else {}
+    return ids
+
+
+def _asked(w: World) -> Slots:
+    _requests(w, "payer", "owner")
+    return {}
+
+
+def _asking(w: World) -> Slots:
+    _requests(w, "owner", "payer")
+    return {}
+
+
+def _numbered(w: World) -> Slots:
+    return {"of": ", ".join(map(str, _requests(w, "owner", "payer")))}
 
 
 def _unlabelled(w: World, row: Row) -> None:
@@ -75,12 +90,12 @@ def _friends(w: World) -> Slots:
     return {}
 
 
-_SENT = Source("sent", "wallet.list_transactions", "payment* that I sent", _paid, {"direction": '"sent"'}, long=True)
-_RECEIVED = Source(
-    "received", "wallet.list_transactions", "payment* that I got", _paid, {"direction": '"received"'}, long=True
+_SENT, _RECEIVED = (
+    Source(way, "wallet.list_transactions", f"payment* I {way}", _paid, {"direction": f'"{way}"'}, long=True)
+    for way in ("sent", "received")
 )
 _ABOUT = Source(
-    "payments-for", "wallet.search_transactions", "payment* for {of}", _about, {"query": '"{of}"'}, long=True
+    "payments-for", "wallet.search_transactions", "my payment* for {of}", _about, {"query": '"{of}"'}, long=True
 )
 _WITH = Source(
     "payments-with",
@@ -90,41 +105,30 @@ _WITH = Source(
     {"email": "email"},
     'email = contacts.search(query="{of}")[0]["email"]\n',
 )
-_OPEN = {"status": '"open"'}
-_ASKED = Source(
-    "requests",
-    "wallet.list_received_requests",
-    "open request* for money that I got",
-    partial(_asked, mine="payer", theirs="owner"),
-    _OPEN,
+_ASKED, _ASKING = (
+    Source(name, f"wallet.list_{way}_requests", f"open money request* I {way}", fill, {"status": '"open"'})
+    for name, way, fill in (("requests", "received", _asked), ("own-requests", "sent", _asking))
 )
-_ASKING = Source(
-    "own-requests",
-    "wallet.list_sent_requests",
-    "open request* for money that I sent",
-    partial(_asked, mine="owner", theirs="payer"),
-    _OPEN,
-)
-_NUMBERED = Source(
-    "numbered-requests",
-    "wallet.show_request",
-    "request* for money (of the numbers {of}) that I sent",
-    partial(_asked, mine="owner", theirs="payer", numbered=True),
-    each="request_id",
-)
+_NUMBERED = Source("numbered-requests", "wallet.show_request", "my money requests {of}", _numbered, each="request_id")
 _FRIENDS = Source("friends", "wallet.list_friends", "friend* in my wallet", _friends, people=True)
-_CARDS = Source("cards", "owner.list_cards", "card* of mine", _valid)
+_CARDS = Source("cards", "owner.list_cards", "my card*", _valid)
 
 _HOW_MUCH = Amount("amount", "{noun} of {than} {limit}", "largest {noun}", "smallest {noun}")
-_SMALL = Amount("amount", "{noun} of {than} {limit}", "", "smallest {noun}")
-_WHEN = Moment("at", "{noun} from {than} {day}", "", "oldest {noun}")
-_SINCE = Moment("at", "{noun} from {than} {day}")
-_LAST = Top("last {noun}|most recent {noun}")
+_WAS = Amount("amount", "{noun} that were {than} {limit}", "", "smallest {noun}")
+_FOR = replace(_HOW_MUCH, words="{noun} for {than} {limit}")
+_WHEN = Moment("at", "{noun} {than} {day}", "", "oldest {noun}")
+_SINCE = replace(_WHEN, bottom="")
+_NUMBERED_BY = [
+    Amount("amount", "{noun} that ask for {than} {limit}", "largest of {noun}", "smallest of {noun}"),
+    Moment("at", "{noun} that I sent {than} {day}", "", "oldest of {noun}"),
+    Kin("name", "{noun} that went to my {kin}s"),
+]
+_LAST = Top("last {noun}|most recent {noun}", "at")
 _NOTED = Value("note", "{noun} with the note '{value}'")
-_KIN = Kin("name", "{noun} by or to a {kin} of mine")
+_TO_KIN, _FROM_KIN, _WITH_KIN = (Kin("name", f"{{noun}} {word} my {{kin}}s") for word in ("to", "from", "involving"))
 
-_BY = Name("name", "the open request for money by {called}")
-_TO = Name("name", "my open request for money to {called}")
+_BY = Name("name", "the open money request from {called}")
+_TO = Name("name", "my open money request to {called}")
 
 _LABEL = Act(
     "wallet.set_label",
@@ -140,45 +144,43 @@ _ADD_MONEY = Act("wallet.add_money", "add {amount} to my wallet from {it}", args
 _TAKE_MONEY = Act(
     "wallet.withdraw_money", "withdraw {amount} from my wallet to {it}", args={"amount": amount}, single=True
 )
-_SUM = Ask("amount", of="sum", asked="How much is it if you add up {it}?")
-_ASKS = [
-    Ask("name", asked="Who is the other person in {it}?"),
-    Ask("amount", asked="How much money is {it} about?"),
-    Ask("at", "time", form="2026-01-31 15:00"),
-    Ask("note"),
-]
+_SUM = Ask("amount", "total amount", of="sum")
+_ASKS = [Ask("amount"), Ask("at", "time", hint=TIME), Ask("note")]
+_SENDER, _RECIPIENT = (Ask("name", f"name of the {whose}") for whose in ("sender", "recipient"))
+_SENDERS, _RECIPIENTS = (
+    each("name", f"name of the {whose}|names of the {whose}s", REPEATED) for whose in ("sender", "recipient")
+)
+_EMAIL_FROM, _EMAIL_TO = (
+    Ask("email", f"email address of the {whose}", show="wallet.show_request") for whose in ("sender", "recipient")
+)
 _LABELLED = Ask("label", show="wallet.show_transaction")
-_MANY = [COUNT, _SUM, each("name")]
-_EMAIL = Ask("email", "e-mail address", show="wallet.show_request")
+_BALANCE = Ask(
+    "balance",
+    asked="What is my wallet balance?|How much money is in my wallet?|Tell me the balance of my wallet.",
+    show="wallet.show_balance",
+)
 
 KINDS = [
-    *practice(_SENT, [_LAST, _SMALL, _WHEN, _NOTED, _KIN], [_LABEL, *_MANY, *_ASKS]),
-    *practice(_RECEIVED, [_LAST, _SMALL, _SINCE, _NOTED, _KIN], [*_ASKS, _LABEL, *_MANY]),
-    *practice(_ABOUT, [All(), _HOW_MUCH, _LAST, _KIN], [_LABEL, *_MANY, *_ASKS[:3]]),
-    *practice(_WITH, [_LAST, All(), _HOW_MUCH], [_LABEL, _LABELLED, *_ASKS[1:], COUNT, _SUM]),
+    *practice(_SENT, [_LAST, _WAS, _WHEN, _NOTED, _TO_KIN], [_LABEL, COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS]),
+    *practice(_RECEIVED, [_LAST, _WAS, _SINCE, _NOTED, _FROM_KIN], [_SENDER, *_ASKS, _LABEL, COUNT, _SUM, _SENDERS]),
+    *practice(_ABOUT, [All(), _HOW_MUCH, _LAST, _WITH_KIN], [_LABEL, COUNT, _SUM, *_ASKS[:2]]),
+    *practice(_WITH, [_LAST, All(), _HOW_MUCH], [_LABEL, _LABELLED, *_ASKS, COUNT, _SUM]),
     *practice(
         _ASKED,
-        [All(), _HOW_MUCH, _WHEN, _KIN, _BY],
-        [_PAY, _DECLINE, *_MANY, *_ASKS, _EMAIL],
+        [All(), _FOR, _WHEN, _FROM_KIN, _BY],
+        [_PAY, _DECLINE, COUNT, _SUM, _SENDERS, _SENDER, *_ASKS, _EMAIL_FROM],
     ),
-    *practice(_ASKING, [All(), _HOW_MUCH, _WHEN, _KIN, _TO], [*_MANY, *_ASKS, _EMAIL]),
-    *practice(_NUMBERED, [All(), _HOW_MUCH, _WHEN, _KIN], [_REMIND, _WITHDRAW, *_MANY, *_ASKS]),
+    *practice(_ASKING, [All(), _FOR, _WHEN, _TO_KIN, _TO], [COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS, _EMAIL_TO]),
+    *practice(_NUMBERED, [All(), *_NUMBERED_BY], [_REMIND, _WITHDRAW, COUNT, _SUM, _RECIPIENTS, _RECIPIENT, *_ASKS]),
     *practice(
         _FRIENDS,
-        [All(), Kin("email", "{noun} from among my {kin}s", "email")],
+        [All(), Kin("email", "{noun} who are {kin}s in my contacts", "email")],
         [REMOVE_FRIEND, COUNT, each("name"), COLLECT, PAY, MAIL],
     ),
     *practice(
         _CARDS,
         [Name("label", "my {called} card")],
-        [_ADD_MONEY, _TAKE_MONEY, Ask("number"), Ask("expires", "month in which it expires", form="2026-01")],
+        [_ADD_MONEY, _TAKE_MONEY, Ask("number"), Ask("expires", "expiry month", hint="Answer like 2026-01.")],
     ),
-    *alone(
-        Ask(
-            "balance",
-            asked="What is the balance of my wallet?|How much money is in my wallet?|Tell me the balance of my wallet.",
-            show="wallet.show_balance",
-            key="",
-        )
-    ),
+    *alone(_BALANCE),
 ]

@@ -7,13 +7,11 @@ from errands.judge import Goal
 from errands.people import CIRCLES, Person
 from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, chores, owned_lists
+from errands.words import WORDS
 from errands.world import World
 from errands.written import every, log_in
 
-_TITLES = (
-    *("Choir practice", "Chess club", "Book circle", "Pottery class", "Car inspection", "Eye test", "Flat viewing"),
-    *("Vet visit", "Dance class", "Swimming lesson", "Quiz night", "Wine tasting", "Sewing course", "Fencing"),
-)
+_TITLES = WORDS["event_titles"]
 """Titles that no event of a new world has."""
 
 

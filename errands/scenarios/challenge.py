@@ -1136,11 +1136,3 @@ class TripAccounts(Scenario):
         print(balance)
         # I answer with it.
         apis.owner.complete_task(answer=balance)
-
-
-SCENARIOS: list[type[Scenario]] = [
-    *(PaidForGroup, RefileDocument, KeepThisSong, ShareFile),
-    *(CorrectLastExpense, EmptyBin, QueueNewestAlbum, FriendsFavourites, RequestDebts, StopSharing),
-    *(SettleAndLeave, ReceiptsIntoGroup, PartyPlaylist),
-    *(SharedShoppingList, PaymentsAsFile, TidyLibrary, TripAccounts),
-]

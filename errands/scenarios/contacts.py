@@ -8,13 +8,11 @@ from errands.people import ALONE, Person
 from errands.scenario import Scenario
 from errands.scenarios.mail import mail_from
 from errands.scenarios.todo import choose_list
+from errands.words import WORDS
 from errands.world import World
 from errands.written import every, log_in
 
-MONTHS = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
+MONTHS = WORDS["months"]
 
 
 class PhoneNumberOfSomeone(Scenario):

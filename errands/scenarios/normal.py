@@ -295,7 +295,7 @@ class KeepInWallet(Scenario):
         "Leave exactly {keep} in my wallet and withdraw the rest to my {card} card.",
         "There is too much money in my wallet. Move everything above {keep} to my {card} card.",
         "I want a wallet balance of {keep}. Whatever is more than that should be withdrawn to my {card} card.",
-        "How much would have to go for my wallet to hold just {keep}? Withdraw that to my {card} card.",
+        "How much would have to go for just {keep} to be left in my wallet? Withdraw that to my {card} card.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1532,11 +1532,3 @@ class CallBackList(Scenario):
             print(apis.todo.add(list_id=here, text=text, due=due, priority="high", access_token=todo))
         # The list is made.
         apis.owner.complete_task()
-
-
-SCENARIOS: list[type[Scenario]] = [
-    *(RestoreMail, UnblockAndText, FirstFreeTime, UseVoucher, FindNoteByLine, KeepInWallet, ReopenUrgent),
-    *(NudgeGuests, LabelSpending, ShiftCourse, ForgetStrangers, MergeTagged, OrderAgain, ExchangeLabel, LongestTalk),
-    *(MailWhatIsDue, PlanFromNote, SettleTrip, PartySupplies, RepairDates, ChaseDebts, TriageInbox, MovingHouse),
-    *(ReturnCategory, CommonDate, CallBackList),
-]

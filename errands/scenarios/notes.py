@@ -47,10 +47,7 @@ class NoteIntoList(Scenario):
     """Put the lines of a note on a to-do list, without those already there, and delete the note."""
 
     split, difficulty = "train", 3
-    apis = (
-        *("notes.search", "notes.show", "notes.delete"),
-        *("todo.list_lists", "todo.list_items", "todo.add"),
-    )
+    apis = ("notes.search", "notes.show", "notes.delete", "todo.list_lists", "todo.list_items", "todo.add")
     phrasings = (
         "My note '{title}' has one task per line. Add each task to my {list_name} list unless it is already open "
         "there, then delete the note.",

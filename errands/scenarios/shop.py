@@ -102,10 +102,7 @@ class OrderCheapestGoodOne(Scenario):
     """Order the cheapest well-rated product of a category."""
 
     split, difficulty = "train", 2
-    apis = (
-        *("shop.search", "shop.add_to_cart", "shop.place_order"),
-        *("owner.list_addresses", "owner.list_cards"),
-    )
+    apis = ("shop.search", "shop.add_to_cart", "shop.place_order", "owner.list_addresses", "owner.list_cards")
     phrasings = (
         "Order the cheapest product in the shop's {category} category with a rating of at least {rating}, and have it "
         "sent to my {place} address. My cart is empty.",
@@ -181,10 +178,7 @@ class BestOfMailedWishes(Scenario):
     """Put the best rated of the products that a mail lists on the wishlist, and tell its writer."""
 
     split, difficulty = "dev", 3
-    apis = (
-        *("mail.search", "mail.show", "shop.search", "shop.add_to_wishlist"),
-        *("contacts.search", "phone.send_message"),
-    )
+    apis = ("mail.search", "mail.show", "shop.search", "shop.add_to_wishlist", "contacts.search", "phone.send_message")
     phrasings = (
         "{name} emailed me a few wishes from the shop. Put the one with the best rating on my wishlist, and text "
         "{name} '{text}'.",
@@ -319,10 +313,7 @@ class SplitOrderWithGuests(Scenario):
     """Request their shares of an order from the guests who come to an event, and tell them."""
 
     split, difficulty = "validation", 3
-    apis = (
-        *("shop.list_orders", "calendar.list_upcoming", "calendar.list_guests"),
-        *("wallet.request", "mail.send"),
-    )
+    apis = ("shop.list_orders", "calendar.list_upcoming", "calendar.list_guests", "wallet.request", "mail.send")
     phrasings = (
         "My last shop order was for my '{title}'. Split its cost evenly between me and the guests who have accepted: "
         "request each share in the wallet with the note '{title}'. Then send those guests one email together, with the "

@@ -4,15 +4,13 @@ from typing import Any
 
 from errands.judge import Goal
 from errands.scenario import Scenario
+from errands.words import WORDS
 from errands.world import World
 from errands.written import every, log_in
 
-_VERBS = ("sell", "fetch", "polish", "measure", "photograph", "wrap", "insure", "lend out")
-_THINGS = (
-    *("globe", "tent", "ladder", "violin", "drill", "toaster"),
-    *("suitcase", "lantern", "aquarium", "rug", "telescope"),
-)
-_FOODS = ("lemons", "olives", "radishes", "limes", "avocados", "peppers", "muffins", "leeks", "mangos", "pears", "figs")
+_VERBS = WORDS["chore_verbs"]
+_THINGS = WORDS["chore_things"]
+_FOODS = WORDS["foods"]
 
 
 def chores(w: World, count: int) -> list[str]:
@@ -229,10 +227,7 @@ class BlockTime(Scenario):
     """Put the important items of a list into the calendar, with reminders."""
 
     split, difficulty = "dev", 3
-    apis = (
-        *("todo.list_lists", "todo.list_items", "owner.show_time"),
-        *("calendar.create", "calendar.add_reminder"),
-    )
+    apis = ("todo.list_lists", "todo.list_items", "owner.show_time", "calendar.create", "calendar.add_reminder")
     phrasings = (
         "For each open high-priority item on my {list_name} list that is due after today, create an event in my "
         "calendar: the item's text as the title, on the due date at {time}, {minutes} minutes long, with a reminder "

@@ -22,9 +22,9 @@ def base() -> World:
 
 
 def content(world: World) -> bytes:
-    """The database, without the counters that SQLite raises when it writes the same again."""
+    """The database, without what SQLite writes into its header whenever it writes: counters and its own version."""
     image = bytearray(world.db.serialize())
-    image[24:28] = image[92:96] = bytes(4)
+    image[24:28], image[92:100] = bytes(4), bytes(8)
     return bytes(image)
 
 
@@ -96,7 +96,7 @@ def test_nearly_every_api_is_seen_to_work_with_such_values(app: str, base: World
                 return True
 
         with suppress(NoSuchExample):
-            find(calls([api]), works, settings=settings(FUZZ, max_examples=100))
+            find(calls([api]), works, settings=settings(FUZZ, max_examples=200))
             worked.add(api.name)
     missing = set(BY_NAME[app].apis) - worked - {"login"}
     assert len(missing) <= 0.15 * len(BY_NAME[app].apis), missing

@@ -14,9 +14,8 @@ import pytest
 
 from errands.apps import APPS, BY_NAME, find, make_world
 from errands.catalog import by_name, expert, setting
-from errands.disguise import Disguise
+from errands.disguise import NOUNS, VERBS, Disguise, renamed
 from errands.env import Errands, Expert
-from errands.foreign import NOUNS, VERBS, renamed
 from errands.practice.drill import Act
 from errands.practice.kinds import DRILLS
 from errands.practice.pairs import Relay, Round
@@ -182,15 +181,16 @@ def test_what_is_asked_for_by_a_foreign_word_can_be_found_by_it_and_all_else_by_
             assert [api.name for api in lists if has(api.summary, noun)] == [
                 api.name for api in lists if api in here.values()
             ], task.id
-            assert all(f"app {app}" in made.instruction for app in kind.apps()), task.id
+            assert all(f"{app} app" in made.instruction for app in kind.apps()), task.id
     assert verbs > 100 and nouns > 50
 
 
 def test_a_noun_is_renamed_where_it_is_one() -> None:
-    said = "An order of the app order, order.show, {order}, reorder, orders and an order."
+    said = "An order in the order app, order.show, {order}, reorder, orders and an order."
     assert (
-        renamed(said, "order", "whale") == "A whale of the app order, order.show, {order}, reorder, whales and a whale."
+        renamed(said, "order", "whale") == "A whale in the order app, order.show, {order}, reorder, whales and a whale."
     )
+    assert renamed("An email, mails, an email address", "email", "whale") == "A whale, whales, an email address"
     assert renamed("Events: 'event' and e-event", "event", "whale") == "Whales: 'whale' and e-event"
     assert renamed("Text messages that a text message has", "text message", "whale") == "Whales that a whale has"
 
@@ -200,9 +200,9 @@ def test_a_thorough_expert_says_what_was_asked_in_the_words_of_the_instruction()
         env, made = Errands(Errands.Options(thorough=True)), setting(task.data["scenario"], task.data["world"])
         played = asyncio.run(play(env, task, env.expert(task)))
         thoughts = [said.partition("```")[0] for said in played.said]
-        asked = [thought for thought in thoughts if f"I am asked: {made.instruction} " in thought]
-        places = [re.search(r" (For a start|Next) there is ", thought) for thought in asked]
-        assert [place and place[1] for place in places] == ["For a start"] + ["Next"] * (len(asked) - 1), task.id
+        asked = [thought for thought in thoughts if f"My task: {made.instruction} " in thought]
+        places = [re.search(r" (First|Next) I need ", thought) for thought in asked]
+        assert [place and place[1] for place in places] == ["First"] + ["Next"] * (len(asked) - 1), task.id
         for look in re.findall(
             r"I look for (.+?)\.(?: I keep|\n)", "".join(thoughts) if task.split == "practice" else ""
         ):

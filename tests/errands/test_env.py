@@ -46,7 +46,7 @@ def test_it_keeps_the_contract() -> None:
     contract.check_class("errands", Errands)
     for split in Errands.splits:
         assert contract.tasks_of(Errands, split, Errands.Options(per_scenario=1))
-    env = Errands(Errands.Options())
+    env = Errands(Errands.Options(example=False))
     opening = contract.expect("start", env.start(TASKS[0]))
     assert [message.role for message in opening] == ["system", "user"]
     assert opening[0].content == SYSTEM and opening[1].content.startswith("I am ")

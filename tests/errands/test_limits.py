@@ -18,12 +18,13 @@ import pytest
 
 from errands import judge
 from errands.apps import make_world
+from errands.database import ROOM, _lower, _matches
 from errands.env import Errands
 from errands.judge import same_answer
 from errands.session import NOTHING, OUTPUT, Session
 from errands.tame import parsed, tame
 from errands.values import CHARACTERS, LEVELS, VALUES
-from errands.world import ROOM, World, _lower, _matches
+from errands.world import World
 from longloop.envs.play import play
 from longloop.envs.react import react
 from longloop.types import Message
@@ -236,6 +237,20 @@ def test_a_copy_of_a_session_is_as_tame_as_its_model(session: Session, world: Wo
     copy.close()
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("", "# nothing", "apis = 3", "apis.docs = 3", "apis.docs.list_apps = 3", "x = apis", "for apis in [3]: pass"),
+        *("def f(apis): pass", "setattr(apis, 'docs', 3)", "exec('ap' + 'is = 3')", "no Python at all", "1 / 0"),
+        *("apis.docs.list_apps()", "apis.docs.list_apps()\napis = 3", "apis.docs.list_apps()\n1 / 0"),
+    ],
+)
+def test_apis_is_itself_in_the_next_turn_whatever_was_done_with_it(code: str, session: Session) -> None:
+    for _ in range(2):
+        session.run(code)
+        assert session.run("print(len(apis.docs.list_apps()))") == "13"
+
+
 FILES = 'files = apis.files.login(**apis.owner.show_account(app="files"))["access_token"]\n'
 FILL = """
 file = apis.files.create(folder="Work", name="big.txt", text="a" * 4000, access_token=files)["file_id"]
@@ -290,6 +305,21 @@ def test_the_work_of_apis_is_counted_and_ends_the_turn_at_the_same_call_every_ti
         copy.close()
     assert seen[0] == seen[1]
     session.close()
+
+
+def test_work_is_counted_alike_on_a_connection_that_has_been_used(base: World) -> None:
+    """SQLite goes on counting a statement's steps where it stopped when the statement was last run."""
+    full = base.fork()
+    for _ in range(300):
+        full.add("calendar_events", owner=1, title="x", start=full.moment, minutes=30)
+    spent = []
+    for _ in range(7):
+        world = full.fork()
+        world.allowance = 10**9
+        assert len(judge.act(world, "calendar.search", {"query": "x", "page_size": 20})) == 20
+        spent.append(10**9 - world.allowance)
+        world.close()
+    assert len(set(spent)) == 1 and spent[0] > 5 * 10**5, spent
 
 
 def test_ordinary_calls_are_far_from_the_limit(monkeypatch: pytest.MonkeyPatch, session: Session, world: World) -> None:

@@ -68,18 +68,16 @@ def test_an_api_that_shows_the_wrong_things_is_tried_and_another_picked() -> Non
     assert "list_apis" in first[1]
     wrong = read[1].split('"')[1]
     assert (
-        wrong.startswith("shop.")
-        and wrong not in by_name()["drop-dear-wishes"].apis
-        and f"there is {wrong} (" in read[0]
+        wrong.startswith("shop.") and wrong not in by_name()["drop-dear-wishes"].apis and f"I need {wrong} (" in read[0]
     )
     assert f"apis.{wrong}(" in tried[1] and "shop.login" in tried[1]
-    assert again[0].startswith("That did not work. I am asked: ") and again[1].count("shop.list_wishlist") == 1
+    assert again[0].startswith("That did not work. My task: ") and again[1].count("shop.list_wishlist") == 1
     assert used[0] == tried[0] and "apis.shop.list_wishlist(" in used[1] and "login" not in used[1]
 
 
 def test_an_api_that_would_change_something_is_read_about_and_not_used() -> None:
     said = turns("drop-dear-wishes", 1.0)
-    place = next(n for n, (thought, _) in enumerate(said) if thought.startswith("That would do something else."))
+    place = next(n for n, (thought, _) in enumerate(said) if thought.startswith("That does something else."))
     wrong = said[place - 1][1].split('"')[1]
     assert not any(f"apis.{wrong}(" in code for _, code in said)
     assert "shop.remove_from_wishlist" in said[place][1]
@@ -107,7 +105,7 @@ def test_a_search_for_the_wrong_thing_finds_nothing() -> None:
     assert 0 < len(asked) < 20
     for said in asked:
         place = next(n for n, (_, code) in enumerate(said) if 'query="notes"' in code)
-        assert said[place + 1][0].startswith("There is nothing. ") and 'query="notes"' not in said[place + 1][1]
+        assert said[place + 1][0].startswith("Nothing was found. ") and 'query="notes"' not in said[place + 1][1]
 
 
 def test_what_was_forgotten_is_done_when_it_is_missed() -> None:

@@ -13,24 +13,10 @@ from errands.api import Api
 from errands.apps import BY_NAME, find, make_world
 from errands.catalog import by_name, expert, setting
 from errands.env import Errands, Expert
-from errands.practice.blocks import (
-    COUNT,
-    All,
-    Amount,
-    Condition,
-    Kin,
-    Moment,
-    Name,
-    Sets,
-    Source,
-    State,
-    Top,
-    Value,
-    found,
-    practice,
-)
+from errands.practice.blocks import COUNT, Sets, Source, found, practice
 from errands.practice.blocks import each as each_of
-from errands.practice.drill import Act, Ask, Drill, Find, drills
+from errands.practice.conditions import All, Amount, Condition, Kin, Moment, Name, State, Top, Value
+from errands.practice.drill import TIME, Act, Ask, Drill, Find, drills
 from errands.practice.kinds import DRILLS, PLAIN, RELAYS, ROUNDS, TWICE
 from errands.practice.pairs import twice
 from errands.scenario import Turns
@@ -47,7 +33,7 @@ TRAINED = {api for kind in SCENARIOS if kind.split == "train" for api in kind.ap
 
 
 def played(name: str, seed: int, thorough: bool = True) -> Played:
-    env = Errands(Errands.Options(thorough=thorough))
+    env = Errands(Errands.Options(thorough=thorough, example=False))
     task = Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
     return asyncio.run(play(env, task, env.expert(task)))
 
@@ -143,14 +129,10 @@ def test_a_drill_is_put_together_from_a_find_and_a_wish() -> None:
         "Call my memo '{memo}' '{title}'.",
         "Please call the memo '{memo}' '{title}'.",
         "Please call my memo '{memo}' '{title}'.",
-        "I want you to call the memo '{memo}' '{title}'.",
-        "I want you to call my memo '{memo}' '{title}'.",
-        "This is about the memo '{memo}': call it '{title}'.",
-        "This is about my memo '{memo}': call it '{title}'.",
-        "Look for the memo '{memo}', and call it '{title}'.",
-        "Look for my memo '{memo}', and call it '{title}'.",
-        "I am thinking of the memo '{memo}'. Please call it '{title}'.",
-        "I am thinking of my memo '{memo}'. Please call it '{title}'.",
+        "Can you call the memo '{memo}' '{title}'?",
+        "Can you call my memo '{memo}' '{title}'?",
+        "Find the memo '{memo}' and call it '{title}'.",
+        "Find my memo '{memo}' and call it '{title}'.",
     )
     assert (both.name(), both.difficulty) == ("body-and-rename-memo", 2)
     assert both.phrasings[0] == "What is in the memo '{memo}'? Then call it '{title}'."
@@ -237,6 +219,7 @@ def test_states_values_and_names_have_things_on_both_sides() -> None:
     assert drawn(Name("kind", "the {called}")) == {"by-kind": {("a", (1,))}}
     assert drawn(Name("kind", "the {called}", "query")) == {"by-kind": set()}, "the call finds none by it"
     assert drawn(Top("first {noun}")) == {"top": {((1,),)}} and drawn(All()) == {"all": {((1, 2, 3),)}}
+    assert drawn(Top("first {noun}", "kind"), THINGS[1:]) == {"top": set()}, "the second is as good"
     assert drawn(All(), THINGS[:1]) == {"all": set()}
 
 
@@ -364,16 +347,14 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
     assert act.phrasings == (
         "Pin all memos above {limit}. After that, delete the other memos.",
         "Please pin all memos above {limit}. Then delete the other memos.",
-        "I want you to pin all memos above {limit}. And delete the other memos.",
-        "This is about all memos above {limit}: pin them. When that is done, delete the other memos.",
-        "Look for all memos above {limit}, and pin them. After that, delete the other memos.",
-        "I am thinking of all memos above {limit}. Please pin them. Then delete the other memos.",
+        "Can you pin all memos above {limit}? Then delete the other memos.",
+        "Find all memos above {limit} and pin them. When that is done, delete the other memos.",
     )
     look, *do, _ = act().turns(limit=5)
     assert look[0] == "I look for all memos above 5. I keep those whose `id` is above 5; `rest` is the other memos."
     assert [code.splitlines()[0] for _, code in do] == ["for x in found:", "for x in rest:"]
     *_, done = ask().turns(limit=5)
-    assert done == ("I answer with how many are left over.", "apis.owner.complete_task(answer=len(rest))")
+    assert done == ("I answer with how many are left.", "apis.owner.complete_task(answer=len(rest))")
     w = make_world("tests/rest")
     ids = [w.add("notes", owner=w.owner.id, title="Memo", body="", created=w.ago(1)) for _ in range(3)]
     rows = [{"id": id, "rest": id != ids[0]} for id in ids]
@@ -387,6 +368,32 @@ def test_a_drill_may_do_one_thing_with_some_and_another_with_the_rest() -> None:
     assert ask().prepare(w).answer == 2
 
 
+def test_pronouns_stand_for_what_was_named() -> None:
+    one, some, someone = (
+        Find("memo", ("the memo",), "", lambda w: ({}, []), many, person)
+        for many, person in ((False, False), (True, False), (False, True))
+    )
+    assert one.pronounced("set the title of {it} to 'A'") == "set its title to 'A'"
+    assert some.pronounced("tell me the names of the senders of {it}") == "tell me the names of their senders"
+    assert someone.pronounced("delete all my text messages with {it}") == "delete all my text messages with them"
+
+
+def test_things_are_called_by_their_noun_and_whose_they_are() -> None:
+    mine, numbered = dataclasses.replace(MEMOS, noun="my memo*"), dataclasses.replace(MEMOS, noun="my memos {of}")
+    assert MEMOS.called("old {noun}", many=True) == ["all old memos", "the old memos"]
+    assert mine.called("old {noun}", many=True) == ["all my old memos", "my old memos"]
+    assert mine.called("oldest {noun}", many=False) == ["my oldest memo"] and mine.others == "my other memos"
+    assert mine.called("oldest of {noun}", many=False) == ["the oldest of my memos"]
+    assert numbered.called("{noun} in red", many=True) == ["my memos {of} in red"]
+    assert numbered.others == "the rest of my memos {of}"
+
+
+def test_how_to_answer_is_said_in_every_wording() -> None:
+    thing = Find("memo", ("the memo",), "found = notes.search()", lambda w: ({}, [{"created": "2026-01-31 15:00"}]))
+    (kind,) = drills([thing], [Ask("created", asked="When was {it} written?", hint=TIME)])
+    assert all(wording.endswith(f" {TIME}") for wording in kind.phrasings) and len(kind.phrasings) == 5
+
+
 def test_all_that_was_found_may_be_asked_for() -> None:
     rows = [{"id": 7, "title": "Attic"}, {"id": 3, "title": "Orchard"}]
     memos = Find("memos", ("all memos",), "found = notes.search()", lambda w: ({}, rows), many=True)
@@ -394,8 +401,8 @@ def test_all_that_was_found_may_be_asked_for() -> None:
     alone, after = drills([memos], [titles, (pin, titles)])
     assert (alone.name(), after.name()) == ("each-title-memos", "pin-and-each-title-memos")
     assert after.phrasings[:2] == (
-        "Pin all memos. After that, tell me the titles.",
-        "Please pin all memos. Then tell me the titles.",
+        "Pin all memos. After that, tell me their titles.",
+        "Please pin all memos. Then tell me their titles.",
     )
     *_, last = alone().turns()
     assert last == ("I answer with the titles.", 'apis.owner.complete_task(answer=[x["title"] for x in found])')
@@ -423,20 +430,11 @@ def test_what_is_put_together_stays_further_away_from_the_tests() -> None:
         assert not near, kind.name()
 
 
-def test_an_act_may_take_more_than_one_thing_of_what_was_found() -> None:
-    thing = Find("item", ("the item",), "found = todo.search()", lambda w: ({"target": "Home"}, []))
-    move = Act("todo.move", "move {it}", also=(("list_id", "target"),))
-    _, (thought, code), _ = drills([thing], [move])[0]().turns(target="Home")
-    assert thought == "todo.move does it: `item_id` is the id of what I found; `list_id` is the target of what I found."
-    assert code == 'print(apis.todo.move(item_id=found[0]["id"], list_id=found[0]["target"], access_token=todo))'
-    assert move.plain
-
-
 def test_an_act_may_take_what_looking_has_left_in_a_variable() -> None:
     thing = Find("item", ("the item",), "there = 3\nfound = todo.search()", lambda w: ({}, []))
     move = Act("todo.move", "move {it}", known=(("list_id", "there"),))
     _, (thought, code), _ = drills([thing], [move])[0]().turns()
-    assert thought == "todo.move does it: `item_id` is the id of what I found; `list_id` is in there."
+    assert thought == "I use todo.move: `item_id` is the id of what I found; `list_id` is in there."
     assert code == 'print(apis.todo.move(item_id=found[0]["id"], list_id=there, access_token=todo))'
 
 

@@ -58,7 +58,7 @@ def base() -> World:
 
 def tables(world: World) -> list[str]:
     found = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-    return [row["name"] for row in found if row["name"] not in ("people", "accounts", "tokens")]
+    return [row["name"] for row in found if row["name"] not in ("people", "accounts")]
 
 
 def columns(world: World, table: str) -> set[str]:

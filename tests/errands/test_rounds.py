@@ -30,7 +30,7 @@ def test_a_round_is_one_drill_and_then_another() -> None:
     assert one.name() == "add-list-then-subject-note" and one.apis == ("todo.list_lists", "todo.add", "notes.search")
     assert one.phrasings[:2] == (
         "Put '{text}' on my list '{title}'. What is in my note '{then_title}'?",
-        "Please put '{text}' on my list '{title}'. Then something else: What is the subject of my note '{then_title}'?",
+        "Please put '{text}' on my list '{title}'. One more thing: What is the subject of my note '{then_title}'?",
     )
     turns = list(one().turns(text="milk", title="Home", then_title="Attic"))
     assert [code.splitlines()[-1].partition("(")[0] for _, code in turns] == ["print"] * 3 + [
@@ -70,7 +70,7 @@ def test_a_relay_does_with_what_it_was_told_elsewhere() -> None:
     assert look.endswith('print(there)\nanswer = there[0]["subject"]') and "there" not in other
     assert "text=answer" in act and "red" not in act and last == "apis.owner.complete_task()"
     assert (
-        thought == "todo.add does it: `list_id` is the id of what I found; `text` as I was told (`text`: the subject)."
+        thought == "I use todo.add: `list_id` is the id of what I found; `text` as the task says (`text`: the subject)."
     )
     assert relays([*drills([NOTE], [SUBJECT]), *drills([LIST], [ADD])], [frozenset(("todo.add", "notes.search"))]) == []
 
@@ -87,7 +87,7 @@ def test_what_a_relay_tells_is_what_is_to_be_done() -> None:
 def test_a_round_is_sound(name: str) -> None:
     kind = by_name()[name]
     for seed in range(2):
-        env = Errands(Errands.Options(thorough=True))
+        env = Errands(Errands.Options(thorough=True, example=False))
         task = Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
         attempt = asyncio.run(play(env, task, env.expert(task)))
         observed = [message.content for message in attempt.messages[attempt.opening - 1 :] if message.role == "user"]

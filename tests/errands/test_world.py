@@ -11,7 +11,7 @@ import pytest
 
 from errands.api import NO_TOKEN, Api, ApiError
 from errands.apps import APPS, BY_NAME, find, make_world
-from errands.judge import act
+from errands.judge import act, same_state
 from errands.world import World
 
 APIS = [api for app in APPS for api in app.apis.values()]
@@ -89,7 +89,7 @@ def test_another_process_with_another_hash_seed_makes_the_same_bytes() -> None:
 def test_a_new_world_is_consistent(seed: int) -> None:
     world = make_world(f"consistent/{seed}")
     assert world.inconsistencies() == []
-    assert world.all("SELECT * FROM tokens") == []
+    assert world.tokens == {}
     assert {row["person"] for row in world.all("SELECT person FROM accounts")} == {p.id for p in world.people}
 
 
@@ -245,6 +245,41 @@ def test_a_copy_and_its_original_do_not_touch_each_other(world: World) -> None:
     titles = {row["title"] for row in copy.all("SELECT title FROM notes")}
     assert {"before", "in the copy"} <= titles and "in the original" not in titles
     assert copy.fork().done == copy.done
+
+
+def test_a_connection_that_is_used_again_shows_nothing_of_before(base: World) -> None:
+    one = base.fork()
+    act(one, "notes.create", {"title": "of the first"})
+    connection, before = one.db, digest(base)
+    one.close()
+    other = base.fork()
+    assert other.db is connection and digest(other) == before
+    with pytest.raises(AssertionError, match="closed"):
+        one.all("SELECT * FROM notes")
+
+
+def test_a_first_call_that_fails_leaves_everything_as_it_was(base: World) -> None:
+    """SQLite once emptied a database of which it had read nothing."""
+    for _ in range(3):
+        world = base.fork()
+        with pytest.raises(ApiError, match="Only 1"), world.undone_on_error():
+            world.run("UPDATE shop_products SET stock = 1")
+            act(world, "shop.add_to_cart", {"product_id": 1, "quantity": 9})
+        assert "shop_products" in world.written and same_state(world, base)
+        assert world.inconsistencies() == []
+        world.close()
+
+
+def test_what_was_written_is_known_whoever_prepared_the_statement(base: World) -> None:
+    for _ in range(2):
+        world = base.fork()
+        world.written.clear()
+        note = world.value("SELECT note_id FROM notes_tags")
+        act(world, "notes.search", {})
+        assert world.written == set()
+        act(world, "notes.delete", {"note_id": note})
+        assert world.written == {"notes", "notes_tags"}, "its tags go with it"
+        world.close()
 
 
 def test_a_copy_goes_on_as_its_original_would(world: World) -> None:

@@ -148,11 +148,10 @@ def mostly(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @functools.cache
 def values_named(name: str) -> dict[str, tuple[st.SearchStrategy[Any], bool]]:
     api = find(name)
-    hints = typing.get_type_hints(api.function, include_extras=True)
     world = make_world("fuzz")
     return {
         p.name: (
-            mostly(sensible(hints[p.name], p.name, world, api.app)),
+            mostly(sensible(p.hint, p.name, world, api.app)),
             p.text.find("=") < 0,
         )
         for p in api.parameters.values()

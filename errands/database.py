@@ -1,0 +1,517 @@
+"""A SQLite database in memory: reading and writing, work that is counted, and connections that are used again.
+
+What the APIs do for an agent is counted, not timed, so that the same calls are allowed on every machine:
+`Database.spend` takes nominal nanoseconds from the turn's allowance, for the steps of SQLite's virtual machine, for
+text searched, and for text read and written. SQLite itself refuses to let a database grow beyond `ROOM`.
+
+A new connection has to read the schema, which takes longer than most turns. So a database that is closed leaves its
+connection to the next one, with the statements that were prepared on it.
+"""
+
+import functools
+import itertools
+import re
+import sqlite3
+import threading
+import typing
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from errands.api import Money, Problem
+
+T = TypeVar("T")
+
+ROOM = 2**20
+"""Bytes that a database may take; that of a new world takes a sixth of it."""
+FULL = Problem(507, f"The apps have no room left: together they hold at most {ROOM >> 20} MB. Delete something first.")
+
+_PAGE = 1024
+_FORMAT = slice(44, 48)
+"""Where a database says in which format rows are written. A connection that has not read the schema writes in the
+first, and all shall write the same bytes."""
+_ROW, _CHARACTER = 16 * _PAGE, 8
+"""More bytes than a row and a character take, with all indexes."""
+_STEPS = 5000
+"""Steps of SQLite's virtual machine between two calls of the progress handler."""
+_STEP_NS, _SEARCHED_NS, _MOVED_NS = 50, 1, 10
+"""What a step, a character searched and a character read or written cost, in nominal nanoseconds."""
+_TOGETHER = 32
+"""Rows that are inserted by one statement."""
+_IDLE = 64
+"""Connections that are kept for later."""
+_WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
+
+
+class Overspent(Exception):
+    """The calls of a turn did more work than a turn may do."""
+
+
+class _Heavy(Exception):
+    """A statement takes so many steps that they must be counted exactly."""
+
+
+class Database:
+    """Tables in memory. They are bytes until they are used."""
+
+    def __init__(self, schema: str, content: "Content | None") -> None:
+        """Without content it must first be filled."""
+        self.schema = schema
+        self.written: set[str] = set()
+        """The tables that may differ from when it was made."""
+        self.allowance: int | None = None
+        """The nominal nanoseconds of work that are left; None: work is not counted."""
+        self._connections = _connections(schema)
+        self._connection: _Connection | None = None
+        self._content = content
+        """What it had when it was opened."""
+        self._changes = 0
+        """The connection's count of changes then."""
+        self._begun: bool | None = None
+        """Whether the function called by `atomically` has begun to write; None: there is none."""
+        self._exactly = False
+        """Whether the steps of small statements are counted too."""
+        self._ticks = 0
+        """Calls of the progress handler for the statement under way."""
+        self._size = 0
+        """Bytes that it may have at most; 0 once SQLite knows the limit."""
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            assert self._content is not None, "the database is closed"
+            image = self._content.image()
+            self._connection = self._connections.open(image, self)
+            self._changes, self._size = self._connection.total_changes, len(image)
+        return self._connection
+
+    @property
+    def content(self) -> "Content":
+        """What it has now."""
+        assert self._content is not None, "the database is closed"
+        if self._connection is None or self._connection.total_changes == self._changes:
+            return self._content
+        return self._content.changed(self._connection.serialize())
+
+    def rest(self) -> None:
+        """Take little memory until the next use."""
+        self._content = self.content
+        self._disconnect()
+
+    def close(self) -> None:
+        self._disconnect()
+        self._content = None
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connections.put_back(self._connection)
+            self._connection = None
+
+    # -- reading and writing -------------------------------------------------------------------------------------------
+
+    def add(self, table: str, **columns: Any) -> int:
+        """Insert a row; its id."""
+        names = ", ".join(columns)
+        marks = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+        id = self._write(sql, tuple(columns.values()), lambda cursor: cursor.lastrowid)
+        assert id is not None
+        return id
+
+    def add_all(self, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Insert many rows, in `filling`. Several with each statement, as SQLite looks up the next id for each."""
+        row = ", ".join("?" * len(columns.split(", ")))
+        for start in range(0, len(rows), _TOGETHER):
+            part = rows[start : start + _TOGETHER]
+            marks = ", ".join([f"({row})"] * len(part))
+            self.db.execute(f"INSERT INTO {table} ({columns}) VALUES {marks}", list(itertools.chain(*part)))
+
+    def run(self, sql: str, *values: Any) -> int:
+        """Run a statement; how many rows it changed."""
+        return self._write(sql, values, lambda cursor: cursor.rowcount)
+
+    def change(self, table: str, id: int, **given: Any) -> None:
+        """Set the columns of a row for which something was given; None leaves one as it is."""
+        given = {column: value for column, value in given.items() if value is not None}
+        if given:
+            columns = ", ".join(f"{column} = ?" for column in given)
+            self.run(f"UPDATE {table} SET {columns} WHERE id = ?", *given.values(), id)
+
+    def remove(self, table: str, **columns: Any) -> int:
+        """Delete the rows with these values; how many there were."""
+        return self.run(f"DELETE FROM {table} WHERE {_equal(columns)}", *columns.values())
+
+    def find_id(self, table: str, **columns: Any) -> int | None:
+        """The id of the first row with these values, if there is one."""
+        found: int | None = self.value(f"SELECT id FROM {table} WHERE {_equal(columns)}", *columns.values())
+        return found
+
+    def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
+        rows = self._execute(sql, values, sqlite3.Cursor.fetchall)
+        for row in rows if self.allowance is not None else ():
+            self._spend_on_text(row)
+        return [dict(row) for row in rows]
+
+    def one(self, sql: str, *values: Any) -> dict[str, Any] | None:
+        row = self._first(sql, values)
+        return None if row is None else dict(row)
+
+    def value(self, sql: str, *values: Any) -> Any:
+        row = self._first(sql, values)
+        return None if row is None else row[0]
+
+    def rows(self, kind: type[T], source: str, *values: Any) -> list[T]:
+        """The rows of `SELECT <the fields of kind> <source>`. `source` is what follows: FROM ... WHERE ... ORDER BY."""
+        columns, truths = _columns(typing.cast(Any, kind))
+        found = self.all(f"SELECT {columns} {source}", *values)
+        for row in found if truths else ():
+            row.update({name: bool(row[name]) for name in truths})
+        return typing.cast(list[T], found)
+
+    def _first(self, sql: str, values: Sequence[Any]) -> sqlite3.Row | None:
+        row: sqlite3.Row | None = self._execute(sql, values, sqlite3.Cursor.fetchone)
+        if row is not None:
+            self._spend_on_text(row)
+        return row
+
+    def _write(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T]) -> T:
+        if self._begun is False:
+            self.db.execute("SAVEPOINT call")
+            self._begun = True
+        self.written |= self._connections.tables_written(sql, len(values))
+        if self._size:
+            self._check_size(values)
+        return self._execute(sql, values, result)
+
+    def _check_size(self, values: Sequence[Any]) -> None:
+        """Tell SQLite the limit as soon as it could be reached: SQLite has to read the schema for that."""
+        text = sum([len(value) for value in values if isinstance(value, str)])
+        self._size += _ROW + _CHARACTER * text
+        if self._size > ROOM:
+            self.db.execute(f"PRAGMA max_page_count = {ROOM // _PAGE}")
+            self._size = 0
+
+    def _execute(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run a statement and take its result. Every statement of an API comes through here and is counted."""
+        self._spend_on_text(values)
+        self._ticks = 0
+        try:
+            return result(self.db.execute(f"{sql} -- {next(_NUMBERS)}" if self._exactly else sql, values))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise FULL() from None
+            if self.allowance is not None and self.allowance < 0:
+                raise Overspent from None
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise _Heavy from None
+            raise
+
+    @contextmanager
+    def filling(self) -> Iterator[None]:
+        """Fill a new database. One at a time."""
+        with _FILLING:
+            self._connection = filler = _filler(self.schema)
+            filler.execute("BEGIN")
+            try:
+                yield
+                image = bytearray(filler.serialize())
+                image[_FORMAT] = (1).to_bytes(4, "big")
+                self._content = Content(bytes(image))
+            finally:
+                filler.execute("ROLLBACK")
+                self._connection = None
+
+    # -- all or nothing ------------------------------------------------------------------------------------------------
+
+    def atomically(self, function: Callable[..., T], values: Mapping[str, Any]) -> T:
+        """Call a function of this database, which may write. If it fails, it has written nothing."""
+        allowance = self.allowance
+        try:
+            return self._call(function, values)
+        except _Heavy:
+            self.allowance, self._exactly = allowance, True
+            try:
+                return self._call(function, values)
+            finally:
+                self._exactly = False
+
+    def _call(self, function: Callable[..., T], values: Mapping[str, Any]) -> T:
+        self._begun = False  # many functions only read, and need no savepoint
+        try:
+            result = function(self, **values)
+            if self._begun:
+                self.db.execute("RELEASE call")
+            return result
+        except BaseException:
+            if self._begun:
+                self._undo()
+            raise
+        finally:
+            self._begun = None
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Everything inside happens, or nothing does. May be nested."""
+        self.db.execute("SAVEPOINT call")
+        try:
+            yield
+        except BaseException:
+            self._undo()
+            raise
+        self.db.execute("RELEASE call")
+
+    def _undo(self) -> None:
+        if self.db.in_transaction:  # a full database and an interrupted statement undo everything by themselves
+            self.db.execute("ROLLBACK TO call")
+            self.db.execute("RELEASE call")
+
+    # -- counting work -------------------------------------------------------------------------------------------------
+
+    def spend(self, nanoseconds: int) -> None:
+        """Take work from the allowance, if it is counted; Overspent when there is not so much left."""
+        if self.allowance is not None:
+            self.allowance -= nanoseconds
+            if self.allowance < 0:
+                raise Overspent
+
+    def _spend_on_text(self, values: Sequence[Any]) -> None:
+        if self.allowance is not None:
+            self.spend(_MOVED_NS * sum([len(value) for value in values if isinstance(value, str)]))
+
+    def count_steps(self) -> bool:
+        """Whether to interrupt the statement: SQLite asks this every `_STEPS` steps.
+
+        It goes on counting where it stopped when the statement was last run, so the first tick may come at any time. A
+        statement with one tick costs nothing. At the second it is interrupted, and the function that it is part of is
+        called again with new statements, whose steps are counted from the first.
+        """
+        if self.allowance is None:
+            return False
+        self._ticks += 1
+        if not self._exactly:
+            return self._ticks > 1
+        self.allowance -= _STEPS * _STEP_NS * {1: 0, 2: 2}.get(self._ticks, 1)
+        return self.allowance < 0
+
+    def like(self, pattern: str | None, text: str | None) -> bool | None:
+        """LIKE as SQLite has it (case counts only beyond ASCII), but in time that is known beforehand: SQLite's own
+        needs up to pattern times text."""
+        if pattern is None or text is None:
+            return None
+        matches, cost = _matcher(pattern)
+        self.spend(_SEARCHED_NS * len(text) * cost)
+        return matches(_lower(text))
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that a database has. Those of a world's tasks are nearly alike: they share one's bytes."""
+
+    base: bytes
+    pages: tuple[tuple[int, bytes], ...] = ()
+    """Where others stand in the place of the base's, or after it."""
+
+    def image(self) -> bytes:
+        """As SQLite has it."""
+        if not self.pages:
+            return self.base
+        image = bytearray(self.base)
+        for start, page in self.pages:
+            image[start : start + _PAGE] = page
+        return bytes(image)
+
+    def changed(self, image: bytes) -> "Content":
+        """What has become of it."""
+        old, new = memoryview(self.base), memoryview(image)
+        differ = (at for at in range(0, len(image), _PAGE) if old[at : at + _PAGE] != new[at : at + _PAGE])
+        return Content(self.base, tuple((at, image[at : at + _PAGE]) for at in differ))
+
+
+class Owned:
+    """The rows of a table that belong to people: nobody gets at a row that is someone else's."""
+
+    def __init__(self, table: str, noun: str, view: str = "") -> None:
+        self.missing = Problem(404, f"There is no {noun} {{id}}.")
+        """There is no such row, or it is someone else's."""
+        self._table, self._view = table, view or table
+
+    def find(self, db: Database, owner: int, id: int) -> dict[str, Any]:
+        found = db.one(f"SELECT * FROM {self._table} WHERE id = ? AND owner = ?", id, owner)
+        if found is None:
+            raise self.missing(id=id)
+        return found
+
+    def show(self, kind: type[T], db: Database, owner: int, id: int) -> T:
+        """The fields of a kind of result."""
+        found = db.rows(kind, f"FROM {self._view} WHERE id = ? AND owner = ?", id, owner)
+        if not found:
+            raise self.missing(id=id)
+        return found[0]
+
+    def change(self, db: Database, owner: int, id: int, **given: Any) -> None:
+        """Set the columns for which something was given."""
+        self.find(db, owner, id)
+        db.change(self._table, id, **given)
+
+    def delete(self, db: Database, owner: int, id: int) -> None:
+        if not db.remove(self._table, id=id, owner=owner):
+            raise self.missing(id=id)
+
+
+_NUMBERS = itertools.count()
+
+
+class _Connection(sqlite3.Connection):
+    """A connection, and the database that uses it."""
+
+    used_by: "_User"
+
+
+class _User:
+    """What SQLite calls back. (No collector sees into a connection's callbacks: they must not hold on to it.)"""
+
+    database: Any = None
+
+    def like(self, pattern: str | None, text: str | None) -> bool | None:
+        found: bool | None = self.database.like(pattern, text)
+        return found
+
+    def count_steps(self) -> bool:
+        return bool(self.database.count_steps())
+
+
+class _Connections:
+    """Connections to databases of one schema, used one after another by many.
+
+    Only one thread at a time may use a connection, though not always the same one. With two at once Python stops for
+    good: one holds the interpreter's lock and waits for the database's, the other has that one and is called back
+    (`_User`), for which it needs the first.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self._idle: list[_Connection] = []
+        self._noted: set[str] = set()
+        self._explaining = threading.Lock()
+        self._explains = self._connect()
+        self._explains.executescript(schema)
+        self._explains.set_authorizer(self._note_writing)
+        self.tables_written = functools.cache(self._tables_written)
+
+    def open(self, image: bytes, database: Database) -> _Connection:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        connection.used_by.database = weakref.proxy(database)
+        connection.deserialize(image)
+        # SQLite takes a database that it has not read for a new one, and would empty it when a savepoint is undone.
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        return connection
+
+    def put_back(self, connection: _Connection) -> None:
+        if len(self._idle) < _IDLE and not connection.in_transaction:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _connect(self) -> _Connection:
+        connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.used_by = user = _User()
+        connection.set_progress_handler(user.count_steps, _STEPS)
+        connection.create_function("like", 2, user.like, deterministic=True)
+        return connection
+
+    def _tables_written(self, sql: str, values: int) -> frozenset[str]:
+        """The tables that a statement with so many values writes to, by itself or by cascade."""
+        with self._explaining:
+            self._noted.clear()
+            self._explains.execute(f"EXPLAIN {sql}", (None,) * values)
+            return frozenset(self._noted)
+
+    def _note_writing(self, action: int, table: str | None, *_: object) -> int:
+        """SQLite asks this about every statement it prepares."""
+        if table is not None and action in _WRITING:
+            self._noted.add(table)
+        return sqlite3.SQLITE_OK
+
+
+@functools.cache
+def _connections(schema: str) -> _Connections:
+    return _Connections(schema)
+
+
+_FILLING = threading.Lock()
+
+
+@functools.cache
+def _filler(schema: str) -> _Connection:
+    """A connection to a database with all tables and no rows. It does not check foreign keys: that takes a quarter of
+    the time."""
+    db = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False, cached_statements=1024, factory=_Connection
+    )
+    db.row_factory = sqlite3.Row
+    db.execute(f"PRAGMA page_size = {_PAGE}")  # many small tables: larger pages would be mostly empty
+    db.execute("PRAGMA secure_delete = ON")  # nothing of what was there before shall be in a new image
+    db.executescript(schema)
+    return db
+
+
+@functools.lru_cache(maxsize=256)
+def _matcher(pattern: str) -> tuple[Callable[[str], bool], int]:
+    """What tells whether a text in lower case matches a pattern, and how many comparisons at each character it makes at
+    most."""
+    comparisons = 9 + 2 * len(pattern) if "_" in pattern else 1 + len(pattern) // 4
+    parts = _lower(pattern).split("%")
+    if len(parts) == 3 and not (parts[0] or parts[2] or "_" in pattern):
+        return lambda text: parts[1] in text, comparisons
+    return functools.partial(_matches, parts), comparisons
+
+
+def _equal(columns: Iterable[str]) -> str:
+    return " AND ".join(f"{column} = ?" for column in columns)
+
+
+def _lower(text: str) -> str:
+    """ASCII letters in lower case, all others as they are."""
+    return text.lower() if text.isascii() else text.encode().lower().decode()
+
+
+def _matches(parts: Sequence[str], text: str) -> bool:
+    """Whether a text is these parts in this order, with anything between them. `_` in a part is any character."""
+    if len(parts) == 1:
+        return len(parts[0]) == len(text) and _find(parts[0], text, 0, len(text)) == 0
+    first, *middle, last = parts
+    place, end = len(first), len(text) - len(last)
+    if end < place or _find(first, text, 0, place) < 0 or _find(last, text, end, len(text)) < 0:
+        return False
+    for part in middle:
+        found = _find(part, text, place, end)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
+
+
+def _find(part: str, text: str, start: int, end: int) -> int:
+    """Where a part first is between two places of a text; -1 if it is not there."""
+    if "_" not in part:
+        return text.find(part, start, end)
+    pattern = "".join("." if character == "_" else re.escape(character) for character in part)
+    found = re.compile(pattern, re.DOTALL).search(text, start, end)
+    return -1 if found is None else found.start()
+
+
+@functools.cache
+def _columns(kind: Any) -> tuple[str, list[str]]:
+    """A result's fields as columns, and those that are true or false. Money is kept in cents, truth as 1 and 0."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    columns = [f"{name}_cents / 100.0 AS {name}" if hint is Money else name for name, hint in hints.items()]
+    return ", ".join(columns), [name for name, hint in hints.items() if hint is bool]
