@@ -14,6 +14,9 @@ ALGOS = {
     "ppo": "longloop.algos.ppo:Ppo",
     "compose": "longloop.algos.composed:Composed",
     # rollouts and branches
+    "vineppo": "longloop.algos.vineppo:VinePpo",
+    "pav": "longloop.algos.pav:Pav",
+    "drpo": "longloop.algos.drpo:DrPo",
     # turns and critics
     "gigpo": "longloop.algos.gigpo:Gigpo",
     # shapes, rewards and tasks

@@ -11,6 +11,9 @@ from tests.support.helpers import train
 LEARNS: dict[str, list[str]] = {
     "compose": [],
     # rollouts and branches
+    "vineppo": ["algo.m=3", "algo.kl=0.0", "tasks_per_step=3", "algo.lr=1e-2"],
+    "pav": ["algo.m=2", "tasks_per_step=3", "algo.lr=1e-2"],
+    "drpo": ["algo.k=12", "algo.kl=0.02"],
     # turns and critics
     "gigpo": ["algo.kl=0.0"],
     # shapes, rewards and tasks
