@@ -17,6 +17,7 @@ ALGOS = {
     "vineppo": "longloop.algos.vineppo:VinePpo",
     "pav": "longloop.algos.pav:Pav",
     "drpo": "longloop.algos.drpo:DrPo",
+    "arpo": "longloop.algos.arpo:Arpo",
     "critique_grpo": "longloop.algos.critique_grpo:CritiqueGrpo",
     # turns and critics
     "gigpo": "longloop.algos.gigpo:Gigpo",
