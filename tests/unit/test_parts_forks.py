@@ -26,10 +26,11 @@ class Coin:
     """Goes right half of the time. Each request is noted."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked, self.sessions = 0, set[str]()
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
         self.asked += 1
+        self.sessions.add(session)
         said = CHAT.action_ids(random.Random(params.seed).choice("lr"))
         return Sampled(said, [-0.7] * len(said), "stop")
 
@@ -93,10 +94,11 @@ def test_branches_begin_as_the_attempts_that_they_leave() -> None:
 
 
 def test_places_that_stay_free_are_filled_from_the_beginning() -> None:
-    groups = collected(UnsureForks(first=2, threshold=9.0), 8)
+    engine = Coin()
+    groups = collected(UnsureForks(first=2, threshold=9.0), 8, engine)
     assert [len(g.scored) for g in groups] == [8, 8]
     assert len({t.action_texts[0] for t in groups[0].scored[2:]}) == 2
-    assert len({tuple(t.action_texts for t in g.scored) for g in groups}) == 2, "no two calls draw the same"
+    assert len(engine.sessions) == 16, "no two attempts have the same random numbers"
 
 
 def test_without_forks_attempts_are_plain() -> None:
