@@ -14,6 +14,11 @@ ALGOS = {
     "ppo": "longloop.algos.ppo:Ppo",
     "compose": "longloop.algos.compose:Compose",
     # rollouts and branches
+    "vineppo": "longloop.algos.vineppo:VinePpo",
+    "pav": "longloop.algos.pav:Pav",
+    "drpo": "longloop.algos.drpo:DrPo",
+    "arpo": "longloop.algos.arpo:Arpo",
+    "critique_grpo": "longloop.algos.critique_grpo:CritiqueGrpo",
     # turns and critics
     "gigpo": "longloop.algos.gigpo:Gigpo",
     "igpo": "longloop.algos.igpo:Igpo",

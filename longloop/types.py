@@ -274,6 +274,9 @@ class Trajectory:
     """The messages that came last and were not answered: they no longer fitted the context, or the episode was over."""
     replayed: int = 0
     """Turns at its beginning that were taken over from a recorded attempt. They are read, never trained on."""
+    side: bool = False
+    """True for a side rollout: it was made to find something out, such as the value of the state it began in. It is
+    never trained on and belongs to no baseline."""
 
     @property
     def action_tokens(self) -> int:
@@ -322,7 +325,12 @@ class Group:
     @property
     def scored(self) -> tuple[Trajectory, ...]:
         """The attempts whose reward means something: a faulty environment's or an abandoned one's does not."""
-        return tuple(t for t in self.trajectories if t.stop.scored)
+        return tuple(t for t in self.trajectories if t.stop.scored and not t.side)
+
+    @property
+    def sides(self) -> tuple[Trajectory, ...]:
+        """The side rollouts whose reward means something."""
+        return tuple(t for t in self.trajectories if t.stop.scored and t.side)
 
     def merged_with(self, other: Group) -> Group:
         """With the attempts of another group at the task, numbered on from these."""

@@ -129,7 +129,9 @@ class Composed(Algorithm):
             )
             if advantages is not None
             for trajectory, advantage_T in zip(group.scored, advantages, strict=True)
-            for sample in to_samples(trajectory, index, np.array(advantage_T), parts.objective.weights)
+            for sample in to_samples(
+                trajectory, index, np.array(advantage_T), parts.objective.weights, own=not trajectory.expert
+            )
         ]
         if parts.reads and samples:
             samples = learner.read(samples, *parts.reads)

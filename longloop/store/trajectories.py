@@ -67,6 +67,7 @@ class StoredTrajectory:
     expert: bool = False
     unread: tuple[Message, ...] = ()
     replayed: int = 0
+    side: bool = False
     first_token: int = 0
     """Where it begins in the step's columns."""
     turns: tuple[StoredTurn, ...] = ()
@@ -92,7 +93,7 @@ class StoredTrajectory:
 
     @property
     def scored(self) -> bool:
-        return self.stop in _SCORED
+        return self.stop in _SCORED and not self.side
 
     @property
     def demonstrated(self) -> bool:
@@ -145,12 +146,13 @@ class IndexEntry(NamedTuple):
     action_tokens: int
     offset: int
     length: int
+    side: bool = False
 
     @classmethod
     def of(cls, step: int, stored: StoredTrajectory, offset: int, length: int) -> "IndexEntry":
         verdict = (stored.task.id, float(stored.reward), stored.success, stored.stop)
         counts = (len(stored.turns), stored.action_tokens)
-        return cls(step, stored.group, stored.attempt, *verdict, *counts, offset, length)
+        return cls(step, stored.group, stored.attempt, *verdict, *counts, offset, length, stored.side)
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "IndexEntry":
@@ -167,11 +169,12 @@ class IndexEntry(NamedTuple):
             int(line.get("action_tokens", 0)),
             int(line["offset"]),
             int(line["length"]),
+            bool(line.get("side")),
         )
 
     @property
     def scored(self) -> bool:
-        return self.stop in _SCORED
+        return self.stop in _SCORED and not self.side
 
     @property
     def key(self) -> tuple[int, int]:

@@ -69,6 +69,11 @@ def of(**parts: Any) -> Of:
 NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
     "compose": lambda: (make("compose"), Loop()),
     # rollouts and branches
+    "vineppo": lambda: (make("vineppo", m=0, kl=0.0), of(objective=Clipped(low=0.8, high=1.2))),
+    "arpo": lambda: (make("arpo"), make("grpo", kl=0.0)),
+    "critique_grpo": lambda: (make("critique_grpo"), make("dr_grpo", clip=1e9)),
+    "pav": lambda: (make("pav", alpha=0.0), Loop()),
+    "drpo": lambda: (make("drpo", beta=0.0, kl=0.0), of(objective=Clipped(low=0.8, high=1.2))),
     # turns and critics
     "gigpo": lambda: (
         make("gigpo", w=0.0, kl=0.0),

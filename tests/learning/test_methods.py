@@ -11,6 +11,11 @@ from tests.support.helpers import train
 LEARNS: dict[str, list[str]] = {
     "compose": [],
     # rollouts and branches
+    "vineppo": ["algo.m=3", "algo.kl=0.0", "tasks_per_step=3", "algo.lr=1e-2"],
+    "pav": ["algo.m=2", "tasks_per_step=3", "algo.lr=1e-2"],
+    "arpo": ["algo.first=4", "algo.epochs=2", "algo.minibatch=24", "algo.lr=5e-3"],
+    "critique_grpo": ["rollout.context=512", "algo.minibatch=16", "algo.lr=1e-2"],
+    "drpo": ["algo.k=12", "algo.kl=0.02"],
     # turns and critics
     "gigpo": ["algo.kl=0.0"],
     "igpo": ["algo.kl=0.0", "algo.prefix=", "algo.normalize=split"],

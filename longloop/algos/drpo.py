@@ -1,0 +1,40 @@
+"""DR-PO (arXiv 2404.08495): attempts begin in states of a demonstration, where rewards are near.
+
+    for each task, with probability beta: a demonstration of it, and one of its turns but the first, drawn uniformly;
+        its actions before that turn are taken, and K attempts go on from there
+    A_k = R_k - mean of the other attempts' rewards
+    maximize the mean over attempts of the mean over their OWN action tokens of
+        min(r_t A, clip(r_t, 1 - clip, 1 + clip) A) - kl * (exp(d_t) - d_t - 1),   d_t = log p_ref - log p
+
+For tasks at which the policy never succeeds from the beginning. The demonstration's tokens are read and nothing more:
+no loss, no weight. All attempts of a group begin in the same state, or their comparison would say nothing. beta = 0 is
+LOOP with a symmetric clip and a KL term. The success of a training step is that of attempts with a head start; an
+evaluation begins at the beginning. The environment must answer equal actions equally.
+
+Differs from the paper: its critic and its KL in the reward are replaced by LOOP's baseline and a KL term in the loss;
+in the authors' code values and whitening include the demonstration's tokens. Learning rate and mini-batches are LOOP's.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.hold import Kl
+from longloop.algos.parts.objective import Clipped
+from longloop.algos.parts.rollouts import Attempts, Resets
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrPo(Composed):
+    epochs: int = 4
+    beta: float = 1.0
+    """The share of tasks that are begun in a demonstration's state."""
+    clip: float = 0.2
+    kl: float = 0.05
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(
+            rollouts=Resets(self.beta) if self.beta else Attempts(),
+            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
+            hold=(Kl(self.kl),) if self.kl else (),
+        )

@@ -1,0 +1,42 @@
+"""PAV (arXiv 2410.08146): besides its outcome, an attempt is paid for the progress that each turn makes.
+
+    q(s_u) = mean reward of m side rollouts from the state before turn u;  after the last turn, R
+    Q(s) = 1 - (1 - q(s))^best_of                      the best of so many attempts, picked by a perfect verifier
+    A_iu = R_i - mean of the other attempts' rewards + alpha (Q(s_u+1) - Q(s_u))
+    maximize LOOP's objective
+
+Progress is measured under a prover, the best of several attempts, and not under the policy: where the policy rarely
+succeeds, Q still rises with each step in the right direction. With best_of = 1 the second term is alpha times VinePPO's
+advantage; with alpha = 0 this is LOOP. Rewards are taken as shares of success, in 0..1.
+
+Differs from the paper: q comes from side rollouts instead of a model fitted to them once, so it is that of the policy
+as it is now; they count against a budget. alpha is not certain (3 to 5 in what we read).
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.branches import PlusTurns, Progress
+from longloop.algos.parts.rollouts import FromStates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pav(Composed):
+    alpha: float = 3.0
+    """How much progress counts beside the outcome."""
+    best_of: int = 4
+    """Attempts of which the prover's is the best."""
+    m: int = 9
+    """Side rollouts from each state."""
+    every: int = 1
+    """Value the states before every so many-th turn."""
+    max_states: int = 20
+    """The most states of an attempt that are valued."""
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(
+            rollouts=FromStates(self.m, self.every, self.max_states),
+            rewards=Progress(self.alpha, self.best_of),
+            credit=PlusTurns(),
+        )

@@ -1,0 +1,106 @@
+"""ARPO's forks: where attempts are left, that branches share what came before, and what is left without forks."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from longloop.algos.arpo import Arpo
+from longloop.algos.parts.forks import UnsureForks, unsure
+from longloop.algos.parts.rollouts import Attempts, chance
+from longloop.config import RolloutConfig
+from longloop.envs.crossroads import Crossroads
+from longloop.rollout.episode import RolloutContext
+from longloop.rollout.groups import GroupRollouts
+from longloop.types import Group, Now, Sampled, SamplingParams, Start, StopReason, Task, Trajectory
+from tests.support.samples import attempt
+from tests.support.worlds import CHAT
+
+TASKS = [Task("one", "train"), Task("other", "train")]
+
+
+class Coin:
+    """Goes right half of the time. Each request is noted."""
+
+    def __init__(self) -> None:
+        self.asked, self.sessions = 0, set[str]()
+
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+        self.asked += 1
+        self.sessions.add(session)
+        said = CHAT.action_ids(random.Random(params.seed).choice("lr"))
+        return Sampled(said, [-0.7] * len(said), "stop")
+
+    def forget(self, session: str) -> None: ...
+
+    def release(self) -> None: ...
+
+
+def collected(part: Attempts, k: int, engine: Any = None) -> list[Group]:
+    limits = RolloutConfig(turn_tokens=8, max_turns=8)
+    make = lambda: Crossroads(Crossroads.Options())  # noqa: E731
+    context = RolloutContext(make, CHAT, engine or Coin(), limits, SamplingParams())
+    rollouts = GroupRollouts(context, "test", abandon=False)
+    return asyncio.run(asyncio.wait_for(part.collect(rollouts, TASKS, k, 0, 0, Now(1, 9)), 60))
+
+
+def courses(groups: Sequence[Group]) -> list[Any]:
+    return [(t.attempt, t.action_texts, t.reward, t.replayed) for g in groups for t in g.trajectories]
+
+
+def surprised(*surprises: float, number: int = 0) -> Trajectory:
+    """An attempt with one token a turn, drawn with these -log p."""
+    return attempt(0.0, (1,) * len(surprises), number, logprobs=[-x for x in surprises])
+
+
+def left(part: UnsureForks, *trajectories: Trajectory) -> list[tuple[int, int]]:
+    starts = part.forks(Group(TASKS[0], trajectories), 3)
+    return [(start.recorded.attempt, start.turn) for start in starts if start.recorded]
+
+
+def test_an_attempt_is_left_where_the_policy_was_unsure() -> None:
+    """w = 1 and a threshold of 1: where -log p rose by one, always; where it fell, never."""
+    part = UnsureForks(w=1.0, threshold=1.0)
+    one, other = surprised(0.5, 1.6, 0.2, 1.7), surprised(1.0, 0.1, 2.5, number=1)
+    assert left(part, one) == [(0, 1), (0, 3)]
+    assert left(part, one, other) == left(part, other, one) == [(0, 1), (1, 2), (0, 3)], "the earliest first"
+    assert left(part, replace(one, replayed=1)) == [(0, 3)], "behind the turn at which it began itself"
+    assert left(part, replace(one, stop=StopReason.TIMEOUT)) == []
+
+
+def test_the_rule_by_hand() -> None:
+    part = UnsureForks()
+    one = surprised(1.0, 1.5, 0.5, 1.0)
+    x = {turn: chance("fork", 3, "one", 0, turn) for turn in (1, 2, 3)}
+    shift = {1: 0.1, 2: -0.1, 3: 0.0}
+    assert left(part, one) == [(0, turn) for turn in x if x[turn] + shift[turn] >= 0.5]
+    assert unsure(attempt(0.0, (30,), logprobs=[-1.0] * 10 + [-3.0] * 10 + [-9.0] * 10), 0) == pytest.approx(2.0)
+
+
+def test_branches_begin_as_the_attempts_that_they_leave() -> None:
+    """All are left at once, before their second turn: that takes 4 of 8 places, and one turn of each is not drawn."""
+    engine = Coin()
+    groups = collected(UnsureForks(first=4, threshold=-9.0), 8, engine)
+    for group in groups:
+        assert [t.attempt for t in group.scored] == list(range(8))
+        firsts = [t.action_texts[0] for t in group.scored]
+        assert firsts[4:] == firsts[:4]
+        assert [t.action_texts for t in group.scored[4:]] != [t.action_texts for t in group.scored[:4]], "they part"
+        assert all(t.replayed == 0 for t in group.scored), "shared turns are trained on with each"
+    assert engine.asked == sum(len(t.turns) for g in groups for t in g.trajectories) - 2 * 4
+
+
+def test_places_that_stay_free_are_filled_from_the_beginning() -> None:
+    engine = Coin()
+    groups = collected(UnsureForks(first=2, threshold=9.0), 8, engine)
+    assert [len(g.scored) for g in groups] == [8, 8]
+    assert len({t.action_texts[0] for t in groups[0].scored[2:]}) == 2
+    assert len(engine.sessions) == 16, "no two attempts have the same random numbers"
+
+
+def test_without_forks_attempts_are_plain() -> None:
+    assert courses(collected(UnsureForks(first=6), 6)) == courses(collected(Attempts(), 6))
+    assert Arpo(k=6).attempts_per_task == 6 and Start(TASKS[0]).turns == ()
