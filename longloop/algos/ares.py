@@ -10,7 +10,7 @@
 penalty is Huber's and bonus a sigmoid, both capped at alpha and 0 for what is not positive. A task is easy from 2/3
 success in its group on, medium from 1/3 on. The threshold is a running mean, which is remembered.
 
-Differs from the paper and its code: the sigmoid begins at 0 (the code's pays every failure half the cap); alpha is
+Differs from the paper: against its code, the sigmoid begins at 0 (the code's pays every failure half the cap); alpha is
 constant (the code adapts it to a rounding error); all tokens are counted, not those of a list of words; one KL
 coefficient, whose value is a guess, instead of one for each difficulty.
 """

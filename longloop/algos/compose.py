@@ -7,7 +7,10 @@
     objective = "clipped low=0.8 high=1.28"
     hold = ["kl coefficient=0.01"]
 
-A part is written as its name and its settings; what is left out is LOOP's. `longloop algos compose` lists the parts.
+A part is written as its name and its settings; what is left out is LOOP's. A name that does not exist is answered with
+those that do.
+
+Differs from the paper: there is none. Two parts that both scale advantages by entropy should not be combined.
 """
 
 import inspect

@@ -7,7 +7,7 @@ An engine with other kernels or stale weights samples from another policy. LOOP'
 corrects that too, but within its clip range; here the correction and the clip are apart. With longloop's own engine q
 is 1 up to rounding.
 
-Differs from verl's: nothing but LOOP's settings. Its masks by geometric means of q are not here; see `trm`.
+Differs from the paper: the settings are LOOP's. verl's masks by geometric means of q are not here; see `trm`.
 """
 
 from dataclasses import dataclass

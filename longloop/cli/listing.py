@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,7 +11,7 @@ from rich.table import Table
 
 from longloop.config import nearest
 from longloop.options import Option, document, environment_options, options_of
-from longloop.registry import ALGOS, ENVS
+from longloop.registry import ALGOS, ENVS, FAMILIES
 from longloop.types import UserError
 
 console = Console(highlight=False)
@@ -22,7 +23,7 @@ def envs(name: str | None, more: str | None = None) -> None:
     if more is not None:
         raise UserError(_ONE_ENVIRONMENT)
     if name is None:
-        _list(ENVS, "env", "Your own: env.name=my_module:MyEnv, see docs/guides/environment.md.")
+        _list({"": ENVS}, "env", "Your own: env.name=my_module:MyEnv, see docs/guides/environment.md.")
         return
     where = _where(ENVS, name, "environment")
     console.print(document(where), markup=False, soft_wrap=True)
@@ -57,14 +58,65 @@ def install_env(name: str | None) -> None:
     console.print(f"The virtualenv of {name} is {folder}.", soft_wrap=True, markup=False)
 
 
-def algos(name: str | None) -> None:
+def algos(name: str | None, other: str | None = None) -> None:
     if name is None:
-        _list(ALGOS, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/guides/algorithm.md.")
+        _list(FAMILIES, "algo", "Your own: algo.name=my_module:MyAlgorithm, see docs/guides/algorithm.md.")
         return
     where = _where(ALGOS, name, "algorithm")
+    if other is not None:
+        console.print(_differences(name, where, other, _where(ALGOS, other, "algorithm")))
+        return
     console.print(document(where), markup=False, soft_wrap=True)
     console.print()
+    if parts := _parts(where):
+        console.print(parts)
+        console.print()
     _options(name, "algo", options_of(where))
+
+
+def _composed(where: str) -> Any:
+    """The composition that a method is, with its own settings; None for one that is not made of parts."""
+    from longloop.algos.composed import Composed
+    from longloop.build import named
+
+    kind = named({"name": where}, {}, "algo")
+    return kind() if issubclass(kind, Composed) else None
+
+
+def _parts(where: str) -> Table | None:
+    """What a composed method changes of LOOP, and what it needs."""
+    from longloop.algos.composed import Parts, differing
+
+    made = _composed(where)
+    if made is None:
+        return None
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for slot, (mine, _) in differing(made.parts, Parts()).items():
+        table.add_row(slot, escape(str(mine) if mine != () else "none"))
+    needed = [*sorted(made.hooks), *(f"a head for {head}" for head in made.heads)]
+    needed += ["the policy before training"] if made.needs_reference else []
+    needed += [f"one more forward pass ({', '.join(made.parts.reads)})"] if made.parts.reads else []
+    table.add_row("needs", escape(", ".join(needed) or "nothing more than LOOP"))
+    table.add_row("attempts", f"{made.attempts_per_task} for each task, side rollouts included, with k = {made.k}")
+    return table
+
+
+def _differences(name: str, where: str, other: str, elsewhere: str) -> Table:
+    """Two methods, slot by slot where they differ. LOOP is the composition without a change."""
+    from longloop.algos.composed import Parts, differing
+
+    made = []
+    for one, at in ((name, where), (other, elsewhere)):
+        algo = _composed(at)
+        if algo is None and one != "loop":
+            raise UserError(f"{one!r} is not made of parts, so it cannot be compared part by part; see its page.")
+        made.append(Parts() if algo is None else algo.parts)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("slot", name, other):
+        table.add_column(heading)
+    for slot, values in differing(*made).items():
+        table.add_row(slot, *(escape(str(value) if value != () else "none") for value in values))
+    return table
 
 
 def get_model(name: str) -> None:
@@ -112,12 +164,16 @@ def model(name: str) -> None:
     console.print(table)
 
 
-def _list(known: Mapping[str, str], kind: str, hint: str) -> None:
+def _list(families: Mapping[str, Mapping[str, str]], kind: str, hint: str) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column(f"{kind}.name", style="bold", no_wrap=True)
     table.add_column("what it is")
-    for name, where in known.items():
-        table.add_row(name, document(where).partition("\n")[0])
+    for family, known in families.items():
+        if family:
+            table.add_row("", "")
+            table.add_row(f"[dim]{family}[/]", "")
+        for name, where in known.items():
+            table.add_row(name, document(where).partition("\n")[0])
     console.print(table)
     console.print(f"\n`longloop {kind}s NAME` shows one in full. {hint}", markup=False)
 

@@ -224,11 +224,15 @@ def envs(
 @app.command()
 def algos(
     name: Annotated[str | None, typer.Argument(help="The algorithm to show: a name, or `module:Class`.")] = None,
+    compare: Annotated[str | None, typer.Option(help="Another one: show the parts in which the two differ.")] = None,
 ) -> None:
-    """List the algorithms, or show one with its paper, pseudo-code and options."""
+    """List the algorithms, or show one with its paper, pseudo-code, parts and options.
+
+    `longloop algos gigpo --compare loop`
+    """
     from longloop.cli import listing
 
-    listing.algos(name)
+    listing.algos(name, compare)
 
 
 @app.command()

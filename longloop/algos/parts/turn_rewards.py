@@ -95,6 +95,4 @@ def _answering(context: Ids, prefix: Sequence[int], answer: Sequence[int]) -> Sa
     ids = np.concatenate([context, np.array([*prefix, *answer], dtype=np.int64)])
     nothing, turns = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
     mask = np.arange(len(ids)) >= len(ids) - len(answer)
-    return Sample(
-        ids=ids, mask=mask, logprobs=nothing, turns=turns, advantages=nothing, weights=nothing
-    )
+    return Sample(ids=ids, mask=mask, logprobs=nothing, turns=turns, advantages=nothing, weights=nothing)
