@@ -6,7 +6,7 @@
 `tis` cuts a large weight to the cap and keeps the token; here it is dropped, for a q that large says that engine and
 learner do not agree about the state at all.
 
-Differs from the paper: in verl's terms, the product is over a turn instead of the whole sequence, where hundreds of turns would leave
+Differs from the paper: the product is over a turn instead of the whole sequence, where hundreds of turns would leave
 nothing (`unit = "trajectory"` is verl's). All else is LOOP's.
 """
 
