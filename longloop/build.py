@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from longloop.rollout.groups import GroupRollouts
 
 
+def _known(known: Mapping[str, str], kind: str) -> str:
+    """What there is: a few names, or the command that lists many."""
+    return f"Known are {', '.join(known)}" if len(known) < 20 else f"`longloop {kind}s` lists what there is"
+
+
 def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
     """The class that a table's `name` stands for: one of ours, or `module:Class` of the user's."""
     name = table.get("name")
@@ -49,7 +54,7 @@ def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
     module, colon, attribute = where.partition(":")
     if not colon:
         raise UserError(
-            f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}; your own is written as "
+            f"There is no {kind} {name!r}.{nearest(name, known)} {_known(known, kind)}; your own is written as "
             "module:Class."
         )
     find_user_modules()
