@@ -152,7 +152,9 @@ def parts(name: str) -> str:
     lines = []
     for slot in dataclasses.fields(Parts):
         value = getattr(made, slot.name)
-        for part in () if value == getattr(Parts(), slot.name) else value if isinstance(value, tuple) else (value,):
+        if value == getattr(Parts(), slot.name) and made != Parts():
+            continue
+        for part in value if isinstance(value, tuple) else (value,):
             source = type(part).__module__.replace(".", "/") + ".py"
             does = " ".join((inspect.getdoc(type(part)) or "").split("\n\n")[0].split())
             lines.append(f'[{type(part).__name__}](../../{source} "{type(part).__name__}") ({slot.name}): {does}')
