@@ -141,7 +141,7 @@ def settings(name: str) -> str:
 
 
 _LEARNS = """\
-Not drawn yet. [tests/learning/test_methods.py](../../tests/learning/test_methods.py) holds it to learning: from at most
+Not drawn yet. [tests/learning/test_composed.py](../../tests/learning/test_composed.py) holds it to learning: from at most
 25% of the guessing game to 60% within 40 steps, on average over five steps in a row."""
 
 

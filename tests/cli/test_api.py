@@ -63,6 +63,8 @@ import asyncio, os, signal, tomllib
 import longloop
 from longloop.envs.guess import Guess
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
+
 class Stopping(Guess):
     made = 0
 

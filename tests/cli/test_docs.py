@@ -108,7 +108,7 @@ def test_an_algorithm_has_a_whole_page(name):
     if "![" in page:
         assert (DOCS / "algorithms" / "curves" / f"{name}.svg").stat().st_size < 30_000
     else:
-        assert f'"{name}": ' in (ROOT / "tests/learning/test_methods.py").read_text(), (
+        assert f'"{name}": ' in (ROOT / "tests/learning/test_composed.py").read_text(), (
             "it has neither a curve nor a test"
         )
 

@@ -20,7 +20,7 @@ def test_the_settings_are_not_the_environments(kind: str) -> None:
     with pytest.raises(UserError, match="Guess has no tasks in the split 'nowhere'"):
         world.tasks("nowhere")
     step = asyncio.run(_first_step(world))
-    assert step == Step([Message("user", "higher")], info={})
+    assert step == Step([Message("user", "higher")], info={"state": "2-4, 2 left", "failed": False})
 
 
 async def _first_step(world: build.Environments) -> Step:
