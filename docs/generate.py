@@ -141,8 +141,8 @@ def settings(name: str) -> str:
 
 
 _LEARNS = """\
-Not drawn yet. [tests/learning/test_composed.py](../../tests/learning/test_composed.py) holds it to learning: from at most
-25% of the guessing game to 60% within 40 steps, on average over five steps in a row."""
+Not drawn yet. [tests/learning/test_composed.py](../../tests/learning/test_composed.py) holds it to learning: from at
+most 25% of the guessing game to 60% within 60 steps, on average over five steps in a row."""
 
 
 def parts(name: str) -> str:

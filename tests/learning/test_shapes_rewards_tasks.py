@@ -11,7 +11,7 @@ import pytest
 from longloop.algos.parts.rewards import Votes
 from longloop.envs.guess import Guess
 from longloop.types import Group, Task
-from tests.learning.test_methods import COMMON
+from tests.learning.test_composed import COMMON
 from tests.support.helpers import train
 
 
