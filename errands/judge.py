@@ -15,6 +15,7 @@ from typing import Any
 
 from errands.apps import find, make_world
 from errands.world import World
+from longloop import Outcome
 
 Row = tuple[Any, ...]
 Snapshot = dict[str, list[Row]]
@@ -101,6 +102,14 @@ def act(world: World, api: str, arguments: Mapping[str, Any]) -> Any:
         values["me"] = world.owner.id
         del values["access_token"]
     return found.run(world, values)
+
+
+def outcome(goal: Goal, world: World) -> Outcome:
+    """What an attempt that reached this state is paid: the share of tests that it passed."""
+    tests = judge(goal, world)
+    passed = sum(test.passed for test in tests)
+    told = [{"name": test.name, "passed": test.passed} for test in tests]
+    return Outcome(passed / len(tests), passed == len(tests), {"tests": told})
 
 
 def judge(goal: Goal, world: World) -> list[Test]:

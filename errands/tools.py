@@ -19,7 +19,7 @@ from errands.apps import BY_NAME
 from errands.catalog import setting
 from errands.database import Overspent
 from errands.example import opening
-from errands.judge import judge
+from errands.judge import outcome
 from errands.session import SECONDS
 from errands.values import CHARACTERS, TooLarge, bounded
 from longloop import Outcome, Task
@@ -86,10 +86,7 @@ class ToolEpisode:
     def finish(self) -> Outcome:
         """Score the state that was reached."""
         if self._outcome is None:
-            tests = judge(self._setting.goal, self._world)
-            passed = sum(test.passed for test in tests)
-            info = {"tests": [{"name": test.name, "passed": test.passed} for test in tests]}
-            self._outcome = Outcome(passed / len(tests), passed == len(tests), info)
+            self._outcome = outcome(self._setting.goal, self._world)
             self._world.close()
         return self._outcome
 

@@ -130,7 +130,7 @@ class NativeEngine:
     def _has_stop_string(self, request: Request, token: int, known: int) -> bool:
         key = request.params.stop, token
         if key not in self._may_end:
-            text = self._decode([token])
+            text = self._decode([token, token])  # twice: some tokenizers drop the space that a text begins with
             self._may_end[key] = "\ufffd" in text or any(stop[-1] in text for stop in request.params.stop)
         if not self._may_end[key]:
             return False

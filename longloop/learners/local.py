@@ -96,7 +96,8 @@ class LocalLearner:
     ) -> None:
         """What the head reads is computed once, so that training it costs next to nothing."""
         module = self.heads[head]
-        module.load_state_dict(_head(self.policy, self._seed).state_dict())
+        seed = self._seed + list(self.heads).index(head)
+        module.load_state_dict(_head(self.policy, seed).state_dict())
         read_AD = torch.cat(self._actions(samples))
         target_A, weight_A = (torch.tensor(x, device=read_AD.device) for x in (targets, weights))
         optimizer = torch.optim.AdamW(module.parameters(), lr=lr, weight_decay=self.needs.weight_decay)

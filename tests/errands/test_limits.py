@@ -84,7 +84,7 @@ ATTACKS = {
     "a hash for an API that is not there": (HASH + "apis.docs.nothing({x})", "has no API"),
     "a hash for a function that is not there": (HASH + "nothing({x})", "NameError"),
     "a hash for the system": (HASH + "import os\nos.getenv({x})", "TypeError"),
-    "a hash at the end": (HASH + "{x}", "Error"),
+    "a hash at the end": (HASH + "{x}", "MemoryError"),
     "an attribute that is shared": (
         "class A: pass\nx = 1\nfor i in range(60):\n    a = A()\n    a.one = x\n    a.two = x\n    x = a\n"
         "apis.docs.show(api=x)",

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import ClassVar
 
-from longloop.algos.parts.credit import Credit, LeaveOneOut
+from longloop.algos.parts.credit import LeaveOneOut, OfGroups
 from longloop.algos.parts.part import Advantages, Paid
 from longloop.algos.parts.rewards import Rewards
 from longloop.algos.parts.rollouts import State, state_before
@@ -16,7 +16,7 @@ from longloop.types import Group, Trajectory
 
 
 @dataclass(frozen=True)
-class ValueSteps(Credit):
+class ValueSteps(OfGroups):
     """VinePPO's: A_u = V(s_u+1) - V(s_u), and for the last turn R - V(s_u). The advantages add up to R - V(s_0).
 
     An attempt none of whose states has a value is compared with the other attempts, as in LOOP.

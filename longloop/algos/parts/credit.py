@@ -24,18 +24,11 @@ class Credit(Part):
     min_scored: ClassVar[int] = 2
     """Scored attempts at a task below which it gives no credit."""
 
+    @abstractmethod
     def credit(
         self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
     ) -> list[Advantages | None]:
         """The advantages of each group; None for a group that nothing is learned from."""
-        return [
-            self.of_group(group, one) if len(group.scored) >= self.min_scored else None
-            for group, one in zip(groups, paid, strict=True)
-        ]
-
-    @abstractmethod
-    def of_group(self, group: Group, paid: Paid) -> Advantages:
-        """The advantages of one group, for methods that look at each group alone."""
 
     def complete(
         self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid], now: Now
@@ -45,7 +38,24 @@ class Credit(Part):
 
 
 @dataclass(frozen=True)
-class OfAttempts(Credit):
+class OfGroups(Credit):
+    """Looks at each group alone."""
+
+    def credit(
+        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
+    ) -> list[Advantages | None]:
+        return [
+            self.of_group(group, one) if len(group.scored) >= self.min_scored else None
+            for group, one in zip(groups, paid, strict=True)
+        ]
+
+    @abstractmethod
+    def of_group(self, group: Group, paid: Paid) -> Advantages:
+        """The advantages of one group."""
+
+
+@dataclass(frozen=True)
+class OfAttempts(OfGroups):
     """One advantage for each attempt, spread over its turns."""
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
@@ -81,7 +91,7 @@ class Centered(OfAttempts):
 
 
 @dataclass(frozen=True)
-class Anchors(Credit):
+class Anchors(OfGroups):
     """GiGPO's: an attempt against its group, plus w times a turn against the turns that began in the same state.
 
     With a history (HGPO) the second term is taken for keys of 1 to history + 1 states and averaged with the weights
@@ -132,7 +142,7 @@ class Anchors(Credit):
 
 
 @dataclass(frozen=True)
-class Returns(Credit):
+class Returns(OfGroups):
     """GTPO's: A_iu = (G_iu - mean) / (std + 1e-6), mean and std of the returns to go of all turns of the group."""
 
     gamma: float = 0.9
@@ -152,7 +162,7 @@ class Returns(Credit):
 
 
 @dataclass(frozen=True)
-class NormalizedRewards(Credit):
+class NormalizedRewards(OfGroups):
     """IGPO's: every reward is standardized within the group, then summed: A_iu = sum over v >= u of gamma^(v-u) r_iv.
 
     `joint` takes one mean and std over all turns of all attempts, the outcomes among the last turns' rewards; `split`
@@ -212,9 +222,6 @@ class BetaNormalized(Credit):
             factor = min(self.most, 1 / pdf if pdf > 0 else self.most) / (self.high - self.low)
             found.append(over_turns(group, [(reward - mean) * factor for reward in one.outcomes]))
         return found
-
-    def of_group(self, group: Group, paid: Paid) -> Advantages:
-        raise NotImplementedError("the density is that of a whole step")
 
     def _rate(self, rewards: Sequence[float]) -> float:
         return min(1.0, max(0.0, (fmean(rewards) - self.low) / (self.high - self.low)))

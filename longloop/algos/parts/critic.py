@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from longloop.algos.parts.credit import Credit, over_turns
+from longloop.algos.parts.credit import OfGroups, over_turns
 from longloop.algos.parts.hold import Hold
 from longloop.algos.parts.objective import Clipped, Objective, Reinforce
 from longloop.algos.parts.part import Advantages, Paid
@@ -27,7 +27,7 @@ CUT = (StopReason.MAX_TURNS, StopReason.CONTEXT_FULL)
 
 
 @dataclass(frozen=True)
-class FromValues(Credit):
+class FromValues(OfGroups):
     """Advantages from a head's values. Adds the columns `target` and `value_weight` for `ValueLoss`."""
 
     unit: Literal["token", "turn"] = "turn"
