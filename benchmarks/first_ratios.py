@@ -35,6 +35,11 @@ METHODS: list[dict[str, Any]] = [
     {"name": "dapo"},
     {"name": "gspo"},
     {"name": "ppo"},
+    {"name": "turn_ppo"},
+    {"name": "gigpo"},
+    {"name": "bapo"},
+    {"name": "aspo"},
+    {"name": "capo"},
 ]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from errands.api import Api, ApiError, Problem
 from errands.apps import BY_NAME, find
-from errands.tame import PARSING
+from errands.syntax import parse
 from errands.words import read
 
 _WORDS = read("disguise")
@@ -100,9 +100,7 @@ class Disguise:
 
     def _code(self, code: str) -> str:
         lines = [line.encode() for line in code.split("\n")]  # positions are counted in bytes
-        with PARSING:
-            tree = ast.parse(code)
-        for line, column, old, new in sorted(self._changes(tree), reverse=True):
+        for line, column, old, new in sorted(self._changes(parse(code)), reverse=True):
             text = lines[line - 1]
             lines[line - 1] = text[:column] + new.encode() + text[column + len(old) :]
         return b"\n".join(lines).decode()

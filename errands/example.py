@@ -42,7 +42,9 @@ class PinNewest(Scenario):
 
     @staticmethod
     def solve(apis: Any, tag: str) -> None:
-        # I do not know the notes app yet, so I list what it can do.
+        # I do not know what there is, so I list the apps first.
+        print(apis.docs.list_apps())
+        # Notes are in the notes app. I list what it can do.
         print(apis.docs.list_apis(app="notes"))
         # I need notes.search to find the notes and notes.pin to pin one. I read how to call them.
         print(apis.docs.show(api="notes.search"))

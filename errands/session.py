@@ -334,9 +334,7 @@ class _Branch(ClassInstance):
         return api
 
     def _missing(self, name: str) -> LookupError:
-        return LookupError(
-            f"{self._app} has no API {name[:40]!r}; see apis.docs.list_apis(app={self._app!r}) for those it has"
-        )
+        return LookupError(f"{self._app} has no API {name[:40]!r}; it has {', '.join(self.apis)}")
 
 
 @functools.lru_cache(maxsize=64)

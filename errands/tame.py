@@ -9,11 +9,9 @@ come from an API, cannot make such a value. Most code is like that; what other c
 
 import ast
 import builtins
-import threading
 from collections.abc import Collection, Iterator
 
-PARSING = threading.Lock()
-"""Python 3.11 sometimes fails with a SystemError when two threads parse at once (python/cpython#106905)."""
+from errands.syntax import parse
 
 _LONGEST = 4000
 """Characters of code that are parsed. Longer code may be nested more deeply than the parser bears."""
@@ -58,8 +56,7 @@ def parsed(code: str) -> ast.Module | None:
     if len(code) > _LONGEST:
         return None
     try:
-        with PARSING:
-            return ast.parse(code)
+        return parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

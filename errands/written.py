@@ -24,6 +24,8 @@ import textwrap
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
+from errands.syntax import parse
+
 Edit = tuple[int, int, str]
 """Bytes of the source from a start to an end, and what replaces them."""
 
@@ -45,8 +47,8 @@ def turns_of(solve: Callable[..., None], slots: Mapping[str, Any]) -> Generator[
         name: float(slots[name]) if parameter.annotation is float else slots[name]
         for name, parameter in list(inspect.signature(solve).parameters.items())[1:]
     }
-    filled = _edited(source, _fill(source, ast.parse(source), values))
-    code = _edited(filled, _write_out(filled, ast.parse(filled)))
+    filled = _edited(source, _fill(source, parse(source), values))
+    code = _edited(filled, _write_out(filled, parse(filled)))
     turns: list[tuple[str, list[str]]] = []
     for line in textwrap.dedent(code.partition("\n")[2]).splitlines():
         if line.startswith("# "):
@@ -61,7 +63,7 @@ def turns_of(solve: Callable[..., None], slots: Mapping[str, Any]) -> Generator[
 def _source(solve: Callable[..., None]) -> str:
     """The function from its `def` on, its signature on one line."""
     source = textwrap.dedent(inspect.getsource(solve))
-    (function,) = ast.parse(source).body
+    (function,) = parse(source).body
     assert isinstance(function, ast.FunctionDef)
     first = function.body[0].lineno - 1
     lines = source.splitlines()

@@ -7,8 +7,8 @@ from errands.world import World
 
 app = App("docs", "The documentation: lists the apps and their APIs, and shows an API in full.", login=False)
 
-NO_APP = Problem(404, "There is no app {app!r}; see docs.list_apps().")
-NO_API = Problem(404, "There is no API {api!r}; write it as app.api, and see docs.list_apis(app=...).")
+NO_APP = Problem(404, "There is no app {app!r}. The apps are {apps}.")
+NO_API = Problem(404, "There is no API {api!r}. The APIs of {app} are {apis}.")
 
 
 class AppLine(TypedDict):
@@ -31,15 +31,16 @@ def list_apps(w: World) -> list[AppLine]:
 def list_apis(w: World, app: Line) -> list[ApiLine]:
     """List the APIs of an app, with a sentence about each."""
     if app not in w.apps:
-        raise NO_APP(app=app)
+        raise NO_APP(app=app, apps=", ".join(w.apps))
     return [{"api": f"{app}.{api.name}", "about": api.summary} for api in w.apis(app).values()]
 
 
-@app.api(NO_API)
+@app.api(NO_APP, NO_API)
 def show(w: World, api: Line) -> str:
     """Show an API in full: its parameters, what it returns, and its errors. For example api='owner.show_profile'."""
     app, _, name = api.partition(".")
-    found = w.apis(app).get(name) if app in w.apps else None
-    if found is None:
-        raise NO_API(api=api)
-    return found.documentation()
+    if app not in w.apps:
+        raise NO_APP(app=app, apps=", ".join(w.apps))
+    if name not in w.apis(app):
+        raise NO_API(api=api, app=app, apis=", ".join(w.apis(app)))
+    return w.apis(app)[name].documentation()

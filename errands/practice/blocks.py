@@ -4,7 +4,6 @@ A source is a call that lists things. `practice` puts sources, conditions and wi
 asked of the same APIs that the agent has.
 """
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from errands.apps import find
 from errands.judge import act
 from errands.practice.conditions import PAGE, Choice, Condition
 from errands.practice.drill import Act, Ask, Drill, Find, Row, Rows, Slots, Wish, drills
+from errands.syntax import literal
 from errands.world import World
 from errands.written import listing_code
 
@@ -75,7 +75,7 @@ class Source:
         given = {name: _value(code, slots) for name, code in self.arguments.items()} | (more or {})
         hidden = {name[1:]: value for name, value in slots.items() if name.startswith("_")}
         if self.each:
-            return [act(w, self.api, {self.each: number}) for number in ast.literal_eval(f"[{slots['of']}]")]
+            return [act(w, self.api, {self.each: number}) for number in literal(f"[{slots['of']}]")]
         if not self.paged:
             found = act(w, self.api, given)
             return [row | hidden for row in (found[self.part] if self.part else found)]
@@ -196,4 +196,4 @@ def _fits(wish: Wish, choice: Choice) -> bool:
 
 
 def _value(code: str, slots: Slots) -> Any:
-    return slots[f"_{code}"] if f"_{code}" in slots else ast.literal_eval(code.format(**slots))
+    return slots[f"_{code}"] if f"_{code}" in slots else literal(code.format(**slots))

@@ -17,6 +17,7 @@ written, however often it ran. Needs the text of stored trajectories, no tokens 
 
 import ast
 import re
+import threading
 import warnings
 from collections import Counter
 from itertools import zip_longest
@@ -29,6 +30,8 @@ from longloop.types import StopReason
 
 _CALL = re.compile(r"\bapis\.(\w+)\.(\w+)\s*\(")
 _CELL = re.compile(r"```[ \t]*(?:python|py)3?\b", re.IGNORECASE)
+_PARSING = threading.Lock()
+"""Before Python 3.13 threads that parse at the same time disturb each other (python/cpython#106905)."""
 
 
 def behaviors(rules: Rules) -> tuple[Rate, ...]:
@@ -89,7 +92,7 @@ def calls(code: str) -> list[str]:
     if "apis" not in code:
         return []
     try:
-        with warnings.catch_warnings():
+        with _PARSING, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the agent's escapes are its own affair
             tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

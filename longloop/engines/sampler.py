@@ -80,7 +80,9 @@ def _nucleus(logits_RV: Tensor, top_p_R1: Tensor) -> Tensor:
     Tokens as likely as the last one are kept with it. A row whose top_p is 1 stays as it is.
     """
     sorted_RV = logits_RV.sort(-1, descending=True).values
-    mass_RV = sorted_RV.softmax(-1, dtype=torch.float64).cumsum(-1)
-    last_R1 = (mass_RV < top_p_R1).sum(-1, keepdim=True).clamp(max=logits_RV.shape[1] - 1)
+    mass_RNB = sorted_RV.softmax(-1, dtype=torch.float64).unflatten(1, (-1, _BLOCK)).cumsum(-1)
+    of_blocks_RN = mass_RNB[:, :, -1].cumsum(-1)
+    mass_RNB = mass_RNB + (of_blocks_RN - mass_RNB[:, :, -1])[:, :, None]  # sums of a whole vocabulary do not compile
+    last_R1 = (mass_RNB.flatten(1) < top_p_R1).sum(-1, keepdim=True).clamp(max=logits_RV.shape[1] - 1)
     least_R1 = torch.where(top_p_R1 < 1, sorted_RV.gather(1, last_R1), -torch.inf)
     return logits_RV.masked_fill(logits_RV < least_R1, -torch.inf)

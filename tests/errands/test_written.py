@@ -1,5 +1,8 @@
 """Experts written as Python: how their source becomes thoughts and code."""
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -90,3 +93,21 @@ def test_what_is_only_written_cannot_be_called() -> None:
     for written in (log_in, every):
         with pytest.raises(TypeError, match="never called"):
             written("mail")
+
+
+def test_experts_of_many_threads_do_not_disturb_each_other() -> None:
+    """Python's parser does not bear it before 3.13. Collecting garbage all the time lets other threads in between."""
+
+    def let_others_run(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(let_others_run)
+    gc.set_threshold(20, 1000, 1000)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            told = [pool.submit(list, turns_of(look, {"title": "a", "amount": n, "names": []})) for n in range(60)]
+            assert all(future.result() for future in told)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(let_others_run)

@@ -10,10 +10,11 @@ import torch
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.engine import NativeEngine
+from longloop.engines.sampler import draw, numbers
 from longloop.learners.local import LocalLearner
 from longloop.model.attention import VarlenPlan, causal
 from longloop.model.fused_projections import Projection
-from longloop.types import Sample, Sampled
+from longloop.types import Sample, Sampled, SamplingParams
 from tests.support.families import (
     CHAT,
     FAMILIES,
@@ -179,3 +180,14 @@ def test_shared_openings_through_flash_attention(window: int) -> None:
     (wanted * weight).sum().backward()
     for mine, theirs in zip(rough, exact, strict=True):
         assert (mine.grad - theirs.grad).abs().max() < 0.02 * theirs.grad.abs().max()
+
+
+def test_a_truncated_draw_compiles_for_a_large_vocabulary() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(16, 151_936, device="cuda")
+    given = numbers([SamplingParams(temperature=0.7, top_p=0.8)] * 16, np.linspace(0.01, 0.99, 16).tolist())
+    rows = torch.from_numpy(given).to("cuda")
+    compiled = torch.compile(draw, dynamic=True, fullgraph=True)
+    (ids, logprobs), (same, close) = draw(logits, *rows, truncate=True), compiled(logits, *rows, truncate=True)
+    assert ids.tolist() == same.tolist()
+    assert logprobs.tolist() == pytest.approx(close.tolist(), abs=1e-4)

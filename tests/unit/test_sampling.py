@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from longloop import api
 from longloop.config import resolve
@@ -107,6 +108,21 @@ def test_equally_likely_tokens_are_kept_together() -> None:
     numbers = torch.from_numpy(sampler.numbers([SamplingParams(top_p=0.3)] * 100, np.linspace(0, 0.999, 100).tolist()))
     token, _ = sampler.draw(torch.tensor([0.0, 0.0, 0.0, -9.0]).expand(100, -1), *numbers, truncate=True)
     assert set(token.tolist()) == {0, 1, 2}
+
+
+def test_the_nucleus_of_a_vocabulary_of_many_blocks() -> None:
+    """Against a plain loop over the tokens, likeliest first."""
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(4, 1000)
+    numbers = torch.from_numpy(sampler.numbers([SamplingParams(top_p=p) for p in (0.3, 0.9, 0.99, 1.0)], [0.5] * 4))
+    kept = sampler._nucleus(pad(logits, (0, 24), value=-torch.inf), numbers[1][:, None])[:, :1000].isfinite()
+    for row, top_p, mine in zip(logits.double().softmax(-1), numbers[1], kept, strict=True):
+        wanted, mass = set(), 0.0
+        for token in row.argsort(descending=True).tolist():
+            if mass < top_p:
+                wanted.add(token)
+            mass += float(row[token])
+        assert set(mine.nonzero()[:, 0].tolist()) == wanted
 
 
 def test_a_truncated_request_changes_nothing_for_others() -> None:
