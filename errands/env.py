@@ -62,8 +62,8 @@ class Errands(Environment):
         """Let the expert go step by step, from what an app can do to the API that it picks, and say why. That is how an
         agent finds its way in kinds of errands that it has not seen."""
         example: bool = True
-        """Begin with a worked example, another task done step by step as turns of the conversation (1,286 tokens with the
-        tokenizer of Qwen2.5). It is for models as they come; one that was taught Errands does without."""
+        """Begin with a worked example, another task done step by step as turns of the conversation (1,286 tokens with
+        the tokenizer of Qwen2.5). It is for models as they come; one that was taught Errands does without."""
         plain: bool = False
         """Give all of practice the real names."""
 

@@ -108,7 +108,7 @@ class Step:
     messages: Sequence[Message] = ()
     """What the agent sees next; may be empty when the episode is done."""
     reward: float = 0.0
-    """Stored with the turn and shown; no algorithm uses it. What is trained on is `Outcome.reward`."""
+    """Stored with the turn and shown. Most methods train on `Outcome.reward` alone; some (GTPO, Turn-PPO) use both."""
     done: bool = False
     """True when the environment accepts no further action."""
     info: dict[str, Any] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class Turn(HasColumns):
     restarts_context: bool = False
     """True when the template rewrote history: `context_ids` is then the whole conversation anew."""
     reward: float = 0.0
-    """`Step.reward`: stored and shown; no algorithm uses it."""
+    """`Step.reward`, which methods with turn rewards use."""
     finish: Finish = "stop"
     """How the sampling of the action ended."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -59,6 +59,11 @@ class Algorithm(ABC):
         return self.k
 
     @property
+    def hooks(self) -> frozenset[str]:
+        """What the environment must give besides what every environment does: see `Part.hooks`. The doctor looks."""
+        return frozenset()
+
+    @property
     def whole_units(self) -> bool:
         """Whether the loss needs all tokens of a trajectory, or of a pair, at once."""
         return False

@@ -45,6 +45,10 @@ async def quick(
         if not algo.on_policy:
             return  # someone else chooses the actions
         short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
+        given = environment.hooks(environment.watched(context), algo.hooks, some, short.groups)
+        yield given
+        if given.verdict == "fail":
+            return
         yield sampling.tokens(short, algo, learner, context.chat)
         yield sampling.observations(short, context.limits.context)
         yield sampling.template(short)
@@ -74,6 +78,10 @@ async def full(
         async for finding in _environment(make, some, _SECONDS, everyone=True):
             yield finding
         short = await sampling.collect(rollouts, some[:2], _attempts(algo.k, _MAX_ATTEMPTS), max_turns=_TURNS)
+        given = environment.hooks(make, algo.hooks, some, short.groups)
+        yield given
+        if given.verdict == "fail":
+            return
         yield sampling.tokens(short, algo, learner, context.chat)
         if not short.own:
             return

@@ -2,12 +2,12 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from longloop.diagnose.finding import Finding
+from longloop.diagnose.finding import Finding, Verdict
 from longloop.diagnose.trial import MALFORMED, Make, Score, by_luck, contests, difference, sharing
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.base import Environment
@@ -89,6 +89,49 @@ async def separation(make: Make, tasks: Sequence[Task]) -> Finding:
         return Finding("separation", "fail", seen + what, advice)
     seen = "Attempts that were made side by side went as they do alone."
     return Finding("separation", "warning" if kept else "pass", seen + what, advice if kept else "")
+
+
+def hooks(make: Make, needed: Collection[str], tasks: Sequence[Task], groups: Sequence[Group]) -> Finding:
+    """Does the environment give what the method needs besides rewards?"""
+    env = make()
+    turns = [turn for group in groups for t in group.trajectories for turn in t.turns]
+    missing = {
+        "state": bool(turns) and not any("state" in turn.info for turn in turns),
+        "replay": not env.deterministic,
+        "answers": not all(task.data.get("answers") for task in tasks),
+        "expert": any(expert_of(env, task) is None for task in tasks),
+    }
+    for hook in sorted(needed):
+        if missing[hook]:
+            what, verdict, advice = _HOOKS[hook]
+            return Finding("method", verdict, f"{what}, and this environment does not.", advice)
+    given = f"The environment gives what the method needs ({', '.join(sorted(needed))})." if needed else ""
+    return Finding("method", "pass", given or "The method needs nothing special of the environment.")
+
+
+_HOOKS: Mapping[str, tuple[str, Verdict, str]] = {
+    "state": (
+        "The method compares turns that began in the same state, for which steps must say their info['state']",
+        "warning",
+        "No two states count as the same now, and only whole attempts are compared. docs/guides/environment.md says "
+        "what a key of a state is.",
+    ),
+    "replay": (
+        "The method plays on from turns of earlier attempts, for which equal actions must have equal results",
+        "fail",
+        "Set `deterministic = True` if they do; else choose a method without side rollouts (`longloop algos`).",
+    ),
+    "answers": (
+        "The method reads the right answers, for which tasks must have data['answers']",
+        "fail",
+        "Give every task a list of its right answers, or choose another method (`longloop algos`).",
+    ),
+    "expert": (
+        "The method begins in an expert's states, for which there must be an expert for every task",
+        "fail",
+        "Give the environment an `expert`, train on a split that has one, or choose another method (`longloop algos`).",
+    ),
+}
 
 
 async def replay(make: Make, groups: Sequence[Group]) -> Finding:

@@ -30,8 +30,8 @@ def verdicts(found: dict) -> dict[str, str]:
     return {name: finding["verdict"] for name, finding in found.items() if finding["verdict"] != "pass"}
 
 
-ALL = ["contract", "determinism", "separation", "reward", "shortcut", "tokens", "observations", "template"]
-ALL += ["agreement", "variety", "replay", "memory", "update", "success", "time"]
+ALL = ["contract", "determinism", "separation", "reward", "shortcut", "method", "tokens", "observations"]
+ALL += ["template", "agreement", "variety", "replay", "memory", "update", "success", "time"]
 
 
 @pytest.mark.parametrize("more", [[], ["algo.name=ppo"], ["algo={name='sft'}"], ["model.lora_rank=4"]])
@@ -56,7 +56,7 @@ def test_errands_with_the_novice(command):
     """The environment and the model that the quick start uses; a little of it."""
     config = ["quickstart", "rollout.max_turns=3", "algo.k=2", "tasks_per_step=2", "eval.tasks=2"]
     code, said, _ = command("doctor", *config)
-    assert code == 0 and "15 findings: 0 fail, 0 warnings." in said
+    assert code == 0 and "16 findings: 0 fail, 0 warnings." in said
     assert "[[Thought: " in said and "delete everything 0" in said
 
 
@@ -80,6 +80,30 @@ def test_an_ending_that_does_not_pay_alone(examined):
     assert examined("env={name='tests.support.broken:Office'}")[0]["shortcut"]["verdict"] == "pass"
     found, _ = examined("env.tries=1")  # the expert's only words are right at one task in three
     assert found["shortcut"]["verdict"] == "pass" and "fails at 2" in found["reward"]["seen"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "method", "verdict", "words"),
+    [
+        ("Office", "loop", "pass", "nothing special"),
+        ("Office", "gigpo", "warning", "info['state']"),
+        ("Office", "vineppo", "pass", "gives what the method needs (replay)"),
+        ("Office", "igpo", "fail", "data['answers']"),
+        ("Bare", "vineppo", "fail", "equal actions must have equal results"),
+        ("Office", "drpo", "pass", "(expert, replay)"),
+        ("Bare", "drpo", "fail", "an expert for every task"),
+    ],
+)
+def test_what_a_method_needs_of_the_environment(command, tmp_path, environment, method, verdict, words):
+    """The quick form says so as well, before anything is trained."""
+    settings = [f"env={{name='{BROKEN}{environment}'}}", f"algo.name={method}", f"folder={tmp_path}", "steps=1"]
+    config = str(write_config(tmp_path))
+    code, said, _ = command("doctor", config, "--json", "model.threads=1", *settings)
+    (found,) = [finding for finding in json.loads(said)["findings"] if finding["name"] == "method"]
+    assert found["verdict"] == verdict and words in found["seen"] and bool(found["advice"]) == (verdict != "pass")
+    code, said, error = command("train", config, *settings)
+    assert (code != 0) == (verdict == "fail")
+    assert (found["seen"] in " ".join((said + error).split())) == (verdict != "pass")
 
 
 @pytest.mark.parametrize("environment", ["Moody", "Lottery"])

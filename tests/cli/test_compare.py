@@ -13,6 +13,7 @@ from longloop import build
 from longloop.cli.comparison import table
 from longloop.compare import Plan, differing, paired
 from longloop.config import read, resolve
+from longloop.store.run_reader import load_run
 from longloop.types import UserError
 from tests.support.helpers import GUESS, write_config
 
@@ -163,11 +164,22 @@ def test_two_seeds_have_no_interval_in_the_table() -> None:
     """Half and none of two tasks: Student's t would give 25 -+ 317.7."""
     scores = [{"dev": {"success": share, "by_task": {"a": share, "b": share}}} for share in (0.5, 0.0)]
     printed = table({"base": scores, "loop": scores}, ["dev"], "base")
-    assert "| base | 2 | 25.0 |  |\n" in printed and "| loop | 2 | 25.0 | +0.0 |\n" in printed
+    assert "| base | 2 |  | 25.0 |  |\n" in printed and "| loop | 2 |  | 25.0 | +0.0 |\n" in printed
     assert "2 seeds: no interval over seeds, which takes at least 3." in printed
     three = [*scores, {"dev": {"success": 0.25, "by_task": {"a": 0.25, "b": 0.25}}}]
     printed = table({"loop": three}, ["dev"], "base")
-    assert "| loop | 3 | 25.0 [0.0, 87.1] |" in printed and "no interval over seeds" not in printed
+    assert "| loop | 3 |  | 25.0 [0.0, 87.1] |" in printed and "no interval over seeds" not in printed
+
+
+def test_side_rollouts_are_counted(command: Any, tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    words = ["steps=2", "methods.vineppo.steps=2", "methods.vineppo.algo.m=2", f"folder={tmp_path}"]
+    code, printed, error = command("compare", config, *words, "--methods", "vineppo,loop", "--seeds", "1")
+    assert code == 0, error
+    stored = load_run(tmp_path / "test" / "vineppo-0").stored["step"]
+    played = [entry for step in stored.steps() for entry in stored.entries(step)]
+    assert sum(not entry.side for entry in played) == 24 and any(entry.side for entry in played)
+    assert f"| vineppo | 1 | {len(played)} |" in printed and "| loop | 1 | 24 |" in printed
 
 
 def test_compare_runs_what_is_missing_and_nothing_else(command: Any, tmp_path: Path) -> None:
@@ -177,8 +189,8 @@ def test_compare_runs_what_is_missing_and_nothing_else(command: Any, tmp_path: P
     assert code == 0, error
     folder = tmp_path / "side by side"
     written = (folder / "table.md").read_text()
-    rows = re.findall(r"^\| (base|sft|loop) \| 2 \| \d", written, re.M)
-    assert rows == ["base", "sft", "loop"] and "loop, seed 1" in first
+    rows = re.findall(r"^\| (base|sft|loop) \| 2 \| (\d+) \| \d", written, re.M)
+    assert rows == [("base", "0"), ("sft", "6"), ("loop", "12")] and "loop, seed 1" in first
     assert (folder / "table.png").stat().st_size > 0
     stamps = {path: path.stat().st_mtime_ns for path in folder.rglob("*.json")}
 

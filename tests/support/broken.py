@@ -63,6 +63,13 @@ class Office(Environment):
         return Script([f"form {number}", f"form {number}", "zzz hand in"])
 
 
+class Bare(Office):
+    """Nobody knows how to fill in the form, and the clerk has moods."""
+
+    deterministic = False
+    expert = Environment.expert
+
+
 class Moody(Guess):
     """Starts with a greeting of the day."""
 
