@@ -24,7 +24,7 @@ console = Console(highlight=False)
 
 _DEADLINE = 600.0
 """Seconds for each call to an environment, if no limit is given."""
-_SOME = 20
+_SOME = 5
 """Tasks of a split that `longloop envs` plays; `check` plays all it has time for."""
 
 

@@ -27,7 +27,7 @@ from longloop.envs.play import Played, play
 from longloop.types import Task
 
 NAMES = sorted(kind.name() for kind in SCENARIOS)
-SEEDS = 20
+SEEDS = 8
 EXPLAINED = ("owner.show_account", "owner.complete_task")
 """What the system prompt explains, besides login and the docs themselves."""
 

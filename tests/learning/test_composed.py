@@ -56,7 +56,15 @@ LEARNS: dict[str, list[str]] = {
     "inpo": ["algo.minibatch=8", "algo.epochs=2"],
 }
 """Name -> settings that differ from the common ones."""
-COMMON = ["algo.k=8", "tasks_per_step=6", "rollout.turn_tokens=1", "algo.lr=4e-3", "eval.every=0", "steps=60"]
+COMMON = [
+    "algo.k=8",
+    "tasks_per_step=6",
+    "rollout.turn_tokens=1",
+    "algo.lr=4e-3",
+    "eval.every=0",
+    "steps=60",
+    "save.every=60",
+]
 START, END = 0.25, 0.6
 """At most this success in the first three steps; at least this much, on average, in five steps in a row within 60."""
 

@@ -13,12 +13,19 @@ NEXT = ["name=next", "steps=30", "save.every=30", "tasks_per_step=6", "eval.ever
 
 VARIANTS = {
     "implicit": ["algo.name=stepagent_implicit", "algo.k=1", "algo.lr=2e-3"],
-    "inverse": ["algo.name=stepagent_inverse", "algo.lr=1e-3", "algo.practice=12", "algo.head_lr=1e-2"],
+    "inverse": [
+        "algo.name=stepagent_inverse",
+        "algo.lr=1e-3",
+        "algo.practice=12",
+        "algo.head_lr=1e-2",
+        "algo.head_steps=100",
+    ],
     "inverse with the final reward": [
         "algo.name=stepagent_inverse",
         "algo.lr=1e-3",
         "algo.practice=12",
         "algo.head_lr=1e-2",
+        "algo.head_steps=100",
         "algo.final=1.0",
         "algo.k=6",
     ],

@@ -134,7 +134,7 @@ def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[st
     """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces, sampled
     from all tokens or from a nucleus."""
     module = plain_module(family)
-    lengths = {"a": (9, 7), "b": (3, 12), "c": (11,)}
+    lengths = {"a": (6, 4), "b": (3, 7), "c": (11,)}
 
     async def talks(engine: Any) -> list[list[Sampled]]:
         return await asyncio.gather(

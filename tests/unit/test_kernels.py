@@ -35,7 +35,7 @@ def compiled(kernel, pointers, numbers, constants, card):
     return triton.compile(source, target=GPUTarget("cuda", card, 32), options=options).metadata.shared
 
 found = []
-for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), (80, "bf16", 256), (80, "fp32", 256)):
+for card, kind, size in ((90, "bf16", 128), (90, "fp32", 80), (80, "fp32", 256)):
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
     q = torch.empty(1, size, dtype=dtype)
     tile = triton_kernels._tile(q)
@@ -83,6 +83,6 @@ def test_kernels_compile_and_fit() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 5 * 4
+    assert len(found) == 3 * 4
     for card, kind, size, name, bytes in found:
         assert bytes <= SHARED[card], f"{name} of {kind} with head size {size} takes {bytes} bytes on sm_{card}"

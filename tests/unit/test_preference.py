@@ -278,7 +278,9 @@ def test_the_experts_success_is_not_the_policys() -> None:
 )
 def test_a_step_that_teaches_nothing_says_so(method: str, sentence: str, tmp_path: Any) -> None:
     """No try, no reward."""
-    settings = load_config(tmp_path, f"algo.name={method}", "steps=1", "env.highest=999", "tasks_per_step=2")
+    settings = load_config(
+        tmp_path, f"algo.name={method}", "steps=1", "env.highest=999", "tasks_per_step=2", "eval.tasks=2"
+    )
     report = Silent()
     with Run.create(settings, {}) as run:
         asyncio.run(api.run_loop(api.prepared(settings), run, report))
