@@ -44,6 +44,20 @@ SETTINGS = {
 }
 """What each method is given besides the config. The papers' learning rates are for models a thousand times larger."""
 
+sys.path.insert(0, str(DOCS.parent))
+from tests.learning.test_composed import COMMON, LEARNS  # noqa: E402
+
+_SAME = ("algo.k=8", "tasks_per_step=6", "eval.every=0", "save.every=60")
+"""Settings of the learning tests that the config has, or that a curve must have otherwise."""
+SETTINGS |= {
+    name: " ".join(
+        f"{key}={value}"
+        for key, value in dict(word.split("=", 1) for word in (*COMMON, *own)).items()
+        if f"{key}={value}" not in _SAME
+    )
+    for name, own in LEARNS.items()
+}
+
 
 def commands(name: str) -> list[str]:
     """The commands that a reader types to see the curve of a method for themselves."""
