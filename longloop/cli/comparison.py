@@ -1,7 +1,11 @@
 """`longloop compare`: print what is compared, run what is missing, then write the table and the picture."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stdout
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,19 +36,24 @@ _RULE = (
 )
 
 
-def compare(path: Path, overrides: list[str], names: str, seeds: int, splits: list[str], start: str) -> None:
+def compare(
+    path: Path, overrides: list[str], names: str, seeds: int, splits: list[str], start: str, jobs: int = 1
+) -> None:
     methods = [_method(name.strip()) for name in names.split(",") if name.strip()]
     if not methods:
         raise UserError("Name some methods, for instance --methods base,sft,loop; `longloop algos` lists them.")
     start = _method(start) if start else "sft" if "sft" in methods else BASE
     if start not in (*methods, BASE):
         raise UserError(f"The others are to start from {start!r}, which is not among the methods that are compared.")
-    plan = Plan(path, overrides, methods, seeds, start)
+    asked = (path, overrides, methods, seeds, start)
+    plan = Plan(*asked)
     for entry in plan.entries:
         _same_settings(plan, entry)
     splits = splits or [plan.split]
     rows = differing(plan.entries)
     console.print(_settings(rows), markup=False, soft_wrap=True)
+    if jobs > 1:
+        _side_by_side(plan, asked, splits, jobs)
     found: Results = {}
     for number, entry in enumerate(plan.entries, start=1):
         console.print(f"[bold]{escape(entry.method)}, seed {entry.seed}[/] ({number} of {len(plan.entries)})")
@@ -52,6 +61,34 @@ def compare(path: Path, overrides: list[str], names: str, seeds: int, splits: li
         _write(plan, found, splits, rows)
     console.print(f"\n{(plan.folder / 'table.md').read_text()}", soft_wrap=True, markup=False)
     console.print(f"It is in {plan.folder / 'table.md'}, a picture of it beside it.", soft_wrap=True)
+
+
+Asked = tuple[Path, list[str], list[str], int, str]
+"""What a plan is made of."""
+
+
+def _side_by_side(plan: Plan, asked: Asked, splits: Sequence[str], jobs: int) -> None:
+    """Run what has no result yet, each run in a process of its own; the method that the others start from first."""
+    numbers = range(len(plan.entries))
+    first = [n for n in numbers if plan.entries[n].method == plan.start]
+    failed = ""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for wave in (first, [n for n in numbers if n not in first]):
+            running = {pool.submit(_alone, asked, n, splits): plan.entries[n] for n in wave}
+            for done in as_completed(running):
+                entry, error = running[done], done.exception()
+                said = "done" if error is None else f"failed: {error}"
+                console.print(f"{entry.method}, seed {entry.seed}: {said}", markup=False, soft_wrap=True)
+                failed = failed or (f"{entry.method}, seed {entry.seed}: {error}" if error else "")
+            if failed:
+                raise UserError(f"{failed} What is done is kept: the same command goes on from there.")
+
+
+def _alone(asked: Asked, number: int, splits: Sequence[str]) -> None:
+    """One run of the plan. What it prints is in its folder's logs."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        plan = Plan(*asked)
+        _result(plan, plan.entries[number], splits)
 
 
 def _method(name: str) -> str:

@@ -97,6 +97,7 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each method.")] = 3,
     split: Annotated[list[str] | None, typer.Option(help="A split to measure on. Repeat it for several.")] = None,
     start: Annotated[str, typer.Option(help="The method the others start from; sft, if it is among them.")] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; on a CPU one per core, with model.threads=1.")] = 1,
 ) -> None:
     """Compare methods on one environment under one budget, and write a table with intervals.
 
@@ -107,7 +108,7 @@ def compare(
     """
     from longloop.cli import comparison
 
-    comparison.compare(config, overrides or [], methods, seeds, split or [], start)
+    comparison.compare(config, overrides or [], methods, seeds, split or [], start, jobs)
 
 
 @app.command()

@@ -182,6 +182,21 @@ def test_side_rollouts_are_counted(command: Any, tmp_path: Path) -> None:
     assert f"| vineppo | 1 | {len(played)} |" in printed and "| loop | 1 | 24 |" in printed
 
 
+def test_runs_at_the_same_time_are_the_runs_one_after_another(command: Any, tmp_path: Path) -> None:
+    config = write_config(tmp_path, GUESS + OWN)
+    tables = []
+    for name, jobs in (("one", "1"), ("two", "2")):
+        words = ["steps=1", f"folder={tmp_path}", f"name={name}", "--methods", "base,loop", "--seeds", "1"]
+        code, _, error = command("compare", config, *words, "--jobs", jobs)
+        assert code == 0, error
+        tables.append((tmp_path / name / "table.md").read_text())
+    assert tables[0] == tables[1]
+    (tmp_path / "two" / "results" / "loop-0.json").unlink()
+    (tmp_path / "two" / "loop-0" / "metrics.jsonl").write_text("nonsense")
+    code, _, error = command("compare", config, *words, "--jobs", "2")
+    assert code == 2 and "loop, seed 0" in error and "goes on from there" in error
+
+
 def test_compare_runs_what_is_missing_and_nothing_else(command: Any, tmp_path: Path) -> None:
     config = write_config(tmp_path, GUESS.replace('name = "test"', 'name = "side by side"') + OWN)
     words = ["compare", str(config), "steps=1", f"folder={tmp_path}", "--seeds", "2", "--split", "dev"]
