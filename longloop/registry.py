@@ -75,6 +75,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "eto": "longloop.algos.eto:Eto",
         "spin": "longloop.algos.spin:Spin",
         "tree_dpo": "longloop.algos.tree_dpo:TreeDpo",
+        "agent_q": "longloop.algos.agent_q:AgentQ",
+        "mcts_ipl": "longloop.algos.mcts_ipl:MctsIpl",
         "inpo": "longloop.algos.inpo:Inpo",
     },
     "StepAgent": {
