@@ -29,6 +29,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "turn_ppo": "longloop.algos.turn_ppo:TurnPpo",
         "reinforce_value": "longloop.algos.reinforce_value:ReinforceValue",
         "tppo": "longloop.algos.tppo:Tppo",
+        "eapo": "longloop.algos.eapo:Eapo",
         "digirl": "longloop.algos.digirl:DigiRL",
         "bnpo": "longloop.algos.bnpo:Bnpo",
     },

@@ -100,6 +100,10 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
         make("digirl", progress=0.0, turn_weight=0.0, value_weight=0.0),
         of(credit=Filtered(), choose=(), objective=Reinforce(average="tokens")),
     ),
+    "eapo": lambda: (
+        make("eapo", gamma=1.0, pool="trajectories", ratio="trajectory"),
+        make("gspo"),
+    ),
     "bnpo": lambda: (
         make("bnpo", share=0.0, epochs=1, minibatch=0),
         of(credit=Centered(), objective=Clipped(low=0.8, high=1.2)),
