@@ -124,7 +124,8 @@ def settings(name: str) -> str:
     ]
     measured = json.loads(curves.MEASURED.read_text()).get(name)
     if measured is None:
-        return "\n".join([*head, _LEARNS])
+        improves = f'"{name}": [' in (ROOT / "tests" / "learning" / "test_pairs.py").read_text()
+        return "\n".join([*head, _IMPROVES if improves else _LEARNS])
     first, last = (", ".join(f"{curve[at]:.0%}" for curve in measured["success"]) for at in (0, -1))
     return "\n".join(
         [
@@ -143,6 +144,9 @@ def settings(name: str) -> str:
 _LEARNS = """\
 Not drawn yet. [tests/learning/test_composed.py](../../tests/learning/test_composed.py) holds it to learning: from at
 most 25% of the guessing game to 60% within 60 steps, on average over five steps in a row."""
+_IMPROVES = """\
+Not drawn yet. [tests/learning/test_pairs.py](../../tests/learning/test_pairs.py) holds it to learning: it must gain at
+least 15 percentage points at the guessing game over a model that imitated the expert for a short while."""
 
 
 def parts(name: str) -> str:

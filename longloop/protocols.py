@@ -70,8 +70,11 @@ class Rollouts(Protocol):
         """
         ...
 
-    async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
-        """So many attempts at each task that branch off one another (rollout/search.py)."""
+    async def trees(
+        self, tasks: Sequence[Task], attempts: int, explore: float, seed: int, *, puct: bool = False
+    ) -> list[Group]:
+        """So many attempts at each task that branch off one another (rollout/search.py). With `puct` the policy's
+        probabilities guide the search, and visits are counted: `Trajectory.info["visits"]`."""
         ...
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:

@@ -29,6 +29,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "turn_ppo": "longloop.algos.turn_ppo:TurnPpo",
         "reinforce_value": "longloop.algos.reinforce_value:ReinforceValue",
         "tppo": "longloop.algos.tppo:Tppo",
+        "eapo": "longloop.algos.eapo:Eapo",
         "digirl": "longloop.algos.digirl:DigiRL",
         "bnpo": "longloop.algos.bnpo:Bnpo",
     },
@@ -75,6 +76,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "eto": "longloop.algos.eto:Eto",
         "spin": "longloop.algos.spin:Spin",
         "tree_dpo": "longloop.algos.tree_dpo:TreeDpo",
+        "agent_q": "longloop.algos.agent_q:AgentQ",
+        "mcts_ipl": "longloop.algos.mcts_ipl:MctsIpl",
         "inpo": "longloop.algos.inpo:Inpo",
     },
     "StepAgent": {

@@ -113,6 +113,8 @@ class Step:
     """True when the environment accepts no further action."""
     info: dict[str, Any] = field(default_factory=dict)
     """Anything worth storing. JSON values only. `state` is a key of the state that the next action meets."""
+    rebuild: bool = False
+    """True when the messages are the whole conversation anew: the agent no longer sees what came before them."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,10 @@ class Turn(HasColumns):
     action_logprobs: Floats
     """Exactly as sampled, at the sampling temperature."""
     restarts_context: bool = False
-    """True when the template rewrote history: `context_ids` is then the whole conversation anew."""
+    """True when history was rewritten, by the template or by the environment: `context_ids` is then the whole
+    conversation anew."""
+    rebuilt: bool = False
+    """True when the environment did it (`Step.rebuild`): `context` is then the whole conversation as well."""
     reward: float = 0.0
     """`Step.reward`, which methods with turn rewards use."""
     finish: Finish = "stop"

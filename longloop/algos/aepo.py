@@ -1,35 +1,57 @@
-"""AEPO, agentic (arXiv 2510.14545): tokens that the policy was unsure of count more.
+"""AEPO, agentic (arXiv 2510.14545): attempts fork at turns, and tokens count more, where the policy was unsure.
 
+    m = 1 + floor(K sigmoid((H_0 - mean of H_u, u > 0) / 2)) attempts from the beginning, H of a task's first attempt;
+        the others leave them before turn u if  (x + branch_w (H_u - H_0)) max(0, 1 - penalty l) >= threshold
     A_it = A_i (1 + w z_it),   A_i = (R_i - mean) / (std + 1e-6)
     z_it = (H_it - mean H) / std H,   over all action tokens of the step
     maximize the mean over attempts of the mean over action tokens of
-        min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
+        min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A),
+        where tokens with z_it > 0 that the upper bound cuts off keep the bound's gradient
 
-H is the entropy of the distribution a token was drawn from. Forks in an agent's reasoning have high entropy: there is
-where exploration pays.
+x is uniform; l counts the forks in a row at the task, so that no path takes all K. H is the entropy of the distribution
+a token was drawn from. Forks in an agent's reasoning have high entropy: there is where exploration pays. Turns that
+attempts share count with each of them. With `first` >= K attempts are independent, with keep = "none" the clip is
+PPO's, and with w = 0 as well this is GRPO. The environment must answer equal actions equally.
 
-Differs from the paper: this page is its advantages alone. The clip that keeps the gradient of unsure tokens and the
-rollouts that branch at unsure turns are parts of their own; here the clip is PPO's and attempts are independent. The
-authors' code takes the mean and the deviation over a micro-batch of current entropies; here they are the step's, from
-the policy that sampled.
+Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`) where the paper says unsure
+ones, and takes mean and deviation over a micro-batch of current entropies; here they are the step's, from the policy
+that sampled. The attempt that says m is one of the K. Entropies of turns are estimated as in ARPO, in nats, where
+theirs are divided by log V. The penalty is the code's; the paper's was not seen.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.parts.forks import UnsureForks
+from longloop.algos.parts.objective import KeepGradient
 from longloop.algos.parts.shape import EntropyUp
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aepo(Composed):
+    k: int = 16
+    first: int = 0
+    """Attempts from the beginning; 0 for m. From K on, no attempt forks."""
+    branch_w: float = 0.2
+    """How much being unsure counts beside chance."""
+    threshold: float = 0.5
+    """From which on an attempt is left."""
+    penalty: float = 0.05
+    """What each fork in a row takes from the chance of the next."""
     w: float = 0.2
     """How much a token gains whose entropy is one standard deviation above the mean."""
+    keep: Literal["none", "uncertain", "all"] = "uncertain"
+    """Which tokens keep a gradient beyond the upper bound."""
     clip_low: float = 0.2
     clip_high: float = 0.28
 
     @property
     def parts(self) -> Parts:
-        objective = Clipped(low=1 - self.clip_low, high=1 + self.clip_high)
-        return Parts(credit=Standardized(), shape=(EntropyUp(self.w),), objective=objective)
+        return Parts(
+            rollouts=UnsureForks(self.first, self.branch_w, self.threshold, self.penalty),
+            credit=Standardized(),
+            shape=(EntropyUp(self.w),),
+            objective=KeepGradient(low=1 - self.clip_low, high=1 + self.clip_high, tokens=self.keep),
+        )

@@ -10,7 +10,7 @@
 A part is written as its name and its settings; what is left out is LOOP's. A name that does not exist is answered with
 those that do.
 
-Differs from the paper: there is none. Two parts that both scale advantages by entropy should not be combined.
+Differs from the paper: there is none. Two parts that both scale advantages by entropy are refused.
 """
 
 import inspect
@@ -26,7 +26,7 @@ from longloop.algos.parts.choose import Choose
 from longloop.algos.parts.credit import Credit
 from longloop.algos.parts.hold import Hold
 from longloop.algos.parts.objective import Objective
-from longloop.algos.parts.part import Part
+from longloop.algos.parts.part import Part, snake
 from longloop.algos.parts.rewards import Rewards
 from longloop.algos.parts.rollouts import Attempts
 from longloop.algos.parts.shape import Shape
@@ -107,11 +107,6 @@ def kinds(slot: str) -> Iterator[type[Part]]:
             defined_here = inspect.isclass(kind) and kind.__module__ == f"{package.__name__}.{module.name}"
             if defined_here and issubclass(kind, SLOTS[slot]) and not inspect.isabstract(kind):
                 yield kind
-
-
-def snake(name: str) -> str:
-    """LeaveOneOut -> leave_one_out."""
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 def _required(field: Any) -> bool:

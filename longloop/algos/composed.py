@@ -15,6 +15,7 @@ part needs (columns, numbers from the logits, the reference, heads) follows from
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -25,7 +26,7 @@ from longloop.algos.parts.choose import Choose, DropSmall
 from longloop.algos.parts.credit import Credit, LeaveOneOut
 from longloop.algos.parts.hold import Hold
 from longloop.algos.parts.objective import Clipped, Objective
-from longloop.algos.parts.part import Part
+from longloop.algos.parts.part import Part, snake
 from longloop.algos.parts.rewards import Rewards
 from longloop.algos.parts.rollouts import Attempts
 from longloop.algos.parts.shape import Shape
@@ -80,6 +81,12 @@ class Composed(Algorithm):
                 f"algo.k = {self.k}: {type(self).__name__} compares a task's attempts with each other and needs "
                 f"algo.k >= {least}."
             )
+        for one, other in combinations(self.parts.every, 2):
+            if one.alone_in and one.alone_in == other.alone_in:
+                raise UserError(f"The parts {_named(one, other)}, because both {one.alone_in}: keep one of them.")
+        for one, other in combinations(self.parts.shape, 2):
+            if one.centers:
+                raise UserError(f"The parts {_named(one, other)} in this order: name the one that centers last.")
 
     # -- what the parts ask for ----------------------------------------------------------------------------------------
 
@@ -171,3 +178,7 @@ def differing(one: Parts, other: Parts) -> Mapping[str, tuple[object, object]]:
     """The slots in which two compositions differ."""
     both = {slot.name: (getattr(one, slot.name), getattr(other, slot.name)) for slot in fields(Parts)}
     return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+
+
+def _named(one: Part, other: Part) -> str:
+    return f"{snake(type(one).__name__)} and {snake(type(other).__name__)} cannot be combined"

@@ -65,6 +65,10 @@ class Preference(Algorithm):
             for side, trajectory in zip((1.0, -1.0), pair, strict=True)
             for sample in self.to_samples(trajectory, index)
         ]
+        return self.with_anchor(samples, learner)
+
+    def with_anchor(self, samples: Sequence[Sample], learner: Learner) -> list[Sample]:
+        """The samples with the column `anchor`."""
         return learner.read(samples, self.anchor)
 
     @property
@@ -91,7 +95,11 @@ class Preference(Algorithm):
             "margin": (margin_P.detach().sum(), batch.units),
             "settled": ((margin_P.detach() > 0).sum(), batch.units),
         }
-        return -logsigmoid(margin_P).sum(), metrics
+        return self.penalty(margin_P, batch).sum(), metrics
+
+    def penalty(self, margin_P: Tensor, batch: Batch) -> Tensor:
+        """The loss of each pair."""
+        return -logsigmoid(margin_P)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from operator import itemgetter
 from statistics import fmean
 
 from longloop.algos.preference import Preference
@@ -43,25 +44,37 @@ class TreeDpo(Preference):
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         """Attempts that part at a turn; cut there."""
-        taken: dict[tuple[tuple[int, ...], ...], dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
-        for trajectory in group.policy_trajectories:
-            said: tuple[tuple[int, ...], ...] = ()
-            for turn in trajectory.turns:
-                taken[said].setdefault(turn.action_key, []).append(trajectory)
-                said += (turn.action_key,)
-        for said, actions in taken.items():
-            for one, other in combinations(actions.values(), 2):
-                worse, better = sorted((one, other), key=_q)
-                if _q(better) - _q(worse) > self.gap:
-                    yield _cut(better[0], len(said)), _cut(worse[0], len(said))
+        for said, actions in taken_actions(group).items():
+            for pair in combinations(actions.values(), 2):
+                (low, worse), (high, better) = sorted(
+                    ((self.q(one, len(said)), one) for one in pair), key=itemgetter(0)
+                )
+                if high - low > self.gap:
+                    yield up_to(better[0], said), up_to(worse[0], said)
+
+    def q(self, attempts: Sequence[Trajectory], turn: int) -> float:
+        """The value of the action that these attempts took at a turn."""
+        return fmean(t.reward for t in attempts)
 
     def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
         return [last_action(trajectory, group_index, own=self.on_policy)]
 
 
-def _q(attempts: Sequence[Trajectory]) -> float:
-    return fmean(t.reward for t in attempts)
+Actions = tuple[tuple[int, ...], ...]
+"""The ids of the actions so far, turn by turn, which identify a state."""
 
 
-def _cut(trajectory: Trajectory, turn: int) -> Trajectory:
-    return replace(trajectory, turns=trajectory.turns[: turn + 1])
+def taken_actions(group: Group) -> dict[Actions, dict[tuple[int, ...], list[Trajectory]]]:
+    """The actions that were taken at each state, with the attempts that took them."""
+    taken: dict[Actions, dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
+    for trajectory in group.policy_trajectories:
+        said: Actions = ()
+        for turn in trajectory.turns:
+            taken[said].setdefault(turn.action_key, []).append(trajectory)
+            said += (turn.action_key,)
+    return taken
+
+
+def up_to(trajectory: Trajectory, said: Actions) -> Trajectory:
+    """The attempt with nothing after its action at this state."""
+    return replace(trajectory, turns=trajectory.turns[: len(said) + 1])

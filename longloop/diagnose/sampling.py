@@ -201,7 +201,7 @@ def template(collected: Collection, shown: Sequence[Trajectory] = ()) -> Finding
     """Does the chat template leave earlier turns unchanged? `shown` are demonstrations."""
     trajectories = [*(t for _, t in collected.own), *shown]
     later = [turn for t in trajectories for turn in t.turns[1:]]
-    fresh = sum(turn.restarts_context for turn in later)
+    fresh = sum(turn.restarts_context and not turn.rebuilt for turn in later)
     if not later:
         return Finding("template", "pass", "Every attempt had a single turn, so there was no history to rewrite.")
     if not fresh:

@@ -164,7 +164,9 @@ def expect(method: str, answer: Any, reward_range: tuple[float, float] | None = 
             raise ContractError(
                 "step() returned a Step that is not done but has no message for the agent: add one, or done=True"
             )
-        return replace(answer, reward=_number(method, answer.reward), done=done, info=_json(method, answer.info))
+        rebuild = _truth("step() must return a Step whose rebuild", answer.rebuild)
+        reward, info = _number(method, answer.reward), _json(method, answer.info)
+        return replace(answer, reward=reward, done=done, info=info, rebuild=rebuild)
     if not isinstance(answer, Outcome):
         raise ContractError(f"finish() must return an Outcome, but returned {_shown(answer)}")
     reward = _number(method, answer.reward)

@@ -92,7 +92,8 @@ def _messages(value: Any) -> list[Message]:
 def _step(value: Any) -> Step:
     if not isinstance(value["done"], bool):
         raise TypeError(f"done is {value['done']!r}")
-    return Step(_messages(value["messages"]), value["reward"], value["done"], dict(value["info"]))
+    rebuild = value.get("rebuild") is True
+    return Step(_messages(value["messages"]), value["reward"], value["done"], dict(value["info"]), rebuild)
 
 
 def _outcome(value: Any) -> Outcome:

@@ -74,7 +74,7 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
     transcript = Transcript(chat)
     turns = []
     for turn in trajectory.turns:
-        context_ids, fresh = transcript.receive(turn.context)
+        context_ids, fresh = transcript.receive(turn.context, turn.rebuilt)
         said = _said(chat, turn.action.content)
         transcript.act(said)
         turns.append(

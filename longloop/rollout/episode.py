@@ -145,9 +145,10 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
     messages: Sequence[Message] = await env.call("start", (task,), limits.step_seconds)
     messages = _followed(messages, context.preface)
     record.unread += messages
+    rebuilt = False
     for number in range(limits.max_turns):
         try:
-            context_ids, fresh = transcript.receive(messages)
+            context_ids, fresh = transcript.receive(messages, rebuilt)
         except UserError as error:
             if not record.turns:
                 raise  # every episode would meet it
@@ -171,6 +172,7 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
             action_ids=sampled.ids,
             action_logprobs=sampled.logprobs,
             restarts_context=fresh,
+            rebuilt=rebuilt,
             finish=sampled.finish,
         )
         record.act(turn)
@@ -180,7 +182,7 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
         record.unread += step.messages
         if step.done:
             return StopReason.FINISHED
-        messages = step.messages
+        messages, rebuilt = step.messages, step.rebuild
     return StopReason.MAX_TURNS
 
 

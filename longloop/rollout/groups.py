@@ -106,7 +106,9 @@ class GroupRollouts:
         self.faults.settle(groups)
         return groups
 
-    async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
+    async def trees(
+        self, tasks: Sequence[Task], attempts: int, explore: float, seed: int, *, puct: bool = False
+    ) -> list[Group]:
         """A group of attempts that branch off one another for each task (search.py), all tasks concurrently."""
         gate = asyncio.Semaphore(self.context.limits.concurrency)
 
@@ -114,7 +116,7 @@ class GroupRollouts:
             async with gate:
                 if aside := self.faults.instead(tasks[index], 0):
                     return Group(tasks[index], (self.faults.seen(aside),))
-                group = await grow(self.context, tasks[index], f"{self._name}/{seed + index}", attempts, explore)
+                group = await grow(self.context, tasks[index], f"{self._name}/{seed + index}", attempts, explore, puct)
                 return Group(group.task, tuple(map(self.faults.seen, group.trajectories)))
 
         growing = [asyncio.create_task(one(index)) for index in range(len(tasks))]

@@ -13,12 +13,17 @@ node.
 Q and n of a node are the mean reward and the number of the distinct attempts that went through its state. A node at
 which an attempt ended, because the environment was done or a limit was reached, is never chosen. An attempt that
 repeats an earlier one from beginning to end is dropped: it is not part of the group and counts for no Q.
+
+With `puct` (MCTS-IPL) the child with the highest  Q + c p sqrt(N) / (1 + n)  is taken, p = exp(log prob of its action /
+tokens^1.25), and visits are counted instead of attempts. A node at which an attempt ended is chosen like any other, and
+the attempt's reward then counts once more, as does that of one that was repeated. `Trajectory.info["visits"]` says how
+often an attempt was visited: the search goes where it is good, so that visits tell how sure a Q is.
 """
 
 import asyncio
 import inspect
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -73,28 +78,38 @@ class _Node:
         """Whether it has all its children, or was tried often enough to get them."""
         return len(self.children) >= _WIDTH or self.tries >= _PATIENCE * _WIDTH
 
+    def closed(self, puct: bool) -> bool:
+        """Whether the search has nothing left to do here. With PUCT it may come again to where an attempt ended."""
+        return not puct if self.over else self.full and all(child.closed(puct) for child in self.children)
+
     @property
-    def closed(self) -> bool:
-        """Whether no new attempt can go through it."""
-        return self.over or (self.full and all(child.closed for child in self.children))
+    def prior(self) -> float:
+        """How likely the policy is to come here from the node before, long actions less disfavored than by log p."""
+        logprobs = self.played[-1][0].logprobs
+        return math.exp(logprobs.sum() / len(logprobs) ** 1.25)
 
     def adopt(self, reached: "_Node") -> None:
         """Add a child, unless there is one with this action."""
         if not any(np.array_equal(child.played[-1][0].ids, reached.played[-1][0].ids) for child in self.children):
             self.children.append(reached)
 
-    def best(self, explore: float) -> "_Node":
+    def best(self, explore: float, puct: bool) -> "_Node":
         """The open child with the highest upper confidence bound."""
-        bound = math.log(max(1, len(self.rewards)))
+        visits = max(1, len(self.rewards))
 
         def promise(child: _Node) -> float:
-            return fmean(child.rewards) + explore * math.sqrt(bound / (1 + len(child.rewards)))
+            tried = 1 + len(child.rewards)
+            bonus = child.prior * math.sqrt(visits) / tried if puct else math.sqrt(math.log(visits) / tried)
+            return fmean(child.rewards) + explore * bonus
 
-        return max((child for child in self.children if not child.closed), key=promise)
+        return max((child for child in self.children if not child.closed(puct)), key=promise)
 
 
-async def grow(context: RolloutContext, task: Task, session: str, attempts: int, explore: float) -> Group:
-    """Up to `attempts` distinct attempts; fewer when the tree is exhausted or the policy repeats itself."""
+async def grow(
+    context: RolloutContext, task: Task, session: str, attempts: int, explore: float, puct: bool = False
+) -> Group:
+    """Up to `attempts` distinct attempts; fewer when the tree is exhausted or the policy repeats itself. With PUCT, so
+    many visits."""
     environment = context.make()
     if not environment.can_fork:
         raise UserError(
@@ -103,14 +118,26 @@ async def grow(context: RolloutContext, task: Task, session: str, attempts: int,
         )
     paid: dict[_Actions, list[float]] = defaultdict(list)
     root = _Node(unstarted=[environment], rewards=paid[()])
-    branches, trajectories, known = list[_Branch](), list[Trajectory](), set[Any]()
+    branches, trajectories = list[_Branch](), list[Trajectory]()
+    visits, ended = Counter[Any](), dict[_Actions, Trajectory]()
+    failed = 0
+
+    def visit(one: Trajectory, said: _Actions) -> None:
+        visits[_course(one)] += 1
+        for turns in range(len(said) + 1):
+            paid[said[:turns]].append(one.reward)
+
     try:
         for number in range(_PATIENCE * attempts):
-            if len(trajectories) == attempts or root.closed:
+            if failed + (visits.total() if puct else len(visits)) == attempts or root.closed(puct):
                 break
             node = root
             while node.full:
-                node = node.best(explore)
+                node = node.best(explore, puct)
+            if node.over:
+                said = tuple(tuple(sampled.ids.tolist()) for sampled, _ in node.played)
+                visit(ended[said], said)
+                continue
             branches.append(_Branch(context, node))
             branch: Any = branches[-1]
             here = replace(context, make=partial(_same, branch), engine=branch)
@@ -127,16 +154,20 @@ async def grow(context: RolloutContext, task: Task, session: str, attempts: int,
                     reached.over = len(reached.played) == len(said)
                     reached.rewards = paid[said[: len(reached.played)]]
                     node.adopt(reached)
-                if _course(one) in known:
+                repeated = _course(one) in visits
+                if puct or not repeated:
+                    visit(one, said)
+                if repeated:
                     continue
-                known.add(_course(one))
-                for turns in range(len(said) + 1):
-                    paid[said[:turns]].append(one.reward)
+                ended.setdefault(said, one)
+            failed += not one.stop.scored
             trajectories.append(one)
     finally:
         for left in (branch.left() for branch in branches):
             if left is not None and left.env is not None:
                 await Guarded(left.env).leave(context.limits.step_seconds)
+    if puct:
+        trajectories = [replace(t, info={**t.info, "visits": visits[_course(t)]}) for t in trajectories]
     return Group(task, tuple(trajectories))
 
 

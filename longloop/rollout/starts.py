@@ -137,6 +137,7 @@ async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str
         action_ids=sampled.ids,
         action_logprobs=sampled.logprobs,
         restarts_context=instead_of.restarts_context,
+        rebuilt=instead_of.rebuilt,
         finish=sampled.finish,
         seconds={"sample": time.perf_counter() - asked},
     )

@@ -32,6 +32,7 @@ class StoredTurn:
     context_tokens: int = 0
     action_tokens: int = 0
     restarts_context: bool = False
+    rebuilt: bool = False
     reward: float = 0.0
     finish: str = "stop"
     seconds: dict[str, float] = field(default_factory=dict)

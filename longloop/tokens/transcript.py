@@ -19,12 +19,17 @@ class Transcript:
         self._action = Message("assistant", "")
         self._ended = False
 
-    def receive(self, messages: Sequence[Message]) -> tuple[Ids, bool]:
-        """New messages -> (ids to add, whether they restart the context: then they replace everything before them)."""
+    def receive(self, messages: Sequence[Message], rebuild: bool = False) -> tuple[Ids, bool]:
+        """New messages -> (ids to add, whether they restart the context: then they replace everything before them).
+
+        With `rebuild` they are the whole conversation.
+        """
         first = not self._messages
+        if rebuild:
+            self._messages.clear()
         self._messages += messages
         rendered = self.chat.render(self._messages)
-        added = None if first else self.chat.extension(self._rendered, self._action, rendered, self._ended)
+        added = None if first or rebuild else self.chat.extension(self._rendered, self._action, rendered, self._ended)
         self._rendered = rendered
         if added is None:
             self.ids = list(self.chat.encode(rendered))

@@ -100,6 +100,10 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
         make("digirl", progress=0.0, turn_weight=0.0, value_weight=0.0),
         of(credit=Filtered(), choose=(), objective=Reinforce(average="tokens")),
     ),
+    "eapo": lambda: (
+        make("eapo", gamma=1.0, pool="trajectories", ratio="trajectory"),
+        make("gspo"),
+    ),
     "bnpo": lambda: (
         make("bnpo", share=0.0, epochs=1, minibatch=0),
         of(credit=Centered(), objective=Clipped(low=0.8, high=1.2)),
@@ -108,7 +112,10 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
     "empg": lambda: (make("empg", scale=0.0, zeta=0.0, center=False), of(credit=Standardized())),
     "seed_grpo": lambda: (make("seed_grpo", alpha=0.0), of(credit=Centered())),
     "aspo": lambda: (make("aspo", delta=0.0), make("dapo")),
-    "aepo": lambda: (make("aepo", w=0.0), of(credit=Standardized(), objective=Clipped(low=0.8, high=1.28))),
+    "aepo": lambda: (
+        make("aepo", first=16, w=0.0, keep="none"),
+        of(credit=Standardized(), objective=Clipped(low=0.8, high=1.28)),
+    ),
     "ettrl": lambda: (make("ettrl", votes=0.0, w=0.0), make("grpo", kl=0.0)),
     "empo": lambda: (make("empo", votes=0.0), make("grpo", kl=0.0)),
     "otc": lambda: (make("otc", w=0.0, kl=0.0), make("grpo", kl=0.0)),

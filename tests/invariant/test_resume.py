@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from longloop.engines.engine import NativeEngine
-from tests.support.helpers import GUESS
+from tests.support.helpers import GUESS, train
 from tests.support.processes import Longloop
 from tests.support.runs import contents, differences
 
@@ -196,3 +196,25 @@ def test_the_quick_start_on_a_busy_machine_and_killed(tmp_path):
     code, output = Longloop("train", "--resume", str(run)).finish()
     assert code == 0, output
     assert differences(run, tmp_path / "run-0") == []
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("mcts_ipl", ["algo.lr=1e-3"]),
+        ("agent_q", ["algo.lr=1e-3", "rollout.context=512"]),
+        ("aepo", []),
+        ("eapo", ["env.name=tests.support.rebuilt:RebuiltGuess", "rollout.context=256"]),
+    ],
+)
+def test_trees_forks_and_rebuilt_contexts_resume(method, settings, tmp_path):
+    """Stopped after two of four steps and resumed, against a run in one piece."""
+    common = [f"algo.name={method}", "algo.k=8", "steps=4", "save.every=1", *settings]
+    for name in ("whole", "parted"):
+        (tmp_path / name).mkdir()
+    _, whole, _ = train(tmp_path / "whole", *common)
+    _, parted, steps = train(tmp_path / "parted", *common, seen=lambda steps: len(steps) == 2)
+    assert len(steps) == 2 and steps[-1]["trained_tokens"] > 0
+    code, output = Longloop("train", "--resume", str(parted.folder)).finish()
+    assert code == 0, output
+    assert max(contents(parted.folder)["metrics"]) == 4 and differences(whole.folder, parted.folder) == []

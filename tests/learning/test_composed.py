@@ -24,6 +24,10 @@ LEARNS: dict[str, list[str]] = {
     "reinforce_value": ["algo.warmup=0", "algo.lr=6e-3"],
     "tppo": ["algo.warmup=2"],
     "digirl": [],
+    "eapo": [
+        *("env.name=tests.support.rebuilt:RebuiltGuess", "rollout.context=256"),
+        *("algo.epochs=2", "algo.minibatch=24", "algo.clip_low=0.2", "algo.clip_high=0.28"),
+    ],
     "bnpo": [],
     # shapes, rewards and tasks
     "empg": ["algo.lr=6e-3"],

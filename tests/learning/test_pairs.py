@@ -17,9 +17,17 @@ METHODS = {
         *("algo.epochs=1", "algo.minibatch=64", "algo.weight_decay=0.01"),
     ],
     "tree_dpo": ["steps=15", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],
+    "mcts_ipl": [
+        *("steps=40", "tasks_per_step=12", "algo.k=24", "algo.lr=1e-3", "algo.minibatch=0"),
+        *("algo.epochs=2", "algo.beta=0.5", "algo.explore=3"),
+    ],
+    "agent_q": [
+        *("steps=40", "tasks_per_step=12", "algo.k=12", "algo.lr=1e-3", "algo.minibatch=0", "algo.epochs=2"),
+        *("algo.beta=0.5", "algo.alpha=0.8", "rollout.context=512"),
+    ],
 }
 """The papers' settings are for large models; a tiny one needs larger steps. The first three have the expert beside
-them, the last two only their own attempts."""
+them, the others only their own attempts."""
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from longloop import build
 from longloop.algos.compose import Compose, made_of
-from longloop.algos.composed import Parts, differing
+from longloop.algos.composed import Composed, Parts, differing
 from longloop.algos.parts.credit import Anchors
 from longloop.algos.parts.hold import Kl
 from longloop.algos.parts.objective import Clipped
@@ -35,6 +35,26 @@ def test_a_mistake_is_explained(slot: str, text: str, words: list[str]) -> None:
     with pytest.raises(UserError) as raised:
         made_of(slot, text)
     assert all(word in str(raised.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (("turn_entropy", "entropy_up"), "turn_entropy and entropy_up cannot be combined, because both scale adv"),
+        (("entropy_down", "nudge", "entropy_up w=0.1"), "entropy_down and entropy_up cannot be combined.*keep one"),
+        (("turn_entropy", "nudge"), "turn_entropy and nudge cannot be combined in this order: name .* last"),
+    ],
+)
+def test_shapes_that_undo_each_other_are_refused(shape: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        Compose(shape=shape)
+    parts = Parts(shape=tuple(made_of("shape", text) for text in shape))
+    with pytest.raises(UserError, match=words):
+        type("Stacked", (Composed,), {"parts": parts})()
+    for text in shape:
+        assert Compose(shape=(text,)).parts.shape == (made_of("shape", text),), "each alone is a method"
+    Compose(shape=("nudge", "turn_entropy"))
+    Compose(shape=("turn_entropy center=false", "nudge"))
 
 
 def test_it_can_be_trained_with_from_a_config(tmp_path: Path) -> None:

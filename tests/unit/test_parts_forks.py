@@ -1,4 +1,4 @@
-"""ARPO's forks: where attempts are left, that branches share what came before, and what is left without forks."""
+"""ARPO's and AEPO's forks: where attempts are left, how many begin anew, and that branches share what came before."""
 
 import asyncio
 import random
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from longloop.algos.aepo import Aepo
 from longloop.algos.arpo import Arpo
-from longloop.algos.parts.forks import UnsureForks, unsure
+from longloop.algos.parts.forks import UnsureForks, balanced, unsure
 from longloop.algos.parts.rollouts import Attempts, chance
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
@@ -57,7 +58,7 @@ def surprised(*surprises: float, number: int = 0) -> Trajectory:
 
 
 def left(part: UnsureForks, *trajectories: Trajectory) -> list[tuple[int, int]]:
-    starts = part.forks(Group(TASKS[0], trajectories), 3)
+    starts, _ = part.forks(Group(TASKS[0], trajectories), 3)
     return [(start.recorded.attempt, start.turn) for start in starts if start.recorded]
 
 
@@ -104,3 +105,35 @@ def test_places_that_stay_free_are_filled_from_the_beginning() -> None:
 def test_without_forks_attempts_are_plain() -> None:
     assert courses(collected(UnsureForks(first=6), 6)) == courses(collected(Attempts(), 6))
     assert Arpo(k=6).attempts_per_task == 6 and Start(TASKS[0]).turns == ()
+
+
+@pytest.mark.parametrize(("rise", "first"), [(-1.0, 7), (-0.3, 8), (0.0, 9), (0.3, 9), (1.0, 10)])
+def test_aepo_begins_so_many_attempts_anew(rise: float, first: int) -> None:
+    """K = 16, and how much surer the policy was after answers than at first, as the mean of two turns."""
+    one = surprised(2.0, 2.0 - rise - 0.5, 2.0 - rise + 0.5)
+    assert balanced(Group(TASKS[0], (one,)), 16) == first
+    assert balanced(Group(TASKS[0], (surprised(5.0),)), 16) == 9, "one turn tells nothing"
+    assert balanced(Group(TASKS[0], (surprised(90.0, 0.0),)), 16) == 16
+    assert balanced(Group(TASKS[0], (replace(one, stop=StopReason.ENV_ERROR),)), 16) == 9
+
+
+def test_forks_in_a_row_become_rarer() -> None:
+    """x lies between 10 and 11 at each turn: times 1, 0.8 and 0.6 it is above 5.9, times 0.4 it is not."""
+    part = UnsureForks(w=10.0, threshold=5.9, penalty=0.2)
+    one = surprised(0.0, *[1.0] * 9)
+    assert left(part, one) == [(0, turn) for turn in (1, 2, 3, 5, 6, 7, 9)]
+    starts, in_a_row = part.forks(Group(TASKS[0], (one,)), 3, in_a_row=2)
+    assert [start.turn for start in starts] == [1, 3, 4, 5, 7, 8, 9] and in_a_row == 3, "earlier ones count"
+    assert left(replace(part, penalty=0.0), one) == [(0, turn) for turn in range(1, 10)]
+
+
+def test_aepo_makes_k_attempts_of_which_the_first_says_how_many_begin_anew() -> None:
+    engine = Coin()
+    groups = collected(UnsureForks(first=0, threshold=-9.0), 8, engine)
+    for group in groups:
+        assert [t.attempt for t in group.scored] == list(range(8))
+        firsts = [t.action_texts[0] for t in group.scored]
+        assert firsts[5:] == firsts[:3], "5 = 1 + 8 / 2 from the beginning, since all turns are as sure"
+    assert engine.asked == sum(len(t.turns) for g in groups for t in g.trajectories) - 2 * 3
+    assert len(engine.sessions) == 16 and Aepo().attempts_per_task == 16
+    assert courses(collected(Aepo(first=6).parts.rollouts, 6)) == courses(collected(Attempts(), 6))

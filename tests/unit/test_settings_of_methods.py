@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from longloop.algos.agent_q import AgentQ
 from longloop.algos.base import Algorithm
 from longloop.algos.dapo import Dapo
 from longloop.algos.dmpo import Dmpo
@@ -20,6 +21,7 @@ from longloop.algos.eto import Eto
 from longloop.algos.grpo import Grpo
 from longloop.algos.gspo import Gspo
 from longloop.algos.loop import Loop
+from longloop.algos.mcts_ipl import MctsIpl
 from longloop.algos.nat import Nat
 from longloop.algos.ppo import Ppo
 from longloop.algos.preference import Preference
@@ -64,8 +66,10 @@ class Asked:
         self.calls.append(("play", len(starts), k, seed, tuple(temperatures)))
         return [group(1.0, 0.0)] * len(starts)
 
-    async def trees(self, tasks: Sequence[Task], attempts: int, explore: float, seed: int) -> list[Group]:
-        self.calls.append(("trees", len(tasks), attempts, explore, seed))
+    async def trees(
+        self, tasks: Sequence[Task], attempts: int, explore: float, seed: int, *, puct: bool = False
+    ) -> list[Group]:
+        self.calls.append(("puct" if puct else "trees", len(tasks), attempts, explore, seed))
         return [group(1.0, 0.0)] * len(tasks)
 
     async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
@@ -92,6 +96,8 @@ AT_STATES = ("act once", [0, 1, 0, 1, 0, 1], 5, 10)
         (StepAgentInverse(practice=5, k=4, final=0.5), [SHOWN, AT_STATES, OWN], 13),
         (Eto(k=4), [SHOWN, OWN], 3),
         (TreeDpo(k=4, explore=0.5), [("trees", 3, 4, 0.5, 10)], 2),
+        (MctsIpl(k=4, explore=0.5), [("puct", 3, 4, 0.5, 10)], 2),
+        (AgentQ(k=4, alpha=1.0), [("trees", 3, 4, 1.0, 10)], 2),
     ],
 )
 def test_what_is_collected(algo: Any, calls: list[Any], attempts: int) -> None:

@@ -9,7 +9,8 @@
     objective.py  the loss of a token
     hold.py       terms added to the loss
 
-and, for several of them, thermostat.py (a shape) and tokens.py (the tokens of a step end to end).
+and, for several of them, thermostat.py (a shape), tokens.py (the tokens of a step end to end) and proposals.py (actions
+that the policy ranks itself, for Agent Q).
 
 `longloop.algos.composed` puts them together.
 """

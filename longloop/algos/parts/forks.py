@@ -1,7 +1,9 @@
 """Forks: attempts that leave others of their group where the policy was unsure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import ClassVar
 
 from longloop.algos.parts.rollouts import Attempts, apart, chance, play_on
@@ -16,36 +18,48 @@ _TOKENS = 20
 class UnsureForks(Attempts):
     """ARPO's: some attempts from the beginning, the others of the K branch off them. With `first` >= K, none does.
 
-    An attempt is left before turn u if  x + w (H_u - H_0) >= threshold,  x uniform, drawn for attempt and turn. H is
-    the mean of -log p over a turn's first 20 tokens as they were drawn: an unbiased estimate of their mean entropy.
-    Branches may be left in turn, behind the turn at which they began. Places that stay free are filled from the
-    beginning. The turns that attempts share are trained on with each of them.
+    An attempt is left before turn u if  (x + w (H_u - H_0)) max(0, 1 - penalty l) >= threshold,  x uniform, drawn for
+    attempt and turn, l how many decisions in a row have left an attempt at the task. H is the mean of -log p over a
+    turn's first 20 tokens as they were drawn: an unbiased estimate of their mean entropy. Branches may be left in turn,
+    behind the turn at which they began. Places that stay free are filled from the beginning. The turns that attempts
+    share are trained on with each of them.
     """
 
     first: int = 8
+    """Attempts from the beginning. 0 for AEPO's balance: a task's first attempt says how many, see `balanced`."""
     w: float = 0.2
     threshold: float = 0.5
+    penalty: float = 0.0
+    """AEPO's: what each fork in a row takes from the chance of the next."""
 
     hooks: ClassVar[frozenset[str]] = frozenset({"replay"})
 
     async def collect(
         self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
     ) -> list[Group]:
-        groups = await super().collect(rollouts, tasks, min(self.first, k), seed, max_turns, now)
-        newest, call = groups, 0
+        groups = await super().collect(rollouts, tasks, min(self.first or 1, k), seed, max_turns, now)
+        calls = 0
+
+        async def with_more(groups: Sequence[Group], starts: Sequence[Sequence[Start]]) -> list[Group]:
+            """The groups, each with an attempt from each of its starts."""
+            nonlocal calls
+            everywhere = [start for some in starts for start in some]
+            played = iter(await play_on(rollouts, everywhere, 1, apart(now, calls), max_turns) if everywhere else [])
+            calls += bool(everywhere)
+            grown = [[t for _ in some for t in next(played).trajectories] for some in starts]
+            return [g.merged_with(Group(g.task, tuple(some))) for g, some in zip(groups, grown, strict=True)]
+
+        if not self.first:
+            groups = await with_more(groups, [[Start(g.task)] * (balanced(g, k) - 1) for g in groups])
+        newest, in_a_row = groups, [0] * len(groups)
         while any(len(group.trajectories) < k for group in groups):
-            starts = [
-                self.forks(latest, seed + index)[: k - len(group.trajectories)]
-                for index, (group, latest) in enumerate(zip(groups, newest, strict=True))
-            ]
+            starts = []
+            for index, (group, latest) in enumerate(zip(groups, newest, strict=True)):
+                found, in_a_row[index] = self.forks(latest, seed + index, in_a_row[index])
+                starts.append(found[: k - len(group.trajectories)])
             if not any(starts):
                 starts = [[Start(g.task)] * (k - len(g.trajectories)) for g in groups]
-            everywhere = [start for some in starts for start in some]
-            played = iter(await play_on(rollouts, everywhere, 1, apart(now, call), max_turns))
-            grown, call = [[t for _ in some for t in next(played).trajectories] for some in starts], call + 1
-            more = [
-                group.merged_with(Group(group.task, tuple(some))) for group, some in zip(groups, grown, strict=True)
-            ]
+            more = await with_more(groups, starts)
             newest = [
                 replace(both, trajectories=both.trajectories[len(group.trajectories) :])
                 for group, both in zip(groups, more, strict=True)
@@ -53,18 +67,30 @@ class UnsureForks(Attempts):
             groups = more
         return [replace(g, trajectories=tuple(replace(t, replayed=0) for t in g.trajectories)) for g in groups]
 
-    def forks(self, group: Group, seed: int) -> list[Start]:
-        """Where these attempts are left: the earliest turns first."""
-        found = [
-            (turn, t.attempt, Start(group.task, t, turn))
-            for t in group.scored
-            for turn in range(t.replayed + 1, len(t.turns))
-            if chance("fork", seed, group.task.id, t.attempt, turn) + self.w * (unsure(t, turn) - unsure(t, 0))
-            >= self.threshold
-        ]
-        return [start for *_, start in sorted(found, key=lambda one: one[:2])]
+    def forks(self, group: Group, seed: int, in_a_row: int = 0) -> tuple[list[Start], int]:
+        """Where these attempts are left, the earliest turns first, and how many forks in a row that makes."""
+        turns = [(turn, t) for t in group.scored for turn in range(t.replayed + 1, len(t.turns))]
+        starts = []
+        for turn, t in sorted(turns, key=lambda one: (one[0], one[1].attempt)):
+            x = chance("fork", seed, group.task.id, t.attempt, turn) + self.w * (unsure(t, turn) - unsure(t, 0))
+            leaves = x * max(0.0, 1 - self.penalty * in_a_row) >= self.threshold
+            in_a_row = in_a_row + 1 if leaves else 0
+            if leaves:
+                starts.append(Start(group.task, t, turn))
+        return starts, in_a_row
 
 
 def unsure(trajectory: Trajectory, turn: int) -> float:
     """The mean of -log p over the first tokens of a turn."""
     return float(-trajectory.turns[turn].action_logprobs[:_TOKENS].mean())
+
+
+def balanced(group: Group, k: int) -> int:
+    """AEPO's number of attempts from the beginning, by those there are: 1 + floor(K sigmoid((H_0 - mean H_u) / 2)).
+
+    H_0 is of the first turn, the mean over the turns that followed an answer of the environment: the surer the policy
+    was after those, the fewer forks are worth it.
+    """
+    played = [t for t in group.scored if len(t.turns) > 1]
+    rises = [unsure(t, 0) - fmean(unsure(t, turn) for turn in range(1, len(t.turns))) for t in played]
+    return min(k, 1 + int(k / (1 + math.exp(-0.5 * fmean(rises or [0.0])))))

@@ -48,6 +48,8 @@ class Clipped(Objective):
     high: float = 1.1
     ratio: Unit = "token"
     """What has one ratio."""
+    geometric: bool = field(default=False, kw_only=True)
+    """Whether a ratio is the geometric mean of its tokens' ratios, as in GSPO, or their product."""
     dual: float = field(default=math.inf, kw_only=True)
     """The ratio beyond which a negative advantage no longer pushes."""
 
@@ -60,7 +62,8 @@ class Clipped(Objective):
         return self.ratio == "trajectory"
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        ratio_U = probability_ratio(sum_by(scored.logp_N - batch.old_N, batch, self.ratio))
+        over = mean_by if self.geometric else sum_by
+        ratio_U = probability_ratio(over(scored.logp_N - batch.old_N, batch, self.ratio))
         adv_U = mean_by(batch.adv_N, batch, self.ratio)
         weight_U = sum_by(batch.weight_N, batch, self.ratio)
         limit_U = torch.where(adv_U > 0, self.high * adv_U, self.low * adv_U)

@@ -53,6 +53,8 @@ class Part:
     """Heads that it needs."""
     hooks: ClassVar[frozenset[str]] = frozenset()
     """What the environment must give: `state` (keys), `replay`, `turn rewards`, `answers`, `expert`."""
+    alone_in: ClassVar[str] = ""
+    """What it does that no other part of a method may do as well, as the end of "both ..."."""
 
     @property
     def of_logits(self) -> Mapping[str, OfLogits]:
@@ -81,3 +83,8 @@ class Part:
 def memory_of(part: Part, now: Now) -> dict[str, object]:
     """What a part remembers from step to step. JSON values only: they are saved with every checkpoint."""
     return now.memory.setdefault(type(part).__name__, {})
+
+
+def snake(name: str) -> str:
+    """LeaveOneOut -> leave_one_out."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

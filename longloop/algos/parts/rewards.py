@@ -101,11 +101,16 @@ class Discounted(Rewards):
     """EAPO's: turn u of U is paid gamma^(U - u) R, the last one R, which is the outcome. Neutral: gamma = 0."""
 
     gamma: float = 0.995
+    turn_weight: float = 1.0
+    """How much the environment's rewards for turns count besides."""
 
     def of_group(self, group: Group) -> Paid:
         paid = super().of_group(group)
         turns = [
-            [r + self.gamma ** (len(rewards) - 1 - u) * outcome for u, r in enumerate(rewards[:-1])] + rewards[-1:]
+            [
+                self.turn_weight * r + (self.gamma ** (len(rewards) - u) * outcome if u < len(rewards) else 0.0)
+                for u, r in enumerate(rewards, 1)
+            ]
             for rewards, outcome in zip(paid.turns, paid.outcomes, strict=True)
         ]
         return Paid(turns, paid.outcomes)

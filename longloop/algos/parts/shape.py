@@ -1,7 +1,7 @@
 """Shape: advantages into advantages. A shape changes `Sample.advantages` and nothing else.
 
 Entropies are those of the policy that sampled, read once for the step. `TurnEntropy`, `EntropyUp` and `EntropyDown`
-each scale by entropy, not all in the same direction: use one.
+each scale by entropy, not all in the same direction: a method may have one of them.
 """
 
 import re
@@ -21,10 +21,16 @@ from longloop.types import Floats, Group, Now, Sample, SampleSource, Trajectory
 
 _NONE = 1e-9
 """An advantage that is smaller in size is none."""
+_BY_ENTROPY = "scale advantages by entropy"
 
 
 @dataclass(frozen=True)
 class Shape(Part):
+    @property
+    def centers(self) -> bool:
+        """Whether it makes the step's advantages add up to 0, which a shape after it would undo."""
+        return False
+
     @abstractmethod
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         """The step's samples with other advantages."""
@@ -43,6 +49,11 @@ class TurnEntropy(Shape):
     center: bool = True
 
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
+    alone_in: ClassVar[str] = _BY_ENTROPY
+
+    @property
+    def centers(self) -> bool:
+        return self.center
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         useful = {s.source for s in samples if abs(s.advantages[s.mask]).max() > _NONE}
@@ -132,6 +143,7 @@ class EntropyUp(Shape):
     w: float = 0.2
 
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
+    alone_in: ClassVar[str] = _BY_ENTROPY
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         if not samples:
@@ -153,6 +165,7 @@ class EntropyDown(Shape):
     w: float = 1.0
 
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
+    alone_in: ClassVar[str] = _BY_ENTROPY
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         entropy = by_attempt(samples, "entropy")

@@ -1,0 +1,50 @@
+"""EAPO, of IterResearch (arXiv 2511.07327): GSPO for agents whose context is rebuilt at every turn.
+
+    the agent sees the task, its last report, its last action and the result; it says a new report and an action:
+        each turn is a sample of its own                                                 envs/rebuilt.py
+    rho_iu = gamma^(U_i - u) R_i,   u = 1 .. U_i
+    A_iu = (rho_iu - mean) / (std + 1e-6), over all turns of all attempts at the task
+    s_iu = exp(mean over the tokens of turn u of log r_t)
+    maximize the mean over attempts of the mean over turns of min(s A, clip(s, 1 - clip_low, 1 + clip_high) A)
+
+However long an attempt is, its context stays short. gamma < 1 pays early turns of long successes less, so that of two
+successes the shorter counts more; it is no discount of what follows a turn. Any environment can be played: where none
+rebuilds its context, turns share one. gamma = 1, pool = "trajectories" and ratio = "trajectory" is GSPO.
+
+Differs from the paper: there is no public code; the formulas are from two notes that agree. Which baseline is
+subtracted is not certain (here the mean over the group's turns), nor is gamma. Attempts count once, not once a turn.
+What it calls adaptive downsampling makes the number of samples fit that of the devices, which longloop does not need.
+A policy that does not know the format should first be taught it (`rft`). The clip is GSPO's; K and the learning rate
+are LOOP's.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.credit import Returns
+from longloop.algos.parts.objective import Clipped
+from longloop.algos.parts.rewards import Discounted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eapo(Composed):
+    epochs: int = 1
+    minibatch: int = 60
+    gamma: float = 0.995
+    """The discount of a success for each turn that follows."""
+    pool: Literal["turns", "trajectories"] = "turns"
+    """What counts the same in mean and standard deviation."""
+    ratio: Literal["turn", "trajectory"] = "turn"
+    """What has one ratio."""
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(
+            rewards=Discounted(self.gamma, turn_weight=0.0),
+            credit=Returns(0.0, self.pool),
+            choose=(),
+            objective=Clipped(low=1 - self.clip_low, high=1 + self.clip_high, ratio=self.ratio, geometric=True),
+        )
