@@ -20,6 +20,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "pav": "longloop.algos.pav:Pav",
         "drpo": "longloop.algos.drpo:DrPo",
         "arpo": "longloop.algos.arpo:Arpo",
+        "himac": "longloop.algos.himac:Himac",
         "critique_grpo": "longloop.algos.critique_grpo:CritiqueGrpo",
     },
     "Credit for turns": {
@@ -30,7 +31,9 @@ FAMILIES: dict[str, dict[str, str]] = {
         "reinforce_value": "longloop.algos.reinforce_value:ReinforceValue",
         "tppo": "longloop.algos.tppo:Tppo",
         "digirl": "longloop.algos.digirl:DigiRL",
+        "archer": "longloop.algos.archer:Archer",
         "bnpo": "longloop.algos.bnpo:Bnpo",
+        "riskpo": "longloop.algos.riskpo:RiskPO",
     },
     "Shaped advantages, rewards and tasks": {
         "empg": "longloop.algos.empg:Empg",
