@@ -224,14 +224,21 @@ def test_states_are_drawn_from_the_steps_before() -> None:
     assert not part.starts(Now(1, 9, past=past)) and not FreshActions(states=0).starts(Now(5, 9, past=past))
 
 
-def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path: Path) -> None:
-    """The critic learns from what was stored before."""
-    settings = ["algo.name=archer", "algo.critic_steps=5", "algo.states=6", "algo.replay=2"]
-    _, whole, steps = train(tmp_path, *settings, "steps=4", "name=whole")
-    assert all(step["update"] for step in steps) and steps[3]["stops"]["practised"] == 6 and steps[3]["groups"] == 3
-    _, stopped, _ = train(tmp_path, *settings, "steps=2", "name=stopped")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algo.name=archer", "algo.critic_steps=5", "algo.states=6", "algo.replay=2"],
+        ["algo.name=himac", "algo.plans=3", "rollout.context=256"],
+        ["algo.name=riskpo", "algo.bundle=2"],
+    ],
+)
+def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: list[str], tmp_path: Path) -> None:
+    """What was stored, or remembered, before the stop is learned from, or followed, after it."""
+    _, whole, steps = train(tmp_path, *settings, "steps=4", "name=whole", "seed=1")
+    assert any(step["update"] for step in steps[2:]) and all(step["groups"] == 3 for step in steps)
+    _, stopped, _ = train(tmp_path, *settings, "steps=3", "name=stopped", "seed=1")
     with Run.reopen(stopped.folder) as run:
-        parts = api.prepared(load_config(tmp_path, *settings, "steps=4", "name=stopped"))
+        parts = api.prepared(load_config(tmp_path, *settings, "steps=4", "name=stopped", "seed=1"))
         asyncio.run(api.run_loop(parts, run, Silent()))
     a, b = contents(whole.folder), contents(stopped.folder)
     same = [name for name in a if not name.startswith(("metrics", "evaluations"))]
