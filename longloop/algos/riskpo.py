@@ -7,11 +7,8 @@
     maximize the mean over attempts of the mean over action tokens of  min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
 A mean forgives a task that always fails for one that always succeeds. Here scores above the upper quantile count no
-more, and those below the lower one count `weight` times. The quantiles are kept with the checkpoints.
-
-`rate` is in units of S: where scores rise by more than that in a step, those above the upper quantile teach nothing
-until it has caught up, and a larger one learns faster. Small bundles say more about each attempt, large ones tell more
-scores apart.
+more, and those below the lower one count most. `rate` is in units of S: where scores rise faster, those above the upper
+quantile teach nothing until it has caught up. Small bundles say more of each attempt, large ones tell scores apart.
 
 Differs from the paper: A is centered, for without that it is never above 0 and learning only pushes down. Quantiles are
 followed as the paper says; the released code forgets them and takes those of each bundle's five papers. A step's tasks

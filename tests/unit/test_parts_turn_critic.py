@@ -193,6 +193,16 @@ def test_fitted_heads_read_hidden_states_as_they_are() -> None:
     assert seen[-1] == pytest.approx(np.arange(4.0), abs=0.1)
 
 
+def test_an_attempt_without_a_turn_has_no_advantages() -> None:
+    """The opening may fill the context."""
+    part = TurnCritic(steps=2)
+    one = attempt(1.0, (1, 2))
+    group = Group(one.task, (replace(one, attempt=1, turns=(), stop=StopReason.CONTEXT_FULL), one))
+    model = learner(Archer())
+    (found,) = part.credit([group], part.rewards.pay([group], model, Now(1, 1)), model, Now(1, 1))
+    assert found is not None and [len(turns) for turns in found] == [0, 2]
+
+
 class Acting:
     def __init__(self) -> None:
         self.starts: Sequence[Start] = ()

@@ -68,8 +68,8 @@ class TurnCritic(Credit):
     gamma: float = 0.95
     replay: int = 4
     slow: float = 0.1
-    lr: float = 1e-3
-    steps: int = 100
+    lr: float = 3e-3
+    steps: int = 200
     rewards: Rewards = field(default_factory=Rewards)
     """What stored turns are paid."""
 
@@ -89,7 +89,9 @@ class TurnCritic(Credit):
             self.train(own, earlier, fresh, learner)
             known = self.advantages([t for t, _ in own], learner)
         return [
-            ([known[id(t)] for t in group.scored] if self.steps else one.to_go(self.gamma)) if group.scored else None
+            ([known.get(id(t), []) for t in group.scored] if self.steps else one.to_go(self.gamma))
+            if group.scored
+            else None
             for group, one in zip(groups, paid, strict=True)
         ]
 
