@@ -5,7 +5,7 @@ Tensors appear only behind `Algorithm.loss` and inside learners and engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -153,6 +153,21 @@ class Learner(Protocol):
         """Train a head from its beginning to say how likely each sample's one action is what it looks for.
 
         The targets are those likelihoods. The policy is read, and stays as it is to the bit.
+        """
+        ...
+
+    def fit_heads(
+        self,
+        samples: Sequence[Sample],
+        loss: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
+        lr: float,
+        steps: int,
+        slow: float,
+    ) -> None:
+        """Train all heads from their beginning, by a loss of what they and their slow copies say.
+
+        By name, at the samples' masked positions, which lie end to end, [N]. After each step the copies go a share
+        `slow` of the way to the heads; they have no gradient. The policy is read once, and stays as it is to the bit.
         """
         ...
 

@@ -20,6 +20,7 @@ FAMILIES: dict[str, dict[str, str]] = {
         "pav": "longloop.algos.pav:Pav",
         "drpo": "longloop.algos.drpo:DrPo",
         "arpo": "longloop.algos.arpo:Arpo",
+        "himac": "longloop.algos.himac:Himac",
         "critique_grpo": "longloop.algos.critique_grpo:CritiqueGrpo",
     },
     "Credit for turns": {
@@ -31,7 +32,9 @@ FAMILIES: dict[str, dict[str, str]] = {
         "tppo": "longloop.algos.tppo:Tppo",
         "eapo": "longloop.algos.eapo:Eapo",
         "digirl": "longloop.algos.digirl:DigiRL",
+        "archer": "longloop.algos.archer:Archer",
         "bnpo": "longloop.algos.bnpo:Bnpo",
+        "riskpo": "longloop.algos.riskpo:RiskPO",
     },
     "Shaped advantages, rewards and tasks": {
         "empg": "longloop.algos.empg:Empg",

@@ -135,13 +135,14 @@ def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Seque
     # An expert's attempts say nothing of the policy; where it made none of its own, they are all there is.
     tried = any(not t.expert and t.stop is not StopReason.PRACTISED for t in everyone)
     scored = [t for group in groups for t in (group.policy_trajectories if tried else group.scored)]
+    asked = [group for group in groups if not group.trajectories or not all(t.side for t in group.trajectories)]
     stops = Counter(str(t.stop) for t in everyone)
     names = {name for update in updates for name in update.metrics}
     return {
         "success": fmean(t.success for t in scored) if scored else 0.0,
         "reward": fmean(t.reward for t in scored) if scored else 0.0,
-        "groups": len(groups),
-        "equal_groups": sum(len({t.reward for t in g.scored}) <= 1 for g in groups),
+        "groups": len(asked),
+        "equal_groups": sum(len({t.reward for t in g.scored}) <= 1 for g in asked),
         "attempts": len(everyone),
         "stops": dict(sorted(stops.items())),
         "turns": fmean(len(t.turns) for t in scored) if scored else 0.0,

@@ -8,7 +8,7 @@ that asks for (`Needs`) and the loss that it is called with.
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -107,6 +107,56 @@ class LocalLearner:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
+
+    def fit_heads(
+        self,
+        samples: Sequence[Sample],
+        loss: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
+        lr: float,
+        steps: int,
+        slow: float,
+    ) -> None:
+        """The heads are fitted to standardized hidden states, for what tells two actions apart is small beside what all
+        states share; in the end their first layers are changed to read them as they are."""
+        read_ND = self._hidden(samples)
+        mean_D, scale_D = read_ND.mean(0), read_ND.std(0, correction=0).clamp(min=1e-4)
+        read_ND = (read_ND - mean_D) / scale_D
+        for number, head in enumerate(self.heads.values()):
+            head.load_state_dict(_head(self.policy, self._seed + number).state_dict())
+        copies = copy.deepcopy(self.heads)
+        optimizer = torch.optim.AdamW(
+            [p for head in self.heads.values() for p in head.parameters()],
+            lr=lr,
+            weight_decay=self.needs.weight_decay,
+            fused=True,
+        )
+        for _ in range(steps):
+            with torch.no_grad():
+                slowly = {name: head(read_ND)[:, 0] for name, head in copies.items()}
+            loss({name: head(read_ND)[:, 0] for name, head in self.heads.items()}, slowly).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for name, head in self.heads.items():
+                    for old, new in zip(copies[name].parameters(), head.parameters(), strict=True):
+                        old.lerp_(new, slow)
+        with torch.no_grad():
+            for head in self.heads.values():
+                first = next(head.children())
+                assert isinstance(first, torch.nn.Linear)
+                first.weight.div_(scale_D)
+                first.bias.sub_(first.weight @ mean_D)
+
+    @torch.no_grad()
+    def _hidden(self, samples: Sequence[Sample]) -> Tensor:
+        """The hidden states from which the samples' masked tokens are drawn, [N, D]."""
+        found: dict[int, Tensor] = {}
+        for piece in microbatches(samples, self.config.micro_tokens, whole_units=False):
+            packed = pack(piece, 0, self.policy.device)
+            plan = attention.VarlenPlan(packed.lengths, packed.after)
+            hidden_ND = self.policy.hidden(packed.ids_T, packed.position_T, plan)[packed.at_N].float()
+            found |= zip(map(id, piece), hidden_ND.split([s.action_tokens for s in piece]), strict=True)
+        return torch.cat([found[id(sample)] for sample in samples])
 
     @torch.no_grad()
     def judge(self, head: str, samples: Sequence[Sample]) -> list[list[float]]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from longloop.algos.base import Algorithm
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.dr_grpo import DrGrpo
 from longloop.algos.loop import Loop
-from longloop.algos.parts.credit import Centered, OfAttempts, Standardized
+from longloop.algos.parts.credit import Centered, Credit, OfAttempts, Standardized, over_turns
 from longloop.algos.parts.objective import Clipped, Reinforce, Weighted
 from longloop.algos.reduce import Unit
 from longloop.learners.local import LocalLearner
@@ -54,6 +55,18 @@ class Filtered(OfAttempts):
         return [float(reward > 0.05) for reward in rewards]
 
 
+class CenteredOverStep(Credit):
+    """Rewards less the largest of the step, centered over the step: as without the largest, but for rounding."""
+
+    def credit(self, groups: Any, paid: Any, learner: Any, now: Any) -> Any:
+        every = [reward for one in paid for reward in one.outcomes]
+        mean = fmean(reward - max(every) for reward in every)
+        return [
+            over_turns(group, [reward - max(every) - mean for reward in one.outcomes])
+            for group, one in zip(groups, paid, strict=True)
+        ]
+
+
 class SummedOver(Reinforce):
     """A mean over trajectories of sums over tokens."""
 
@@ -71,6 +84,7 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
     # rollouts and branches
     "vineppo": lambda: (make("vineppo", m=0, kl=0.0), of(objective=Clipped(low=0.8, high=1.2))),
     "arpo": lambda: (make("arpo"), make("grpo", kl=0.0)),
+    "himac": lambda: (make("himac", plans=0, kl=0.0), make("grpo", kl=0.0)),
     "critique_grpo": lambda: (make("critique_grpo"), make("dr_grpo", clip=1e9)),
     "pav": lambda: (make("pav", alpha=0.0), Loop()),
     "drpo": lambda: (make("drpo", beta=0.0, kl=0.0), of(objective=Clipped(low=0.8, high=1.2))),
@@ -104,9 +118,17 @@ NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
         make("eapo", gamma=1.0, pool="trajectories", ratio="trajectory"),
         make("gspo"),
     ),
+    "archer": lambda: (
+        make("archer", critic_steps=0, gamma=1.0, turn_weight=0.0),
+        of(credit=Bare(), choose=(), objective=SummedOver()),
+    ),
     "bnpo": lambda: (
         make("bnpo", share=0.0, epochs=1, minibatch=0),
         of(credit=Centered(), objective=Clipped(low=0.8, high=1.2)),
+    ),
+    "riskpo": lambda: (
+        make("riskpo", bundle=1, low=0.0, high=1.0, weight=0.0, normalize=False, **ONE),
+        of(credit=CenteredOverStep(), objective=Clipped(low=0.8, high=1.2)),
     ),
     # shapes, rewards and tasks
     "empg": lambda: (make("empg", scale=0.0, zeta=0.0, center=False), of(credit=Standardized())),

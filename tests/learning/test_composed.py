@@ -14,6 +14,7 @@ LEARNS: dict[str, list[str]] = {
     "vineppo": ["algo.m=3", "algo.kl=0.0", "tasks_per_step=3", "algo.lr=1e-2"],
     "pav": ["algo.m=2", "tasks_per_step=3", "algo.lr=1e-2"],
     "arpo": ["algo.first=4", "algo.epochs=2", "algo.minibatch=24", "algo.lr=5e-3"],
+    "himac": ["rollout.context=256", "algo.kl=0.0", "algo.lr=6e-3", "algo.epochs=2", "algo.minibatch=24"],
     "critique_grpo": ["rollout.context=512", "algo.minibatch=16", "algo.lr=1e-2"],
     "drpo": ["algo.k=12", "algo.kl=0.02"],
     # turns and critics
@@ -28,7 +29,9 @@ LEARNS: dict[str, list[str]] = {
         *("env.name=tests.support.rebuilt:RebuiltGuess", "rollout.context=256"),
         *("algo.epochs=2", "algo.minibatch=24", "algo.clip_low=0.2", "algo.clip_high=0.28"),
     ],
+    "archer": ["algo.critic_steps=100"],
     "bnpo": [],
+    "riskpo": ["algo.bundle=3", "algo.rate=0.3", "algo.k=16", "algo.minibatch=48", "algo.lr=6e-3"],
     # shapes, rewards and tasks
     "empg": ["algo.lr=6e-3"],
     "seed_grpo": ["algo.lr=6e-3"],

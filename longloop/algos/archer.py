@@ -1,0 +1,54 @@
+"""ArCHer (arXiv 2402.19446): a critic of turns that learns from stored attempts, and a policy that learns from it.
+
+    Q_j(s, a) -> reward + gamma V_j slow(s')              for turns of this step and of the `replay` steps before it
+    V_j(s) -> Q_j slow(s, a'),  a' drawn now              for their states; two heads each, j = 1, 2
+    A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u)
+    maximize the mean over attempts of the sum over action tokens of A_u log p(x_t | ..)
+
+Q is read behind an action and V before it; the slow copies go `slow` of the way after each of the critic's steps. Old
+turns teach Q without a ratio, since what they were paid does not depend on the policy; V learns from actions drawn at
+old states now, which takes no environment. With `critic_steps = 0` an action is worth what was paid from it on: this is
+REINFORCE. What a turn is paid reaches those before it one after the other: long tasks need more of these steps.
+
+Differs from the paper: the heads are on the policy's own hidden states, where they have a second model. These change
+with the policy, so each step trains the critic anew, from its beginning, before the policy learns. The policy learns
+from this step's turns, which are fresh; theirs draws states from all stored ones. The token-level baseline and the 20
+iterations of the critic alone are left out. Rates and numbers of steps are ours: the released code adds up the
+gradients of 32 micro-batches, so that its rates mean little.
+"""
+
+from dataclasses import dataclass
+
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts.critic import Summed
+from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
+from longloop.algos.parts.turn_rewards import TurnRewards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archer(Composed):
+    epochs: int = 1
+    minibatch: int = 0
+    gamma: float = 0.95
+    turn_weight: float = 1.0
+    """How much the environment's rewards for turns count."""
+    replay: int = 4
+    """Earlier steps whose turns the critic learns from."""
+    states: int = 64
+    """Stored states at which the policy acts anew in each step."""
+    slow: float = 0.1
+    """How much of the way the slow copies go."""
+    critic_lr: float = 3e-3
+    critic_steps: int = 200
+    """The critic's gradient steps in each step."""
+
+    @property
+    def parts(self) -> Parts:
+        rewards = TurnRewards(self.turn_weight)
+        return Parts(
+            rollouts=FreshActions(self.replay, self.states),
+            rewards=rewards,
+            credit=TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, rewards),
+            choose=(),
+            objective=Summed(),
+        )
