@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 3,
         "tie_word_embeddings": True,
     },
+    "1.5b": {
+        "vocab_size": 151936,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    },
     "7b": {
         "vocab_size": 152064,
         "hidden_size": 3584,
@@ -44,7 +54,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
     },
 }
-"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M and of Qwen2.5-7B."""
+"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M, Qwen2.5-1.5B and Qwen2.5-7B."""
+QWEN = ("1.5b", "7b")
+"""Those with Qwen2's layers."""
 
 _ROLES = ["<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
 _TEMPLATE = (
@@ -76,10 +88,24 @@ def generate_options(new: int) -> dict[str, Any]:
 def random_model(shape: str, seed: int = 0, device: str = "cpu") -> Any:
     """Random weights, made from the seed: float32 on a CPU, bfloat16 elsewhere. Nothing is read or fetched."""
     torch.manual_seed(seed)
-    config = (Qwen2Config if shape == "7b" else LlamaConfig)(max_position_embeddings=8192, **SHAPES[shape])
+    config = (Qwen2Config if shape in QWEN else LlamaConfig)(max_position_embeddings=20480, **SHAPES[shape])
     with torch.device(device):
         dtype = torch.float32 if device == "cpu" else torch.bfloat16
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def vllm_model(shape: str, **options: Any) -> Any:
+    """vLLM with random weights of its own, in this process."""
+    quiet = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1"}
+    os.environ.update(quiet | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "WARNING"})
+    import vllm
+
+    with tempfile.TemporaryDirectory() as folder:
+        config = random_model(shape, device="meta").config
+        config.architectures = ["Qwen2ForCausalLM" if shape in QWEN else "LlamaForCausalLM"]
+        config.save_pretrained(folder)
+        common = {"load_format": "dummy", "skip_tokenizer_init": True, "dtype": "bfloat16", "seed": 0}
+        return vllm.LLM(model=folder, **common | options)
 
 
 def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:

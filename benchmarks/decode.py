@@ -12,10 +12,8 @@ sequence's keys and values once a step, at the bandwidth that copying two gibiby
 import argparse
 import asyncio
 import gc
-import os
 import random
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from typing import Any
@@ -124,25 +122,10 @@ def limit(module: Any, batch: int, tokens: float, speed: float) -> float:
 
 def vllm_rate(shape: str, batch: int, rows: list[list[int]], new: int) -> float:
     """vLLM with weights of its own, in this process, after ours have gone."""
-    quiet = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1"}
-    os.environ.update(quiet | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "WARNING"})
+    model = common.vllm_model(
+        shape, gpu_memory_utilization=0.5, max_model_len=1024, max_num_seqs=512, enable_prefix_caching=False
+    )
     import vllm
-
-    with tempfile.TemporaryDirectory() as folder:
-        config = common.random_model(shape, device="meta").config
-        config.architectures = ["Qwen2ForCausalLM" if shape == "7b" else "LlamaForCausalLM"]
-        config.save_pretrained(folder)
-        model = vllm.LLM(
-            model=folder,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            dtype="bfloat16",
-            gpu_memory_utilization=0.5,
-            max_model_len=1024,
-            max_num_seqs=512,
-            enable_prefix_caching=False,
-            seed=0,
-        )
 
     def seconds(count: int) -> float:
         how = vllm.SamplingParams(temperature=1.0, max_tokens=count, ignore_eos=True, logprobs=0, detokenize=False)

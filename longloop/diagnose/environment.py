@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -95,14 +95,14 @@ def hooks(make: Make, needed: Collection[str], tasks: Sequence[Task], groups: Se
     """Does the environment give what the method needs besides rewards?"""
     env = make()
     turns = [turn for group in groups for t in group.trajectories for turn in t.turns]
-    missing = {
-        "state": bool(turns) and not any("state" in turn.info for turn in turns),
-        "replay": not env.deterministic,
-        "answers": not all(task.data.get("answers") for task in tasks),
-        "expert": any(expert_of(env, task) is None for task in tasks),
+    missing: Mapping[str, Callable[[], bool]] = {
+        "state": lambda: bool(turns) and not any("state" in turn.info for turn in turns),
+        "replay": lambda: not env.deterministic,
+        "answers": lambda: not all(task.data.get("answers") for task in tasks),
+        "expert": lambda: any(expert_of(env, task) is None for task in tasks),
     }
     for hook in sorted(needed):
-        if missing[hook]:
+        if missing[hook]():
             what, verdict, advice = _HOOKS[hook]
             return Finding("method", verdict, f"{what}, and this environment does not.", advice)
     given = f"The environment gives what the method needs ({', '.join(sorted(needed))})." if needed else ""

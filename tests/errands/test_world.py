@@ -140,8 +140,11 @@ def test_the_docs_list_every_app_and_api(base: World) -> None:
     assert [line["api"] for line in listed] == NAMES and all(line["about"] for line in listed)
     with pytest.raises(ApiError, match=r"^404 There is no app 'mial'"):
         call(base, "docs.list_apis", app="mial")
-    for wrong in ("mail", "search", "mail.", ".search", "mail.serch", "mail.search.x"):
-        with pytest.raises(ApiError, match=r"^404 There is no API"):
+    for wrong in ("search", ".search", "mial.search"):
+        with pytest.raises(ApiError, match=r"^404 There is no app '.*'. The apps are docs, owner, contacts, mail,"):
+            call(base, "docs.show", api=wrong)
+    for wrong in ("mail", "mail.", "mail.serch", "mail.search.x"):
+        with pytest.raises(ApiError, match=rf"^404 There is no API '{wrong}'. The APIs of mail are login, .*, search"):
             call(base, "docs.show", api=wrong)
 
 

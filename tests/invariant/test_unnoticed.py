@@ -66,7 +66,7 @@ def test_a_run_after_all_of_it(tmp_path, more):
     async def examine() -> list[str]:
         return [finding.verdict async for finding in api.checkup(parts)]
 
-    assert asyncio.run(examine()) == ["pass"] * 15
+    assert asyncio.run(examine()) == ["pass"] * 16
     assert generators() == before and not parts.learner.optimizer.state
     assert all(torch.equal(p, weights[name]) for name, p in parts.policy.module.named_parameters())
     assert trained(parts) == trained(api.prepared(config))

@@ -29,7 +29,7 @@ LEARNS: dict[str, list[str]] = {
         *("env.name=tests.support.rebuilt:RebuiltGuess", "rollout.context=256"),
         *("algo.epochs=2", "algo.minibatch=24", "algo.clip_low=0.2", "algo.clip_high=0.28"),
     ],
-    "archer": ["algo.critic_steps=100"],
+    "archer": ["algo.critic_steps=50"],
     "bnpo": [],
     "riskpo": ["algo.bundle=3", "algo.rate=0.3", "algo.k=16", "algo.minibatch=48", "algo.lr=6e-3"],
     # shapes, rewards and tasks
