@@ -18,11 +18,11 @@ METHODS = {
     ],
     "tree_dpo": ["steps=15", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],
     "mcts_ipl": [
-        *("steps=40", "tasks_per_step=12", "algo.k=24", "algo.lr=1e-3", "algo.minibatch=0"),
+        *("steps=30", "tasks_per_step=12", "algo.k=24", "algo.lr=1e-3", "algo.minibatch=0"),
         *("algo.epochs=2", "algo.beta=0.5", "algo.explore=3"),
     ],
     "agent_q": [
-        *("steps=40", "tasks_per_step=12", "algo.k=12", "algo.lr=1e-3", "algo.minibatch=0", "algo.epochs=2"),
+        *("steps=30", "tasks_per_step=12", "algo.k=12", "algo.lr=1e-3", "algo.minibatch=0", "algo.epochs=2"),
         *("algo.beta=0.5", "algo.alpha=0.8", "rollout.context=512"),
     ],
 }
