@@ -4,8 +4,8 @@
 
     errands   96 conversations of 4 to 16 turns, actions of some 50 tokens (log-normal), observations of some 110, an
               opening of 1,200 of which all share 700 and a group of eight the rest
-    long      16 conversations of 8 to 16 turns that grow to 8,000 to 16,000 tokens: openings of 4,000 to 8,000,
-              actions of some 120, observations of some 400
+    long      16 conversations of 8 to 16 turns that grow to 8,000 to 16,000 tokens: openings of 4,500 to 8,000,
+              actions of some 100, observations of some 320
     tools     96 conversations of 4 to 12 turns, actions of some 10 tokens, observations of some 600
 
 Random weights in bfloat16 (float32 on a CPU), temperature 1, log-probs returned. Environments answer at once: what is
@@ -13,8 +13,9 @@ measured is the engine. Every side gets the same openings and observations and s
 turn; vLLM has weights of its own of the same shape, prefix caching on, CUDA graphs and compilation as they come. Each
 side runs a load twice, and the second time counts: recording and compiling are not in it.
 
-The table has action tokens a second; the largest share of KV memory that was allocated and of what was live then (the
-engine's); the seconds that the median turn waited, early turns and late ones apart.
+The table has action tokens a second; the GiB of keys and values that the engine had allocated at most, and those that
+were live then, shared openings counted once for each conversation; and how long the median turn waited, early turns and
+late ones apart.
 """
 
 import argparse
@@ -91,7 +92,7 @@ class Load:
 
 LOADS = {
     "errands": Load(96, (4, 16), (1200, 1200), 700, 8, 50, 110),
-    "long": Load(16, (8, 16), (4000, 8000), 1000, 2, 120, 400),
+    "long": Load(16, (8, 16), (4500, 8000), 1000, 2, 100, 320),
     "tools": Load(96, (4, 12), (1200, 1200), 700, 8, 10, 600),
 }
 
@@ -174,7 +175,7 @@ def engines(options: Any) -> Iterator[tuple[str, Callable[[Sequence[Conversation
     """The sides, one after the other; each has the card for itself."""
     module = common.random_model(options.model, device=DEVICE)
     engine = NativeEngine(
-        common.policy(module), _Silent(), slots=96, context=16384, step_tokens=8192, compile=options.compile
+        common.policy(module), common.Silent(), slots=96, context=16384, step_tokens=8192, compile=options.compile
     )
     yield "engine", partial(with_engine, engine)
     del module, engine
@@ -231,12 +232,6 @@ def main() -> None:
 def _kv_width(config: Any) -> int:
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return config.num_key_value_heads * head
-
-
-class _Silent:
-    """A chat that is never asked: no stop strings here."""
-
-    decode: Any = None
 
 
 if __name__ == "__main__":

@@ -108,6 +108,12 @@ def vllm_model(shape: str, **options: Any) -> Any:
         return vllm.LLM(model=folder, **common | options)
 
 
+class Silent:
+    """A chat for an engine that is never asked to decode: no stop strings."""
+
+    decode: Any = None
+
+
 def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     """`w17` is one id, and so is every word: texts have as many ids as they have words, whoever encodes them."""
     words = vocab - len(_ROLES) - 2

@@ -166,7 +166,7 @@ def main() -> None:
             module = common.random_model(shape, device=device)
             best = limit(module, batch, options.prompt + options.new / 2, speed)
             policy = common.policy(module, lora_rank=rank)
-            engine = NativeEngine(policy, _Silent(), slots=batch, step_tokens=16384, compile=options.compile)
+            engine = NativeEngine(policy, common.Silent(), slots=batch, step_tokens=16384, compile=options.compile)
             engine_rate(engine, rows, options.new)  # records the passes
             rates[f"engine, LoRA r={rank}" if rank else "engine"] = engine_rate(engine, rows, options.new)
             engine.release()
@@ -187,12 +187,6 @@ def main() -> None:
             against = f"{rate / theirs:.1f}x" if theirs else ""
             all_of_it = f"{whole:,.0f}" if whole else ""
             print(f"| {case} | {side} | {rate:,.0f} | {against} | {rate / best:.0%} | {all_of_it} |", flush=True)
-
-
-class _Silent:
-    """A chat that is never asked: no stop strings here."""
-
-    decode: Any = None
 
 
 def _clean() -> None:

@@ -103,31 +103,31 @@ def hooks(make: Make, needed: Collection[str], tasks: Sequence[Task], groups: Se
     }
     for hook in sorted(needed):
         if missing[hook]():
-            what, verdict, advice = _HOOKS[hook]
-            return Finding("method", verdict, f"{what}, and this environment does not.", advice)
+            seen, verdict, advice = _HOOKS[hook]
+            return Finding("method", verdict, seen, advice)
     given = f"The environment gives what the method needs ({', '.join(sorted(needed))})." if needed else ""
     return Finding("method", "pass", given or "The method needs nothing special of the environment.")
 
 
 _HOOKS: Mapping[str, tuple[str, Verdict, str]] = {
     "state": (
-        "The method compares turns that began in the same state, for which steps must say their info['state']",
+        "The method compares turns that began in the same state, but no step of this environment says info['state'].",
         "warning",
         "No two states count as the same now, and only whole attempts are compared. docs/guides/environment.md says "
         "what a key of a state is.",
     ),
     "replay": (
-        "The method plays on from turns of earlier attempts, for which equal actions must have equal results",
+        "The method plays on from turns of earlier attempts, but this environment says that it is not deterministic.",
         "fail",
-        "Set `deterministic = True` if they do; else choose a method without side rollouts (`longloop algos`).",
+        "Set `deterministic = True` if it is; else choose a method without side rollouts (`longloop algos`).",
     ),
     "answers": (
-        "The method reads the right answers, for which tasks must have data['answers']",
+        "The method reads the right answers, but there are tasks without data['answers'].",
         "fail",
         "Give every task a list of its right answers, or choose another method (`longloop algos`).",
     ),
     "expert": (
-        "The method begins in an expert's states, for which there must be an expert for every task",
+        "The method begins in an expert's states, but there are tasks without an expert.",
         "fail",
         "Give the environment an `expert`, train on a split that has one, or choose another method (`longloop algos`).",
     ),

@@ -89,9 +89,9 @@ def test_an_ending_that_does_not_pay_alone(examined):
         ("Office", "gigpo", "warning", "info['state']"),
         ("Office", "vineppo", "pass", "gives what the method needs (replay)"),
         ("Office", "igpo", "fail", "data['answers']"),
-        ("Bare", "vineppo", "fail", "equal actions must have equal results"),
+        ("Bare", "vineppo", "fail", "not deterministic"),
         ("Office", "drpo", "pass", "(expert, replay)"),
-        ("Bare", "drpo", "fail", "an expert for every task"),
+        ("Bare", "drpo", "fail", "tasks without an expert"),
     ],
 )
 def test_what_a_method_needs_of_the_environment(command, tmp_path, environment, method, verdict, words):
