@@ -13,6 +13,8 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -31,17 +33,13 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="more settings, such as steps=2 for a trial")
     options = parser.parse_args()
     planned = plan(options.methods.split(","), options.settings)
-    success: dict[str, list[tuple[float, float]]] = {name: [] for name in planned}
-    for factor in FACTORS:
-        rates = {name: lr * factor for name, (lr, _) in planned.items()}
-        halves = [f"methods.{name}.steps={max(1, steps // 2)}" for name, (_, steps) in planned.items()]
-        folder = compare(f"search-{factor:.2f}", rates, [*options.settings, *halves], options.jobs, "--seeds", "1")
-        for name, lr in rates.items():
-            found = json.loads((folder / "results" / f"{name.replace(':', '.')}-0.json").read_text())
-            success[name].append((found["splits"]["train"]["success"], -lr))
-    best = {name: -max(tried)[1] for name, tried in success.items()}
-    for name, tried in success.items():
-        print(f"{name}: " + ", ".join(f"lr {-lr:.2g} {share:.1%}" for share, lr in tried) + f"; {best[name]:.2g}")
+    at_once = min(len(FACTORS), options.jobs)
+    with ThreadPoolExecutor(at_once) as pool:
+        searched = list(pool.map(partial(search, planned, options.settings, options.jobs // at_once), FACTORS))
+    tried = {name: [found[name] for found in searched] for name in planned}
+    best = {name: max(found, key=lambda one: (one[1], -one[0]))[0] for name, found in tried.items()}
+    for name, found in tried.items():
+        print(f"{name}: " + ", ".join(f"lr {lr:.2g} {share:.1%}" for lr, share in found) + f"; taken: {best[name]:.2g}")
     splits = ("--split", "unseen_worlds", "--split", "validation")
     compare("compare", best, options.settings, options.jobs, "--seeds", "3", *splits, base=True)
 
@@ -54,6 +52,19 @@ def plan(methods: list[str], settings: list[str]) -> dict[str, tuple[float, int]
 
     entries = Plan(CONFIG, settings, methods, 1, "base").entries
     return {entry.method: (algorithm(entry.config).lr, entry.config.steps) for entry in entries}
+
+
+def search(
+    planned: dict[str, tuple[float, int]], settings: list[str], jobs: int, factor: float
+) -> dict[str, tuple[float, float]]:
+    """Half of the steps with each method's learning rate times `factor`: that rate, and the success on `train`."""
+    rates = {name: lr * factor for name, (lr, _) in planned.items()}
+    halves = [f"methods.{name}.steps={max(1, steps // 2)}" for name, (_, steps) in planned.items()]
+    folder = compare(f"search-{factor:.2f}", rates, [*settings, *halves], jobs, "--seeds", "1")
+    found = {name: folder / "results" / f"{name.replace(':', '.')}-0.json" for name in rates}
+    return {
+        name: (rates[name], json.loads(file.read_text())["splits"]["train"]["success"]) for name, file in found.items()
+    }
 
 
 def compare(
