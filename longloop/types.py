@@ -288,6 +288,11 @@ class Trajectory:
         return sum(len(turn.action_ids) for turn in self.turns)
 
     @property
+    def played(self) -> tuple[Turn, ...]:
+        """The turns that were not taken over."""
+        return self.turns[self.replayed :]
+
+    @property
     def action_texts(self) -> tuple[str, ...]:
         """What the agent said, turn by turn. Attempts at a task that say the same teach the same."""
         return tuple(turn.action.content for turn in self.turns)

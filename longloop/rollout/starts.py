@@ -102,7 +102,9 @@ async def act_once(
             own = await _act(contexts[number % len(contexts)], instead_of, states[index], session)
         finished += 1
         progress(finished, len(running))
-        return Trajectory(start.task, number, (*start.turns, own), 0.0, False, StopReason.PRACTISED)
+        return Trajectory(
+            start.task, number, (*start.turns, own), 0.0, False, StopReason.PRACTISED, replayed=len(start.turns)
+        )
 
     # From the end: the longest state of an attempt is read once, and the earlier ones are beginnings of it.
     running = {
