@@ -238,6 +238,7 @@ reward: Mean reward of the same trajectories.
 groups: Groups collected: tasks tried.
 equal_groups: Groups whose scored trajectories all have the same reward: nothing to learn from by comparison.
 attempts: Trajectories of the step, scored or not; those of an expert, of side rollouts and practised actions included.
+demonstrations: Those that an expert or a stored run gave.
 actions: Turns that were played in them. What was taken over from a recorded attempt does not count.
 stops: How many trajectories ended for which reason.
 turns: Mean number of turns of a scored trajectory.

@@ -149,6 +149,7 @@ def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Seque
         "groups": len(asked),
         "equal_groups": sum(len({t.reward for t in g.scored}) <= 1 for g in asked),
         "attempts": len(everyone),
+        "demonstrations": sum(t.expert for t in everyone),
         "actions": sum(len(t.played) for t in everyone),
         "stops": dict(sorted(stops.items())),
         "turns": fmean(len(t.turns) for t in scored) if scored else 0.0,
