@@ -31,6 +31,7 @@ ALLOWED = {
     "algos": {"types", "protocols", "config"},
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},
+    "gateway": {"types", "envs", "isolation"},
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
     "memory": {"types", "protocols", "config", "algos", "model", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
