@@ -70,7 +70,7 @@ FORMATS = (
     ToolFormat(
         "glm",
         sign=r"<arg_key>",
-        block=r"<tool_call>\s*(?P<name>[^\s<{]+)(?P<body>.*?)</tool_call>",
+        block=r"<tool_call>\s*(?P<name>[\w.-]+)(?P<body>.*?)</tool_call>",
         argument=r"<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>",
     ),
     ToolFormat(

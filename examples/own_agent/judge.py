@@ -1,0 +1,13 @@
+"""Scores an attempt of the agent: was the last guess the number?"""
+
+import re
+
+from longloop import Outcome
+from longloop.gateway.judge import Attempt
+
+
+def score(attempt: Attempt) -> Outcome:
+    said = [message.content for message in attempt.conversations[0] if message.role == "assistant"]
+    found = re.search(r"\d+", said[-1]) if said else None
+    right = bool(found) and int(found[0]) == attempt.task.data["number"]
+    return Outcome(reward=float(right), success=right)
