@@ -2,8 +2,7 @@
 
 import re
 
-from longloop import Outcome
-from longloop.gateway.judge import Attempt
+from longloop import Attempt, Outcome
 
 
 def score(attempt: Attempt) -> Outcome:

@@ -20,7 +20,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from longloop.tokens.tools import ToolFormat, as_function, format_of, spelled_out
-from longloop.types import Message, UserError
+from longloop.types import Call, Message, UserError
 
 # Unicode noncharacters, which no text may contain: they mark what must not be read as a special token.
 _ESCAPE = "\ufdd0"
@@ -180,6 +180,16 @@ class Chat:
                 self.tokenizer.decode(list(part)) if mark else self.decode(list(part)) for mark, part in parts
             )
         return Message("assistant", text, self.tool_format.calls(text, tools))
+
+    def spell(self, messages: Sequence[Message], call: Call, tools: Sequence[dict[str, Any]]) -> tuple[int, ...] | None:
+        """The ids of a turn that makes this call, as the template writes it; None where that cannot be seen."""
+        before = self.render(messages, tools=tools)
+        after = self.render([*messages, Message("assistant", "", (call,))], generate=False, tools=tools)
+        if not after.startswith(before):
+            return None
+        ids = self.encode(after[len(before) :])
+        end = next((at for at, id in enumerate(ids) if id in self.end_ids), len(ids))
+        return (*ids[:end], self.end_id)
 
     @cached_property
     def tool_format(self) -> ToolFormat:

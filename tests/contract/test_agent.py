@@ -1,4 +1,4 @@
-"""The user's own agent, in real processes: it trains like any environment, and when it misbehaves it costs its attempt."""
+"""The user's own agent, in real processes: it trains like any environment, and a bad one costs its attempt."""
 
 import asyncio
 import json

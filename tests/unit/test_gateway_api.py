@@ -247,7 +247,9 @@ def test_a_request_may_be_so_large_and_no_larger(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("longloop.gateway.endpoint._LARGEST", 1000)
     with serving(says("ok")) as (endpoint, session):
         assert post(endpoint, CHAT, ASK | {"messages": [{"role": "user", "content": "x" * 800}]}, session.key)[0] == 200
-        assert post(endpoint, CHAT, ASK | {"messages": [{"role": "user", "content": "x" * 1000}]}, session.key)[0] == 413
+        assert (
+            post(endpoint, CHAT, ASK | {"messages": [{"role": "user", "content": "x" * 1000}]}, session.key)[0] == 413
+        )
 
 
 def test_a_key_opens_its_own_attempt_and_no_more() -> None:

@@ -38,8 +38,8 @@ ALLOWED = {
     "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
-        *("types", "protocols", "config", "envs", "isolation", "algos", "engines", "learners", "memory", "rollout"),
-        "training",
+        *("types", "protocols", "config", "tokens", "envs", "isolation", "algos", "engines", "learners", "memory"),
+        *("rollout", "training"),
     },
     "build": {
         *("types", "options", "registry", "config", "envs", "isolation", "tokens", "store", "model", "algos"),

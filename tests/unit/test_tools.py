@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longloop.diagnose.tools import tools
 from longloop.tokens.chat import Chat
 from longloop.tokens.tools import FENCED, FORMATS, format_of
 from longloop.tokens.transcript import Transcript
-from longloop.types import Call, Message, Sampled
+from longloop.types import Call, Message, Sampled, StopReason, Task, Trajectory, Turn
 from tests.support.tool_templates import WITH_TOOLS, tokenizer
 
 CHATS = {name: Chat(tokenizer(name)) for name in WITH_TOOLS}
@@ -95,7 +96,10 @@ def test_text_around_calls_is_left_and_several_are_told_apart() -> None:
     calls = KINDS["mistral"].calls(both, TOOLS)
     assert [(call.name, call.text) for call in calls] == [("a", both), ("b", "")]
     named = '[TOOL_CALLS]a[ARGS]{"x": 1}[TOOL_CALLS]b[CALL_ID]12345[ARGS]{}'
-    assert [(c.name, c.arguments) for c in KINDS["mistral-named"].calls(named, TOOLS)] == [("a", '{"x": 1}'), ("b", "{}")]
+    assert [(c.name, c.arguments) for c in KINDS["mistral-named"].calls(named, TOOLS)] == [
+        ("a", '{"x": 1}'),
+        ("b", "{}"),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["glm", "qwen-xml"])
@@ -140,15 +144,16 @@ def test_a_call_that_does_not_parse_is_what_the_model_said(kind: str, said: str)
     assert Message("assistant", said).words == said
 
 
-_PIECES = st.sampled_from(
-    ["<tool_call>", "</tool_call>", '{"name": "weather", "arguments": ', "{}", "}", "[TOOL_CALLS]", "[ARGS]", "[", "]"]
-    + ["<function=f>", "</function>", "<parameter=p>", "</parameter>", "<arg_key>", "</arg_key>", "```json\n", "\n```"]
-    + ["weather", " ", "\n", '"', "\\", "\ud800"]
-)
+_PIECES = """
+<tool_call> </tool_call> {"name":"weather","arguments": {} } [ ] [TOOL_CALLS] [ARGS] <function=f> </function>
+<parameter=p> </parameter> <arg_key> </arg_key> <arg_value> </arg_value> ```json ``` weather " \\
+""".split()
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
-@given(st.lists(_PIECES, max_size=12).map("".join), st.sampled_from(list(KINDS)))
+@given(
+    st.lists(st.sampled_from([*_PIECES, " ", "\n", "\ud800"]), max_size=12).map("".join), st.sampled_from(list(KINDS))
+)
 def test_reading_never_raises_and_what_it_reads_was_said(said: str, kind: str) -> None:
     message = Message("assistant", said, KINDS[kind].calls(said, TOOLS))
     for call in message.calls:
@@ -158,7 +163,10 @@ def test_reading_never_raises_and_what_it_reads_was_said(said: str, kind: str) -
 
 
 def test_a_tokenizer_that_reads_its_own_answers_is_asked() -> None:
-    parsed = {"content": "Well.", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]}
+    parsed = {
+        "content": "Well.",
+        "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}],
+    }
 
     def parse_response(text: str, *, prefix: str, tools: list[dict[str, Any]]) -> dict[str, Any]:
         assert tools == list(TOOLS)
@@ -176,8 +184,8 @@ def test_a_tokenizer_that_reads_its_own_answers_is_asked() -> None:
 
 @pytest.mark.parametrize("name", WITH_TOOLS)
 def test_ids_of_a_conversation_with_tools_are_never_encoded_again(name: str) -> None:
-    """Append-only for every family but Mistral's: its template takes a second call in a structure alone, and the context
-    restarts with it."""
+    """Append-only for every family but Mistral's: its template takes a second call in a structure alone, with which the
+    context restarts."""
     chat = CHATS[name]
     transcript = Transcript(chat)
     sent, _ = transcript.receive([Message("user", "How is Rome?")], tools=TOOLS)
@@ -239,3 +247,32 @@ def test_calls_of_others_are_rendered_as_the_template_does() -> None:
     text = CHATS["qwen2.5"].render(said, generate=False, tools=TOOLS)
     wanted = '<|im_start|>assistant\n<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
     assert wanted in text
+
+
+def attempt(name: str) -> Trajectory:
+    """One turn with tools, in which nothing was called."""
+    turn = Turn((Message("user", "go"),), [1], Message("assistant", "hm"), [2], [0.0], tools=TOOLS)
+    return Trajectory(Task("t", "train"), 0, (turn,), 0.0, False, StopReason.FINISHED)
+
+
+@pytest.mark.parametrize("name", sorted({*WITH_TOOLS} - {"qwen-xml", "glm"}))
+def test_the_doctor_tries_calls_out_with_the_users_tools(name: str) -> None:
+    """How many turns would restart the context: none, but for a template that wants structure from the second call."""
+    found = tools([attempt(name)], CHATS[name])
+    assert found is not None
+    restarts = 3 if name == "mistral" else 0
+    assert (found.verdict, found.numbers["restarts"]) == ("warning" if restarts else "pass", restarts), found
+    assert f"0 of 1 actions called a tool, in the format `{CHATS[name].tool_format.name}`" in found.seen
+    assert not restarts or "Of 4 turns that follow a call, 3 would restart" in found.seen
+
+
+@pytest.mark.parametrize("name", ["qwen-xml", "glm"])
+def test_the_doctor_sees_a_template_whose_calls_are_not_read(name: str) -> None:
+    """These describe one format and write another: a template that was put together wrongly."""
+    found = tools([attempt(name)], CHATS[name])
+    assert found is not None and found.verdict == "fail" and "is not read as one" in found.seen
+
+
+def test_the_doctor_has_nothing_to_say_without_tools() -> None:
+    turn = Turn((Message("user", "go"),), [1], Message("assistant", "hm"), [2], [0.0])
+    assert tools([Trajectory(Task("t", "train"), 0, (turn,), 0.0, False, StopReason.FINISHED)], CHATS["chatml"]) is None
