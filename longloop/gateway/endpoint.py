@@ -42,6 +42,7 @@ class Endpoint:
         self._sessions: dict[str, Session] = {}
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio would only for sockets of its own
         self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True, name="gateway").start()
 

@@ -144,16 +144,39 @@ def test_a_call_that_does_not_parse_is_what_the_model_said(kind: str, said: str)
     assert Message("assistant", said).words == said
 
 
-_PIECES = """
-<tool_call> </tool_call> {"name":"weather","arguments": {} } [ ] [TOOL_CALLS] [ARGS] <function=f> </function>
-<parameter=p> </parameter> <arg_key> </arg_key> <arg_value> </arg_value> ```json ``` weather " \\
-""".split()
+_PIECES = (
+    *(
+        "<tool_call>",
+        "</tool_call>",
+        '{"name":"weather","arguments":',
+        "{}",
+        "}",
+        "[",
+        "]",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "<function=f>",
+        "</function>",
+    ),
+    *(
+        "<parameter=p>",
+        "</parameter>",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "```json",
+        "```",
+        "weather",
+        '"',
+        "\\",
+    ),
+    *(" ", "\n", "\ud800"),
+)
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
-@given(
-    st.lists(st.sampled_from([*_PIECES, " ", "\n", "\ud800"]), max_size=12).map("".join), st.sampled_from(list(KINDS))
-)
+@given(st.lists(st.sampled_from(_PIECES), max_size=12).map("".join), st.sampled_from(list(KINDS)))
 def test_reading_never_raises_and_what_it_reads_was_said(said: str, kind: str) -> None:
     message = Message("assistant", said, KINDS[kind].calls(said, TOOLS))
     for call in message.calls:

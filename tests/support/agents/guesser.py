@@ -1,6 +1,7 @@
 """An agent that knows nothing of longloop: it plays the guessing game with whatever model its API has.
 
-It needs the standard library alone. Its messages are those of `longloop.envs.guess`, so that both ways to play can be compared, id by id.
+It needs the standard library alone. Its messages are those of `longloop.envs.guess`, so that both ways to play can be
+compared, id by id.
 """
 
 import http.client
