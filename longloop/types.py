@@ -293,7 +293,7 @@ class Turn(HasColumns):
     info: dict[str, Any] = field(default_factory=dict)
     """What the environment said about the step."""
     tools: tuple[dict[str, Any], ...] = ()
-    """The tools of the conversation that begins with this turn (`Step.tools`)."""
+    """The tools of the conversation that begins with this turn, for the first time or anew (`Step.tools`)."""
 
     @property
     def action_key(self) -> tuple[int, ...]:

@@ -160,8 +160,9 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
     for _ in range(limits.max_turns):
         begins = step.thread not in record.transcripts
         transcript = record.transcripts.setdefault(step.thread, Transcript(context.chat))
+        tools = step.tools if begins else transcript.tools
         try:
-            context_ids, fresh = transcript.receive(step.messages, step.rebuild, step.tools if begins else ())
+            context_ids, fresh = transcript.receive(step.messages, step.rebuild, tools)
         except UserError as error:
             if not record.turns:
                 raise  # every episode would meet it
@@ -190,7 +191,7 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
             restarts_context=fresh or another,
             rebuilt=step.rebuild or another,
             finish=sampled.finish,
-            tools=tuple(step.tools) if begins else (),
+            tools=tuple(tools) if begins or step.rebuild else (),
         )
         record.act(turn, step.thread)
         said = turn.action

@@ -15,7 +15,8 @@ class Transcript:
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
         self.ids: list[int] = []
-        self._tools: Sequence[dict[str, Any]] = ()
+        self.tools: Sequence[dict[str, Any]] = ()
+        """What the agent may call in the conversation."""
         self._messages: list[Message] = []
         self._rendered = ""
         self._action = Message("assistant", "")
@@ -26,14 +27,15 @@ class Transcript:
     ) -> tuple[Ids, bool]:
         """New messages -> (ids to add, whether they restart the context: then they replace everything before them).
 
-        With `rebuild` they are the whole conversation. `tools` come with the first of a conversation.
+        With `rebuild` they are the whole conversation. `tools` count where one begins, for the first time or anew.
         """
         first = not self._messages
         if rebuild:
             self._messages.clear()
-        self._tools = tools or self._tools
+        if first or rebuild:
+            self.tools = tools
         self._messages += messages
-        rendered = self.chat.render(self._messages, tools=self._tools)
+        rendered = self.chat.render(self._messages, tools=self.tools)
         added = None if first or rebuild else self.chat.extension(self._rendered, self._action, rendered, self._ended)
         self._rendered = rendered
         if added is None:
@@ -48,6 +50,6 @@ class Transcript:
         ids = sampled.ids.tolist()
         self.ids += ids
         self._ended = bool(ids) and ids[-1] in self.chat.end_ids
-        self._action = self.chat.message(ids, self._tools)
+        self._action = self.chat.message(ids, self.tools)
         self._messages.append(self._action)
         return self._action
