@@ -324,6 +324,20 @@ def test_an_attempt_that_is_out_of_turns_tells_its_agent_and_is_scored() -> None
     assert refusals == [(400, "longloop_stopped"), (410, "attempt_over"), (410, "attempt_over")]
 
 
+def test_nothing_is_sampled_for_a_client_that_went_away_while_it_waited() -> None:
+    async def agent(session: Session) -> None:
+        first = asyncio.create_task(session.ask(Request((user("first"),)), {"n": 1}))
+        gone = asyncio.create_task(session.ask(Request((user("gone"),)), {"n": 2}))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await first
+        await session.ask(Request((user("third"),)), {"n": 3})
+
+    trajectory, engine, _ = played(agent)
+    assert [turn.context[0].content for turn in trajectory.turns] == ["first", "third"]
+    check_tokens(trajectory, engine)
+
+
 def test_a_flood_of_calls_is_refused() -> None:
     async def agent(session: Session) -> None:
         asks = [session.ask(Request((user(f"{n}"),)), {"n": n}) for n in range(300)]
