@@ -76,7 +76,8 @@ class Session:
             ask.clients -= 1
             if not ask.clients and ask in self._waiting:  # the client went away before its turn came
                 self._waiting.remove(ask)
-                del self._asks[digest]
+                if self._asks.get(digest) is ask:
+                    del self._asks[digest]
 
     async def next(self) -> Step:
         """The next call, as what the policy has to read."""

@@ -19,6 +19,7 @@ from longloop.gateway.threads import Threads
 from longloop.rollout.episode import RolloutContext, run_episode, seed_of
 from longloop.tokens.chat import Chat
 from longloop.types import Call, Message, Outcome, Sampled, SamplingParams, Step, StopReason, Task
+from tests.support import tool_templates
 from tests.support.templates import tokenizer
 
 CHAT = Chat(tokenizer("chatml"))
@@ -247,12 +248,17 @@ def test_any_interleaving_gives_every_sampled_id_exactly_once(plans: list[list[t
     assert len({seed for _, seed, *_ in engine.asked}) == len(engine.asked)
 
 
-def test_an_agent_that_only_appends_is_one_stretch_with_the_seeds_of_any_environment() -> None:
+@pytest.mark.parametrize("name", ["chatml", "llama3", "llama3.1", "qwen2.5"])
+def test_an_agent_that_only_appends_is_one_stretch_with_the_seeds_of_any_environment(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.CHAT", Chat(tool_templates.tokenizer(name)))
+
     async def agent(session: Session) -> None:
         talk = [user("go")]
         for turn in range(4):
-            reply = await session.ask(Request(tuple(talk)), {"turn": turn})
-            talk += [reply.message, user("on")]
+            reply = await session.ask(Request(tuple(talk), (TOOL,)), {"turn": turn})
+            talk += [reply.message, Message("tool", "done", call="1") if turn % 2 else user("on")]
 
     trajectory, engine, _ = played(agent)
     assert not any(turn.restarts_context for turn in trajectory.turns) and len(trajectory.stretches()) == 1
@@ -335,6 +341,36 @@ def test_nothing_is_sampled_for_a_client_that_went_away_while_it_waited() -> Non
 
     trajectory, engine, _ = played(agent)
     assert [turn.context[0].content for turn in trajectory.turns] == ["first", "third"]
+    check_tokens(trajectory, engine)
+
+
+def test_clients_with_the_same_question_go_away_one_by_one() -> None:
+    """Each waits for an answer of its own, and a retry joins the last."""
+
+    async def agent(session: Session) -> None:
+        def ask(text: str, retried: bool = False) -> asyncio.Task[Any]:
+            return asyncio.create_task(session.ask(Request((user(text),)), {"text": text}, retried))
+
+        first = ask("first")
+        twins = [ask("same"), ask("same")]
+        await asyncio.sleep(0)
+        twins[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await twins[0]
+        joined = ask("same", retried=True)
+        assert (await twins[1]).id == (await joined).id
+        await first
+        both = [ask("other"), ask("other")]
+        await asyncio.sleep(0)
+        for one in both:
+            one.cancel()
+        assert [type(one) for one in await asyncio.gather(*both, return_exceptions=True)] == [
+            asyncio.CancelledError
+        ] * 2
+
+    trajectory, engine, _ = played(agent)
+    assert (trajectory.stop, trajectory.error) == (StopReason.FINISHED, "")
+    assert [turn.context[0].content for turn in trajectory.turns[:2]] == ["first", "same"]
     check_tokens(trajectory, engine)
 
 
