@@ -84,6 +84,16 @@ def test_the_longest_beginning_wins_and_tools_must_be_the_same() -> None:
     assert other.thread and len(other.messages) == 5 and other.tools == (TOOL,)
 
 
+def test_of_two_beginnings_the_longer_one_is_continued() -> None:
+    threads = Threads()
+    for _ in range(2):  # the same question, and by chance the same answer
+        place(threads, user("a"))
+        threads.answered(said("1"))
+    place(threads, user("a"), said("1"), user("b"))
+    threads.answered(said("2"))
+    assert place(threads, user("a"), said("1"), user("b"), said("2"), user("c")).messages == (user("c"),)
+
+
 def test_calls_are_compared_by_what_they_ask() -> None:
     """Not by their ids, nor by how their arguments are written."""
     threads = Threads()
