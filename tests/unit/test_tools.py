@@ -127,6 +127,7 @@ BROKEN = [
     '<tool_call>{"name": "weather", "arguments": {}}',
     '<tool_call>"weather"</tool_call>',
     "[TOOL_CALLS][{]",
+    '[TOOL_CALLS][{"name": "weather", "arguments": {}}, {"name": 3}]',
     '[TOOL_CALLS]{"name": "weather"}',
     '{"name": "weather", "parameters": "Rome"}',
     '{"city": "Rome"}',
