@@ -15,7 +15,7 @@ import numpy as np
 
 from longloop.protocols import Engine
 from longloop.rollout.episode import Record, RolloutContext, ended, run_episode, seed_of
-from longloop.types import Fault, Group, Ids, Message, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
+from longloop.types import Fault, Group, Ids, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
 
 
 async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
@@ -135,7 +135,7 @@ async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str
     return Turn(
         context=instead_of.context,
         context_ids=instead_of.context_ids,
-        action=Message("assistant", context.chat.decode(sampled.ids.tolist())),
+        action=context.chat.message(sampled.ids.tolist()),
         action_ids=sampled.ids,
         action_logprobs=sampled.logprobs,
         restarts_context=instead_of.restarts_context,
