@@ -63,6 +63,9 @@ class Disguise:
         """An app's APIs by what they are called here."""
         return _apis(self, app)
 
+    def listed(self, app: str) -> list[str]:
+        return [names.api for names in _names(self, app).values()]
+
     def name(self, api: str) -> str:
         """What an API is called here, both as app.api."""
         return _said(self, api)

@@ -110,12 +110,12 @@ class Reading:
     def __init__(self, cache: KVCache, row: Row, device: torch.device) -> None:
         self._cache, self._tokens = cache, len(row.ids_T)
         self._slot_T, self._position_T = (torch.from_numpy(x).to(device) for x in (row.slot_T, row.position_T))
-        self._singles = [
+        self._calls: list[_Singles | _Tiles] = [
             _Singles(at, row.slot_R[at], row.start_R[at], keys, device)
             for keys in np.unique(_upto(row.start_R[: row.singles]))
             for at in [np.flatnonzero(_upto(row.start_R[: row.singles]) == keys)]
         ]
-        self._tiles = [_Tiles(pieces, keys, device) for keys, pieces in _calls(row)]
+        self._calls += [_Tiles(pieces, keys, device) for keys, pieces in _pieces(row)]
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
         k_SKCD, v_SKCD = self._cache.tensor(k_KTD)[layer]
@@ -124,8 +124,8 @@ class Reading:
         # The G query heads that share a key head are G queries of it: no head is copied.
         q_KGTD = q_HTD.unflatten(0, (k_KTD.shape[0], -1))
         out_KGTD = torch.zeros_like(q_KGTD)
-        for some in (*self._singles, *self._tiles):
-            some.attend(q_KGTD, k_SKCD, v_SKCD, out_KGTD, scale, window)
+        for call in self._calls:
+            call.attend(q_KGTD, k_SKCD, v_SKCD, out_KGTD, scale, window)
         return out_KGTD.flatten(0, 1).transpose(0, 1)
 
 
@@ -148,7 +148,7 @@ class _Piece:
         return -(-(self.end - self.tile) // _TILE)
 
 
-def _calls(row: Row) -> list[tuple[int, list[_Piece]]]:
+def _pieces(row: Row) -> list[tuple[int, list[_Piece]]]:
     """The pieces of a row's spans that share a call, and their number of keys.
 
     Pieces of one tile, such as short observations, are called together. The tiles of a longer piece share its keys.
