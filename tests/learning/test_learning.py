@@ -26,7 +26,7 @@ VARIANTS = {
     "rloo": ["algo.lr=4e-3"],
     "grpo": ["algo.lr=6e-3", "algo.kl=0.001"],
     "dr_grpo": ["algo.lr=6e-3", "algo.divisor=4.0"],
-    "dapo": ["algo.lr=4e-3", "algo.tries=3"],
+    "dapo": ["algo.tries=3"],
     "gspo": ["algo.clip_low=0.1", "algo.clip_high=0.1", "algo.lr=5e-3", "algo.epochs=2", "algo.minibatch=32"],
     "ppo": ["algo.warmup=3", "algo.lr=4e-3"],
 }
