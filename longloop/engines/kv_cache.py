@@ -1,11 +1,14 @@
 """The keys and values of the engine's slots, and the attention plan that reads and writes them in plain torch.
 
 Shapes: L layers (or keys), S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single
-tokens, H query heads, K key/value heads, G query heads per key head, D head size, N tiles of Q queries.
+tokens, H query heads, K key/value heads, G query heads per key head, D head size, N tiles of Q queries, X
+queries in some tiles.
 """
 
 import time
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -105,68 +108,113 @@ class Reading:
     """
 
     def __init__(self, cache: KVCache, row: Row, device: torch.device) -> None:
-        self._cache, self._device = cache, device
-        self._singles = [
+        self._cache, self._tokens = cache, len(row.ids_T)
+        self._slot_T, self._position_T = (torch.from_numpy(x).to(device) for x in (row.slot_T, row.position_T))
+        self._calls: list[_Singles | _Tiles] = [
             _Singles(at, row.slot_R[at], row.start_R[at], keys, device)
             for keys in np.unique(_upto(row.start_R[: row.singles]))
             for at in [np.flatnonzero(_upto(row.start_R[: row.singles]) == keys)]
         ]
-        first_R = np.cumsum(row.count_R) - row.count_R
-        spans = zip(*(x[row.singles :].tolist() for x in (first_R, row.slot_R, row.start_R, row.count_R)), strict=True)
-        self._spans = list(spans)
-        self._masks: dict[tuple[int, int, int], Tensor] = {}
+        self._calls += [_Tiles(pieces, keys, device) for keys, pieces in _pieces(row)]
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
         k_SKCD, v_SKCD = self._cache.tensor(k_KTD)[layer]
+        for cached, new_KTD in ((k_SKCD, k_KTD), (v_SKCD, v_KTD)):
+            cached[self._slot_T, :, self._position_T] = new_KTD[:, : self._tokens].transpose(0, 1)
         # The G query heads that share a key head are G queries of it: no head is copied.
         q_KGTD = q_HTD.unflatten(0, (k_KTD.shape[0], -1))
         out_KGTD = torch.zeros_like(q_KGTD)
-        for some in self._singles:
-            some.attend(q_KGTD, k_KTD, v_KTD, k_SKCD, v_SKCD, out_KGTD, scale, window)
-        for at, slot, start, count in self._spans:
-            k_SKCD[slot, :, start : start + count] = k_KTD[:, at : at + count]
-            v_SKCD[slot, :, start : start + count] = v_KTD[:, at : at + count]
-            self._span(q_KGTD, k_SKCD[slot], v_SKCD[slot], out_KGTD, at, start, count, scale, window)
+        for call in self._calls:
+            call.attend(q_KGTD, k_SKCD, v_SKCD, out_KGTD, scale, window)
         return out_KGTD.flatten(0, 1).transpose(0, 1)
 
-    def _span(
-        self,
-        q_KGTD: Tensor,
-        k_KCD: Tensor,
-        v_KCD: Tensor,
-        out_KGTD: Tensor,
-        at: int,
-        start: int,
-        count: int,
-        scale: float,
-        window: int,
-    ) -> None:
-        """Attend tile by tile; tiles that see the same keys share a call. `at` is the span's first index in the row."""
-        K, G, _, D = q_KGTD.shape
-        end = start + count
-        while start < end:
-            tile = start // _TILE * _TILE
-            keys = int(_upto(start))
-            upto = min(end, keys)
-            tiles = -(-(upto - tile) // _TILE)
-            row, inside = slice(at, at + upto - start), slice(start - tile, upto - tile)
-            q_KGQD = q_KGTD.new_zeros(K, G, tiles * _TILE, D)
-            q_KGQD[:, :, inside] = q_KGTD[:, :, row]
-            q_NKQD = q_KGQD.unflatten(2, (tiles, _TILE)).permute(2, 0, 1, 3, 4).flatten(2, 3)
-            k_NKLD, v_NKLD = (_first(x, keys).expand(tiles, -1, -1, -1) for x in (k_KCD, v_KCD))
-            mask = self._mask(tile, tiles, keys, G, window)
-            out = scaled_dot_product_attention(q_NKQD, k_NKLD, v_NKLD, attn_mask=mask, scale=scale)
-            out_KGQD = out.unflatten(2, (G, _TILE)).permute(1, 2, 0, 3, 4).flatten(2, 3)
-            out_KGTD[:, :, row] = out_KGQD[:, :, inside]
-            at, start = at + upto - start, upto
 
-    def _mask(self, tile: int, tiles: int, keys: int, G: int, window: int) -> Tensor:
-        """Which keys the queries of some tiles see, [N, 1, G * _TILE, L]."""
-        if (tile, tiles, window) not in self._masks:
-            query_at = torch.arange(tile, tile + tiles * _TILE, device=self._device)
-            seen = _sees(query_at, keys, window).unflatten(0, (tiles, 1, _TILE))
-            self._masks[tile, tiles, window] = seen.repeat(1, 1, G, 1)
-        return self._masks[tile, tiles, window]
+@dataclass(frozen=True)
+class _Piece:
+    """Tokens of one span that are given the same number of keys. `at` is the first one's index in the row."""
+
+    at: int
+    slot: int
+    start: int
+    end: int
+
+    @property
+    def tile(self) -> int:
+        """The position at which the first of its tiles begins."""
+        return self.start // _TILE * _TILE
+
+    @property
+    def tiles(self) -> int:
+        return -(-(self.end - self.tile) // _TILE)
+
+
+def _pieces(row: Row) -> list[tuple[int, list[_Piece]]]:
+    """The pieces of a row's spans that share a call, and their number of keys.
+
+    Pieces of one tile, such as short observations, are called together. The tiles of a longer piece share its keys.
+    """
+    calls: list[tuple[int, list[_Piece]]] = []
+    short: dict[int, list[_Piece]] = {}
+    first_R = np.cumsum(row.count_R) - row.count_R
+    spans = (first_R, row.slot_R, row.start_R, row.next_R)
+    for at, slot, start, end in zip(*(x[row.singles :].tolist() for x in spans), strict=True):
+        while start < end:
+            keys = _upto(start)
+            piece = _Piece(at, slot, start, min(end, keys))
+            if piece.tiles == 1:
+                short.setdefault(keys, []).append(piece)
+            else:
+                calls.append((keys, [piece]))
+            at, start = at + piece.end - start, piece.end
+    return [*short.items(), *calls]
+
+
+class _Tiles:
+    """The tiles of one piece, or pieces of one tile each, that are given the same number of keys."""
+
+    def __init__(self, pieces: Sequence[_Piece], keys: int, device: torch.device) -> None:
+        first, count = pieces[0], sum(piece.tiles for piece in pieces)
+        self._keys, self._device = keys, device
+        self._tile_N = [piece.tile + _TILE * n for piece in pieces for n in range(piece.tiles)]
+        self._slot_N: int | Tensor = first.slot
+        self._row_X: slice | Tensor = slice(first.at, first.at + first.end - first.start)
+        self._inside_X: slice | Tensor = slice(first.start - first.tile, first.end - first.tile)
+        """Where the queries are in the row, and in the tiles end to end."""
+        if len(pieces) > 1:
+            at_N, start_N, end_N = (np.array([getattr(p, x) for p in pieces]) for x in ("at", "start", "end"))
+            count_N = end_N - start_N
+            within_X = np.arange(count_N.sum()) - np.repeat(np.cumsum(count_N) - count_N, count_N)
+            inside_N = start_N % _TILE + _TILE * np.arange(count)
+            self._slot_N = torch.tensor([piece.slot for piece in pieces], device=device)
+            self._row_X, self._inside_X = (
+                torch.from_numpy(np.repeat(x, count_N) + within_X).to(device) for x in (at_N, inside_N)
+            )
+        self._masks: dict[int, Tensor] = {}
+
+    def attend(
+        self, q_KGTD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, out_KGTD: Tensor, scale: float, window: int
+    ) -> None:
+        K, G, _, D = q_KGTD.shape
+        tiles = len(self._tile_N)
+        q_KGXD = q_KGTD.new_zeros(K, G, tiles * _TILE, D)
+        q_KGXD[:, :, self._inside_X] = q_KGTD[:, :, self._row_X]
+        q_NKQD = q_KGXD.unflatten(2, (tiles, _TILE)).permute(2, 0, 1, 3, 4).flatten(2, 3)
+        k_NKLD, v_NKLD = (
+            _first(x[:, :, : self._keys][self._slot_N], self._keys).expand(tiles, -1, -1, -1) for x in (k_SKCD, v_SKCD)
+        )
+        mask = self._mask(G, window)
+        out = scaled_dot_product_attention(q_NKQD, k_NKLD, v_NKLD, attn_mask=mask, scale=scale)
+        out_KGXD = out.unflatten(2, (G, _TILE)).permute(1, 2, 0, 3, 4).flatten(2, 3)
+        out_KGTD[:, :, self._row_X] = out_KGXD[:, :, self._inside_X]
+
+    def _mask(self, G: int, window: int) -> Tensor:
+        """Which keys the queries see, [N, 1, G * _TILE, L], or the same for all tiles, [1, 1, G * _TILE, L]."""
+        if window not in self._masks:
+            tile_N = self._tile_N[:1] if len(set(self._tile_N)) == 1 else self._tile_N
+            query_at = torch.cat([torch.arange(tile, tile + _TILE, device=self._device) for tile in tile_N])
+            seen = _sees(query_at, self._keys, window).unflatten(0, (len(tile_N), 1, _TILE))
+            self._masks[window] = seen.repeat(1, 1, G, 1)
+        return self._masks[window]
 
 
 class _Singles:
@@ -181,20 +229,10 @@ class _Singles:
         self._masks: dict[int, Tensor] = {}
 
     def attend(
-        self,
-        q_KGTD: Tensor,
-        k_KTD: Tensor,
-        v_KTD: Tensor,
-        k_SKCD: Tensor,
-        v_SKCD: Tensor,
-        out_KGTD: Tensor,
-        scale: float,
-        window: int,
+        self, q_KGTD: Tensor, k_SKCD: Tensor, v_SKCD: Tensor, out_KGTD: Tensor, scale: float, window: int
     ) -> None:
         if window not in self._masks:
             self._masks[window] = _sees(self._start_B, self._keys, window)[:, None, None, :]
-        k_SKCD[self._slot_B, :, self._start_B] = k_KTD[:, self._at_B].transpose(0, 1)
-        v_SKCD[self._slot_B, :, self._start_B] = v_KTD[:, self._at_B].transpose(0, 1)
         keys, values = (_first(x[:, :, : self._keys][self._rows], self._keys) for x in (k_SKCD, v_SKCD))
         q_BKGD = q_KGTD[:, :, self._at_B].permute(2, 0, 1, 3)
         out = scaled_dot_product_attention(q_BKGD, keys, values, attn_mask=self._masks[window], scale=scale)

@@ -119,8 +119,13 @@ def forecast(
 
 def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
     """Refuse a run whose longest trajectory would not fit, and say what to lower."""
-    policy = learner.policy
-    book = forecast(policy.module.config, policy.config, learner.config, learner.needs, longest, sessions)
+    policy, needs = learner.policy, learner.needs
+    shape, model, config = policy.module.config, policy.config, learner.config
+    described = (shape.to_json_string(), model.model_dump_json(), config.model_dump_json())
+    asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()), longest, sessions)
+    if asked not in _forecasts:
+        _forecasts[asked] = forecast(shape, model, config, needs, longest, sessions)
+    book = _forecasts[asked]
     room = available(policy.device)
     needed = book.to_come
     if needed > room:
@@ -134,6 +139,10 @@ def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
             learner.optimizer.zero_grad()
             torch.cuda.empty_cache()
     return book
+
+
+_forecasts: dict[tuple[object, ...], Ledger] = {}
+"""What was forecast before a run. In one process, such as that of a comparison, most runs ask for the same again."""
 
 
 def available(device: torch.device) -> int:

@@ -245,3 +245,27 @@ def test_a_model_that_cannot_be_followed():
     assert foreseen(shape, ModelConfig(device="cuda"), tokens=64).activations > 0
     with pytest.raises(UserError, match=r"'mixtral'.*learner\.memory_check=false"):
         foreseen(shape, ModelConfig(device="cpu"), tokens=64)
+
+
+def test_equal_runs_are_forecast_once(monkeypatch):
+    """What differs in any way that memory depends on is forecast anew."""
+    plain, asked = forecast.forecast, []
+    monkeypatch.setattr(forecast, "_forecasts", {})
+    monkeypatch.setattr(forecast, "forecast", lambda *about: asked.append(about) or plain(*about))
+
+    def book(name="llama, tied, narrow", algo=None, model=ModelConfig(), config=LearnerConfig(), longest=64, n=2):  # noqa: B008
+        return forecast.check(learner_of(SHAPES[name], algo or Loop(), model, config), longest, n)
+
+    first = book()
+    assert book() == first and len(asked) == 1
+    for other in (
+        {"name": "qwen3, tied"},
+        {"algo": Ppo()},
+        {"algo": Grpo(kl=0.01)},
+        {"model": ModelConfig(dtype="bfloat16")},
+        {"config": LearnerConfig(checkpointing=True)},
+        {"longest": 128},
+        {"n": 3},
+    ):
+        before = len(asked)
+        assert book(**other) != first and len(asked) == before + 1, other
