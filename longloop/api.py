@@ -38,6 +38,7 @@ from longloop.types import Fault, Group, SamplingParams, UserError
 if TYPE_CHECKING:
     from longloop.diagnose.finding import Finding
     from longloop.evaluation import Evaluation
+    from longloop.gateway.server import Server
     from longloop.memory.forecast import Ledger
     from longloop.training import Report
 
@@ -352,6 +353,36 @@ def free_memory(config: Config) -> int:
     from longloop.model.policy import device_and_dtype
 
     return forecast.available(device_and_dtype(config.model)[0])
+
+
+# --- Serving.
+
+
+def server(
+    target: str,
+    overrides: Overrides = (),
+    *,
+    step: int | None = None,
+    temperature: float | None = None,
+    top_p: float = 1.0,
+    key: str = "",
+) -> "Server":
+    """A policy behind the APIs of OpenAI and Anthropic: that of a run, or any model that `model.path` may name.
+
+    Without a `key`, it answers only to the names of this machine's loopback interface.
+    """
+    from longloop.gateway.server import Server, local_only
+
+    if (Path(target) / "run.json").is_file():
+        config, checkpoint = subject(target, overrides, step)
+    elif step is not None:
+        raise UserError(f"A step can be chosen of a run folder, and {target} is not one.")
+    else:
+        tree = {"env": {"name": "none"}, "model": {"path": target}}
+        config, checkpoint = configs.resolve(tree, "the defaults", overrides), None
+    sampling = SamplingParams(config.rollout.temperature if temperature is None else temperature, top_p)
+    served = build.served(config, lineage(config, checkpoint), sampling, key)
+    return Server(served.find, Path(target).resolve().name, middleware=() if key else local_only())
 
 
 # --- Demonstrations and models.

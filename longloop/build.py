@@ -34,10 +34,12 @@ from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
+    from longloop.gateway.serving import Served
     from longloop.learners.local import LocalLearner
     from longloop.model.policy import Policy
     from longloop.rollout.episode import RolloutContext
     from longloop.rollout.groups import GroupRollouts
+    from longloop.tokens.chat import Chat
 
 
 def _known(known: Mapping[str, str], kind: str) -> str:
@@ -142,6 +144,23 @@ def rollout_context(
 ) -> "RolloutContext":
     """What episodes need: environments, chat, engine and limits."""
     from longloop.rollout.episode import RolloutContext
+
+    engine, chat = _engine(config, policy)
+    return RolloutContext(world.make, chat, engine, config.rollout, sampling, world.environment.stop)
+
+
+def served(config: Config, lineage: Lineage, sampling: SamplingParams, key: str) -> "Served":
+    """The policy at the end of a lineage, ready to answer calls."""
+    from longloop.gateway.serving import Served
+
+    engine, chat = _engine(config, policy_of(lineage))
+    if "watch" not in inspect.signature(engine.sample).parameters:
+        raise UserError(f"The engine {config.engine['name']!r} cannot serve; take engine.name=native.")
+    return Served(engine, chat, sampling, config.rollout.turn_tokens, config.rollout.context, key)
+
+
+def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
+    """The engine, and the chat that it decodes with."""
     from longloop.tokens.chat import Chat
 
     engine = named(config.engine, ENGINES, "engine")
@@ -150,8 +169,7 @@ def rollout_context(
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
     chat = Chat(policy.tokenizer, policy.end_ids)
-    made = engine(policy, chat, **options)
-    return RolloutContext(world.make, chat, made, config.rollout, sampling, world.environment.stop)
+    return engine(policy, chat, **options), chat
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,36 @@ def evaluate(
 
 
 @app.command()
+def serve(
+    target: Annotated[
+        str, typer.Argument(help="A run folder; or a model: a folder, a name of `longloop models` or of the hub.")
+    ],
+    overrides: Overrides = None,
+    host: Annotated[str, typer.Option(help="The address to listen on. Others than this machine's need a key.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8124,
+    key: Annotated[
+        str, typer.Option(envvar="LONGLOOP_KEY", help="What clients must show as their API key.", show_envvar=True)
+    ] = "",
+    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, max=2, help="Where a client names none; that of training by default.")
+    ] = None,
+    top_p: Annotated[float, typer.Option(min=0.01, max=1, help="Where a client names none.")] = 1.0,
+) -> None:
+    """Serve a trained agent, or any model, behind OpenAI's and Anthropic's APIs, for your app.
+
+    `longloop serve runs/quickstart`
+
+    `longloop serve Qwen/Qwen2.5-7B-Instruct --temperature 0.7 rollout.context=8192`
+    """
+    from longloop.cli import serving
+
+    serving.serve(target, overrides or [], host, port, key, step, temperature, top_p)
+
+
+@app.command()
 def compare(
     config: Annotated[Path, typer.Argument(help="A config; [methods.NAME] holds settings for single methods.")],
     overrides: Overrides = None,
