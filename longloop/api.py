@@ -5,6 +5,7 @@ Each function returns when its work is done, in a script as in a notebook, where
 """
 
 import asyncio
+import hashlib
 import random
 import signal
 import sys
@@ -12,6 +13,7 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +23,7 @@ from longloop import build
 from longloop import config as configs
 from longloop.analysis.rules import rules
 from longloop.build import Training
+from longloop.cache import cache_dir
 from longloop.config import Config, Overrides
 from longloop.store.demonstrations import best_trajectories, good_trajectories, scored_trajectories
 from longloop.store.lineage import lineage, pinned
@@ -294,25 +297,48 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
 def measure(
     config: Config, checkpoint: Path | None, splits: Sequence[str]
 ) -> "dict[str, tuple[Evaluation, list[Group]]]":
-    """Evaluate a policy on each split: that of a checkpoint, or the model before training."""
+    """Evaluate a policy on each split: that of a checkpoint, the model before training, or an endpoint's."""
+    if build.is_endpoint(config):
+        return _measure_endpoint(config, splits)
     return complete(_measure(config, checkpoint, splits))
+
+
+def _measure_endpoint(config: Config, splits: Sequence[str]) -> "dict[str, tuple[Evaluation, list[Group]]]":
+    """Evaluate what stands behind an endpoint. Its answers are kept until all is measured."""
+    name = hashlib.blake2b(f"{config.to_toml()} {splits}".encode(), digest_size=12).hexdigest()
+    kept = cache_dir() / "answers" / f"{name}.jsonl"
+    measured = complete(_measure(with_engine(config, answers=str(kept)), None, splits))
+    kept.unlink(missing_ok=True)
+    return measured
+
+
+def with_engine(config: Config, **options: Any) -> Config:
+    """The config with other options of its engine."""
+    return config.model_copy(update={"engine": config.engine | options})
 
 
 async def _measure(
     config: Config, checkpoint: Path | None, splits: Sequence[str]
 ) -> "dict[str, tuple[Evaluation, list[Group]]]":
-    world, stages = build.world(config), lineage(config, checkpoint)
+    world = build.world(config)
     tasks = {split: world.tasks(split)[: config.eval.tasks or None] for split in splits}
     from longloop.evaluation import evaluate, floor
     from longloop.rollout.groups import GroupRollouts
 
-    context = build.rollout_context(config, world, build.policy_of(stages), config.eval.sampling)
+    endpoint = None
+    if build.is_endpoint(config):
+        context, endpoint = build.endpoint_context(config, world, config.eval.sampling)
+    else:
+        policy = build.policy_of(lineage(config, checkpoint))
+        context = build.rollout_context(config, world, policy, config.eval.sampling)
     rollouts = GroupRollouts(context, f"{config.seed}/eval", abandon=False)
     attempts, version = config.eval.attempts, world.environment.version
-    return {
-        split: await evaluate(rollouts, some, attempts, await floor(rollouts.idle(), some), version)
-        for split, some in tasks.items()
-    }
+    measured = {}
+    for split, some in tasks.items():
+        floors = await floor(rollouts.idle(), some)
+        result, groups = await evaluate(rollouts, some, attempts, floors, version)
+        measured[split] = result if endpoint is None else replace(result, usage=endpoint.spent()), groups
+    return measured
 
 
 def write_measured(
@@ -324,7 +350,8 @@ def write_measured(
     step = int(checkpoint.name) if checkpoint is not None else 0
     for split, (result, groups) in measured.items():
         with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:
-            run.note(analysis=declared, measured=str(checkpoint or config.model.path))
+            policy = config.engine["model"] if build.is_endpoint(config) else checkpoint or config.model.path
+            run.note(analysis=declared, measured=str(policy))
             run.evaluations.write(step, groups)
             run.metrics.write({"step": step, "eval": result.to_json()})
 

@@ -34,6 +34,7 @@ from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
+    from longloop.engines.openai import OpenAIEngine
     from longloop.gateway.serving import Served
     from longloop.learners.local import LocalLearner
     from longloop.model.policy import Policy
@@ -139,6 +140,25 @@ def policy_of(lineage: Lineage) -> "Policy":
     return policy
 
 
+def is_endpoint(config: Config) -> bool:
+    """Whether the engine is an endpoint: a policy of its own, which can be measured and not trained."""
+    return config.engine["name"] == "openai"
+
+
+def endpoint_context(
+    config: Config, world: Environments, sampling: SamplingParams
+) -> "tuple[RolloutContext, OpenAIEngine]":
+    """What episodes with an endpoint's policy need, and the endpoint, which says itself how long a conversation may
+    be."""
+    from longloop.engines.openai import OpenAIEngine, text_chat
+    from longloop.rollout.episode import RolloutContext
+
+    chat = text_chat()
+    engine = OpenAIEngine(None, chat, **options_for(OpenAIEngine, config.engine, "engine"))
+    limits = config.rollout.model_copy(update={"context": sys.maxsize})
+    return RolloutContext(world.make, chat, engine, limits, sampling, world.environment.stop), engine
+
+
 def rollout_context(
     config: Config, world: Environments, policy: "Policy", sampling: SamplingParams
 ) -> "RolloutContext":
@@ -193,6 +213,11 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
 
     The cheap ones are built first: a mistake in the config shows before a model loads.
     """
+    if is_endpoint(config):
+        raise UserError(
+            "engine.name=openai cannot train: an endpoint returns text, and training needs the tokens and log-probs of "
+            "a policy in this process. Measure it with `longloop eval`, and train with engine.name=native."
+        )
     algo = algorithm(config)
     environments = world(config)
     tasks, eval_tasks = environments.tasks(config.split), environments.tasks(config.eval.split)

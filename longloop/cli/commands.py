@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from longloop import api
+from longloop import api, build
 from longloop import config as configs
 from longloop.cli import run_summary
 from longloop.config import Config
@@ -37,10 +37,21 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
     run_summary.show(api.trained(config, resume, console), console)
 
 
+def engine_words(engine: str, url: str, model: str) -> list[str]:
+    """The override for another engine: a table in place of the config's. None where none is named."""
+    if not engine and (url or model):
+        raise UserError("--url and --model are an endpoint's: add --engine openai.")
+    chosen = {key: value for key, value in (("name", engine), ("url", url), ("model", model)) if value}
+    table = ", ".join(f"{key} = {configs.as_toml(value)}" for key, value in chosen.items())
+    return [f"engine={{{table}}}"] if engine else []
+
+
 def evaluate(
     target: Path, overrides: list[str], splits: list[str], step: int | None, as_json: bool, out: Path | None
 ) -> None:
     config, checkpoint = api.subject(target, overrides, step)
+    if build.is_endpoint(config):
+        checkpoint = None  # the run lends its environment
     chosen = splits or [config.eval.split]
     for folder in [out / split for split in chosen] if out is not None else ():
         if folder.exists():  # said before anything is measured
@@ -52,7 +63,8 @@ def evaluate(
     if as_json:
         print(json.dumps(results if splits else results[config.eval.split]))
     else:
-        subject = f"{checkpoint or config.model.path} on {config.env['name']}"
+        policy = config.engine["model"] if build.is_endpoint(config) else checkpoint or config.model.path
+        subject = f"{policy} on {config.env['name']}"
         console.print(f"{subject}, {config.eval.attempts} attempts at each task")
         console.print(run_summary.table([result for result, _ in measured.values()], list(results)))
     if out is not None:

@@ -76,14 +76,23 @@ def evaluate(
         Path | None,
         typer.Option(help="Also write the attempts, as one run folder per split, for `view` and others."),
     ] = None,
+    engine: Annotated[str, typer.Option(help="Another engine than the config's; `openai` for an endpoint.")] = "",
+    url: Annotated[str, typer.Option(help="With `--engine openai`: the address, such as http://HOST/v1.")] = "",
+    model: Annotated[str, typer.Option(help="With `--engine openai`: the model's name there.")] = "",
 ) -> None:
     """Measure an agent: success, reward and pass@k with intervals, next to the score of doing nothing.
 
+    An endpoint with OpenAI's API is measured in its place with `--engine openai`; its key is taken from
+    OPENAI_API_KEY.
+
     `longloop eval runs/quickstart --split dev --split test_normal eval.attempts=4`
+
+    `longloop eval quickstart --engine openai --url http://127.0.0.1:8124/v1 --model any`
     """
     from longloop.cli import commands
 
-    commands.evaluate(target, overrides or [], split or [], step, json, out)
+    words = commands.engine_words(engine, url, model) + (overrides or [])
+    commands.evaluate(target, words, split or [], step, json, out)
 
 
 @app.command()

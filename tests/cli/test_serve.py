@@ -14,6 +14,8 @@ import pytest
 from longloop import api
 from longloop.cli import serving
 from longloop.gateway.server import Server
+from tests.support.endpoints import answering
+from tests.support.helpers import write_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,3 +68,21 @@ def test_serve_refuses_with_a_sentence(
     assert code == 2 and "--port 0" in said
     code, _, said = command("serve", "tiny", "rollout.contxt=3", "--port", "0")
     assert code == 2 and "rollout.context" in said
+
+
+def test_eval_measures_an_endpoint(
+    command: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "cache_dir", lambda: tmp_path)
+    file = write_config(tmp_path)
+    with answering(["2"]) as endpoint:
+        words = ("eval", file, "--engine", "openai", "--url", endpoint.url, "--model", "big")
+        code, said, error = command(*words)
+        assert not code, error
+        assert "big on guess" in said and "cost" in said and "50 + 15 tokens in 5 calls, 0 repeated" in said
+        code, said, _ = command(*words, "--json", "eval.attempts=2", "engine.extra={top_k=3}")
+        assert json.loads(said)["usage"]["calls"] == 10 and endpoint.asked[-1]["top_k"] == 3
+    code, _, error = command("eval", file, "--url", "http://x/v1")
+    assert code == 2 and "--engine openai" in error
+    code, _, error = command("eval", file, "--engine", "openai")
+    assert code == 2 and "engine.url" in error

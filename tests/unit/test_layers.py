@@ -43,7 +43,7 @@ ALLOWED = {
     },
     "build": {
         *("types", "options", "registry", "config", "envs", "isolation", "gateway", "tokens", "store", "model"),
-        *("algos", "learners", "rollout"),
+        *("algos", "engines", "learners", "rollout"),
     },
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
     "analysis": {"types", "registry", "stats", "envs", "store"},
@@ -51,7 +51,7 @@ ALLOWED = {
     "progress": {"types", "diagnose"},
     "api": {
         *("types", "config", "envs", "gateway", "store", "model", "memory", "rollout", "evaluation", "training"),
-        *("diagnose", "build", "analysis", "progress"),
+        *("diagnose", "build", "analysis", "progress", "cache"),
     },
     "cli": {
         *("version", "types", "options", "config", "registry", "envs", "isolation", "algos", "model", "stats", "store"),
