@@ -36,6 +36,7 @@ from longloop.store.run_reader import (
     stored_config,
     version_in_words,
 )
+from longloop.store.trackers import Mirror, tracker_class
 from longloop.types import Fault, Group, SamplingParams, UserError
 
 if TYPE_CHECKING:
@@ -195,6 +196,8 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
 
     if resume is not None:
         _same_version(resume, config)
+    for name in config.track.to:
+        tracker_class(name)  # what cannot be used is refused before anything else
     config = pinned(build.stamped(config))
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
     parts = prepared(config)
@@ -213,7 +216,11 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
             tell(f"memory: {book}")
             run.note(memory=book.to_json())
         try:
-            with Progress(config.steps, run.folder / "logs" / "train.log", console) as report:
+            with (
+                Progress(config.steps, run.folder / "logs" / "train.log", console) as report,
+                Mirror(config.track.to, config.track.project, run.folder, report.note) as mirror,
+            ):
+                run.metrics.mirror = mirror.write
                 parts.rollouts.progress = parts.evaluation.progress = report.attempts
                 parts.rollouts.tell = parts.evaluation.tell = report.note
                 complete(_until_terminated(run_loop(parts, run, report)))
@@ -461,6 +468,21 @@ def export(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
     from longloop.model.checkpoint import export
 
     export(folder, build.policy_of(lineage(config, checkpoint)), dtype)
+
+
+def export_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
+    """Write a checkpoint's adapters in peft's format, with the tokenizer of their model."""
+    from longloop.model.checkpoint import export_adapter
+
+    if not config.model.lora_rank:
+        raise UserError(f"{checkpoint} has no adapters: the run trained all weights. Leave out --adapter.")
+    stages = lineage(config, checkpoint)
+    if len(stages) > 1:
+        raise UserError(
+            f"The adapters of {checkpoint} were trained on those of {config.model.path}, and are of no use without "
+            "them. Leave out --adapter to get both, merged."
+        )
+    export_adapter(folder, checkpoint, build.policy_of(stages).tokenizer, config.model.path)
 
 
 def new_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:

@@ -3,6 +3,7 @@ print what came of it."""
 
 import json
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from longloop import api, build
 from longloop import config as configs
 from longloop.cli import run_summary
 from longloop.config import Config
+from longloop.model import hub
 from longloop.registry import ENVS
 from longloop.store.model_card import card
 from longloop.store.run_reader import read_facts, stored_config
@@ -112,15 +114,27 @@ def _imitate(folder: Path) -> str:
     return f"Imitate them with algo.name=sft demos={folder}."
 
 
-def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
+def export(run: Path, out: Path | None, step: int | None, dtype: str, adapter: bool, push: str, public: bool) -> None:
+    if out is None and not push:
+        raise UserError("Say where the model goes: a folder with --out, OWNER/NAME on the hub with --push, or both.")
     read_facts(run)
     config, checkpoint = stored_config(run), api.checkpoint_of(run, step)
-    _must_be_new(folder)
-    partial = folder.with_name(folder.name + ".partial")
-    api.export(config, checkpoint, partial, dtype)
-    (partial / "README.md").write_text(card(run, int(checkpoint.name), dtype))
-    partial.replace(folder)
-    console.print(f"{checkpoint} is now in {folder}, in {dtype}.", soft_wrap=True)
+    if out is not None:
+        _must_be_new(out)
+    with tempfile.TemporaryDirectory() as away:
+        folder = out or Path(away) / "model"
+        partial = folder.with_name(folder.name + ".partial")
+        if adapter:
+            api.export_adapter(config, checkpoint, partial)
+        else:
+            api.export(config, checkpoint, partial, dtype)
+        told = "as trained" if adapter else dtype
+        (partial / "README.md").write_text(card(run, int(checkpoint.name), told, adapter))
+        partial.replace(folder)
+        if out is not None:
+            console.print(f"{checkpoint} is now in {folder}, {told if adapter else f'in {dtype}'}.", soft_wrap=True)
+        if push:
+            console.print(f"{checkpoint} is now at {hub.push(folder, push, not public)}.", soft_wrap=True)
 
 
 def new_model(folder: Path, env: str, options: list[str], source: Path | None, words: bool, **shape: int) -> None:

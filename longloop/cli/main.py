@@ -342,14 +342,37 @@ def play(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    out: Annotated[Path, typer.Option(help="The folder to write, which must not exist yet.")],
+    out: Annotated[Path | None, typer.Option(help="The folder to write, which must not exist yet.")] = None,
     step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    adapter: Annotated[bool, typer.Option("--adapter", help="The LoRA adapters alone, for peft and vLLM.")] = False,
+    push: Annotated[str, typer.Option(metavar="OWNER/NAME", help="Push it to the Hugging Face hub.")] = "",
+    public: Annotated[bool, typer.Option("--public", help="With --push: for all to see.")] = False,
 ) -> None:
-    """Export a run's model as a Hugging Face folder with a model card, adapters merged."""
+    """Export a run's model as a Hugging Face folder with a model card, adapters merged; or push it to the hub.
+
+    `longloop export runs/quickstart --out my-agent`
+
+    `longloop export runs/quickstart --push me/my-agent --adapter`
+    """
     from longloop.cli import commands
 
-    commands.export(run, out, step, dtype)
+    commands.export(run, out, step, dtype, adapter, push, public)
+
+
+@app.command()
+def log(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    to: Annotated[list[str], typer.Option(help="tensorboard, wandb, trackio, mlflow or module:Class. Repeat it.")],
+    project: Annotated[str, typer.Option(help="The project there; that of the run's config by default.")] = "",
+) -> None:
+    """Send a run's metrics to trackers, as `track.to` does during a run.
+
+    `longloop log runs/quickstart --to tensorboard`
+    """
+    from longloop.cli import tracking
+
+    tracking.log(run, to, project)
 
 
 models = typer.Typer(help="List models, fetch or show one, or make a small one.")

@@ -1,7 +1,7 @@
 """metrics.jsonl: one object per step. A step that was repeated after a crash has two lines; the last one counts."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,13 @@ from longloop.store.files import append_lines, read_lines
 class Metrics:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.mirror: Callable[[Mapping[str, Any]], None] = lambda line: None
+        """Called with every line that was written."""
 
     def write(self, values: dict[str, Any]) -> None:
-        append_lines(self._path, [_finite(values)])
+        line = _finite(values)
+        append_lines(self._path, [line])
+        self.mirror(line)
 
     def read(self) -> list[dict[str, Any]]:
         """One line for each step, in order. A damaged line costs its step, not the run."""

@@ -25,7 +25,7 @@ ALLOWED = {
     "cache": set(),
     "config": {"types", "options", "registry"},
     "tokens": {"types"},
-    "store": {"version", "types", "config"},
+    "store": {"version", "types", "options", "config"},
     "model": {"types", "config", "cache"},
     "envs": {"types"},
     "algos": {"types", "protocols", "config"},
