@@ -341,10 +341,14 @@ async def _measure(
     rollouts = GroupRollouts(context, f"{config.seed}/eval", abandon=False)
     attempts, version = config.eval.attempts, world.environment.version
     measured = {}
-    for split, some in tasks.items():
-        floors = await floor(rollouts.idle(), some)
-        result, groups = await evaluate(rollouts, some, attempts, floors, version)
-        measured[split] = result if endpoint is None else replace(result, usage=endpoint.spent()), groups
+    try:
+        for split, some in tasks.items():
+            floors = await floor(rollouts.idle(), some)
+            result, groups = await evaluate(rollouts, some, attempts, floors, version)
+            measured[split] = result if endpoint is None else replace(result, usage=endpoint.spent()), groups
+    finally:
+        if endpoint is not None:
+            await endpoint.close()
     return measured
 
 

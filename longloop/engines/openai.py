@@ -136,6 +136,11 @@ class OpenAIEngine:
         self._told = now
         return spent
 
+    async def close(self) -> None:
+        """Give up the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
     def forget(self, session: str) -> None: ...
 
     def release(self) -> None: ...

@@ -67,30 +67,16 @@ class Served:
         kept = False
         try:
             ids = self._read(conversation.transcript, new, request)
-            read = len(ids)
-            spoken = _Spoken(self._chat, request.stop)
-            watched = bool(body.get("stream")) and not (request.tools and request.calls)
+            read, id = len(ids), secrets.token_hex(12)
             tokens: asyncio.Queue[int | None] = asyncio.Queue()
-            sampling = asyncio.ensure_future(
-                self._engine.sample(
-                    ids,
-                    self._params(ids, request),
-                    session=conversation.session,
-                    watch=tokens.put_nowait if watched else None,
-                )
-            )
+            watch = tokens.put_nowait if body.get("stream") and not request.tools else None
+            params, session = self._params(ids, request), conversation.session
+            sampling = asyncio.ensure_future(self._engine.sample(ids, params, session=session, watch=watch))
             sampling.add_done_callback(lambda _: tokens.put_nowait(None))
-            id = secrets.token_hex(12)
+            spoken = _Spoken(self._chat, request.stop)
             try:
-                while (token := await tokens.get()) is not None:
-                    text = spoken.add(token)
-                    while not tokens.empty() and (token := tokens.get_nowait()) is not None:
-                        text += spoken.add(token)
-                    if text:
-                        yield Piece(id, text)
-                    if token is None:
-                        break
-                    await asyncio.wait({sampling}, timeout=_PACE)
+                async for text in _heard(tokens, spoken, sampling):
+                    yield Piece(id, text)
                 sampled = _result(sampling)
             finally:
                 sampling.cancel()
@@ -179,6 +165,25 @@ class _Spoken:
         piece = self._text[self.sent : max(end, self.sent)]
         self.sent += len(piece)
         return piece
+
+
+async def _heard(
+    tokens: "asyncio.Queue[int | None]", spoken: _Spoken, sampling: asyncio.Future[Sampled]
+) -> AsyncIterator[str]:
+    """What may be sent of an answer, as its tokens come; None is the last of them."""
+    token: int | None = 0
+    while token is not None:
+        text = ""
+        token = await tokens.get()
+        while token is not None:
+            text += spoken.add(token)
+            if tokens.empty():
+                break
+            token = tokens.get_nowait()
+        if text:
+            yield text
+        if token is not None:
+            await asyncio.wait({sampling}, timeout=_PACE)
 
 
 def _result(sampling: asyncio.Future[Sampled]) -> Sampled:

@@ -289,6 +289,33 @@ def test_a_client_that_hangs_up_ends_its_sampling(stream: bool) -> None:
     assert engine.forgotten == [engine.asked[0][2]] and begun._answering == 0 and not engine.answers
 
 
+def test_a_client_that_hangs_up_in_the_middle_of_a_stream_ends_its_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_PACE", 0)
+    engine = Speaker("never ending " * 20, spell=True)
+    said = engine._chat.action_ids("x")[0]
+
+    async def endless(ids: Any, params: Any, *, session: str, watch: Any) -> Sampled:
+        engine.asked.append((ids, params, session))
+        while True:
+            watch(said)
+            await asyncio.sleep(0.001)
+
+    engine.sample = endless  # type: ignore[method-assign]
+    begun = served(engine)
+    with listening(Server(begun.find, "mine")) as where:
+        place = urlsplit(where.address)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        connection.request("POST", PATH, json.dumps({"messages": HELLO, "stream": True}))
+        reply = connection.getresponse()
+        for _ in range(9):
+            assert reply.readline()
+        reply.close()
+        connection.close()
+        while not engine.forgotten:
+            threading.Event().wait(0.01)
+    assert begun._answering == 0
+
+
 def test_only_so_many_are_remembered_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_KEPT", 2)
     engine = Speaker("a", "b", "c")

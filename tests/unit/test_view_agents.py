@@ -77,6 +77,11 @@ def test_the_page_of_an_attempt(run: Path) -> None:
     assert "Conversation 1" not in alone and "program printed" not in alone and "calls weather" in alone
 
 
+def test_the_page_of_a_group(run: Path) -> None:
+    page = Pages(Library([run])).html("/run/test/step/1/0")
+    assert "calls weather" in page and "CALL-MARKUP" not in page and "Let me see." in page
+
+
 def test_the_same_in_a_terminal(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     terminal.show(run, "1/0/0", Console(highlight=False, markup=False, width=100))
     said = capsys.readouterr().out
