@@ -8,14 +8,14 @@ A call that fails for reasons which may pass is made again. Every answer is kept
 one that is stopped, or whose endpoint dies, pays for no answer twice.
 """
 
-import asyncio
 import hashlib
 import json
 import os
-import time
+from asyncio import sleep
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -152,22 +152,22 @@ class OpenAIEngine:
 
     async def _asked(self, body: Mapping[str, Any]) -> _Answer:
         """The endpoint's answer, however often it takes to get one."""
-        began, tries = time.monotonic(), 0
+        began, tries = monotonic(), 0
         while True:
-            while (pause := self._hold - time.monotonic()) > 0:
-                await asyncio.sleep(pause)
+            while (pause := self._hold - monotonic()) > 0:
+                await sleep(pause)
             answer, problem, wait = await self._tried(body)
             if answer is not None:
                 return answer
             tries += 1
             hopeless = not self._reached and tries >= _TRIES
             pause = wait or min(_SHORTEST * 2 ** (tries - 1), _LONGEST)
-            if hopeless or time.monotonic() - began + pause > self._patience:
+            if hopeless or monotonic() - began + pause > self._patience:
                 raise UserError(f"The endpoint {self._url} does not answer: {problem}.{self._what_is_kept()}")
             self.usage.repeated += 1
             if wait:
-                self._hold = max(self._hold, time.monotonic() + wait)
-            await asyncio.sleep(pause)
+                self._hold = max(self._hold, monotonic() + wait)
+            await sleep(pause)
 
     async def _tried(self, body: Mapping[str, Any]) -> tuple[_Answer | None, str, float]:
         """The answer; or what was wrong, and the seconds that the endpoint asks to wait, if any."""

@@ -96,7 +96,7 @@ def test_a_flood_of_output_and_calls(world: Any) -> None:
     """100 calls at once where 3 are left: two are answered, the others are told that it is over."""
     (one,) = attempts(world(), "flood")
     assert (one.stop, one.reward, len(one.turns)) == (StopReason.MAX_TURNS, 1.0, 3), one.error
-    assert len(one.stretches()) == 3, "each call is a conversation of its own"
+    assert len(one.stretches()) == len({turn.thread for turn in one.turns}) == 3, "each call is its own conversation"
 
 
 def test_forged_keys_and_refused_calls(world: Any) -> None:

@@ -158,27 +158,35 @@ def test_a_hostile_endpoint_is_borne_with() -> None:
 
 
 def test_a_pause_that_the_endpoint_asks_for_holds_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody calls before it is over, and what was asked for is what is waited for."""
-    waited: list[float] = []
-    real = asyncio.sleep
+    """Who calls in the meantime waits as long as the one that was told to. The clock stands until it has."""
+    now, waits, early = [100.0], list[float](), list[int]()
 
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-        await real(0)
+    async def both(endpoint: Endpoint) -> list[str]:
+        engine, over = OpenAIEngine(None, CHAT, endpoint.url, "m"), asyncio.Event()
+        others: list[asyncio.Future[Any]] = []
 
-    now = iter(range(0, 10_000, 5))
-    monkeypatch.setattr(openai.asyncio, "sleep", sleep)
-    monkeypatch.setattr(openai.time, "monotonic", lambda: next(now))
-    with answering([refusal(429, "slow", retry_after="40"), "a", "b"]) as endpoint:
-        engine = OpenAIEngine(None, CHAT, endpoint.url, "m")
+        def begin() -> "asyncio.Future[Any]":
+            return asyncio.ensure_future(engine.sample(CHAT.encode(CHAT.render(GO)), PARAMS, session="s"))
 
-        async def both() -> None:
-            await engine.sample(CHAT.encode(CHAT.render(GO)), PARAMS, session="s")
-            engine._hold = next(now) + 30
-            await engine.sample(CHAT.encode(CHAT.render(GO)), PARAMS, session="t")
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            if others:
+                await over.wait()
+                return
+            others.append(begin())
+            await asyncio.sleep(0.2)  # enough for a call
+            early.append(len(endpoint.asked))
+            now[0] += seconds
+            over.set()
 
-        asyncio.run(both())
-    assert waited[0] == 40 and len([one for one in waited[1:] if one > 0]) >= 2
+        monkeypatch.setattr(openai, "sleep", sleep)
+        monkeypatch.setattr(openai, "monotonic", lambda: now[0])
+        found = [await begin(), await others[0]]
+        return [CHAT.decode(one.ids.tolist()) for one in found]
+
+    with answering([refusal(429, "slow down", retry_after="40"), "a", "a"]) as endpoint:
+        assert asyncio.run(both(endpoint)) == ["a", "a"]
+    assert early == [1] and waits == [40, 40]
 
 
 @pytest.mark.parametrize(
