@@ -6,7 +6,9 @@
 Every client holds a conversation: it asks, waits for the whole answer, and asks again with the answer in its history.
 The engine alone samples the same conversations, with the same seeds, without HTTP and without a chat template. Both
 sample the same tokens; what counts is tokens per second. Clients run in a process of their own, over connections that
-they keep. Runs alternate, and the ratio is that of the medians.
+they keep. Runs alternate, and the ratio is that of the medians. On a machine that is busy with other work, or with the
+clients, the last column says more: the share of the serving thread's own CPU time that the engine's passes took. The
+rest went into HTTP, the chat template and everything between.
 """
 
 import argparse
@@ -105,22 +107,46 @@ def main() -> None:
     served = Served(engine, chat, SamplingParams(), options.answer, limit)
     kinds = ("engine alone", "whole answers", "streamed")
     speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    shares: dict[str, list[float]] = {kind: [] for kind in kinds}
+    spent = timed(engine)
     for number in range(options.runs + 1):
         counts = set()
         for kind in kinds:
             engine.release()
+            spent[0] = 0.0
             if kind == "engine alone":
+                began = time.thread_time()
                 tokens, seconds = asyncio.run(alone(engine, chat, options))
+                busy = time.thread_time() - began
             else:
-                tokens, seconds = over_http(Server(served.find, "m"), options, kind == "streamed")
+                tokens, seconds, busy = over_http(Server(served.find, "m"), options, kind == "streamed")
             counts.add(tokens)
             if number:
                 speeds[kind].append(tokens / seconds)
+                shares[kind].append(spent[0] / busy)
         assert len(counts) == 1, f"all sample the same: {counts}"
     base = median(speeds[kinds[0]])
-    print("| | tokens/s | of the engine alone |\n|---|---:|---:|")
+    print("| | tokens/s | of the engine alone | CPU time in passes |\n|---|---:|---:|---:|")
     for kind, found in speeds.items():
-        print(f"| {kind} | {median(found):,.0f} | {median(found) / base:.0%} |")
+        print(f"| {kind} | {median(found):,.0f} | {median(found) / base:.0%} | {median(shares[kind]):.1%} |")
+
+
+def timed(engine: NativeEngine) -> list[float]:
+    """The CPU seconds that an engine spends in its passes from now on."""
+    spent = [0.0]
+
+    def wrapped(function: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return function(*arguments)
+            finally:
+                spent[0] += time.thread_time() - began
+
+        return run
+
+    engine._begin, engine._end = wrapped(engine._begin), wrapped(engine._end)  # type: ignore[method-assign]
+    return spent
 
 
 async def alone(engine: NativeEngine, chat: Chat, options: argparse.Namespace) -> tuple[int, float]:
@@ -149,10 +175,16 @@ async def alone(engine: NativeEngine, chat: Chat, options: argparse.Namespace) -
     return tokens, time.perf_counter() - began
 
 
-def over_http(server: Server, options: argparse.Namespace, stream: bool) -> tuple[int, float]:
-    """The same as clients see it."""
+def over_http(server: Server, options: argparse.Namespace, stream: bool) -> tuple[int, float, float]:
+    """The same as clients see it, and the CPU seconds of the thread that serves them."""
+    busy: list[float] = []
+
+    def run() -> None:
+        asyncio.run(server.run(bound, ready.set))
+        busy.append(time.thread_time())
+
     bound, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(server.run(bound, ready.set)))
+    thread = threading.Thread(target=run)
     thread.start()
     ready.wait()
     port = bound.getsockname()[1]
@@ -162,7 +194,7 @@ def over_http(server: Server, options: argparse.Namespace, stream: bool) -> tupl
     server.stop()
     thread.join()
     tokens, seconds = json.loads(done.stdout)
-    return tokens, seconds
+    return tokens, seconds, busy[0]
 
 
 if __name__ == "__main__":
