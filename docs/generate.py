@@ -278,6 +278,7 @@ eval.scenarios: Share of scenarios whose every task succeeded in every attempt; 
 eval.floor_reward: Mean reward of an agent that does nothing.
 eval.floor_success: Success of an agent that does nothing.
 eval.env_version: The version of the environment that was measured in; empty if it has none.
+eval.usage: Of an endpoint: `calls`, `prompt_tokens`, `completion_tokens`, `repeated` calls; empty for a policy.
 time: Seconds per phase: collect, credit, update, evaluate. Differs between equal runs.
 memory: Bytes in use at most: `process`, resident memory since the process began, and on a GPU `card`, what PyTorch
     allocated in this step. Differs between equal runs.

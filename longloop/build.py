@@ -34,10 +34,13 @@ from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
+    from longloop.engines.openai import OpenAIEngine
+    from longloop.gateway.serving import Served
     from longloop.learners.local import LocalLearner
     from longloop.model.policy import Policy
     from longloop.rollout.episode import RolloutContext
     from longloop.rollout.groups import GroupRollouts
+    from longloop.tokens.chat import Chat
 
 
 def _known(known: Mapping[str, str], kind: str) -> str:
@@ -137,11 +140,47 @@ def policy_of(lineage: Lineage) -> "Policy":
     return policy
 
 
+def is_endpoint(config: Config) -> bool:
+    """Whether the engine is an endpoint: a policy of its own, which can be measured and not trained."""
+    return config.engine["name"] == "openai"
+
+
+def endpoint_context(
+    config: Config, world: Environments, sampling: SamplingParams
+) -> "tuple[RolloutContext, OpenAIEngine]":
+    """What episodes with an endpoint's policy need, and the endpoint, which says itself how long a conversation may
+    be."""
+    from longloop.engines.openai import OpenAIEngine, text_chat
+    from longloop.rollout.episode import RolloutContext
+
+    chat = text_chat()
+    engine = OpenAIEngine(None, chat, **options_for(OpenAIEngine, config.engine, "engine"))
+    limits = config.rollout.model_copy(update={"context": sys.maxsize})
+    return RolloutContext(world.make, chat, engine, limits, sampling, world.environment.stop), engine
+
+
 def rollout_context(
     config: Config, world: Environments, policy: "Policy", sampling: SamplingParams
 ) -> "RolloutContext":
     """What episodes need: environments, chat, engine and limits."""
     from longloop.rollout.episode import RolloutContext
+
+    engine, chat = _engine(config, policy)
+    return RolloutContext(world.make, chat, engine, config.rollout, sampling, world.environment.stop)
+
+
+def served(config: Config, lineage: Lineage, sampling: SamplingParams, key: str) -> "Served":
+    """The policy at the end of a lineage, ready to answer calls."""
+    from longloop.gateway.serving import Served
+
+    engine, chat = _engine(config, policy_of(lineage))
+    if "watch" not in inspect.signature(engine.sample).parameters:
+        raise UserError(f"The engine {config.engine['name']!r} cannot serve; take engine.name=native.")
+    return Served(engine, chat, sampling, config.rollout.turn_tokens, config.rollout.context, key)
+
+
+def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
+    """The engine, and the chat that it decodes with."""
     from longloop.tokens.chat import Chat
 
     engine = named(config.engine, ENGINES, "engine")
@@ -150,8 +189,7 @@ def rollout_context(
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
     chat = Chat(policy.tokenizer, policy.end_ids)
-    made = engine(policy, chat, **options)
-    return RolloutContext(world.make, chat, made, config.rollout, sampling, world.environment.stop)
+    return engine(policy, chat, **options), chat
 
 
 @dataclass(frozen=True)
@@ -175,6 +213,11 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
 
     The cheap ones are built first: a mistake in the config shows before a model loads.
     """
+    if is_endpoint(config):
+        raise UserError(
+            "engine.name=openai cannot train: an endpoint returns text, and training needs the tokens and log-probs of "
+            "a policy in this process. Measure it with `longloop eval`, and train with engine.name=native."
+        )
     algo = algorithm(config)
     environments = world(config)
     tasks, eval_tasks = environments.tasks(config.split), environments.tasks(config.eval.split)

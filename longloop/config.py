@@ -178,6 +178,14 @@ class SaveConfig(Section):
     """Number of checkpoints to keep; older ones are deleted."""
 
 
+class TrackConfig(Section):
+    to: list[str] = []
+    """Trackers that mirror the run's metrics: `tensorboard`, `wandb`, `trackio`, `mlflow`, or `module:Class` of your
+    own. One that fails does not stop the run."""
+    project: str = "longloop"
+    """The project (with MLflow: the experiment) that the run belongs to there."""
+
+
 class Config(Section):
     format: int = FORMAT
     """Version of the config format. longloop writes it."""
@@ -211,6 +219,7 @@ class Config(Section):
     learner: LearnerConfig = LearnerConfig()
     eval: EvalConfig = EvalConfig()
     save: SaveConfig = SaveConfig()
+    track: TrackConfig = TrackConfig()
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump())

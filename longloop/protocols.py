@@ -49,6 +49,21 @@ class Engine(Protocol):
         ...
 
 
+class WatchedEngine(Engine, Protocol):
+    """An engine that shows tokens as they come: what `longloop serve` needs."""
+
+    async def sample(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        session: str,
+        watch: Callable[[int], None] | None = None,
+    ) -> Sampled:
+        """Continue `ids`. `watch` is called with each token as soon as it is known."""
+        ...
+
+
 class Rollouts(Protocol):
     """How an algorithm gets attempts at tasks from the policy being trained."""
 

@@ -109,5 +109,6 @@ ENVS = {
 
 ENGINES = {
     "native": "longloop.engines.engine:NativeEngine",
+    "openai": "longloop.engines.openai:OpenAIEngine",
     "scripted": "longloop.engines.scripted:ScriptedEngine",
 }

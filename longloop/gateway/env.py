@@ -87,7 +87,9 @@ class Agent(Environment):
             return Outcome(0.0, False)  # it was never started
         try:
             await self._endpoint.run(self._end())
-            return await self._verdict()
+            outcome = await self._verdict()
+            printed = self._program.output if self._program is not None else ""
+            return replace(outcome, info={"output": printed} | outcome.info) if printed else outcome
         finally:
             await self._endpoint.run(self._forget())
             scratch.remove(self._base)

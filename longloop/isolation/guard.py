@@ -68,14 +68,17 @@ class Guarded:
         except (Exception, SystemExit) as error:
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
 
-    async def leave(self, seconds: float) -> None:
-        """Call finish() for cleanup and discard its result. If a timed-out call is still running, finish() runs after
-        it in a background thread."""
+    async def leave(self, seconds: float) -> dict[str, Any]:
+        """Call finish() for cleanup and discard its verdict; of its notes, `output` is returned. If a timed-out call is
+        still running, finish() runs after it in a background thread."""
         if self.busy and not inspect.iscoroutinefunction(self._env.finish):
             threading.Thread(target=self._finish, daemon=True).start()
-            return
-        with contextlib.suppress(Fault):
-            await self.call("finish", (), seconds)
+            return {}
+        try:
+            outcome = await self.call("finish", (), seconds)
+        except Fault:
+            return {}
+        return {key: value for key, value in outcome.info.items() if key == "output"}
 
     def _finish(self) -> None:
         with contextlib.suppress(BaseException):
