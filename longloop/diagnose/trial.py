@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 
 from longloop.envs.base import Environment, Player
+from longloop.envs.calls import spoken
 from longloop.envs.contract import remarks
 from longloop.envs.play import Played, Script, Silent, answered, cut, expert_of, key_of, play
 from longloop.isolation.guard import Watched
 from longloop.isolation.proxy import Remote
-from longloop.types import Fault, Message, Step, StopReason, Task, UserError
+from longloop.types import Fault, Step, StopReason, Task, UserError
 
 Make = Callable[[], Watched]
 
@@ -204,14 +205,13 @@ async def _side_by_side(make: Make, attempts: Sequence[tuple[Task, Sequence[str]
     envs = [make() for _ in attempts]
     states: list[list[str]] = [[] for _ in attempts]
     try:
-        messages = [
-            list(Step.of(await env.start(task)).messages) for env, (task, _) in zip(envs, attempts, strict=True)
-        ]
+        first = [Step.of(await env.start(task)) for env, (task, _) in zip(envs, attempts, strict=True)]
+        messages = [list(step.messages) for step in first]
         openings = [len(heard) for heard in messages]
         for turn in range(max(len(said) for _, said in attempts)):
-            for env, heard, keys, (_, said) in zip(envs, messages, states, attempts, strict=True):
+            for env, begun, heard, keys, (_, said) in zip(envs, first, messages, states, attempts, strict=True):
                 if turn < len(said):
-                    action = Message("assistant", said[turn])
+                    action = spoken(said[turn], begun.tools)
                     step = await env.step(action)
                     heard += [action, *step.messages]
                     keys.append(key_of(step))

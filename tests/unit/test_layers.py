@@ -27,7 +27,7 @@ ALLOWED = {
     "tokens": {"types"},
     "store": {"version", "types", "config"},
     "model": {"types", "config", "cache"},
-    "envs": {"types"},
+    "envs": {"types", "tokens"},
     "algos": {"types", "protocols", "config"},
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},
