@@ -104,6 +104,9 @@ ENVS = {
     "scienceworld": "longloop.envs.scienceworld:ScienceWorld",
     "textworld_express": "longloop.envs.textworld_express:TextWorldExpress",
     "gymnasium": "longloop.envs.gymnasium:Gymnasium",
+    "reasoning_gym": "longloop.envs.reasoning_gym:ReasoningGym",
+    "textarena": "longloop.envs.textarena:TextArena",
+    "bfcl": "longloop.envs.bfcl:Bfcl",
     "agent": "longloop.gateway.env:Agent",
 }
 
