@@ -107,6 +107,7 @@ ENVS = {
     "reasoning_gym": "longloop.envs.reasoning_gym:ReasoningGym",
     "textarena": "longloop.envs.textarena:TextArena",
     "bfcl": "longloop.envs.bfcl:Bfcl",
+    "mcp": "longloop.envs.mcp:Mcp",
     "agent": "longloop.gateway.env:Agent",
 }
 

@@ -16,7 +16,7 @@ from longloop.config import Config, override
 from longloop.diagnose.trial import Make, Score, by_luck, evenly_spaced, resident, scores, sharing, violations
 from longloop.envs.base import Environment, Player
 from longloop.envs.calls import called
-from longloop.envs.contract import NoTasks
+from longloop.envs.contract import NoExpert, NoTasks
 from longloop.envs.play import answered, expert_of
 from longloop.envs.play import play as play_task
 from longloop.isolation.environments import Environments
@@ -168,7 +168,10 @@ class _Person:
             if line == "/quit":
                 return ""
             if line == "/expert" and self._expert is not None:
-                said = await answered(self._expert.act(messages))
+                try:
+                    said = await answered(self._expert.act(messages))
+                except NoExpert:
+                    said = ""
                 console.print(said or "(nothing more)", markup=False, style="cyan")
             elif line or not lines:
                 lines += [line] if line else []

@@ -79,10 +79,11 @@ class ReasoningGym(Environment):
         reward = min(max(score, 0.0), 1.0)
         return Outcome(reward, reward == 1.0, {"key": self._answer})
 
-    def expert(self, task: Task) -> Player:
-        """Return a player who says the reference answer; nothing, where the dataset has none."""
+    def expert(self, task: Task) -> Player | None:
+        """Return a player who says the reference answer, if the dataset has one."""
         self._task = task
-        return Script(_said(self._item(task.data["index"])))
+        said = _said(self._item(task.data["index"]))
+        return Script(said) if said else None
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """`random` says the reference answer of the next task of the dataset."""

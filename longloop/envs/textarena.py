@@ -42,7 +42,7 @@ class TextArena(Environment):
 
     options: Options
     isolation = "venv"
-    requires = ("textarena==0.7.4",)
+    requires = ("textarena==0.7.4", "numpy==2.4.6")
     reward_range = (0.0, 1.0)
 
     _game: Any = None
@@ -67,17 +67,19 @@ class TextArena(Environment):
             while isinstance(game, arena.Wrapper):  # they tell the whole history at each turn, which the agent has
                 game = game.env
             game.reset(num_players=options.players, seed=task.data["seed"])
+            self._game, self._seat = game, task.data["seat"]
+            self._heard: dict[int, str] = {}
+            self._rng = random.Random(task.id)
+            self._let_others_move()
+            return [Message("system", SYSTEM), Message("user", self._news())]
+        except UserError:
+            raise
         except Exception as error:
             said = (str(error).strip(" *\n").splitlines() or [""])[0]
             raise UserError(
                 f"env.game = {options.game!r} with env.players = {options.players} and env.settings = "
                 f"{options.settings} cannot be played: {type(error).__name__}: {said}"
             ) from error
-        self._game, self._seat = game, task.data["seat"]
-        self._heard: dict[int, str] = {}
-        self._rng = random.Random(task.id)
-        self._let_others_move()
-        return [Message("system", SYSTEM), Message("user", self._news())]
 
     def step(self, action: Message) -> Step:
         said = action.content.strip()

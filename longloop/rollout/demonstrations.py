@@ -12,6 +12,7 @@ import numpy as np
 
 from longloop.envs.base import Player
 from longloop.envs.calls import spoken
+from longloop.envs.contract import NoExpert
 from longloop.envs.play import answered, expert_of
 from longloop.isolation.guard import Watched
 from longloop.rollout.episode import RolloutContext, run_episode
@@ -137,7 +138,10 @@ class _ExpertAsEngine:
         return self._env.reward_range
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
-        action = spoken(await answered(self._expert.act(self._seen)), self._tools)
+        try:
+            action = spoken(await answered(self._expert.act(self._seen)), self._tools)
+        except NoExpert as error:
+            raise Fault(StopReason.ENV_ERROR, str(error)) from error
         if not action.calls:
             return _said(self._chat, action.content)
         spelled = self._chat.spell(self._conversation, action, self._tools)

@@ -147,7 +147,8 @@ def test_workers_need_no_other_package():
         "import sys\n"
         "for name in ('numpy', 'pydantic', 'torch', 'rich', 'psutil', 'scipy'): sys.modules[name] = None\n"
         "import longloop.isolation.worker, longloop.envs.scienceworld, longloop.envs.textworld_express, "
-        "longloop.envs.appworld, longloop.envs.alfworld.env"
+        "longloop.envs.appworld, longloop.envs.alfworld.env, longloop.envs.reasoning_gym, longloop.envs.textarena, "
+        "longloop.envs.bfcl, longloop.envs.mcp"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
