@@ -94,6 +94,7 @@ ALGOS = {name: where for family in FAMILIES.values() for name, where in family.i
 
 ENVS = {
     "errands": "errands.env:Errands",
+    "errands_tools": "errands.tool_env:ErrandsTools",
     "guess": "longloop.envs.guess:Guess",
     "alfworld": "longloop.envs.alfworld.env:Alfworld",
     "crossroads": "longloop.envs.crossroads:Crossroads",

@@ -59,8 +59,9 @@ ALLOWED = {
     },
 }
 
-PUBLIC_MODULES = {"longloop.envs.play", "longloop.envs.react"}
-"""Helpers for environments: players without a model, and agents that write code between thoughts."""
+PUBLIC_MODULES = {"longloop.envs.calls", "longloop.envs.play", "longloop.envs.react"}
+"""Helpers for environments: players without a model, their calls of tools, and agents that write code between
+thoughts."""
 
 
 def modules() -> dict[str, Path]:
