@@ -95,7 +95,6 @@ class Bfcl(Environment):
         verdict = checker.multi_turn_checker(
             [*self._calls, *rest], truth, self._entry, self._task.data["category"], _MODEL
         )
-        _forget()
         done = bool(verdict["valid"])
         info = {} if done else {"error": verdict.get("error_type"), "reason": verdict.get("error_message")}
         return Outcome(float(done), done, info)

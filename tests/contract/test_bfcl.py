@@ -123,8 +123,11 @@ def test_functions_that_come_later(place):
     assert '{"name": "sort"' in heard[3] and "functions" in heard[3]
 
 
-def test_the_same_calls_meet_the_same_answers(place):
-    task = task_of(place, "multi_turn_long_context_150")
+@pytest.mark.parametrize("id", ["multi_turn_base_0", "multi_turn_long_context_150"])
+def test_the_same_calls_meet_the_same_answers(id):
+    """In a single new worker: the package keeps services in its module, which the second attempt must not meet."""
+    place = world(workers=1)
+    task = task_of(place, id)
     assert asyncio.run(difference(place.guarded(60), task)) == ""
     assert asyncio.run(violations(place.guarded(60), task)) == []
 
