@@ -73,14 +73,16 @@ def test_a_seed_is_a_game_and_seats_alternate():
 
 
 def test_a_win_a_draw_and_a_loss_against_an_opponent():
-    """The opponent's moves are read from the board, the agent's are the best there are or the worst."""
-    place = world(game="TicTacToe-v0", players=2, count=10)
-    rewards = {
-        asyncio.run(play(place.make(), task, TicTacToe(best))).outcome.reward
-        for best in (True, False)
-        for task in place.tasks("train")
-    }
-    assert rewards == {0.0, 0.5, 1.0}
+    tasks = (place := world(game="TicTacToe-v0", players=2)).tasks("train")
+    ends = [
+        asyncio.run(play(place.make(), tasks[number], TicTacToe(best))).outcome
+        for number, best in ((0, True), (25, True), (1, False))
+    ]
+    assert [(end.info["paid"], end.reward, end.success) for end in ends] == [
+        (1.0, 1.0, True),
+        (0.0, 0.5, False),
+        (-1.0, 0.0, False),
+    ]
 
 
 class TicTacToe:
