@@ -20,7 +20,7 @@ test-all: setup     ## the same with nothing missing: first gets Java, Chromium,
 	$(call get,chromium,chromium)
 	$(call get,g++,g++)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic tensorboard
-	-for name in scienceworld textworld_express appworld alfworld; do $(BIN)/longloop envs install $$name; done
+	-for name in scienceworld textworld_express appworld alfworld reasoning_gym textarena bfcl mcp; do $(BIN)/longloop envs install $$name; done
 	$(TEST) --full
 
 check: setup        ## format, lint, types

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from longloop.envs.base import Environment, Player, declare_as
-from longloop.envs.contract import ContractError, expect, failure
+from longloop.envs.contract import ContractError, NoExpert, expect, failure
 from longloop.envs.play import answered
 from longloop.envs.user_code import raised_at, running_at
 from longloop.isolation.watchdog import Blocked, Span, unblocked
@@ -65,6 +65,8 @@ class Guarded:
             if this.cancelling():
                 raise  # someone cancelled this episode; otherwise the environment raised it on its own
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
+        except NoExpert:  # no fault of the environment's
+            raise
         except (Exception, SystemExit) as error:
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from longloop import api, config
+from longloop.envs.judge import outcome_of
 from longloop.gateway.env import Agent
-from longloop.gateway.judge import outcome_of
 from longloop.isolation.environments import Environments
 from longloop.isolation.pool import Pool
 from longloop.store.run import Run

@@ -27,7 +27,7 @@ ALLOWED = {
     "tokens": {"types"},
     "store": {"version", "types", "options", "config"},
     "model": {"types", "config", "cache"},
-    "envs": {"types"},
+    "envs": {"types", "tokens"},
     "algos": {"types", "protocols", "config"},
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},
@@ -59,8 +59,9 @@ ALLOWED = {
     },
 }
 
-PUBLIC_MODULES = {"longloop.envs.play", "longloop.envs.react"}
-"""Helpers for environments: players without a model, and agents that write code between thoughts."""
+PUBLIC_MODULES = {"longloop.envs.calls", "longloop.envs.play", "longloop.envs.react"}
+"""Helpers for environments: players without a model, their calls of tools, and agents that write code between
+thoughts."""
 
 
 def modules() -> dict[str, Path]:
@@ -147,7 +148,8 @@ def test_workers_need_no_other_package():
         "import sys\n"
         "for name in ('numpy', 'pydantic', 'torch', 'rich', 'psutil', 'scipy'): sys.modules[name] = None\n"
         "import longloop.isolation.worker, longloop.envs.scienceworld, longloop.envs.textworld_express, "
-        "longloop.envs.appworld, longloop.envs.alfworld.env"
+        "longloop.envs.appworld, longloop.envs.alfworld.env, longloop.envs.reasoning_gym, longloop.envs.textarena, "
+        "longloop.envs.bfcl, longloop.envs.mcp"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
