@@ -167,7 +167,7 @@ class Mcp(Environment):
             return (
                 f"Error: {error.error.message}",
                 True,
-            )  # the server's answer, for instance to arguments that it refuses
+            )  # the server's answer, to arguments that it refuses for instance
         text = "\n".join(getattr(block, "text", f"({block.type})") for block in result.content)
         return (f"Error: {text}", True) if result.is_error else (text, False)
 
