@@ -342,8 +342,9 @@ def forecast(config: Config) -> "Ledger":
     from longloop.memory import forecast, shapes
 
     shape = shapes.shape_of(lineage(config)[0].model)
-    rollout, algo = config.rollout, build.algorithm(config)
-    return forecast.forecast(shape, config.model, config.learner, algo.needs, rollout.context, rollout.concurrency)
+    rollout, needs = config.rollout, build.algorithm(config).needs
+    longest, sessions, shares = rollout.context, rollout.concurrency, config.ranks.shares
+    return forecast.forecast(shape, config.model, config.learner, needs, longest, sessions, shares)
 
 
 def free_memory(config: Config) -> int:

@@ -182,7 +182,9 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
     from longloop.rollout.groups import GroupRollouts
 
     policy = policy_of(lineage)
-    learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
+    learner = LocalLearner(
+        policy, algo.needs, config.learner, config.rollout.temperature, config.seed, config.ranks.shares
+    )
     context = rollout_context(config, environments, policy, config.rollout.sampling)
     rollouts = GroupRollouts(context, f"{config.seed}/train", stored=demos)
     measured = replace(context, sampling=config.eval.sampling)
