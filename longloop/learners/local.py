@@ -11,7 +11,7 @@ divide it among them: `scores`, `previews`, `gradients`. What is made of their r
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -353,6 +353,33 @@ class LocalLearner:
             self.optimizer.state.clear()
             self._not_finite = 0
             self.policy.version += 1
+
+    def moved(self) -> list[str]:
+        """The parameters that the optimizer has moments of: those that have had a gradient."""
+        return [name for name, parameter in self.parameters.items() if self.optimizer.state.get(parameter)]
+
+    def trained_tensors(self, moved: Collection[str]) -> list[Tensor]:
+        """All that training changes, in a fixed order: the weights, and the moments of the parameters that have moved,
+        which are made where they are missing."""
+        tensors: list[Tensor] = list(self.parameters.values())
+        for name, parameter in self.parameters.items():
+            if name not in moved:
+                self.optimizer.state.pop(parameter, None)
+                continue
+            state = self.optimizer.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            tensors += [state["step"], state["exp_avg"], state["exp_avg_sq"]]
+        return tensors
+
+    def head_tensors(self) -> list[Tensor]:
+        return [parameter for head in self.heads.values() for parameter in head.parameters()]
+
+    def republish(self) -> None:
+        """Let the model and the engine see weights that somebody else has changed."""
+        self.fp32_weights.publish()
+        self.policy.version += 1
 
     def peak_memory(self) -> dict[str, int]:
         return peak(self.policy.device)

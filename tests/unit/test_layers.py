@@ -35,6 +35,7 @@ ALLOWED = {
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
     "memory": {"types", "protocols", "config", "algos", "model", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
+    "cluster": {"types", "config", "learners", "rollout"},
     "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
@@ -43,7 +44,7 @@ ALLOWED = {
     },
     "build": {
         *("types", "options", "registry", "config", "envs", "isolation", "tokens", "store", "model", "algos"),
-        *("learners", "rollout"),
+        *("learners", "rollout", "cluster"),
     },
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
     "analysis": {"types", "registry", "stats", "envs", "store"},
