@@ -191,16 +191,18 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     def tell(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
 
-    for left in reversed(range(config.ranks.restarts + 1)):
+    folder, restarts = Path(config.folder) / config.name, 0
+    while True:
         try:
             return _trained(config, resume, console, tell, facts)
         except RankLost as lost:
-            if not left:
-                raise
-            tell(f"{lost} It goes on by itself ({left} restarts are left).")
-            folder = Path(config.folder) / config.name
-            resume = folder if (folder / "run.json").is_file() else resume
-    raise AssertionError("the last round returns or raises")
+            begun = (folder / "run.json").is_file()
+            if restarts == config.ranks.restarts:
+                how = f" Continue with `longloop train --resume {folder}`, on any number of ranks." if begun else ""
+                raise RankLost(f"{lost}{how}") from lost
+            restarts += 1
+            tell(f"{lost} Restart {restarts} of {config.ranks.restarts}, from the last checkpoint.")
+            resume = folder if begun else resume
 
 
 def _trained(
@@ -240,9 +242,6 @@ def _trained(
             except (KeyboardInterrupt, asyncio.CancelledError):
                 print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
                 raise KeyboardInterrupt from None
-            except RankLost as lost:
-                goes_on = f"Continue with `longloop train --resume {run.folder}`, on any number of ranks"
-                raise RankLost(f"{lost} The last checkpoint is good. {goes_on}.") from lost
     return run
 
 

@@ -207,7 +207,7 @@ class RanksConfig(Section):
     address: str = ""
     """The Ray cluster to run on, such as `auto`; empty starts one on this machine for the time of the run."""
     timeout: Positive = 600.0
-    """Seconds without a sign of life after which a rank is given up, and in which all ranks must have started."""
+    """Seconds without a sign of life after which a rank is given up, and that a run waits for room on the cluster."""
     restarts: CountOrNone = 0
     """How often a run goes on by itself, from its last checkpoint, after it has lost a rank."""
 

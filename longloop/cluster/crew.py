@@ -53,6 +53,7 @@ class Member:
     number: int
     actor: Any
     where: str = "on a machine that is not known yet"
+    """The host and the process."""
 
     def __str__(self) -> str:
         return f"rank {self.number} {self.where}"
@@ -89,7 +90,7 @@ class Crew:
         for one, (host, pid) in zip(self.others, self._get(self._built), strict=True):
             one.where = f"on {host} (process {pid})"
         self._doing = "connecting"
-        host, timeout = self._ray.util.get_node_ip_address(), self._config.timeout
+        host, timeout = self._ray.util.get_node_ip_address(), self._config.timeout / 2
         store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
         told = self._tell("join", host, store.port, self._config.count, timeout)
         with self._together(told):
@@ -183,9 +184,9 @@ class Crew:
         """Do this rank's part of something that all ranks do at once."""
         try:
             yield
-        except (RuntimeError, dist.DistError) as error:
+        except RuntimeError as error:  # the base of all that torch.distributed raises
             self._look()
-            raise RankLost(f"The ranks lost each other while {self._doing}: {_first_line(error)}.") from error
+            raise RankLost(f"The ranks lost each other while {self._doing} ({_first_line(error)}).") from error
         self._get(told)
 
     @contextlib.contextmanager
@@ -196,29 +197,21 @@ class Crew:
         try:
             yield
         except RayTaskError as error:
-            if isinstance(error.cause, dist.DistError):
-                self._look()
             error.cause.add_note(f"(on {one}, {doing})")
             raise error.cause from None
         except RayActorError as error:
-            raise RankLost(f"{str(one).capitalize()} died while {doing}: {_last_words(error)}.") from None
+            raise RankLost(f"Lost {one}: it died while {doing} ({_last_words(error)}).") from None
 
     def _look(self) -> None:
         """Raise RankLost if a rank is dead, or gives no sign of life."""
-        from ray.exceptions import RayActorError
-
         signs = {one.actor.sign.options(concurrency_group="signs").remote(): one for one in self.others}
         _, silent = self._ray.wait(list(signs), num_returns=len(signs), timeout=self._config.timeout / 2)
         for sign, one in signs.items():
             if sign in silent:
-                raise RankLost(
-                    f"{str(one).capitalize()} has given no sign of life for {self._config.timeout:g} s "
-                    f"(ranks.timeout) while {self._doing}."
-                )
-            try:
+                seconds = f"{self._config.timeout:g} s (ranks.timeout)"
+                raise RankLost(f"Lost {one}: it has given no sign of life for {seconds} while {self._doing}.")
+            with self._unwrapped(one, self._doing):
                 self._ray.get(sign)
-            except RayActorError as error:
-                raise RankLost(f"{str(one).capitalize()} died while {self._doing}: {_last_words(error)}.") from None
 
 
 _DOING = {
