@@ -105,7 +105,7 @@ def world(config: Config) -> Environments:
         options,
         python=python,
         path=[] if own else sys.path,
-        size=how.workers or os.cpu_count() or 1,
+        size=how.workers or max(1, (os.cpu_count() or 1) // config.ranks.count),
         memory=how.worker_memory,
         disk=how.worker_disk,
         cpu=how.worker_cpu,
@@ -176,7 +176,7 @@ class Training:
     def work_with(self, crew: "Crew") -> None:
         """Divide the work among several ranks, of which this process is the first."""
         crew.join(self.learner)
-        self.rollouts.replicas = self.evaluation.replicas = [*self.rollouts.replicas, *crew.replicas]
+        self.rollouts.replicas = self.evaluation.replicas = crew.replicas
 
 
 def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> Training:

@@ -118,7 +118,7 @@ class RolloutConfig(Section):
     seconds: Positive = 1800.0
     """Deadline of an episode, in seconds."""
     concurrency: Count = 64
-    """Number of episodes that run at once."""
+    """Number of episodes that run at once, on each rank."""
     max_failure_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Stop the run when more than this fraction of 100 episodes failed for reasons that are not the agent's."""
     straggler_cutoff: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -142,7 +142,8 @@ class WorkerConfig(Section):
     """Run the environment in this process, in worker processes, or in workers with its own virtualenv; empty for what
     its class says."""
     workers: CountOrNone = 0
-    """Number of worker processes, each of which runs one attempt at a time; 0 for one per core."""
+    """Number of worker processes on each rank, each of which runs one attempt at a time; 0 for one per core, divided by
+    ranks.count."""
     worker_memory: Count = 4000
     """Memory limit of a worker and its processes, in MB. A worker that uses half of it after an attempt is replaced."""
     worker_disk: Count = 2000

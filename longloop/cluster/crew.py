@@ -8,6 +8,7 @@ rank, where, and at what.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from longloop.config import RanksConfig
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import Microbatch, deal, in_order
 from longloop.rollout.episode import Record, RolloutContext
+from longloop.rollout.replica import LocalReplica, Replica
 from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajectory, Turn
 
 R = TypeVar("R")
@@ -74,6 +76,10 @@ class Crew:
             Member(number, kind.options(scheduling_strategy=Bundle(group, number)).remote(number))
             for number in range(1, config.count)
         ]
+        self.replicas: list[Replica] = [LocalReplica(), *(RemoteReplica(self, one) for one in self.others)]
+        """Where attempts are played: on this rank, and on the others."""
+        self._learning, self._learned = 0.0, [0.0] * config.count
+        """Seconds spent on passes of the learner: by all together, and by each rank."""
         self._built: dict[Any, Member] = {}
         self._doing = "starting"
         if cards:
@@ -101,10 +107,6 @@ class Crew:
         learner.ranks = self
         self.follow()
 
-    @property
-    def replicas(self) -> list["RemoteReplica"]:
-        return [RemoteReplica(self, one) for one in self.others]
-
     def close(self) -> None:
         """End all ranks, those that do not answer too."""
         with contextlib.suppress(Exception):
@@ -125,9 +127,15 @@ class Crew:
             [[pieces[n] for n in share] for share in dealt[first : first + size]]
             for first in range(0, self._shares, size)
         ]
+        began = time.perf_counter()
         told = {one.actor.learn.remote(work.__name__, blocks[one.number], *arguments): one for one in self.others}
         own = work(blocks[0], *arguments)
-        return in_order(dealt, [result for found in (own, *self._get(told)) for result in found])
+        answers = [(own, time.perf_counter() - began), *self._get(told)]
+        self._learning += time.perf_counter() - began
+        self._learned = [
+            all_of_them + seconds for all_of_them, (_, seconds) in zip(self._learned, answers, strict=True)
+        ]
+        return in_order(dealt, [result for found, _ in answers for result in found])
 
     def add_up(self) -> None:
         self._doing = "adding up gradients"
@@ -146,6 +154,17 @@ class Crew:
         with self._together(self._tell("follow", moved)):
             learner = self._learner
             self._exchange.copy(learner.head_tensors() if moved is None else learner.trained_tensors(moved))
+
+    def seconds(self) -> list[dict[str, float]]:
+        played = [replica.busy for replica in self.replicas]
+        spent = [
+            {"collect": one, "update": learned, "wait": max(played) - one + self._learning - learned}
+            for one, learned in zip(played, self._learned, strict=True)
+        ]
+        self._learning, self._learned = 0.0, [0.0] * len(spent)
+        for replica in self.replicas:
+            replica.busy = 0.0
+        return [{name: round(value, 4) for name, value in one.items()} for one in spent]
 
     # --- Answers, and who fails to give them.
 
@@ -224,6 +243,8 @@ _DOING = {
 
 class RemoteReplica:
     """Another rank's engine and environments."""
+
+    busy = 0.0
 
     def __init__(self, crew: Crew, member: Member) -> None:
         self._crew, self._member = crew, member

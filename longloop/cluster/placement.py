@@ -8,12 +8,18 @@ Every wait has a deadline. Ray itself waits for ever for a place that no machine
 
 import contextlib
 import os
+import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from longloop.config import RanksConfig
 from longloop.types import UserError
+
+_CONNECTING = 10.0
+"""Seconds in which a cluster must answer."""
 
 
 def import_ray() -> Any:
@@ -36,23 +42,49 @@ def connected(config: RanksConfig) -> Iterator[Any]:
         yield ray
         return
     common = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
+    with _sigterm_unchanged():
         if config.address:
-            ray.init(address=config.address, **common)
+            _check_address(config.address)
+            try:
+                ray.init(address=config.address, **common)
+            except ConnectionError as error:
+                raise _no_cluster(config.address, error) from error
         else:
             cores = max(os.cpu_count() or 1, config.count)
-            # On loopback: nobody else on the network may start programs here.
-            ray.init(address="local", num_cpus=cores, include_dashboard=False, _node_ip_address="127.0.0.1", **common)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"There is no Ray cluster at ranks.address={config.address!r} ({said}). Start one with `ray start --head`, "
-            "or leave ranks.address empty to start one on this machine."
-        ) from error
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **common)
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address at which nobody listens. Ray would try it for minutes."""
+    named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    if not named:
+        return  # Ray looks for a cluster on this machine
+    host, _, port = named.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECTING).close()
+    except (OSError, ValueError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> UserError:
+    said = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+    return UserError(
+        f"No Ray cluster answers at ranks.address={address!r} ({said}). Start one with `ray start --head` and name it "
+        "as HOST:PORT, or as auto on one of its machines; an empty address starts one on this machine for the run."
+    )
+
+
+@contextlib.contextmanager
+def _sigterm_unchanged() -> Iterator[None]:
+    """Keep Ray from handling a polite kill: the run does, and can be resumed."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(frozen=True)
@@ -87,20 +119,18 @@ def asked(ray: Any, device: str) -> Asked:
 
 
 def inventory(ray: Any) -> str:
-    """The machines of the cluster with what they have and what of it is free, in words."""
-    from ray._private.state import available_resources_per_node
+    """What the machines of the cluster have, and what of it all is free, in words."""
 
-    free = available_resources_per_node()
+    def words(has: dict[str, float]) -> str:
+        parts = [f"{has[name]:g} {noun}" for name, noun in (("GPU", "cards"), ("CPU", "cores")) if has.get(name)]
+        return " and ".join(parts) or "nothing"
 
-    def has(node: dict[str, Any]) -> str:
-        parts = []
-        for name, noun in (("GPU", "cards"), ("CPU", "cores")):
-            total = node["Resources"].get(name, 0)
-            if total:
-                parts.append(f"{total:g} {noun}, {free.get(node['NodeID'], {}).get(name, 0):g} of them free")
-        return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}) has {' and '.join(parts) or 'nothing'}"
-
-    return "; ".join(has(node) for node in ray.nodes() if node["Alive"])
+    machines = (
+        f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}) has {words(node['Resources'])}"
+        for node in ray.nodes()
+        if node["Alive"]
+    )
+    return f"{'; '.join(machines)}; {words(ray.available_resources())} of all that are free"
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import asyncio
 import math
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -100,9 +101,10 @@ class Rank:
 
     # --- Learning.
 
-    def learn(self, work: str, shares: Sequence[Sequence[Microbatch]], *arguments: Any) -> list[Any]:
-        """What one of the learner's methods makes of this rank's shares."""
-        return getattr(self._parts.learner, work)(shares, *arguments)
+    def learn(self, work: str, shares: Sequence[Sequence[Microbatch]], *arguments: Any) -> tuple[list[Any], float]:
+        """What one of the learner's methods makes of this rank's shares, and the seconds it took."""
+        began = time.perf_counter()
+        return getattr(self._parts.learner, work)(shares, *arguments), time.perf_counter() - began
 
     def add_up(self) -> None:
         self._exchange.add_up(list(self._parts.learner.parameters.values()))

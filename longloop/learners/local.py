@@ -384,6 +384,10 @@ class LocalLearner:
     def peak_memory(self) -> dict[str, int]:
         return peak(self.policy.device)
 
+    def rank_times(self) -> dict[str, Any]:
+        found = self.ranks.seconds()
+        return {"ranks": found} if found else {}
+
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.heads, self.fp32_weights, self.parameters, self.optimizer)
         if self.agreement is not None:

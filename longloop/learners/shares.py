@@ -50,6 +50,11 @@ class Ranks(Protocol):
         """Let the others take over this rank's trained weights and moments, or only its heads."""
         ...
 
+    def seconds(self) -> list[dict[str, float]]:
+        """What each rank has spent its time on since last asked, where there are several: `collect`, attempts;
+        `update`, passes of the learner; `wait`, for others at either."""
+        ...
+
 
 class OneRank:
     """The only rank of a run. `shares` is a power of two."""
@@ -66,6 +71,9 @@ class OneRank:
     def step(self, lr_scale: float | None) -> None: ...
 
     def follow(self, heads: bool = False) -> None: ...
+
+    def seconds(self) -> list[dict[str, float]]:
+        return []
 
 
 def deal(pieces: int, shares: int) -> list[list[int]]:

@@ -4,6 +4,7 @@ An attempt is the same wherever it is played: its random numbers follow from its
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -16,6 +17,9 @@ from longloop.types import Group, Ids, Start, Task, Trajectory, Turn
 
 class Replica(Protocol):
     """Plays what it is given. Of a context, a replica elsewhere takes the limits and the sampling, and has the rest."""
+
+    busy: float
+    """Seconds in which it has had something to play."""
 
     async def attempt(
         self, context: RolloutContext, start: Start, number: int, session: str, record: Record
@@ -45,6 +49,8 @@ class Replica(Protocol):
 class LocalReplica:
     """The engine and the environments of this process, which every context has."""
 
+    busy = 0.0
+
     async def attempt(
         self, context: RolloutContext, start: Start, number: int, session: str, record: Record
     ) -> Trajectory:
@@ -72,6 +78,8 @@ class Rooms:
         self._everywhere = asyncio.Semaphore(size * len(replicas))
         self._each = [asyncio.Semaphore(size) for _ in replicas]
         self._load = [0] * len(replicas)
+        self._since = [0.0] * len(replicas)
+        """When each began to have something to play."""
         self._chosen: dict[int, int] = {}
 
     @asynccontextmanager
@@ -79,9 +87,13 @@ class Rooms:
         """Wait for room, and yield where it is."""
         async with self._everywhere:
             number = self._chosen.setdefault(group, self._load.index(min(self._load)))
+            if not self._load[number]:
+                self._since[number] = time.perf_counter()
             self._load[number] += 1
             try:
                 async with self._each[number]:
                     yield self._replicas[number]
             finally:
                 self._load[number] -= 1
+                if not self._load[number]:
+                    self._replicas[number].busy += time.perf_counter() - self._since[number]

@@ -40,7 +40,7 @@ ALLOWED = {
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
         *("types", "protocols", "config", "tokens", "envs", "isolation", "algos", "engines", "learners", "memory"),
-        *("rollout", "training"),
+        *("rollout", "cluster", "training"),
     },
     "build": {
         *("types", "options", "registry", "config", "envs", "isolation", "tokens", "store", "model", "algos"),
