@@ -15,9 +15,11 @@ from rich.console import Console
 
 from longloop import api
 from longloop.cluster.crew import Crew, Member
-from longloop.config import Config
+from longloop.config import Config, RanksConfig
+from longloop.diagnose.ranks import ranks
 from longloop.store.run import Run
-from longloop.types import RankLost
+from longloop.store.run_reader import load_run
+from longloop.types import RankLost, UserError
 from tests.support.helpers import load_config
 from tests.support.runs import contents, differences
 
@@ -132,6 +134,39 @@ def test_killed_again_and_again_and_resumed_on_another_number(cluster, undisturb
     said.run(api.resumed_config(folder, ["ranks.count=4", "ranks.restarts=0"]), folder)
     assert len(members) == 3 and "from step 3: ranks.count = 4 (was 2)" in str(said)
     assert_same(folder, undisturbed)
+    times = {line["step"]: line.get("ranks") for line in load_run(folder).metrics}
+    assert [len(times[step]) for step in range(1, STEPS + 1)] == [2, 2, 4, 4]
+    assert [one["collect"] > 0 for one in times[4]] == [True, True, True, False], "there are three tasks"
+    assert all(one["update"] > 0 and one["wait"] >= 0 for one in times[4])
+
+
+def test_room_for_ranks_is_found_out_before_anything_waits(cluster, tmp_path):
+    enough, more = (config_of(tmp_path, f"ranks.count={count}", "ranks.shares=8") for count in (4, 8))
+    found = ranks(enough)
+    assert found.verdict == "pass" and "4 ranks with a core each" in found.seen and "has 3 cores" in found.seen
+    found = ranks(more)
+    assert found.verdict == "fail" and "room for 4" in found.seen
+    with pytest.raises(UserError, match=r"8 ranks with a core each, .* the cluster has room for 4: .* has 1 cores"):
+        Printed().run(more)
+    patient = config_of(tmp_path, "ranks.count=8", "ranks.shares=8", "ranks.address=auto", "ranks.timeout=1")
+    said = Printed()
+    with pytest.raises(UserError, match=r"after 1 s \(ranks.timeout\) there was no room for them: .* has 3 cores"):
+        said.run(patient)
+    assert "Waiting 1 s for more" in str(said)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_a_rank_raises_is_raised_with_its_name(cluster):
+    class Clumsy:  # local, so that its process need not import this module
+        def fall(self) -> None:
+            raise ValueError("out of balance")
+
+    actor = ray.remote(num_cpus=0)(Clumsy).remote()
+    crew = Crew.__new__(Crew)
+    crew._ray, crew._config, crew._doing = ray, RanksConfig(count=2), "computing gradients"
+    with pytest.raises(ValueError, match="out of balance") as raised:
+        crew._get({actor.fall.remote(): Member(1, actor, "on vm (process 7)")})
+    assert raised.value.__notes__ == ["(on rank 1 on vm (process 7), computing gradients)"]
 
 
 def test_a_machine_is_lost_and_a_rank_hangs(cluster, undisturbed, tmp_path, monkeypatch):
