@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,12 +52,15 @@ class KillingLoop(Loop):
 
 
 def rank_sabotage(leader: int, plan: str, phase: str) -> None:
-    """Let this rank die, or hang, if it is not the leader and the first file in the folder `plan` names the phase:
-    `1-collect-KILL`. The file is removed, so that it happens once."""
+    """Let this rank die, or be slow for six seconds, if it is not the leader and the first file in the folder `plan`
+    names the phase: `1-collect-KILL`, `2-update-SLOW`. The file is removed, so that it happens once."""
     todo = sorted(Path(plan).iterdir())
     if os.getpid() != leader and todo and todo[0].name.split("-")[1] == phase:
         todo[0].unlink(missing_ok=True)
-        os.kill(os.getpid(), signal.Signals[f"SIG{todo[0].name.split('-')[2]}"])
+        if todo[0].name.endswith("SLOW"):
+            time.sleep(6)
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class RankSabotagedGuess(Guess):
