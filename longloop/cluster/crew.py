@@ -8,6 +8,7 @@ rank, where, and at what.
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from longloop.learners.local import LocalLearner
 from longloop.learners.shares import Microbatch, deal, in_order
 from longloop.rollout.episode import Record, RolloutContext
 from longloop.rollout.replica import LocalReplica, Replica
-from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajectory, Turn
+from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajectory, Turn, UserError
 
 R = TypeVar("R")
 
@@ -289,9 +290,9 @@ class _Seat:
 
 
 def _take_card(card: str) -> None:
-    """Let this process see one card, as Ray does for the others. CUDA must not have been used before."""
-    import os
-
+    """Let this process see one card, as Ray does for the others. It cannot change to another once it has used one."""
+    if torch.cuda.is_initialized() and os.environ.get("CUDA_VISIBLE_DEVICES") != card:
+        raise UserError(f"This process has used a card already, and Ray gives it card {card}: start it anew.")
     os.environ["CUDA_VISIBLE_DEVICES"] = card
 
 

@@ -18,7 +18,8 @@ _BUCKET = 1 << 26
 
 
 class Exchange:
-    """This rank's connection to all others. `address` is where the first rank's store listens."""
+    """This rank's connection to all others, who find each other through the first one's `store`. A wait for another
+    rank ends with an error after `timeout` seconds."""
 
     def __init__(self, store: dist.TCPStore, rank: int, count: int, device: torch.device, timeout: float) -> None:
         self.rank, self.count, self._device = rank, count, device
