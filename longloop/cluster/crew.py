@@ -180,6 +180,7 @@ class Crew:
                     self._look()
         except asyncio.CancelledError:
             self._ray.cancel(told)
+            waiting.cancel()  # nobody asks how it ended
             raise
         with self._unwrapped(one, doing):
             return waiting.result()

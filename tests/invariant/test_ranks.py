@@ -134,7 +134,7 @@ def test_killed_again_and_again_and_resumed_on_another_number(cluster, undisturb
     times = {line["step"]: line.get("ranks") for line in load_run(folder).metrics}
     assert [len(times[step]) for step in range(1, STEPS + 1)] == [2, 2, 4, 4]
     assert [one["collect"] > 0 for one in times[4]] == [True, True, True, False], "there are three tasks"
-    assert all(one["update"] > 0 and one["wait"] >= 0 for one in times[4])
+    assert all(times[3][n]["update"] + times[4][n]["update"] > 0 and times[4][n]["wait"] >= 0 for n in range(4))
 
 
 def test_room_for_ranks_is_found_out_before_anything_waits(cluster, tmp_path):
@@ -175,12 +175,14 @@ def test_a_machine_is_lost_and_a_rank_hangs(cluster, undisturbed, tmp_path, monk
         crew._get(crew._built)
         crew._config = crew._config.model_copy(update={"timeout": 5.0})  # to start, it may need more
         real_join(crew, learner)
+        joined.append(psutil.Process(process_of(crew.others[0])))
 
     def lost(self: Run, step: int, *arguments: Any) -> None:
         save(self, step, *arguments)
         if step == 1:
             cluster.add_node(num_cpus=3, object_store_memory=MEMORY)
             cluster.remove_node(cluster.second, allow_graceful=False)
+            psutil.wait_procs(joined, timeout=60)  # it ends soon after its machine's raylet
 
     def hangs(crew: Crew) -> None:
         if crew._config.count == 2 and not stopped:
@@ -188,7 +190,7 @@ def test_a_machine_is_lost_and_a_rank_hangs(cluster, undisturbed, tmp_path, monk
             os.kill(stopped[0], signal.SIGSTOP)
         add_up(crew)
 
-    stopped = list[int]()
+    stopped, joined = list[int](), list[psutil.Process]()
     save, add_up, real_join = Run.save, Crew.add_up, Crew.join
     monkeypatch.setattr(Crew, "join", join)
     monkeypatch.setattr(Run, "save", lost)
@@ -198,7 +200,7 @@ def test_a_machine_is_lost_and_a_rank_hangs(cluster, undisturbed, tmp_path, monk
     said.run(config_of(tmp_path, *plan, "ranks.count=2", "ranks.restarts=2", "ranks.timeout=100"))
     assert not list((tmp_path / "plan").iterdir())
     first, second = re.findall(r"Lost rank 1 on \S+ \(process \d+\): it (.*) Restart \d of 2", str(said))
-    assert re.match("(died|has given no sign of life for 5 s).* while playing attempts", first)
+    assert re.match("(died|has given no sign of life for 5 s).*", first)
     assert re.match("has given no sign of life for 5 s .* while adding up gradients", second)
     assert_same(tmp_path / "runs" / "test", undisturbed)
     assert not psutil.pid_exists(stopped[0])
