@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,7 +38,7 @@ from longloop.store.run_reader import (
     version_in_words,
 )
 from longloop.store.trackers import Mirror, tracker_class
-from longloop.types import Fault, Group, SamplingParams, UserError
+from longloop.types import Fault, Group, RankLost, SamplingParams, UserError
 
 if TYPE_CHECKING:
     from longloop.diagnose.finding import Finding
@@ -187,12 +188,33 @@ def prepared(config: Config) -> Training:
 
 
 def trained(config: Config, resume: Path | None, console: Console, **facts: Any) -> Run:
-    """Train, and return the run. `resume` is a run folder to continue; `facts` are added to run.json."""
-    from longloop.diagnose.preflight import preflight
-    from longloop.progress import Progress
+    """Train, and return the run. `resume` is a run folder to continue; `facts` are added to run.json.
+
+    A run that loses a rank goes on from its last checkpoint, `ranks.restarts` times.
+    """
 
     def tell(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
+
+    folder, restarts = Path(config.folder) / config.name, 0
+    while True:
+        try:
+            return _trained(config, resume, console, tell, facts)
+        except RankLost as lost:
+            begun = (folder / "run.json").is_file()
+            if restarts == config.ranks.restarts:
+                how = f" Continue with `longloop train --resume {folder}`, on any number of ranks." if begun else ""
+                raise RankLost(f"{lost}{how}") from lost
+            restarts += 1
+            tell(f"{lost} Restart {restarts} of {config.ranks.restarts}, from the last checkpoint.")
+            resume = folder if begun else resume
+
+
+def _trained(
+    config: Config, resume: Path | None, console: Console, tell: Callable[[str], None], facts: Mapping[str, Any]
+) -> Run:
+    from longloop.diagnose.preflight import preflight
+    from longloop.progress import Progress
 
     if resume is not None:
         _same_version(resume, config)
@@ -200,33 +222,37 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
         tracker_class(name)  # what cannot be used is refused before anything else
     config = pinned(build.stamped(config))
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
-    parts = prepared(config)
-    if config.demos and (said := other_version(Path(config.demos), config)):
-        tell(said)
-    environment = parts.world.environment
-    declared = environment.analysis
-    rules(declared, source=f"{environment.__name__}.analysis")
-    book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
-    with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
-        tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
-        for key, (before, after) in changed.items():
-            tell(f"from step {run.next_step}: {key} = {after} (was {before})")
-        run.note(analysis=declared, **facts)
-        if book is not None:
-            tell(f"memory: {book}")
-            run.note(memory=book.to_json())
-        try:
-            with (
-                Progress(config.steps, run.folder / "logs" / "train.log", console) as report,
-                Mirror(config.track.to, config.track.project, run.folder, report.note) as mirror,
-            ):
-                run.metrics.mirror = mirror.write
-                parts.rollouts.progress = parts.evaluation.progress = report.attempts
-                parts.rollouts.tell = parts.evaluation.tell = report.note
-                complete(_until_terminated(run_loop(parts, run, report)))
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
-            raise KeyboardInterrupt from None
+    several = config.ranks.count > 1
+    with build.crew(config, lineage(config), tell) if several else nullcontext() as crew:
+        parts = prepared(config)
+        if config.demos and (said := other_version(Path(config.demos), config)):
+            tell(said)
+        environment = parts.world.environment
+        declared = environment.analysis
+        rules(declared, source=f"{environment.__name__}.analysis")
+        book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
+        if crew is not None:
+            parts.work_with(crew)
+        with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
+            tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
+            for key, (before, after) in changed.items():
+                tell(f"from step {run.next_step}: {key} = {after} (was {before})")
+            run.note(analysis=declared, **facts)
+            if book is not None:
+                tell(f"memory: {book}")
+                run.note(memory=book.to_json())
+            try:
+                with (
+                    Progress(config.steps, run.folder / "logs" / "train.log", console) as report,
+                    Mirror(config.track.to, config.track.project, run.folder, report.note) as mirror,
+                ):
+                    run.metrics.mirror = mirror.write
+                    parts.rollouts.progress = parts.evaluation.progress = report.attempts
+                    parts.rollouts.tell = parts.evaluation.tell = report.note
+                    complete(_until_terminated(run_loop(parts, run, report)))
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
+                raise KeyboardInterrupt from None
     return run
 
 
@@ -381,8 +407,9 @@ def forecast(config: Config) -> "Ledger":
     from longloop.memory import forecast, shapes
 
     shape = shapes.shape_of(lineage(config)[0].model)
-    rollout, algo = config.rollout, build.algorithm(config)
-    return forecast.forecast(shape, config.model, config.learner, algo.needs, rollout.context, rollout.concurrency)
+    rollout, needs = config.rollout, build.algorithm(config).needs
+    longest, sessions, shares = rollout.context, rollout.concurrency, config.ranks.shares
+    return forecast.forecast(shape, config.model, config.learner, needs, longest, sessions, shares)
 
 
 def free_memory(config: Config) -> int:

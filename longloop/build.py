@@ -7,8 +7,10 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from longloop.config import (
@@ -34,6 +36,8 @@ from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
+    from longloop.cluster.crew import Crew
+    from longloop.cluster.rank import RankParts
     from longloop.engines.openai import OpenAIEngine
     from longloop.gateway.serving import Served
     from longloop.learners.local import LocalLearner
@@ -104,7 +108,7 @@ def world(config: Config) -> Environments:
         options,
         python=python,
         path=[] if own else sys.path,
-        size=how.workers or os.cpu_count() or 1,
+        size=how.workers or max(1, (os.cpu_count() or 1) // config.ranks.count),
         memory=how.worker_memory,
         disk=how.worker_disk,
         cpu=how.worker_cpu,
@@ -207,6 +211,11 @@ class Training:
     """To train on: those of the split, or those that have been demonstrated."""
     eval_tasks: list[Task]
 
+    def work_with(self, crew: "Crew") -> None:
+        """Divide the work among several ranks, of which this process is the first."""
+        crew.join(self.learner)
+        self.rollouts.replicas = self.evaluation.replicas = crew.replicas
+
 
 def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> Training:
     """The objects of a run: its policy comes from `lineage`, and `demos` are attempts to imitate.
@@ -221,12 +230,10 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
     algo = algorithm(config)
     environments = world(config)
     tasks, eval_tasks = environments.tasks(config.split), environments.tasks(config.eval.split)
-    from longloop.learners.local import LocalLearner
     from longloop.rollout.groups import GroupRollouts
 
-    policy = policy_of(lineage)
-    learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
-    context = rollout_context(config, environments, policy, config.rollout.sampling)
+    learner, context = _learner_and_context(config, lineage, algo, environments)
+    policy = learner.policy
     rollouts = GroupRollouts(context, f"{config.seed}/train", stored=demos)
     measured = replace(context, sampling=config.eval.sampling)
     return Training(
@@ -240,6 +247,34 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
         tasks=[group.task for group in demos] or tasks,
         eval_tasks=eval_tasks[: config.eval.tasks or None],
     )
+
+
+def _learner_and_context(
+    config: Config, lineage: Lineage, algo: "Algorithm", environments: Environments
+) -> "tuple[LocalLearner, RolloutContext]":
+    """What learns and what samples, with one policy."""
+    from longloop.learners.local import LocalLearner
+
+    policy = policy_of(lineage)
+    temperature, shares = config.rollout.temperature, config.ranks.shares
+    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, shares)
+    return learner, rollout_context(config, environments, policy, config.rollout.sampling)
+
+
+def crew(config: Config, lineage: Lineage, tell: Callable[[str], None]) -> "AbstractContextManager[Crew]":
+    """The other ranks of a run on several, which end with the block."""
+    from longloop.cluster.crew import crew
+
+    return crew(config.ranks, config.model.device, partial(rank_parts, config, lineage), tell)
+
+
+def rank_parts(config: Config, lineage: Lineage) -> "RankParts":
+    """The parts of a rank that is not the first. Called in its own process."""
+    from longloop.cluster.rank import RankParts
+
+    environments = world(config)
+    learner, context = _learner_and_context(config, lineage, algorithm(config), environments)
+    return RankParts(learner, context, environments.close)
 
 
 def written_out(config: Config) -> Config:

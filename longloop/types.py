@@ -38,6 +38,15 @@ _INT, _BOOL, _FLOAT = "int64", "bool", "float64"
 class UserError(Exception):
     """Something the user can mend. Shown as it is, without a traceback: what was wrong, where, what to do."""
 
+    exit_status = 2
+    """Of the command that it ends."""
+
+
+class RankLost(UserError):
+    """A rank of the run is gone. The run can be resumed."""
+
+    exit_status = 3
+
 
 def column(values: Any, dtype: str) -> NDArray[Any]:
     """The values as a read-only array."""

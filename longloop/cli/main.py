@@ -444,7 +444,7 @@ def main() -> None:
         if not isinstance(error, UserError):
             raise
         print(f"longloop: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ from longloop.types import UserError
 from longloop.version import __version__
 
 CHANGEABLE = (
-    *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "track", "model.threads"),
-    *("env_version", "algo.lr", "algo.weight_decay", "algo.max_grad_norm", "algo.kl_guard"),
+    *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "ranks", "track", "model.threads"),
+    "env_version",
+    *("algo.lr", "algo.weight_decay", "algo.max_grad_norm", "algo.kl_guard"),
     *(f"env.{name}" for name in WorkerConfig.model_fields),
 )
 """Keys, or whole tables, that may differ when a run is resumed. Each is read anew at every step, and nothing in a

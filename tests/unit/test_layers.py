@@ -35,15 +35,16 @@ ALLOWED = {
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
     "memory": {"types", "protocols", "config", "algos", "model", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
+    "cluster": {"types", "config", "learners", "rollout"},
     "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
         *("types", "protocols", "config", "tokens", "envs", "isolation", "algos", "engines", "learners", "memory"),
-        *("rollout", "training"),
+        *("rollout", "cluster", "training"),
     },
     "build": {
         *("types", "options", "registry", "config", "envs", "isolation", "gateway", "tokens", "store", "model"),
-        *("algos", "engines", "learners", "rollout"),
+        *("algos", "engines", "learners", "rollout", "cluster"),
     },
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
     "analysis": {"types", "registry", "stats", "envs", "store"},

@@ -78,9 +78,12 @@ def blocks(work: Callable[[], object]) -> int:
     return most
 
 
-def learner_of(shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig) -> LocalLearner:
+def learner_of(
+    shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig, shares: int = 1
+) -> LocalLearner:
     torch.manual_seed(0)
-    return LocalLearner(Policy(AutoModelForCausalLM.from_config(shape), None, model), algo.needs, config, 1.0, 0)
+    policy = Policy(AutoModelForCausalLM.from_config(shape), None, model)
+    return LocalLearner(policy, algo.needs, config, 1.0, 0, shares)
 
 
 def minibatch(count: int, tokens: int) -> Minibatch:
@@ -147,6 +150,19 @@ def test_peak_of_an_update_in_bfloat16(name, rank):
     assert book.held == held and book.fp32_weights == book.gradients == book.optimizer // 2
     assert book.fp32_weights == 2 * (book.adapters if rank else book.weights)
     assert book.update == pytest.approx(peak, rel=0.05)
+
+
+def test_sums_that_wait_in_the_tree():
+    """While the last of eight shares is computed, three sums wait, and the share's own first micro-batch has been
+    added. Adapters of a high rank, so that they are seen."""
+    shape, model = SHAPES["llama, tied, narrow"], ModelConfig(device="cpu", dtype="float32", lora_rank=64)
+    config, algo = LearnerConfig(micro_tokens=64, chunk=16), Loop(kl_guard=1e9)
+    held, peak = real(algo, learner_of(shape, algo, model, config, shares=8), count=16, tokens=64)
+    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, shares=8)
+    assert book.held == held and book.gradients == 4 * book.adapters > 0.2 * peak
+    assert book.update == pytest.approx(peak, rel=0.05)
+    all_weights = forecast.forecast(shape, ModelConfig(device="cpu", dtype="float32"), config, algo.needs, 64, 4, 8)
+    assert all_weights.gradients == all_weights.weights
 
 
 def test_peak_with_a_value_head():
