@@ -4,12 +4,14 @@ import json
 import os
 import pty
 import re
-import subprocess
 import sys
+import threading
+from contextlib import suppress
 from statistics import fmean
 
 import pytest
 
+from longloop.cli.main import main
 from longloop.registry import ALGOS, ENVS
 from longloop.store.run import checkpoints
 from longloop.store.trajectories import Trajectories
@@ -138,13 +140,13 @@ def test_ones_own_are_shown_in_full(longloop, command, tmp_path, monkeypatch):
         assert code == 2 and error.startswith("longloop: ") and "Traceback" not in error
 
 
-@pytest.mark.parametrize("name", ["errands", "guess", "crossroads"])
+@pytest.mark.parametrize("name", ["errands", "errands_tools", "guess", "crossroads"])
 def test_an_environment_in_full(longloop, name):
     printed = longloop("envs", name)
     assert "train" in printed and "nothing" in printed, "its splits, and what doing nothing scores on them"
 
 
-@pytest.mark.parametrize("name", sorted({*ENVS} - {"errands", "guess", "crossroads"}))
+@pytest.mark.parametrize("name", sorted({*ENVS} - {"errands", "errands_tools", "guess", "crossroads"}))
 def test_an_environment_that_needs_something_says_what(longloop, monkeypatch, name):
     monkeypatch.delenv("LONGLOOP_DATA", raising=False)
     printed = longloop("envs", name)
@@ -174,24 +176,31 @@ def test_help_and_version(longloop):
     assert longloop("--version").strip()
 
 
-def test_live_display_at_a_terminal(tmp_path):
+def test_live_display_at_a_terminal(tmp_path, monkeypatch):
     """In a real pseudo-terminal the panel is drawn in place, with the phase and the columns."""
+    seen: list[bytes] = []
     master, slave = pty.openpty()
-    command = ["train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "steps=8", "eval.every=4"]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "longloop.cli.main", *command], stdout=slave, stderr=slave, env=environment
-    )
-    os.close(slave)
-    seen = b""
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:
-            break  # the other end was closed
-        if not part:
-            break
-        seen += part
-    assert process.wait(timeout=60) == 0, seen.decode(errors="replace")
-    text = seen.decode(errors="replace")
-    assert "\x1b[" in text and "eval success" in text and "8/8" in text and "before training" in text
+    reader = threading.Thread(target=read_all, args=(master, seen))
+    reader.start()
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "150"), ("LINES", "40")):
+        monkeypatch.setenv(name, value)
+    folder = f"folder={tmp_path / 'runs'}"
+    monkeypatch.setattr(sys, "argv", ["longloop", "train", str(write_config(tmp_path)), folder, "eval.every=3"])
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with pytest.raises(SystemExit) as exit:
+            main()
+    monkeypatch.undo()
+    reader.join(60)
+    os.close(master)
+    text = b"".join(seen).decode(errors="replace")
+    assert not exit.value.code, text
+    assert "\x1b[" in text and "eval success" in text and "3/3" in text and "before training" in text
+
+
+def read_all(file: int, seen: list[bytes]) -> None:
+    """Until the other end is closed."""
+    with suppress(OSError):
+        while part := os.read(file, 65536):
+            seen.append(part)
