@@ -170,7 +170,14 @@ def test_training_through_a_framework_is_training_in_the_environment(
     monkeypatch.syspath_prepend(str(EXAMPLES))
     example("small_model").make(tmp_path / "model", ["openai"], steps=60)
     text = (EXAMPLES / "agent.toml").read_text()
-    short = [f"model.path={tmp_path / 'model'}", "steps=2", "tasks_per_step=1", "algo.k=3", "eval.tasks=1", "doctor=false"]
+    short = [
+        f"model.path={tmp_path / 'model'}",
+        "steps=2",
+        "tasks_per_step=1",
+        "algo.k=3",
+        "eval.tasks=1",
+        "doctor=false",
+    ]
     options = [f"env.command={python}", f"env.tasks={EXAMPLES / 'tasks.jsonl'}"]
     _, through = trained(tmp_path, "agent", text, *short, *options, "env.isolation=inline")
     table = text[text.index("[env]") : text.index("[model]")]
