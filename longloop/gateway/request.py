@@ -177,11 +177,15 @@ def tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
 
 
 def may_call(choice: Any) -> bool:
-    """Whether the answer may call tools. A choice that forces a call is refused."""
+    """Whether the answer may call tools.
+
+    Agents that want a call in every answer (`required`; Anthropic's `any`) get what the policy says, with a call or
+    without: nothing forces one. A choice that names the tool is refused.
+    """
     kind = choice.get("type") if isinstance(choice, dict) else choice
     need(
-        kind in (None, "auto", "none"),
-        "tool_choice can be auto or none: forcing a call would need a grammar, and the policy is sampled without one. "
+        kind in (None, "auto", "none", "required", "any"),
+        "tool_choice cannot name a tool: forcing a call would need a grammar, and the policy is sampled without one. "
         "Ask for the call in the prompt.",
     )
     return kind != "none"

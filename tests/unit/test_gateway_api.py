@@ -199,6 +199,15 @@ def test_anthropics_messages() -> None:
     assert json.loads(found[5][1]["delta"]["partial_json"]) == {"city": "Rome"}
 
 
+@pytest.mark.parametrize(("path", "choice"), [(CHAT, "required"), (RESPONSES, "required"), (MESSAGES, {"type": "any"})])
+def test_an_agent_that_wants_a_call_gets_what_the_policy_says(path: str, choice: Any) -> None:
+    """With a call or without: smolagents asks so, and reads an answer without one itself."""
+    body = ASK | {"input": "hello", "tool_choice": choice}
+    with serving(says("no call")) as (endpoint, session):
+        status, reply = post(endpoint, path, body, session.key)
+    assert status == 200 and "no call" in json.dumps(reply)
+
+
 FORCED = {"type": "function", "function": {"name": "weather"}}
 
 
@@ -208,7 +217,6 @@ FORCED = {"type": "function", "function": {"name": "weather"}}
         (CHAT, ASK | {"n": 2}, "n must be 1"),
         (CHAT, ASK | {"response_format": {"type": "json_schema", "json_schema": {}}}, "grammar"),
         (CHAT, ASK | {"response_format": {"type": "json_object"}}, "grammar"),
-        (CHAT, ASK | {"tool_choice": "required"}, "grammar"),
         (CHAT, ASK | {"tool_choice": FORCED}, "grammar"),
         (CHAT, ASK | {"logprobs": True}, "logprobs"),
         (CHAT, ASK | {"messages": []}, "at least one"),
@@ -225,7 +233,7 @@ FORCED = {"type": "function", "function": {"name": "weather"}}
         (RESPONSES, {"input": "x", "tools": [{"type": "web_search"}]}, "do not exist"),
         (RESPONSES, {"input": [{"type": "computer_call"}]}, "cannot read"),
         (RESPONSES, {"input": "x", "background": True}, "background"),
-        (MESSAGES, ASK | {"tool_choice": {"type": "any"}}, "grammar"),
+        (MESSAGES, ASK | {"tool_choice": {"type": "tool", "name": "weather"}}, "grammar"),
         (MESSAGES, ASK | {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "do not exist"),
         (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "not text"),
     ],
