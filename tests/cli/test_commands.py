@@ -196,7 +196,8 @@ def test_live_display_at_a_terminal(tmp_path, monkeypatch):
     os.close(master)
     text = b"".join(seen).decode(errors="replace")
     assert not exit.value.code, text
-    assert "\x1b[" in text and "eval success" in text and "3/3" in text and "before training" in text
+    assert "\x1b[1A\x1b[2K" in text, "what was drawn is erased, line by line, and drawn again"
+    assert "eval success" in text and "3/3" in text and "before training" in text
 
 
 def read_all(file: int, seen: list[bytes]) -> None:

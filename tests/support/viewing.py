@@ -36,7 +36,9 @@ def server(*runs: Path) -> Iterator[tuple[int, int]]:
 def served(*runs: Path) -> Iterator[int]:
     """The port of a viewer in a thread of this process: the same pages at once, where a process has to begin first."""
     bound = listen(0)
-    viewer = uvicorn.Server(uvicorn.Config(app(Pages(Library(runs))), log_level="warning", lifespan="off"))
+    pages = app(Pages(Library(runs)))
+    config = uvicorn.Config(pages, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    viewer = uvicorn.Server(config)
     thread = threading.Thread(target=viewer.run, kwargs={"sockets": [bound]})
     thread.start()
     try:
@@ -44,6 +46,7 @@ def served(*runs: Path) -> Iterator[int]:
     finally:
         viewer.should_exit = True
         thread.join(30)
+        assert not thread.is_alive(), "the viewer does not end"
         bound.close()
 
 
