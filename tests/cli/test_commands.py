@@ -10,7 +10,9 @@ from contextlib import suppress
 from statistics import fmean
 
 import pytest
+from rich.live import Live
 
+from longloop import progress
 from longloop.cli.main import main
 from longloop.registry import ALGOS, ENVS
 from longloop.store.run import checkpoints
@@ -184,6 +186,8 @@ def test_live_display_at_a_terminal(tmp_path, monkeypatch):
     reader.start()
     for name, value in (("TERM", "xterm"), ("COLUMNS", "150"), ("LINES", "40")):
         monkeypatch.setenv(name, value)
+    # Where all is loaded already, the run takes less than a quarter of a second, after which the panel is drawn again.
+    monkeypatch.setattr(progress, "Live", lambda **how: Live(**how | {"refresh_per_second": 500}))
     folder = f"folder={tmp_path / 'runs'}"
     monkeypatch.setattr(sys, "argv", ["longloop", "train", str(write_config(tmp_path)), folder, "eval.every=3"])
     with os.fdopen(slave, "w") as terminal:
