@@ -62,8 +62,8 @@ class Served:
         are known as such when they have been said to their end."""
         if self._answering >= _MOST:
             raise Refused(429, f"{_MOST} calls are being answered already; try again later.", "too_many_calls")
-        self._answering += 1
         conversation, new = self._continued(request)
+        self._answering += 1
         kept = False
         try:
             ids = self._read(conversation.transcript, new, request)

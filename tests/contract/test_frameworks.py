@@ -185,7 +185,7 @@ def test_training_through_a_framework_is_training_in_the_environment(
     assert sum(step["updates"] for step in through) > 0
     for ours, theirs in zip(through, plain, strict=True):
         assert ours["reward"] == theirs["reward"] and ours["update"] == theirs["update"]
-        assert ours["update"].get("ratio_gap", 0.0) < 1e-4
+        assert not ours["updates"] or ours["update"]["ratio_gap"] < 1e-4
     for step in (1, 2):
         one, other = (Trajectories(tmp_path / "runs" / name / "trajectories").read(step) for name in ("agent", "plain"))
         for group, twin in zip(one, other, strict=True):
