@@ -1,4 +1,4 @@
 """The version of Errands, where every module may read it."""
 
-__version__ = "1.1"
+__version__ = "1.2"
 """Raised with every change that alters a score: tasks, worlds, instructions, APIs, what an agent reads, the judge."""

@@ -157,9 +157,9 @@ _ASKS = [
 _ABROAD = [TEXT, CALL, MAIL, DRAFT, PAY, COLLECT, ADD_FRIEND, REMOVE_FRIEND, _READ, _FORGET, _BLOCK, _UNBLOCK]
 
 KINDS = [
-    *practice(CONTACTS, [WHO, MY], [*_NEW, *_ASKS, _DELETE, _NOTE, _FAVOUR], 6),
+    *practice(CONTACTS, [WHO, MY], [*_NEW, *_ASKS, _DELETE, _NOTE, _FAVOUR, _UNFAVOUR], 7),
     *practice(CONTACTS, [WHO, MY, KIN], _ABROAD, 9),
-    *practice(CONTACTS, [KIN], [_DELETE, _NOTE, _FAVOUR, each("name"), each("phone", "phone number")]),
+    *practice(CONTACTS, [KIN], [_FAVOUR, _UNFAVOUR, _DELETE, _NOTE, each("name"), each("phone", "phone number")]),
     *practice(FAVOURITES, [All(), AMONG], [_UNFAVOUR, _NOTE, COUNT, each("name")]),
     *practice(FAVOURITES, [All(), AMONG], _ABROAD),
     *practice(

@@ -165,9 +165,9 @@ KINDS = [
     *practice(ARCHIVED, [PUT_AWAY, WHEN], [RESTORE, DELETE, STAR, *ASKS, *MANY]),
     *practice(TRASHED, [THROWN, WHEN, All()], [RESTORE, *ASKS, *MANY]),
     *practice(STARRED, [All(), WHEN, WHICH, NEWEST], [UNSTAR, ARCHIVE, DELETE, *MANY, *ASKS]),
-    *practice(UNREAD, [All(), WHEN, NEWEST], [READ, ARCHIVE, LABEL, *MANY, *ASKS]),
-    *practice(LABELLED, [All(), WHEN, WHICH, NEWEST], [UNLABEL, ARCHIVE, DELETE, *MANY, *ASKS]),
-    *practice(SENT, [WRITTEN, SENT_WHEN, TO_KIN], [ARCHIVE, DELETE, COUNT, each("subject"), *OWN]),
+    *practice(UNREAD, [All(), WHEN, NEWEST], [STAR, READ, ARCHIVE, LABEL, *MANY, *ASKS], 3),
+    *practice(LABELLED, [All(), WHEN, WHICH, NEWEST], [STAR, UNLABEL, ARCHIVE, DELETE, *MANY, *ASKS], 3),
+    *practice(SENT, [WRITTEN, SENT_WHEN, TO_KIN], [STAR, ARCHIVE, DELETE, COUNT, each("subject"), *OWN], 3),
     *practice(DRAFTS, [NEWEST, SENT_WHEN, TO_KIN], [SEND, THROW, RETITLE, REWRITE, COUNT, each("subject"), *OWN]),
     *practice(
         LABELS,

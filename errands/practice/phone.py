@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from errands.practice.blocks import COUNT, Source, alone, each, practice
-from errands.practice.conditions import KINS, All, Amount, Kin, Moment, Name, Number, State, Top
+from errands.practice.blocks import COUNT, REPEATED, Source, alone, each, practice
+from errands.practice.conditions import KINS, All, Amount, Kin, Moment, Name, Number, State, Top, Value
 from errands.practice.contacts import number, reachable
 from errands.practice.drill import TIME, Act, Ask, Row, Slots
 from errands.words import WORDS
@@ -24,6 +24,13 @@ def _calls(w: World) -> Slots:
     for minutes in w.rng.sample(range(2, 60), 4):
         w.add("phone_calls", owner=w.owner.id, number=_someone(w), kind=kind, time=_time(w), minutes=minutes)
     return {"of": kind}
+
+
+def _missed(w: World) -> Slots:
+    """Calls that nobody answered."""
+    for _ in range(4):
+        w.add("phone_calls", owner=w.owner.id, number=_someone(w), kind="missed", time=_time(w), minutes=0)
+    return {}
 
 
 def _voicemails(w: World) -> Slots:
@@ -69,6 +76,8 @@ def _unread(w: World, row: Row) -> None:
 
 
 _CALLS = Source("calls", "phone.list_calls", "{of} call* on my phone", _calls, {"kind": '"{of}"'})
+_MISSED = Source("missed-calls", "phone.list_calls", "missed call* on my phone", _missed, {"kind": '"missed"'})
+_HISTORY = Source("history", "phone.list_calls", "call* on my phone", _missed, long=True)
 _VOICEMAILS = Source("voicemails", "phone.list_voicemails", "my voicemail*", _voicemails)
 _TEXTS = Source("texts", "phone.search_messages", "my text message*", _texts, long=True)
 _WITH = Source(
@@ -81,10 +90,12 @@ _LAST = Top("last {noun}|most recent {noun}", "time")
 _WHEN = Moment("time", "{noun} from {than} {day}", "", "oldest {noun}")
 _LENGTH = Amount("minutes", "{noun} that lasted {than} {limit} minutes", "longest {noun}")
 _SECONDS = Amount("seconds", "{noun} of {than} {limit} seconds", "longest {noun}", "shortest {noun}")
+_KIND = Value("kind", "{value} {noun}")
 _COUNTED = Number("messages", "{noun} with {than} {limit} messages", "{noun} with the most messages")
 _LATEST = Moment("last", "{noun} whose last message is from {than} {day}")
 _NEWS = State("unread", "{noun} with unread messages", "{noun} without unread messages")
 _KIN = Kin("number", "{noun} from the numbers of my {kin}s", "phone")
+_FROM_KIN = Kin("number", "{noun} from my {kin}s", "phone")
 _WITH_KIN = Kin("number", "{noun} with my {kin}s", "phone")
 _SAYS = Name("text", "the text message that says '{called}'|the text message '{called}'", "query")
 _STATE = State("read", "", "{noun} that I have not read")
@@ -113,6 +124,12 @@ KINDS = [
         [All(), _LAST, _LENGTH, _WHEN, _WITH_KIN],
         [_DELETE_CALL, _ANSWER, _NUMBER, COUNT, _CALL_BACK, _TIME, _BLOCK, *_MINUTES],
     ),
+    *practice(
+        _MISSED,
+        [_LAST, All(), _WHEN, _FROM_KIN],
+        [_CALL_BACK, _DELETE_CALL, _ANSWER, _NUMBER, COUNT, _TIME, each("number", "phone number", REPEATED)],
+    ),
+    *practice(_HISTORY, [_LAST, _KIND], [_DELETE_CALL, _NUMBER, COUNT, Ask("kind"), _CALL_BACK], 4),
     *practice(
         _VOICEMAILS,
         [_LAST, All(), _SECONDS, _WHEN, _KIN],

@@ -32,6 +32,12 @@ def _some(w: World) -> Slots:
     return {}
 
 
+def _aimed(w: World) -> Slots:
+    """A list to which things on other lists may go."""
+    target = w.rng.choice(_lists(w))
+    return _some(w) | {"target": target["name"], "_there": target["id"]}
+
+
 def _listed(w: World, done: int, dated: bool = False, aimed: bool = False) -> Slots:
     """Puts items on a list; with `dated`, none there is without a date. With `aimed` another list is meant, too."""
     where, other = w.rng.sample(_lists(w), 2)
@@ -71,6 +77,18 @@ def _undone(w: World, row: Row) -> None:
     w.run("UPDATE todo_items SET done = 0, done_on = NULL WHERE id = ?", row["id"])
 
 
+def _done(w: World, row: Row) -> None:
+    w.run("UPDATE todo_items SET done = 1, done_on = ? WHERE id = ?", w.day(-1), row["id"])
+
+
+def _elsewhere(w: World, row: Row) -> None:
+    """Not on the list to which it is to go."""
+    others = [one["id"] for one in _lists(w) if one["id"] != row["there"]]
+    w.run(
+        "UPDATE todo_items SET list_id = ? WHERE id = ? AND list_id = ?", w.rng.choice(others), row["id"], row["there"]
+    )
+
+
 _PICK = 'lists = todo.list_lists()\nhere = [x["id"] for x in lists if x["name"] == "{of}"][0]\n'
 _HERE = {"list_id": "here"}
 _OPEN = Source("items", "todo.list_items", "open item* on my {of} list", partial(_listed, done=0), _HERE, _PICK)
@@ -86,6 +104,7 @@ _DONE = Source(
 _THERE = 'there = [x["id"] for x in lists if x["name"] == "{target}"][0]\n'
 _MOVABLE = replace(_OPEN, name="movable", fill=partial(_listed, done=0, aimed=True), before=_PICK + _THERE)
 _ANY = Source("any", "todo.search", "item* on my to-do lists", _some, long=True)
+_ANYWHERE = replace(_ANY, name="anywhere", fill=_aimed, before="lists = todo.list_lists()\n" + _THERE)
 _DUE = Source("due", "todo.list_due", "my open to-do* due by {of}", _until, {"until": '"{of}"'}, long=True)
 _LISTS = Source("lists", "todo.list_lists", "my to-do list*", _counted)
 
@@ -94,13 +113,16 @@ _ON_IT = Name("text", "'{called}' on my {of} list|the item '{called}' on my to-d
 _LISTED = Name("name", "my {called} list|my to-do list {called}")
 _PRIORITY = Value("priority", "{noun} with {value} priority")
 _WHEN = Moment("due", "{noun} due {than} {day}", "{noun} with the latest due date", "{noun} with the earliest due date")
+_DONE_OR_NOT = State("done", "{noun} that are already done", "{noun} that are still open")
 _NO_DATE = State("due", "", "{noun} without a due date")
 _SIZE = Number("open_items", "{noun} with {than} {limit} open items", "{noun} with the most open items")
 _EMPTY = State("open_items", "", "{noun} without open items")
 
 _COMPLETE = Act("todo.complete", "mark {it} as done|check off {it}", ready=_undone)
 _REOPEN = Act("todo.reopen", "reopen {it}|mark {it} as not done")
+_REOPEN_ONE = replace(_REOPEN, ready=_done)
 _MOVE = Act("todo.move", "move {it} to my {target} list", known=(("list_id", "there"),))
+_MOVE_HERE = replace(_MOVE, ready=_elsewhere)
 _DELETE = Act("todo.delete", "delete {it}|remove {it} completely")
 _CLEAR = Act("todo.clear_due", "remove the due date of {it}|clear the due date of {it}")
 _CHANGES = [
@@ -142,7 +164,9 @@ _MANY = [COUNT, each("text")]
 _ACTS = [_COMPLETE, *_CHANGES, _DELETE, _SCHEDULE, _REWORD]
 
 KINDS = [
-    *practice(_ANY, [_TEXT], [_CLEAR, *_ACTS, *_ASKS], 9),
+    *practice(_ANY, [_TEXT], [_CLEAR, _REOPEN_ONE, *_ACTS, *_ASKS], 12),
+    *practice(_ANY, [_PRIORITY, Moment("due", _WHEN.words), _DONE_OR_NOT], [_CLEAR, _DELETE, *_MANY, *_ASKS]),
+    *practice(_ANYWHERE, [_TEXT, _PRIORITY], [_MOVE_HERE]),
     *practice(_OPEN, [_ON_IT, _PRIORITY, _NO_DATE, All()], [*_ACTS, *_ASKS, *_MANY]),
     *practice(_MOVABLE, [_ON_IT, _PRIORITY, _NO_DATE, All()], [_MOVE]),
     *practice(_DATED, [_WHEN], [_CLEAR, *_ACTS, *_ASKS, *_MANY]),

@@ -57,6 +57,16 @@ def test_no_drill_uses_all_that_an_errand_of_the_tests_needs() -> None:
         assert not same, kind.name()
 
 
+def test_every_switch_is_practiced_on_and_off() -> None:
+    """An agent that only ever took stars away did so when asked for one."""
+    sides: dict[str, set[bool]] = {}
+    for wish in (wish for kind in PLAIN for wish in kind.wishes if isinstance(wish, Act)):
+        last = list(find(wish.api).parameters.values())[-1]
+        if last.default is True:
+            sides.setdefault(wish.api, set()).add(dict(wish.fixed).get(last.name, True))
+    assert len(sides) >= 5 and all(both == {True, False} for both in sides.values()), sides
+
+
 def test_what_the_apps_of_train_can_do_is_practised() -> None:
     apps = {app for kind in SCENARIOS if kind.split == "train" for app in kind.apps()}
     able = {f"{app}.{api}" for app in apps for api in BY_NAME[app].apis if api not in ("login", "logout")}
