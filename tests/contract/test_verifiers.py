@@ -9,7 +9,8 @@ from longloop import build, config
 from longloop.diagnose.trial import violations
 from longloop.envs.calls import called
 from longloop.envs.play import Played, Script, play
-from longloop.gateway.verifiers import _examples
+from longloop.gateway import verifiers
+from longloop.gateway.verifiers import Verifiers, _examples
 from longloop.types import Fault, Message, Step, StopReason, Task, UserError
 
 HUB = Path(__file__).parents[1] / "support" / "hub"
@@ -152,9 +153,17 @@ def test_data_for_evaluation_is_dev():
     [
         ({"id": ""}, "env.id must name an environment"),
         ({"id": "nowhere"}, "Could not import 'nowhere'"),
-        ({"arguments": {"kind": "scored together"}}, "scores several attempts together"),
     ],
 )
 def test_bad_options_are_refused(place, options, complaint):
     with pytest.raises(UserError, match=complaint):
         world(**options).tasks("dev")
+
+
+def test_a_rubric_that_scores_attempts_together_is_refused(monkeypatch):
+    class Together:
+        requires_group_rollouts = True
+
+    monkeypatch.setattr(verifiers, "_loaded", lambda options: Together())
+    with pytest.raises(UserError, match="scores several attempts together"):
+        Verifiers.tasks("dev", Verifiers.Options("small"))

@@ -51,10 +51,6 @@ def broken(completion):
     raise ZeroDivisionError("a judge that fails")
 
 
-def together(completions) -> list[float]:
-    return [0.0 for _ in completions]
-
-
 def add(a: int, b: int) -> int:
     """Add two numbers.
 
@@ -81,6 +77,4 @@ def load_environment(kind: str = "all"):
         "single": lambda: vf.SingleTurnEnv(rubric=vf.Rubric(funcs=[exact]), **given),
         "broken judge": lambda: Guessing(rubric=vf.Rubric(funcs=[broken]), **given),
     }
-    if kind == "scored together":
-        return Guessing(rubric=vf.Rubric(funcs=[together]), **given)
     return kinds[kind]() if kind != "all" else vf.EnvGroup([make() for make in kinds.values()], list(kinds))
