@@ -104,9 +104,9 @@ def test_tools_of_an_environment(addresses):
     assert first.tools[0]["function"]["parameters"]["required"] == ["name", "text"]
     assert first.messages[0].content == "Write a note, then read it."
     write, read = called("write", {"name": "a", "text": "milk"}), called("read", {"name": "a"})
-    done = played(place, 0, read, write, read, "never said")
+    done = played(place, 0, read, write, f"{read}\n{write}", "never said")
     heard = [one.content for one in done.messages if one.role == "tool"]
-    assert "execution_error" in heard[0] and heard[1:] == ["written", "milk"]
+    assert "execution_error" in heard[0] and heard[1:] == ["written", "milk"], "the end comes before the last call"
     assert (done.turns, done.outcome.reward, done.outcome.success) == (3, 1.0, True)
 
 
