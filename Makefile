@@ -8,7 +8,7 @@ get = @command -v $(1) > /dev/null || { apt-get -q update && apt-get -q install 
 # A virtualenv with a framework for agents, of the tests that run the real packages.
 agent = $(PYTHON) -m venv .venv-agents/$(1) && .venv-agents/$(1)/bin/pip install --quiet --disable-pip-version-check $(2)
 
-.PHONY: quickstart test test-all check format docs setup
+.PHONY: quickstart test test-all check format docs release setup
 .DELETE_ON_ERROR:
 
 quickstart: setup   ## train a small agent to do errands, some five minutes on a laptop
@@ -22,11 +22,12 @@ test-all: setup     ## the same with nothing missing: first gets Java, Chromium,
 	$(call get,chromium,chromium)
 	$(call get,g++,g++)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic tensorboard ray
-	-for name in scienceworld textworld_express appworld alfworld reasoning_gym textarena bfcl mcp; do $(BIN)/longloop envs install $$name; done
+	-for name in scienceworld textworld_express appworld alfworld reasoning_gym textarena bfcl mcp openenv verifiers; do $(BIN)/longloop envs install $$name; done
 	-$(call agent,openai,openai==3.51.0)
 	-$(call agent,langgraph,langgraph==1.2.22 langchain-openai==1.7.3)
 	-$(call agent,openai-agents,openai-agents==0.24.0)
 	-$(call agent,smolagents,'smolagents[openai]==1.26.0')
+	-$(call agent,openenv,openenv==0.10.0)
 	$(TEST) --full
 
 check: setup        ## format, lint, types
@@ -41,6 +42,18 @@ format: setup       ## put the code into shape
 docs: .venv/docs    ## write the generated parts of the docs, and build the site in build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
+
+release:            ## sdist and wheel in dist/, checked and tried alone, with an SBOM of what the wheel installs, and checksums
+	rm -rf dist build/tools build/alone
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install --quiet --disable-pip-version-check build==1.6.1 twine==7.0.0 cyclonedx-bom==7.5.0
+	build/tools/bin/python -m build --outdir dist .
+	build/tools/bin/twine check --strict dist/*
+	$(PYTHON) -m venv --without-pip build/alone
+	build/tools/bin/pip --python build/alone/bin/python install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd build/alone && bin/longloop train quickstart steps=1 tasks_per_step=1 algo.k=2 eval.every=0 eval.tasks=1 doctor=false
+	build/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.cdx.json build/alone/bin/python
+	cd dist && sha256sum * > SHA256SUMS
 
 setup: .venv/ready
 

@@ -109,6 +109,8 @@ ENVS = {
     "textarena": "longloop.envs.textarena:TextArena",
     "bfcl": "longloop.envs.bfcl:Bfcl",
     "mcp": "longloop.envs.mcp:Mcp",
+    "openenv": "longloop.envs.openenv:OpenEnv",
+    "verifiers": "longloop.gateway.verifiers:Verifiers",
     "agent": "longloop.gateway.env:Agent",
 }
 

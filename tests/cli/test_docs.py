@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -240,6 +242,23 @@ def test_the_way_of_the_users_own_agent(tmp_path, monkeypatch):
     assert follow("own-agent.md", tmp_path, monkeypatch, *short) == 3
     lines = Metrics(tmp_path / "runs" / "own" / "metrics.jsonl").read()
     assert [line["step"] for line in lines if "success" in line] == [1, 2]
+
+
+def test_a_script_takes_ten_lines_to_its_first_training_step(tmp_path, monkeypatch):
+    """A newcomer's way: the script stays as it is, and what is added is run as it stands, as a program."""
+    guide = DOCS / "guides" / "ten-lines.md"
+    write_files(guide, tmp_path)
+    script, added = ((tmp_path / name).read_text() for name in ("quiz.py", "train_quiz.py"))
+    lines = [line for line in added.splitlines()[1:] if line.strip()]
+    assert "longloop" not in script and len(lines) <= 10 and max(map(len, lines)) <= 120
+    monkeypatch.chdir(tmp_path)
+    program = [sys.executable, "train_quiz.py"]
+    done = subprocess.run(program, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (step,) = [line for line in Metrics(tmp_path / "runs" / "quiz" / "metrics.jsonl").read() if "update" in line]
+    assert step["attempts"] == 12 and step["update"]["grad_norm"] > 0 and step["update"]["ratio_gap"] < 1e-4
+    for words in commands(guide):
+        run(words, monkeypatch)
 
 
 def test_the_way_from_nothing_to_a_trained_agent(tmp_path, monkeypatch):

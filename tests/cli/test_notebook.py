@@ -1,4 +1,4 @@
-"""The examples run as they stand: the notebook, and LOOP in one file."""
+"""The examples run as they stand: the notebooks, and LOOP in one file."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -20,7 +21,7 @@ async def cells(path):
                 await waiting
 
 asyncio.run(cells(sys.argv[1]))
-print(json.dumps({"before": before.success, "after": after.success, "status": again.status, "curve": curve}))
+print(json.dumps({"before": before.reward, "after": after.reward, "status": again.status, "curve": curve}))
 """
 """Runs a notebook's cells in `__main__`, one after another, while an event loop is running. Jupyter is not needed."""
 
@@ -34,15 +35,31 @@ def run(*command: object, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+def executed(name: str, folder: Path, **shorter: int) -> tuple[dict[str, Any], list[str]]:
+    """What became of a notebook's run, and what was printed. `shorter` has other values for numbers in its config."""
+    text = (EXAMPLES / name).read_text()
+    assert not [cell for cell in json.loads(text)["cells"] if cell.get("outputs")]
+    for key, value in shorter.items():
+        text, count = re.subn(rf'(\\"{key}\\": )\d+', rf"\g<1>{value}", text)
+        assert count == 1, f"{key} is not in the config of {name}"
+    (folder / name).write_text(text)
+    printed = run("-c", AS_IPYTHON_DOES, folder / name, folder=folder)
+    return json.loads(printed[-1]), printed
+
+
 def test_the_notebook_trains_measures_and_reads(tmp_path):
-    notebook = EXAMPLES / "from_python.ipynb"
-    printed = run("-c", AS_IPYTHON_DOES, notebook, folder=tmp_path)
-    found = json.loads(printed[-1])
+    found, printed = executed("from_python.ipynb", tmp_path)
     assert found["after"] > found["before"] + 0.5 and found["status"] == "finished"
     assert list(found["curve"]) == [str(step) for step in range(1, 41)]
     assert any(line.startswith("step 40/40  success ") for line in printed), "progress is printed"
     assert (tmp_path / "runs" / "repeat" / "logs" / "train.log").is_file()
-    assert not [cell for cell in json.loads(notebook.read_text())["cells"] if cell.get("outputs")]
+
+
+def test_the_notebook_of_the_users_own_agent(tmp_path):
+    """It states 12 steps, of which each starts 16 programs; that such an agent learns is in tests/contract."""
+    found, printed = executed("own_agent.ipynb", tmp_path, steps=2, k=2, attempts=1)
+    assert found["status"] == "finished" and list(found["curve"]) == ["1", "2"]
+    assert any(re.fullmatch(r"[az] -> .?", line) for line in printed), "an attempt is shown"
 
 
 def test_loop_in_one_file_reaches_what_it_states(tmp_path):

@@ -1,15 +1,10 @@
 """Settings: configs that are shipped, `longloop config`, what a run writes down, and what may change on resuming."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
-import zipfile
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,42 +42,6 @@ def test_the_first_advice_is_one_that_works(command):
     assert code == 2 and "longloop train quickstart" in error
     code, _, error = command("train", "quikstart")
     assert code == 2 and "quickstart" in error
-
-
-def test_a_wheel_has_all_it_needs(tmp_path):
-    """Configs, Errands with its novice, type marks: it trains in an empty folder, and nothing else can be imported."""
-    if find_spec("setuptools") is None or find_spec("pip") is None:
-        pytest.skip("building a wheel needs setuptools and pip in this virtualenv")
-    source, target, empty = (tmp_path / name for name in ("source", "target", "empty"))
-    for package in ("longloop", "errands"):
-        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    quietly = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
-    command = [sys.executable, "-m", "pip", "wheel", *quietly, "--wheel-dir", str(tmp_path), str(source)]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert made.returncode == 0, made.stderr
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        wheel.extractall(target)
-    shipped = [path for package in ("longloop", "errands") for path in (source / package).rglob("*") if path.is_file()]
-    assert len(shipped) > 200
-    assert not [path for path in shipped if not (target / path.relative_to(source)).is_file()]
-    for path in ("longloop/py.typed", "longloop/configs/quickstart.toml", "errands/novice/model.safetensors"):
-        assert (target / path).is_file(), path
-    empty.mkdir()
-    program = "import longloop.cli.main as main; print('#', main.__file__, flush=True); main.main()"
-    small = ("steps=1", "tasks_per_step=1", "algo.k=2", "doctor=false", "eval.every=0", "eval.tasks=1")
-    ran = subprocess.run(
-        [sys.executable, "-P", "-c", program, "train", "quickstart", *small],
-        cwd=empty,
-        env=os.environ | {"PYTHONPATH": str(target)},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert str(target) in ran.stdout.splitlines()[0] and "loop on errands with novice" in ran.stdout
-    assert tomllib.loads((empty / "runs" / "quickstart" / "config.toml").read_text())["steps"] == 1
 
 
 # --- the reference ---
