@@ -5,10 +5,10 @@
 
 Steps per second are those of the expert's actions, said again over many tasks, from start() to finish(): with every
 task new (its goal must be made and judged for the first time; scenarios share worlds, so a world is made once for many
-of them, or, for comparison, for every task), and with many attempts at each task, as in training. Attempts say the same
-again, of which code that was read before is remembered; with "no code twice" each has a comment of its own. The time in
-the sandbox's worker processes counts too, for they run on the same core. Steps per CPU second are what other programs
-on the machine disturb least: they count the seconds that this process and its workers used. The memory of a live episode
+of them, or, for comparison, for every task), and with many attempts at each task, as in training. Attempts at a task say
+the same, and Errands parses equal code once; with "no code twice" each piece has a comment of its own. The time in the
+sandbox's worker processes counts too, for they run on the same core. Steps per CPU second are what other programs on
+the machine disturb least: they count the seconds that this process and its workers used. The memory of a live episode
 is what the host process grows by, plus what the worker processes have for themselves alone.
 
 `--against` another checkout: both do the same work on the same core in turns, a few tasks at a time, so that what else
@@ -83,7 +83,9 @@ def main() -> None:
     print(f"| steps per second, each task new | {common.median_range(new)} | |")
     print(f"| steps per second, {options.attempts} attempts at a task | {common.median_range(again)} | {at_least} |")
     print(f"| the same per CPU second | {per_cpu:,.0f} | {at_least} |")
-    print(f"| steps per second, {options.attempts} attempts at a task, no code twice | {common.median_range(unlike)} | |")
+    print(
+        f"| steps per second, {options.attempts} attempts at a task, no code twice | {common.median_range(unlike)} | |"
+    )
     print(f"| the same per CPU second | {unlike_per_cpu:,.0f} | |")
     print(f"| making a world, CPU ms | {fmean(made):.1f}, worst {max(made):.1f} | {at_most} |")
     alone = common.run_alone(__file__, "--only", "memory", "--live", str(options.live))
@@ -133,7 +135,13 @@ def alike(task: Task, said: Actions, attempts: int) -> list[tuple[Task, Actions]
 def different(task: Task, said: Actions, attempts: int) -> list[tuple[Task, Actions]]:
     """Attempts that do the same with code of which no piece is equal to another, of any task."""
     return [
-        (task, [replace(one, content=one.content.replace("\n```python\n", f"\n```python\n# {next(_UNLIKE)}\n")) for one in said])
+        (
+            task,
+            [
+                replace(one, content=one.content.replace("\n```python\n", f"\n```python\n# {next(_UNLIKE)}\n"))
+                for one in said
+            ],
+        )
         for _ in range(attempts)
     ]
 

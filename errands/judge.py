@@ -83,6 +83,11 @@ class Goal:
         """What should differ in the end."""
         return self.compare(self.wish)
 
+    @functools.cached_property
+    def tests(self) -> list[tuple[str, Difference, int]]:
+        """Each difference with its name and how often it should be there, in the order of the tests."""
+        return [(str(one), one, count) for one, count in sorted(self.differences.items(), key=str)]
+
     def rest(self) -> None:
         """Take little memory until an attempt is judged."""
         self.start.rest()
@@ -116,9 +121,8 @@ def judge(goal: Goal, world: World) -> list[Test]:
     with goal.judging:
         wanted, found = goal.differences, goal.compare(world)
     tests = []
-    for difference, count in sorted(wanted.items(), key=str):
-        for number in range(count):
-            tests.append(Test(str(difference), found[difference] > number))
+    for name, difference, count in goal.tests:
+        tests += [Test(name, found[difference] > number) for number in range(count)]
     extra = found - wanted
     acted = bool(wanted & found) or (not wanted and world.done is not None and world.done.answer is not None)
     but = [text[:_SHOWN] for text in sorted(map(str, extra))[:5]]
