@@ -5,11 +5,11 @@
 
 Steps per second are those of the expert's actions, said again over many tasks, from start() to finish(): with every
 task new (its goal must be made and judged for the first time; scenarios share worlds, so a world is made once for many
-of them, or, for comparison, for every task), and with many attempts at each task, as in training. Attempts at a task say
-the same, and Errands parses equal code once; with "no code twice" each piece has a comment of its own. The time in the
-sandbox's worker processes counts too, for they run on the same core. Steps per CPU second are what other programs on
-the machine disturb least: they count the seconds that this process and its workers used. The memory of a live episode
-is what the host process grows by, plus what the worker processes have for themselves alone.
+of them, or, for comparison, for every task), and with many attempts at each task, as in training. Attempts at a task
+say the same, and Errands parses equal code once; with "no code twice" each piece has a comment of its own. The time in
+the sandbox's worker processes counts too, for they run on the same core. Steps per CPU second are what other programs
+on the machine disturb least: they count the seconds that this process and its workers used. The memory of a live
+episode is what the host process grows by, plus what the worker processes have for themselves alone.
 
 `--against` another checkout: both do the same work on the same core in turns, a few tasks at a time, so that what else
 the machine does meets both alike. Times are then CPU seconds, theirs divided by ours.

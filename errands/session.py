@@ -286,7 +286,7 @@ def _read(code: str, names: frozenset[str]) -> _Code:
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(code: str, names: frozenset[str]) -> _Code:
-    """Attempts at a task do many a thing alike, and all log in and read documentation: much code is met again."""
+    """Remembered, as attempts do many things alike: they read documentation, and all complete the task."""
     tree = parsed(code)
     text, shows = showing(code, tree)
     return _Code(text, shows, tame(tree, names), not _BESIDES_CALLS.search(code))
