@@ -185,17 +185,17 @@ class Api:
                 hint = f" Did you mean {close[0]!r}?" if close else ""
                 raise ApiError(422, f"{where} has no parameter {str(name)[:40]!r}.{hint}")
         values = {}
-        for parameter in self.parameters.values():
-            if parameter.name not in arguments:
+        for name, parameter in self.parameters.items():
+            if name not in arguments:
                 if parameter.required:
-                    raise ApiError(422, f"{where} needs the parameter {parameter.name!r} ({parameter.label}).")
-                values[parameter.name] = parameter.default
+                    raise ApiError(422, f"{where} needs the parameter {name!r} ({parameter.label}).")
+                values[name] = parameter.default
                 continue
             try:
-                values[parameter.name] = parameter.adapter.validate_python(arguments[parameter.name], strict=True)
+                values[name] = parameter.adapter.validator.validate_python(arguments[name], strict=True)
             except ValidationError as error:
                 what = error.errors()[0]["msg"].removeprefix("Value error, ")
-                raise ApiError(422, f"{where}: {parameter.name} must be {parameter.label}: {what}.") from None
+                raise ApiError(422, f"{where}: {name} must be {parameter.label}: {what}.") from None
         return values
 
 

@@ -9,7 +9,9 @@ connection to the next one, with the statements that were prepared on it.
 """
 
 import functools
+import hashlib
 import itertools
+import marshal
 import re
 import sqlite3
 import threading
@@ -23,6 +25,7 @@ from typing import Any, TypeVar
 from errands.api import Money, Problem
 
 T = TypeVar("T")
+Row = tuple[Any, ...]
 
 ROOM = 2**20
 """Bytes that a database may take; that of a new world takes a sixth of it."""
@@ -39,7 +42,7 @@ _STEPS = 5000
 _STEP_NS, _SEARCHED_NS, _MOVED_NS = 50, 1, 10
 """What a step, a character searched and a character read or written cost, in nominal nanoseconds."""
 _TOGETHER = 32
-"""Rows that are inserted by one statement."""
+"""Rows that are inserted by one statement, at most."""
 _IDLE = 64
 """Connections that are kept for later."""
 _WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
@@ -61,6 +64,8 @@ class Database:
         self.schema = schema
         self.written: set[str] = set()
         """The tables that may differ from when it was made."""
+        self._tables: dict[str, Table] = {}
+        """Those that were read as a whole and not written to since."""
         self.allowance: int | None = None
         """The nominal nanoseconds of work that are left; None: work is not counted."""
         self._connections = _connections(schema)
@@ -121,12 +126,15 @@ class Database:
         return id
 
     def add_all(self, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Insert many rows, in `filling`. Several with each statement, as SQLite looks up the next id for each."""
-        row = ", ".join("?" * len(columns.split(", ")))
-        for start in range(0, len(rows), _TOGETHER):
-            part = rows[start : start + _TOGETHER]
-            marks = ", ".join([f"({row})"] * len(part))
-            self.db.execute(f"INSERT INTO {table} ({columns}) VALUES {marks}", list(itertools.chain(*part)))
+        """Insert many rows, in `filling`. Several with each statement, as SQLite looks up the next id for each, and
+        always a power of two, so that worlds of all sizes have the same few statements."""
+        start, size = 0, _TOGETHER
+        while left := len(rows) - start:
+            while size > left:
+                size //= 2
+            values = itertools.chain.from_iterable(rows[start : start + size])
+            self.db.execute(_insertion(table, columns, size), list(values))
+            start += size
 
     def run(self, sql: str, *values: Any) -> int:
         """Run a statement; how many rows it changed."""
@@ -150,8 +158,7 @@ class Database:
 
     def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
         rows = self._execute(sql, values, sqlite3.Cursor.fetchall)
-        for row in rows if self.allowance is not None else ():
-            self._spend_on_text(row)
+        self._spend_on_text(itertools.chain.from_iterable(rows))
         return [dict(row) for row in rows]
 
     def one(self, sql: str, *values: Any) -> dict[str, Any] | None:
@@ -170,6 +177,14 @@ class Database:
             row.update({name: bool(row[name]) for name in truths})
         return typing.cast(list[T], found)
 
+    def table(self, name: str) -> "Table":
+        """All that a table has. It is read again only after it was written to."""
+        if name not in self._tables:
+            cursor = self.db.cursor()
+            cursor.row_factory = None
+            self._tables[name] = Table(cursor.execute(f"SELECT * FROM {name} ORDER BY id").fetchall())
+        return self._tables[name]
+
     def _first(self, sql: str, values: Sequence[Any]) -> sqlite3.Row | None:
         row: sqlite3.Row | None = self._execute(sql, values, sqlite3.Cursor.fetchone)
         if row is not None:
@@ -180,7 +195,9 @@ class Database:
         if self._begun is False:
             self.db.execute("SAVEPOINT call")
             self._begun = True
-        self.written |= self._connections.tables_written(sql, len(values))
+        for table in self._connections.tables_written(sql, len(values)):
+            self.written.add(table)
+            self._tables.pop(table, None)
         if self._size:
             self._check_size(values)
         return self._execute(sql, values, result)
@@ -263,6 +280,7 @@ class Database:
         self.db.execute("RELEASE call")
 
     def _undo(self) -> None:
+        self._tables.clear()
         if self.db.in_transaction:  # a full database and an interrupted statement undo everything by themselves
             self.db.execute("ROLLBACK TO call")
             self.db.execute("RELEASE call")
@@ -276,9 +294,9 @@ class Database:
             if self.allowance < 0:
                 raise Overspent
 
-    def _spend_on_text(self, values: Sequence[Any]) -> None:
+    def _spend_on_text(self, values: Iterable[Any]) -> None:
         if self.allowance is not None:
-            self.spend(_MOVED_NS * sum([len(value) for value in values if isinstance(value, str)]))
+            self.spend(_MOVED_NS * sum([len(value) for value in values if type(value) is str]))
 
     def count_steps(self) -> bool:
         """Whether to interrupt the statement: SQLite asks this every `_STEPS` steps.
@@ -306,6 +324,20 @@ class Database:
 
 
 @dataclass(frozen=True)
+class Table:
+    """What a table had when it was read."""
+
+    rows: list[Row]
+    """In the order of their ids, which come first."""
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The same for the same rows, in every process."""
+        # Version 2 of the format writes equal values as equal bytes; later ones refer to objects that occur twice.
+        return hashlib.blake2b(marshal.dumps(self.rows, 2), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
 class Content:
     """All that a database has. Those of a world's tasks are nearly alike: they share one's bytes."""
 
@@ -315,12 +347,11 @@ class Content:
 
     def image(self) -> bytes:
         """As SQLite has it."""
-        if not self.pages:
-            return self.base
-        image = bytearray(self.base)
+        parts, end = [], 0
         for start, page in self.pages:
-            image[start : start + _PAGE] = page
-        return bytes(image)
+            parts += [self.base[end:start], page]
+            end = start + _PAGE
+        return b"".join([*parts, self.base[end:]])
 
     def changed(self, image: bytes) -> "Content":
         """What has become of it."""
@@ -452,16 +483,23 @@ _FILLING = threading.Lock()
 
 @functools.cache
 def _filler(schema: str) -> _Connection:
-    """A connection to a database with all tables and no rows. It does not check foreign keys: that takes a quarter of
-    the time."""
+    """A connection to a database with all tables and no rows. It checks neither foreign keys, which takes a quarter of
+    the time, nor what a table allows in a column: the tests do."""
     db = sqlite3.connect(
         ":memory:", isolation_level=None, check_same_thread=False, cached_statements=1024, factory=_Connection
     )
     db.row_factory = sqlite3.Row
     db.execute(f"PRAGMA page_size = {_PAGE}")  # many small tables: larger pages would be mostly empty
     db.execute("PRAGMA secure_delete = ON")  # nothing of what was there before shall be in a new image
+    db.execute("PRAGMA ignore_check_constraints = ON")
     db.executescript(schema)
     return db
+
+
+@functools.cache
+def _insertion(table: str, columns: str, rows: int) -> str:
+    row = ", ".join("?" * len(columns.split(", ")))
+    return f"INSERT INTO {table} ({columns}) VALUES {', '.join([f'({row})'] * rows)}"
 
 
 @functools.lru_cache(maxsize=256)

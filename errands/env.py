@@ -135,7 +135,7 @@ class Errands(Environment):
             notes.append(_REPEATED)
         self._results[code] = seen
         shown = "\n".join([seen, *notes])
-        state = self.state_key(changed(self._setting.goal, self._world), shown)
+        state = self.state_key(changed(self._setting.goal, self._world), sorted(self._world.tokens), shown)
         return Step([Message("user", shown)], done=done, info={"state": state, "failed": failed})
 
     def finish(self) -> Outcome:

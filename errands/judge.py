@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from errands.apps import find, make_world
+from errands.database import Row
 from errands.world import World
 from longloop import Outcome
 
-Row = tuple[Any, ...]
 Snapshot = dict[str, list[Row]]
 """table -> its rows, in the order of their ids, which come first."""
 
@@ -70,7 +70,6 @@ class Goal:
         """`table.column` -> words: free text there need only mention these."""
         self.start = world
         self.wish = world.begin()
-        self.before = _Before(world)
         self.judging = threading.Lock()
         """Attempts at a task share its goal, and a database bears one thread at a time (world.py)."""
 
@@ -84,13 +83,18 @@ class Goal:
         """What should differ in the end."""
         return self.compare(self.wish)
 
+    @functools.cached_property
+    def tests(self) -> list[tuple[str, Difference, int]]:
+        """Each difference with its name and how often it should be there, in the order of the tests."""
+        return [(str(one), one, count) for one, count in sorted(self.differences.items(), key=str)]
+
     def rest(self) -> None:
         """Take little memory until an attempt is judged."""
         self.start.rest()
         self.wish.rest()
 
     def compare(self, world: World) -> Counter[Difference]:
-        return differences(self.before, snapshot(world), self.mentions)
+        return differences(self.start, snapshot(world), self.mentions)
 
 
 def act(world: World, api: str, arguments: Mapping[str, Any]) -> Any:
@@ -117,9 +121,8 @@ def judge(goal: Goal, world: World) -> list[Test]:
     with goal.judging:
         wanted, found = goal.differences, goal.compare(world)
     tests = []
-    for difference, count in sorted(wanted.items(), key=str):
-        for number in range(count):
-            tests.append(Test(str(difference), found[difference] > number))
+    for name, difference, count in goal.tests:
+        tests += [Test(name, found[difference] > number) for number in range(count)]
     extra = found - wanted
     acted = bool(wanted & found) or (not wanted and world.done is not None and world.done.answer is not None)
     but = [text[:_SHOWN] for text in sorted(map(str, extra))[:5]]
@@ -134,48 +137,36 @@ def judge(goal: Goal, world: World) -> list[Test]:
 
 def snapshot(world: World) -> Snapshot:
     """The rows of every table that counts and was written to."""
-    return {table: _rows(world, table) for table in _layout() if table in world.written}
+    return {table: world.table(table).rows for table in _written(world)}
 
 
-def changed(goal: Goal, world: World) -> Snapshot:
-    """The rows of every table that is not as it was at the start, and who is logged in where."""
+def changed(goal: Goal, world: World) -> dict[str, str]:
+    """The digest of every table that is not as it was at the start."""
+    digests = {table: world.table(table).digest for table in _written(world)}
     with goal.judging:
-        found = {table: rows for table, rows in snapshot(world).items() if rows != goal.before[table]}
-    return found | {"logged in": sorted(world.tokens)}
+        return {table: digest for table, digest in digests.items() if digest != goal.start.table(table).digest}
 
 
 def same_state(one: World, other: World) -> bool:
     """Whether two worlds that began alike are alike to the last row."""
-    tables = [table for table in _layout() if table in one.written | other.written]
-    return all(_rows(one, table) == _rows(other, table) for table in tables)
+    return all(one.table(table) == other.table(table) for table in _written(one) | _written(other))
 
 
-class _Before(dict[str, list[Row]]):
-    """How things were at the start, table by table as it is asked for."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __missing__(self, table: str) -> list[Row]:
-        self[table] = _rows(self._world, table)
-        return self[table]
+def _written(world: World) -> set[str]:
+    """The tables that count and were written to."""
+    return world.written & _layout().keys()
 
 
-def _rows(world: World, table: str) -> list[Row]:
-    cursor = world.db.cursor()
-    cursor.row_factory = None
-    return cursor.execute(f"SELECT * FROM {table} ORDER BY id").fetchall()
-
-
-def differences(before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[str, ...]]) -> Counter[Difference]:
-    """What differs between two snapshots, by content."""
+def differences(start: World, after: Snapshot, mentions: Mapping[str, tuple[str, ...]]) -> Counter[Difference]:
+    """What differs between the start and a snapshot, by content."""
     found: Counter[Difference] = Counter()
-    added = _added(before, after)
+    added = _added(start, after)
     for table, rows in after.items():
-        if rows == before[table]:
+        before = start.table(table).rows
+        if rows == before:
             continue
         names = list(_layout()[table])
-        old = {row[0]: row for row in before[table]}
+        old = {row[0]: row for row in before}
         content = functools.partial(_content, added, mentions, table)
         for row in rows:
             if row[0] not in old:
@@ -189,12 +180,12 @@ def differences(before: Snapshot, after: Snapshot, mentions: Mapping[str, tuple[
     return found
 
 
-def _added(before: Snapshot, after: Snapshot) -> Callable[[str], dict[int, Row]]:
+def _added(start: World, after: Snapshot) -> Callable[[str], dict[int, Row]]:
     """table -> its new rows by their ids, looked for once and when they are asked for."""
 
     @functools.cache
     def added(table: str) -> dict[int, Row]:
-        old = {row[0] for row in before[table]}
+        old = {row[0] for row in start.table(table).rows}
         return {row[0]: row for row in after.get(table, ()) if row[0] not in old}
 
     return added

@@ -1,5 +1,6 @@
 """The people of a world: the owner, and those around them."""
 
+import functools
 import random
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,7 +40,7 @@ class Person:
     def name(self) -> str:
         return f"{self.first} {self.last}"
 
-    @property
+    @functools.cached_property
     def email(self) -> str:
         return f"{self.first}.{self.last}@mail.com".lower()
 

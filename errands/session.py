@@ -8,7 +8,6 @@ the kernel, and the work of the APIs is counted (world.py). A loaded machine mak
 """
 
 import atexit
-import contextlib
 import functools
 import importlib.util
 import math
@@ -19,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from itertools import chain
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -42,7 +41,7 @@ from errands.apps import BY_NAME
 from errands.database import Overspent
 from errands.notebook import as_written, showing
 from errands.reader import ReaderError, read
-from errands.tame import parsed, tame
+from errands.tame import LONGEST, parsed, tame
 from errands.values import Arguments, TooLarge, arguments
 from errands.world import Names, World
 
@@ -103,20 +102,19 @@ class Session:
         self._calls = self._questions = 0
         self._world.allowance = round(SECONDS * 1e9)
         error = ""
-        tree = parsed(code)
-        self._tame = self._tame and tame(tree, self._apis.names)
-        code, shown = showing(code, tree)
+        read = _read(code, self._apis.names)
+        self._tame = self._tame and read.tame
         try:
             self._allow_computing()
             # Stepwise, as what the code ends with is then never converted, nor what is passed to anything but an API.
-            state = self._feed(code, printed)
+            state = self._feed(read, printed)
             while not isinstance(state, MontyComplete):
                 state = self._answer(state)
         except _Stop as stop:
             error = self._restart(str(stop))
         except MontyError as raised:
             error = self._restart(_PRINTED) if printed.total > FLOOD else self._explain(raised)
-            error = as_written(error) if shown else error
+            error = as_written(error) if read.shows else error
         finally:
             self._world.allowance = None
         self.failed = bool(error)
@@ -167,10 +165,13 @@ class Session:
     def _allow_computing(self) -> None:
         """Have the kernel end the worker when it has used SECONDS more of CPU time."""
         pid = self._monty.worker_pid
-        if pid is not None and hasattr(resource, "prlimit"):
-            with contextlib.suppress(OSError):  # it is dead: whoever uses it will be told
-                used = time.clock_gettime(~pid << 3 | 2)  # the number of another process's CPU clock (Linux)
-                resource.prlimit(pid, resource.RLIMIT_CPU, (math.ceil(used + SECONDS), resource.RLIM_INFINITY))
+        if pid is None or not hasattr(resource, "prlimit"):
+            return
+        try:
+            used = time.clock_gettime(~pid << 3 | 2)  # the number of another process's CPU clock (Linux)
+            resource.prlimit(pid, resource.RLIMIT_CPU, (math.ceil(used + SECONDS), resource.RLIM_INFINITY))
+        except OSError:
+            pass  # it is dead: whoever uses it will be told
 
     def _alive(self) -> bool:
         """Whether the worker goes on: running out of memory may have ended it."""
@@ -195,13 +196,13 @@ class Session:
             return why if self._alive() else self._restart(why)
         return re.sub(r'File "<python-input-\d+>"', 'File "code"', raised.display())
 
-    def _feed(self, code: str, printed: "_Printed") -> Snapshot:
+    def _feed(self, code: "_Code", printed: "_Printed") -> Snapshot:
         """Start code; what it asks first. It gets `apis` unless it has it: passing it takes as long as a call."""
         had, self._has_apis = self._has_apis, False
         inputs = {} if had else {"apis": self._apis}
-        state: Snapshot = self._monty.feed_start(code, inputs=inputs, print_callback=printed)
+        state: Snapshot = self._monty.feed_start(code.text, inputs=inputs, print_callback=printed)
         called = isinstance(state, FunctionSnapshot)  # code that does nothing is not given its inputs
-        self._has_apis = self._tame and (had or called) and not _BESIDES_CALLS.search(code)
+        self._has_apis = self._tame and (had or called) and code.only_calls
         return state
 
     def _answer(self, asked: FunctionSnapshot | NameLookupSnapshot | FutureSnapshot) -> Snapshot:
@@ -265,6 +266,32 @@ _CALLED = "RuntimeError: the session made too many API calls"
 _PRINTED = f"MemoryError: the code printed more than {FLOOD:,} characters"
 
 
+@dataclass(frozen=True)
+class _Code:
+    """A piece of code, and what is to be known of it before it runs."""
+
+    text: str
+    """As it is run."""
+    shows: bool
+    """Whether the text was changed so that it shows its last value."""
+    tame: bool
+    only_calls: bool
+    """Whether it uses `apis` for nothing but calls."""
+
+
+def _read(code: str, names: frozenset[str]) -> _Code:
+    # What is long is not parsed, and shall not stay in the cache.
+    return _parsed(code, names) if len(code) <= LONGEST else _Code(code, False, False, False)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(code: str, names: frozenset[str]) -> _Code:
+    """Remembered, as attempts do many things alike: they read documentation, and all complete the task."""
+    tree = parsed(code)
+    text, shows = showing(code, tree)
+    return _Code(text, shows, tame(tree, names), not _BESIDES_CALLS.search(code))
+
+
 class _Printed:
     """What a turn prints: its beginning, and how much it was. After a flood the worker is ended."""
 
@@ -294,9 +321,9 @@ class _Root(ClassInstance):
     def __init__(self, names: Names | None) -> None:
         super().__init__(_Apis(), id=uuid5(_IDS, "apis"), eager_attrs=tuple(BY_NAME), lazy_attrs="all")
         self._apps = {app: _Branch(app, names) for app in BY_NAME}
-        self._by_id = {branch.id: branch for branch in self._apps.values()}
+        self._by_id = {branch.id.int: branch for branch in self._apps.values()}
         listed = (names.listed(app) if names else BY_NAME[app].apis for app in BY_NAME)
-        self.names = {*BY_NAME, *chain.from_iterable(listed)}
+        self.names = frozenset(BY_NAME).union(*listed)
         """The names of the apps and of their APIs."""
 
     def get_eager_attrs(self) -> dict[str, Any]:
@@ -311,7 +338,7 @@ class _Root(ClassInstance):
         called_on = asked.object_id
         if called_on is None:
             raise NameError(f"name {name[:40]!r} is not defined")
-        branch = self._by_id.get(called_on)
+        branch = self._by_id.get(called_on.int)
         if branch is None:
             raise TypeError("'_Apis' object is not callable") if name == "__call__" else self.attr_error(name[:40])
         return branch.api(name)

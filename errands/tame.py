@@ -9,11 +9,12 @@ come from an API, cannot make such a value. Most code is like that; what other c
 
 import ast
 import builtins
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from typing import Any
 
 from errands.syntax import parse
 
-_LONGEST = 4000
+LONGEST = 4000
 """Characters of code that are parsed. Longer code may be nested more deeply than the parser bears."""
 _PLAIN = (
     *(ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.Break),
@@ -23,13 +24,18 @@ _PLAIN = (
     *(ast.ListComp, ast.GeneratorExp, ast.Starred, ast.Call, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare),
     ast.IfExp,
 )
-_HARMLESS = {kind for plain in _PLAIN for kind in (plain, *plain.__subclasses__())}
+_HARMLESS = {type(None), *(kind for plain in _PLAIN for kind in (plain, *plain.__subclasses__()))}
 """Kinds of nodes that need no closer look."""
-_PARTS = {
-    kind: [name for name in kind._fields if name not in ("ctx", "op", "ops")]
+_NO_PARTS = {
+    *("id", "attr", "arg", "name", "names", "module", "level", "kind", "conversion", "simple", "is_async"),
+    *("type_comment", "type_ignores", "ctx", "op", "ops"),
+}
+"""Fields without nodes, or with none but harmless ones."""
+_PARTS: dict[type, list[str]] = {
+    kind: [name for name in kind._fields if name not in _NO_PARTS]
     for kind in vars(ast).values()
     if isinstance(kind, type) and issubclass(kind, ast.AST)
-}
+} | {ast.Constant: [], type(None): []}
 _FUNCTIONS = {
     *("print", "len", "sorted", "sum", "min", "max", "str", "int", "float", "bool", "round", "range", "any", "all"),
     *("abs", "list", "tuple", "repr", "isinstance", "enumerate", "zip", "reversed", "divmod", "bin", "chr", "ord"),
@@ -48,12 +54,26 @@ _OTHER_METHODS = {name for kind in (str, bytes, int, float, list, dict, set) for
 
 def tame(tree: ast.Module | None, names: Collection[str]) -> bool:
     """Whether code makes no set and no computed key. `names` are those of apps and APIs, which may be attributes."""
-    return tree is not None and all(type(node) in _HARMLESS or _tame(node, names) for node in _walk(tree))
+    if tree is None:
+        return False
+    left: list[ast.AST | None] = [tree]
+    while left:
+        node = left.pop()
+        kind = type(node)
+        if kind not in _HARMLESS and not _CLOSER.get(kind, _wild)(node, names):
+            return False
+        for name in _PARTS[kind]:
+            part = getattr(node, name)
+            if type(part) is list:
+                left += part
+            elif part is not None:
+                left.append(part)
+    return True
 
 
 def parsed(code: str) -> ast.Module | None:
     """Code as a tree; None if it is too long, or no Python."""
-    if len(code) > _LONGEST:
+    if len(code) > LONGEST:
         return None
     try:
         return parse(code)
@@ -61,36 +81,43 @@ def parsed(code: str) -> ast.Module | None:
         return None
 
 
-def _walk(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that are harmless and have no parts."""
-    left = [tree]
-    while left:
-        node = left.pop()
-        yield node
-        for name in _PARTS[type(node)]:
-            part = getattr(node, name)
-            if type(part) is list:
-                left += [one for one in part if isinstance(one, ast.AST)]
-            elif isinstance(part, ast.AST):
-                left.append(part)
-
-
-def _tame(node: ast.AST, names: Collection[str]) -> bool:
-    match node:
-        case ast.Name(name):
-            return name not in _OTHER_FUNCTIONS
-        case ast.Attribute(ast.Attribute(ast.Name("apis"), app), api, ast.Load()):
-            return app in names and api in names
-        case ast.Attribute(_, name, ast.Load()):
-            return name in _METHODS or (name in names and name not in _OTHER_METHODS)
-        case ast.Subscript(slice=key, ctx=context):
-            return isinstance(context, ast.Load) or _written(key)
-        case ast.Dict(keys):
-            return all(key is None or _written(key) for key in keys)
-        case ast.FunctionDef(decorator_list=decorators):
-            return not decorators
+def _wild(node: ast.AST, names: Collection[str]) -> bool:
     return False
+
+
+def _tame_name(node: ast.Name, names: Collection[str]) -> bool:
+    return node.id not in _OTHER_FUNCTIONS
+
+
+def _tame_attribute(node: ast.Attribute, names: Collection[str]) -> bool:
+    name, of = node.attr, node.value
+    if type(node.ctx) is not ast.Load:
+        return False
+    if type(of) is ast.Attribute and type(of.value) is ast.Name and of.value.id == "apis":
+        return of.attr in names and name in names
+    return name in _METHODS or (name in names and name not in _OTHER_METHODS)
+
+
+def _tame_subscript(node: ast.Subscript, names: Collection[str]) -> bool:
+    return type(node.ctx) is ast.Load or _written(node.slice)
+
+
+def _tame_dict(node: ast.Dict, names: Collection[str]) -> bool:
+    return all(key is None or _written(key) for key in node.keys)
+
+
+def _tame_function(node: ast.FunctionDef, names: Collection[str]) -> bool:
+    return not node.decorator_list
 
 
 def _written(key: ast.expr) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str)
+
+
+_CLOSER: dict[type, Any] = {
+    ast.Name: _tame_name,
+    ast.Attribute: _tame_attribute,
+    ast.Subscript: _tame_subscript,
+    ast.Dict: _tame_dict,
+    ast.FunctionDef: _tame_function,
+}

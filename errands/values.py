@@ -20,6 +20,8 @@ CHARACTERS = 50_000
 """Characters of all their text, and bytes of their numbers."""
 LEVELS = 20
 
+_TEXT = (str, bytes)
+_CONTAINERS = (list, tuple, set, frozenset, dict)
 _SPOKEN = (date, timedelta, Decimal, PurePath, complex)
 """Types, besides plain ones, that an answer may be given in: what counts is how they are written."""
 
@@ -82,16 +84,16 @@ class _Copier:
 
     def copy(self, value: Any, level: int = 0) -> Any:
         """A copy that shares nothing; TooLarge as soon as a limit is passed."""
-        self._count(1, 0)
-        if value is None or isinstance(value, bool | float):
+        if isinstance(value, _TEXT):
+            self._count(len(value))
             return value
         if isinstance(value, int):
-            self._count(0, value.bit_length() // 8)
+            self._count(value.bit_length() // 8)
             return value
-        if isinstance(value, str | bytes):
-            self._count(0, len(value))
+        self._count(0)
+        if value is None or isinstance(value, float):
             return value
-        if isinstance(value, list | tuple | set | frozenset | dict):
+        if isinstance(value, _CONTAINERS):
             if level == LEVELS:
                 raise TooLarge
             return self._copy_parts(value, level + 1)
@@ -105,8 +107,9 @@ class _Copier:
             return parts
         return tuple(parts) if isinstance(value, tuple) else set(parts)
 
-    def _count(self, values: int, characters: int) -> None:
-        self.values += values
+    def _count(self, characters: int) -> None:
+        """One more value, and the characters that it has itself."""
+        self.values += 1
         self.characters += characters
         if self.values > VALUES or self.characters > CHARACTERS:
             raise TooLarge

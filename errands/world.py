@@ -48,11 +48,12 @@ class Draw(random.Random):
     def sample(self, population: Any, k: int) -> list[Any]:  # type: ignore[override]
         moved: dict[int, int] = {}
         """Place -> which of the population is there now, if not its own: the drawn ones have gone to the front."""
+        random, moved_to, size = self.random, moved.get, len(population)
         drawn = []
         for front in range(k):
-            place = front + int(self.random() * (len(population) - front))
-            drawn.append(population[moved.get(place, place)])
-            moved[place] = moved.get(front, front)
+            place = front + int(random() * (size - front))
+            drawn.append(population[moved_to(place, place)])
+            moved[place] = moved_to(front, front)
         return drawn
 
 
@@ -119,9 +120,9 @@ class World(Database):
                 self.add_all("accounts", "app, person, password", accounts)
             app.fill(self)
         # Rows to come have other numbers in every world, so that none can be learnt by heart.
-        for row in self.all("SELECT rowid AS place FROM sqlite_sequence ORDER BY name"):
-            gap = self.rng.randrange(1, 100)
-            self.db.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE rowid = ?", (gap, row["place"]))
+        places = self.db.execute("SELECT rowid FROM sqlite_sequence ORDER BY name").fetchall()
+        gaps = [(self.rng.randrange(1, 100), place) for (place,) in places]
+        self.db.executemany("UPDATE sqlite_sequence SET seq = seq + ? WHERE rowid = ?", gaps)
 
     def fork(self) -> "World":
         """An independent copy."""
@@ -148,12 +149,12 @@ class World(Database):
 
     def day(self, offset: int) -> str:
         """The date so many days from today."""
-        return (self.now + timedelta(days=offset)).date().isoformat()
+        return date.fromordinal(self.now.toordinal() + offset).isoformat()
 
     def ago(self, days: float = 0, hours: float = 0) -> str:
         """A moment in the past, to five minutes."""
-        when = self.now - timedelta(days=days, hours=hours)
-        return (when - timedelta(minutes=when.minute % 5)).isoformat(" ", "minutes")
+        when = (self.now - timedelta(days=days, hours=hours)).isoformat(" ", "minutes")
+        return when[:-1] + ("0" if when[-1] < "5" else "5")
 
     def others(self, *relations: str) -> list[Person]:
         """The people who are not the owner: all, or those with one of the relations."""

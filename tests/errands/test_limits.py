@@ -21,8 +21,8 @@ from errands.apps import make_world
 from errands.database import ROOM, _lower, _matches
 from errands.env import Errands
 from errands.judge import same_answer
-from errands.session import NOTHING, OUTPUT, Session
-from errands.tame import parsed, tame
+from errands.session import NOTHING, OUTPUT, Session, _parsed, _read
+from errands.tame import LONGEST, parsed, tame
 from errands.values import CHARACTERS, LEVELS, VALUES
 from errands.world import World
 from longloop.envs.play import play
@@ -228,6 +228,18 @@ CODES = {
 @pytest.mark.parametrize("code", CODES)
 def test_code_is_tame_only_if_it_makes_no_keys_of_its_own(code: str) -> None:
     assert tame(parsed(code), {"notes", "search", "todo", "update", "apis"}) == CODES[code]
+
+
+def test_code_is_read_anew_where_apis_have_other_names() -> None:
+    code = "apis.todo.update(item_id=1)"
+    assert [_read(code, frozenset(names)).tame for names in ({"todo", "update"}, {"todo"})] == [True, False]
+
+
+def test_long_code_is_not_remembered(session: Session) -> None:
+    session.run("x = 1")
+    held = _parsed.cache_info().currsize
+    assert session.run("#" * LONGEST + "\nprint(x)") == "1"
+    assert _parsed.cache_info().currsize == held
 
 
 def test_a_copy_of_a_session_is_as_tame_as_its_model(session: Session, world: World) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from errands.api import NO_TOKEN, Api, ApiError
 from errands.apps import APPS, BY_NAME, find, make_world
+from errands.database import Database, Table
 from errands.judge import act, same_state
 from errands.world import World
 
@@ -89,6 +90,7 @@ def test_another_process_with_another_hash_seed_makes_the_same_bytes() -> None:
 def test_a_new_world_is_consistent(seed: int) -> None:
     world = make_world(f"consistent/{seed}")
     assert world.inconsistencies() == []
+    assert world.value("PRAGMA integrity_check") == "ok", "what tables allow is not checked while it is filled"
     assert world.tokens == {}
     assert {row["person"] for row in world.all("SELECT person FROM accounts")} == {p.id for p in world.people}
 
@@ -283,6 +285,42 @@ def test_what_was_written_is_known_whoever_prepared_the_statement(base: World) -
         act(world, "notes.delete", {"note_id": note})
         assert world.written == {"notes", "notes_tags"}, "its tags go with it"
         world.close()
+
+
+def test_a_table_is_read_again_only_after_it_was_written_to(world: World) -> None:
+    before, tags = world.table("notes"), world.table("notes_tags")
+    assert world.table("notes") is before
+    note = act(world, "notes.create", {"title": "new"})["note_id"]
+    after = world.table("notes")
+    assert [row[0] for row in after.rows] == [*(row[0] for row in before.rows), note]
+    assert world.table("notes_tags") is tags and after.digest != before.digest
+    act(world, "notes.delete", {"note_id": note})
+    assert world.table("notes") == before and world.table("notes").digest == before.digest
+
+
+def test_what_was_read_of_a_change_that_was_undone_is_forgotten(world: World) -> None:
+    before = world.table("notes").rows
+    with pytest.raises(ValueError, match="undo"), world.undone_on_error():
+        world.run("UPDATE notes SET title = 'x'")
+        assert world.table("notes").rows != before
+        raise ValueError("undo")
+    assert world.table("notes").rows == before
+
+
+def test_equal_rows_have_equal_digests_whichever_objects_they_are_made_of() -> None:
+    text, number = "".join(["a", "b"]), int("1000")
+    shared = Table([(1, text, text, number, number, 0.5, None)])
+    apart = Table([(1, "".join(["a", "b"]), sys.intern("ab"), int("1000"), int("1000"), 0.5, None)])
+    assert shared.digest == apart.digest != Table([(1, text, text, number, 1001, 0.5, None)]).digest
+
+
+@pytest.mark.parametrize("count", [*range(5), 31, 32, 33, 63, 64, 77])
+def test_many_rows_are_inserted_in_their_order(count: int) -> None:
+    database = Database("CREATE TABLE numbers (id INTEGER PRIMARY KEY AUTOINCREMENT, half REAL, name TEXT);", None)
+    rows = [(number / 2, f"number {number}") for number in range(count)]
+    with database.filling():
+        database.add_all("numbers", "half, name", rows)
+    assert database.table("numbers").rows == [(place, *row) for place, row in enumerate(rows, 1)]
 
 
 def test_a_copy_goes_on_as_its_original_would(world: World) -> None:
