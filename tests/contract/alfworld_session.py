@@ -148,5 +148,6 @@ def copies(folder: str) -> Any:
 
 
 if __name__ == "__main__":
-    found = {what: globals()[what](sys.argv[2]) for what in sys.argv[1].split(",")}
-    print(json.dumps(found if len(found) > 1 else found[sys.argv[1]]))
+    _, wanted, folder = sys.argv  # before the library changes it
+    found = {what: globals()[what](folder) for what in wanted.split(",")}
+    print(json.dumps(found if len(found) > 1 else found[wanted]))
