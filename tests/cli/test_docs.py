@@ -213,11 +213,12 @@ def test_code_blocks_of_a_guide_run(guide, tmp_path, monkeypatch):
 
 def follow(guide: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *shorter: str) -> int:
     """Write a guide's files into the folder and run its commands there; return how many. `shorter` is added to those
-    that train or evaluate."""
+    that train, evaluate, or look at what a run would be."""
     monkeypatch.chdir(folder)
     write_files(DOCS / "guides" / guide, folder)
     done = [
-        [*words, *(shorter if words[1] in ("train", "eval") else ())] for words in commands(DOCS / "guides" / guide)
+        [*words, *(shorter if words[1] in ("train", "eval", "doctor") else ())]
+        for words in commands(DOCS / "guides" / guide)
     ]
     for words in done:
         run(words, monkeypatch)

@@ -41,6 +41,7 @@ def test_it_speaks_english_and_chats(home: Path) -> None:
     """A sentence is far likelier than its words in another order, and a question is answered."""
     policy = load(ModelConfig(path="smollm2", device="cpu"), seed=0)
     assert sum(p.numel() for p in policy.module.parameters()) == pytest.approx(134.5e6, rel=0.01)
+    assert (home / "model.safetensors").stat().st_size == pytest.approx(2 * 134.5e6, rel=0.01), "each is there once"
     text = "The capital of France is Paris, and the capital of Italy is Rome."
     ids = torch.tensor(policy.tokenizer(text)["input_ids"])
     order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(0))

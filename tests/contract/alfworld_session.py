@@ -1,6 +1,7 @@
-"""What the tests of ALFWorld play, in a process of the Python that has it: `alfworld_session.py WHAT FOLDER`.
+"""What the tests of ALFWorld play, in a process of the Python that has it: `alfworld_session.py WHAT,... FOLDER`.
 
-Prints JSON. `upstream` plays the games with ALFWorld's own classes and nothing of ours.
+Prints JSON: what is found, by name if several are asked for. `upstream` plays the games with ALFWorld's own classes and
+nothing of ours.
 """
 
 import asyncio
@@ -147,4 +148,6 @@ def copies(folder: str) -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]](sys.argv[2])))
+    _, wanted, folder = sys.argv  # before the library changes it
+    found = {what: globals()[what](folder) for what in wanted.split(",")}
+    print(json.dumps(found if len(found) > 1 else found[wanted]))

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -53,6 +54,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module")
+def first(data: Path, cache: Path) -> Any:
+    """The games as the first process of ours plays them, which translates them and fills the cache."""
+    return session("ours", data, cache, hash_seed=2)
+
+
+@pytest.fixture(scope="module")
+def found(data: Path, cache: Path, first: Any) -> Any:
+    """What is seen of players, answers, copies and keys, in one process."""
+    return session("players,answers,copies,keys", data, cache)
+
+
 def session(what: str, data: Path, cache: Path, hash_seed: int = 0) -> Any:
     variables = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -68,11 +81,10 @@ def session(what: str, data: Path, cache: Path, hash_seed: int = 0) -> Any:
 
 
 @needed("alfworld")
-def test_games_say_what_they_say_upstream_with_and_without_the_cache(data: Path, cache: Path) -> None:
+def test_games_say_what_they_say_upstream_with_and_without_the_cache(data: Path, cache: Path, first: Any) -> None:
     upstream = session("upstream", data, cache, hash_seed=1)
     assert [game[-1][2] for game in upstream] == [True, True]  # the walkthroughs win
     assert all(game[3][0] == "Nothing happens." for game in upstream)  # "dance"
-    first = session("ours", data, cache, hash_seed=2)
     assert first == {"games": upstream, "argv": ["ours", str(data)]}
     kept = sorted((cache / "longloop" / "alfworld").iterdir())
     assert len(kept) == len(GAMES) and all(file.suffix == ".z" for file in kept)
@@ -81,19 +93,18 @@ def test_games_say_what_they_say_upstream_with_and_without_the_cache(data: Path,
 
 
 @needed("alfworld")
-def test_a_damaged_translation_is_made_again(data: Path, cache: Path, tmp_path: Path) -> None:
-    whole = session("ours", data, tmp_path)
+def test_a_damaged_translation_is_made_again(data: Path, cache: Path, first: Any, tmp_path: Path) -> None:
+    shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
     for number, file in enumerate(sorted((tmp_path / "longloop" / "alfworld").iterdir())):
         file.write_bytes(b"" if number else file.read_bytes()[:1000])
-    assert session("ours", data, tmp_path) == whole
-    assert session("untranslated", data, tmp_path)["games"] == whole["games"]
+    assert session("ours", data, tmp_path) == first
+    assert session("untranslated", data, tmp_path)["games"] == first["games"]
 
 
 @needed("alfworld")
-def test_experts_win_and_others_do_not(data: Path, cache: Path) -> None:
-    found = session("players", data, cache)
-    assert len(found) == len(GAMES)
-    for game, by_player in found.items():
+def test_experts_win_and_others_do_not(found: Any) -> None:
+    assert len(found["players"]) == len(GAMES)
+    for game, by_player in found["players"].items():
         scores = {name: (played["reward"], played["success"]) for name, played in by_player.items()}
         assert scores == {
             "expert": (1.0, True),
@@ -111,33 +122,36 @@ def test_experts_win_and_others_do_not(data: Path, cache: Path) -> None:
         assert thought.startswith("Thought: I want ") and command.startswith("Action: go to ")
         assert all(name in text for name in (thing, place) for text in (thought, room.partition("Your task is to:")[2]))
         assert answer.startswith("You arrive at ")
-    assert session("players", data, cache, hash_seed=7) == found  # in another process too
 
 
 @needed("alfworld")
-def test_an_action_is_any_text(data: Path, cache: Path) -> None:
-    found = session("answers", data, cache)
-    plain = found["plain"]
+def test_an_action_is_any_text(found: Any) -> None:
+    answers = found["answers"]
+    plain = answers["plain"]
     assert plain[0].startswith("You arrive at ") and plain[1:] == [False, 0.0]
     for name in ("no thought", "loud", "marked", "two"):
-        assert found[name] == plain, name
+        assert answers[name] == plain, name
     for name in ("nothing", "label alone", "nonsense", "long"):
-        assert found[name] == ["Nothing happens.", False, 0.0], name
+        assert answers[name] == ["Nothing happens.", False, 0.0], name
 
 
 @needed("alfworld")
-def test_a_copy_goes_its_own_way(data: Path, cache: Path) -> None:
-    found = session("copies", data, cache)
-    assert found["fork"] == [True, True] and found["env"] is False
-    shown = found["opening"].partition("\nYou can: ")[2].split(", ")
+def test_a_copy_goes_its_own_way(found: Any) -> None:
+    copies = found["copies"]
+    assert copies["fork"] == [True, True] and copies["env"] is False
+    shown = copies["opening"].partition("\nYou can: ")[2].split(", ")
     assert "look" in shown and "inventory" in shown and any(command.startswith("go to ") for command in shown)
 
 
 @needed("alfworld")
-def test_equal_states_have_equal_keys(data: Path, cache: Path) -> None:
-    there, looked, copied, elsewhere, _ = session("keys", data, cache)
+def test_equal_states_have_equal_keys(found: Any) -> None:
+    there, looked, copied, elsewhere, _ = found["keys"]
     assert there == looked == copied != elsewhere
-    assert session("keys", data, cache, hash_seed=1) == session("keys", data, cache, hash_seed=2)
+
+
+@needed("alfworld")
+def test_games_and_keys_are_the_same_in_another_process(data: Path, cache: Path, found: Any) -> None:
+    assert session("players,keys", data, cache, hash_seed=7) == {name: found[name] for name in ("players", "keys")}
 
 
 def write_game(place: Path, name: str, **content: Any) -> None:

@@ -181,23 +181,6 @@ def test_unsafe_hung_and_malformed_code_is_answered(world: build.Environments, r
     assert not list(tmp_path.iterdir())
 
 
-def test_code_that_cannot_be_interrupted_costs_its_worker_and_no_more(world: build.Environments, root: Path):
-    assert world.pool is not None
-    pids: list[int] = []
-
-    async def attempt() -> None:
-        env = world.make()
-        await answered(env.start(task_of(world, "alarms_1")))
-        pids.extend(world.pool.pids)
-        async with asyncio.timeout(5):
-            await answered(env.step(Message("assistant", STUBBORN)))
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(attempt())
-    assert len(set(pids) - set(world.pool.pids)) == 1
-    assert judged(world, "alarms_1", turns_of(root, "alarms_1")).success
-
-
 def test_a_killed_trainer_leaves_nothing_that_runs(root: Path):
     """Also while an agent's code runs, when the library has taken `os.kill` and its like from the whole process."""
     trainer = f"""
@@ -254,31 +237,54 @@ def test_attempts_at_one_task_in_two_workers_do_not_meet_and_are_the_same(world:
     assert one.messages[: len(lazy.messages)] == lazy.messages
 
 
-def test_the_clock_goes_on_when_an_attempt_ends_and_nothing_is_left(python: str, root: Path, tmp_path: Path):
+def test_code_that_cannot_be_interrupted_costs_its_worker_and_no_more(world: build.Environments, root: Path):
+    """The other worker, which the test before this one has started, plays on."""
+    assert world.pool is not None
+    pids: list[int] = []
+
+    async def attempt() -> None:
+        env = world.make()
+        await answered(env.start(task_of(world, "alarms_1")))
+        pids.extend(world.pool.pids)
+        async with asyncio.timeout(5):
+            await answered(env.step(Message("assistant", STUBBORN)))
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(attempt())
+    assert len(set(pids) - set(world.pool.pids)) == 1
+    assert judged(world, "alarms_1", turns_of(root, "alarms_1")).success
+
+
+def test_the_clock_goes_on_and_nothing_is_left_and_data_of_another_version_is_refused(
+    python: str, root: Path, tmp_path: Path
+):
+    """In one process, because to import the library takes most of the time."""
+    specs = json.loads((root / "data/tasks/alarms_1/specs.json").read_text())
+    old, scratch = tmp_path / "old", tmp_path / "scratch"
+    scratch.mkdir()
+    (old / "data/datasets").mkdir(parents=True)
+    (old / "data/datasets/train.txt").write_text("alarms_1\n")
+    (old / "data/tasks/alarms_1").mkdir(parents=True)
+    (old / "data/tasks/alarms_1/specs.json").write_text(json.dumps({**specs, "db_version": "0.0.9"}))
     code = f"""
 import os, tempfile, time
-tempfile.tempdir = {str(tmp_path)!r}
+tempfile.tempdir = {str(scratch)!r}
 from longloop.envs.appworld import AppWorld
 env = AppWorld(AppWorld.Options())
 env.start(AppWorld.tasks("train", AppWorld.Options())[0])
 frozen = time.time()
 env.finish()
 print(frozen, time.time() - os.stat("/proc/self").st_mtime)
+AppWorld.tasks("train", AppWorld.Options(data={str(old)!r}))
 """
     said = run(python, "-c", code, root=root)
     frozen, since = map(float, said.stdout.split())
     assert frozen == 1777626000 and abs(since) < 600
-    assert not list(tmp_path.glob("*/experiments/outputs/longloop/tasks/*"))
-
-
-def test_data_of_another_version_is_refused(python: str, root: Path, tmp_path: Path):
-    specs = json.loads((root / "data/tasks/alarms_1/specs.json").read_text())
-    (tmp_path / "data/datasets").mkdir(parents=True)
-    (tmp_path / "data/datasets/train.txt").write_text("alarms_1\n")
-    (tmp_path / "data/tasks/alarms_1").mkdir(parents=True)
-    (tmp_path / "data/tasks/alarms_1/specs.json").write_text(json.dumps({**specs, "db_version": "0.0.9"}))
-    said = run(python, "-c", ASK, root=tmp_path).stderr
-    assert "is of version 0.0.9, and appworld 0.1.3.post1 needs 0.1.0" in said and "appworld download data" in said
+    assert not list(scratch.glob("*/experiments/outputs/longloop/tasks/*"))
+    refusal = said.stderr.splitlines()[-1]
+    assert (
+        "is of version 0.0.9, and appworld 0.1.3.post1 needs 0.1.0" in refusal and "appworld download data" in refusal
+    )
 
 
 def test_missing_data_says_where_it_is_looked_for(tmp_path: Path):

@@ -4,14 +4,37 @@ import asyncio
 import functools
 import json
 import lzma
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from longloop import build, config
 from longloop.diagnose.trial import players, violations
 from longloop.envs.play import Script, Silent, play
+from longloop.envs.scienceworld import ScienceWorld
+from longloop.isolation import virtualenv
 from longloop.types import Task, UserError
 from tests.support import published
+
+ROOT = Path(__file__).parents[2]
+SPLITS = ("train", "dev", "test")
+LISTING = """
+import json, sys
+from longloop.envs.scienceworld import ScienceWorld
+from longloop.types import UserError
+
+for line in sys.stdin:
+    split, options = json.loads(line)
+    try:
+        answer = [task.id for task in ScienceWorld.tasks(split, ScienceWorld.Options(**options))]
+    except UserError as error:
+        answer = str(error)
+    print(json.dumps(answer), flush=True)
+"""
+"""Answers each (split, options) with the tasks, or with why there are none."""
 
 
 def world(**options: object) -> build.Environments:
@@ -37,20 +60,38 @@ def attempt(place: build.Environments, task: Task, *lines: str):
 
 
 def test_splits_are_the_simulators_own(place):
-    ids = {split: {task.id for task in place.tasks(split)} for split in ("train", "dev", "test")}
-    assert [len(ids[split]) for split in ("train", "dev", "test")] == [3592, 1796, 1819]
+    ids = {split: {task.id for task in place.tasks(split)} for split in SPLITS}
+    assert [len(ids[split]) for split in SPLITS] == [3592, 1796, 1819]
     assert len(set.union(*ids.values())) == 7207
     assert "boil/13" in ids["train"] and "boil/14" in ids["dev"] and "boil/21" in ids["test"]
 
 
+@pytest.fixture(scope="module")
+def tasks(place) -> Iterator[Callable[..., list[str]]]:
+    """Asks for tasks under any options, in one process: the simulator takes seconds to find out what it has."""
+    command = [virtualenv.python("scienceworld", ScienceWorld), "-c", LISTING]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def asked(split: str, **options: object) -> list[str]:
+        print(json.dumps([split, options]), file=process.stdin, flush=True)
+        answer = json.loads(process.stdout.readline())
+        if isinstance(answer, str):
+            raise UserError(answer)
+        return answer
+
+    with process:
+        yield asked
+
+
 @published.needed("splits")
-def test_index_lists_replace_the_splits(place):
+def test_index_lists_replace_the_splits(tasks):
     splits = published.folder("splits")
-    lists = world(indices=f"{splits}/eto_sciworld_{{split}}_indices.json")
-    assert [len(lists.tasks(split)) for split in ("train", "dev", "test")] == [1483, 194, 211]
-    assert lists.tasks("test")[0].id == "boil/21"
+    lists = {split: tasks(split, indices=f"{splits}/eto_sciworld_{{split}}_indices.json") for split in SPLITS}
+    assert [len(lists[split]) for split in SPLITS] == [1483, 194, 211]
+    assert lists["test"][0] == "boil/21"
     first = json.loads((splits / "eto_sciworld_train_indices.json").read_text())[0]
-    assert first == ["task-2a-test-conductivity", 412] and lists.tasks("train")[0].id == "test-conductivity/412"
+    assert first == ["task-2a-test-conductivity", 412] and lists["train"][0] == "test-conductivity/412"
 
 
 @pytest.mark.parametrize(
@@ -63,15 +104,15 @@ def test_index_lists_replace_the_splits(place):
         ('[["fly", 0]]', "{split}.json", "fly 0"),
     ],
 )
-def test_bad_index_lists_are_refused(place, tmp_path, content, name, complaint):
+def test_bad_index_lists_are_refused(tasks, tmp_path, content, name, complaint):
     (tmp_path / ("mine.json" if "{split}" not in name else "train.json")).write_text(content)
     with pytest.raises(UserError, match=complaint):
-        world(indices=str(tmp_path / name)).tasks("train")
+        tasks("train", indices=str(tmp_path / name))
 
 
-def test_an_unknown_simplification_is_refused(place):
+def test_an_unknown_simplification_is_refused(tasks):
     with pytest.raises(UserError, match="there is no 'easier'"):
-        world(simplification="easier").tasks("dev")
+        tasks("dev", simplification="easier")
 
 
 @published.needed("scienceworld")

@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -74,20 +74,23 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imported(name: str) -> Iterator[tuple[str, str]]:
+@cache
+def imported(name: str) -> tuple[tuple[str, str], ...]:
     """(module, name taken from it or "") of each import in a module's file, wherever it is, but for type checkers."""
     tree = ast.parse(MODULES[name].read_text())
     branches = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
     checked = [node for branch in branches if ast.unparse(branch.test) == "TYPE_CHECKING" for node in branch.body]
     exempt = {id(inner) for node in checked for inner in ast.walk(node)}
+    found: list[tuple[str, str]] = []
     for node in ast.walk(tree):
         if id(node) in exempt:
             continue
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name}: write imports in full"
-            yield from ((node.module or "", alias.name) for alias in node.names)
+            found += [(node.module or "", alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found += [(alias.name, "") for alias in node.names]
+    return tuple(found)
 
 
 def graph() -> dict[str, set[str]]:
