@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from longloop import api, build
+from longloop import api, build, config
 from longloop.config import Config
 from longloop.diagnose.cluster import hosts
 from longloop.isolation.lending import WorkerLost
@@ -53,9 +53,10 @@ class Machines:
             pool._look()
             await asyncio.sleep(0.1)
 
-    def add(self, workers: int = 2) -> None:
-        node = self.cluster.add_node(num_cpus=0, resources={"env_workers": workers}, object_store_memory=MEMORY)
+    def add(self, workers: int = 2, cores: int = 0) -> Any:
+        node = self.cluster.add_node(num_cpus=cores, resources={"env_workers": workers}, object_store_memory=MEMORY)
         self.hosts.append(node)
+        return node
 
     async def lose(self) -> None:
         """The oldest host."""
@@ -99,10 +100,10 @@ def after(monkeypatch: pytest.MonkeyPatch, plan: dict[int, Any]) -> list[Any]:
 
 def test_without_hosts_a_sentence_says_what_is_missing(machines, tmp_path, capsys):
     how = r"machines of a Ray cluster that offer env_workers, and there is none: .* has 1 cores; .*ray start --address="
-    config = config_of(tmp_path, "env.hosts=true")
+    hosted = config_of(tmp_path, "env.hosts=true")
     with pytest.raises(UserError, match=f"{how}.*ranks.address"):
-        trained(config)
-    found = hosts(config)
+        trained(hosted)
+    found = hosts(hosted)
     assert found.verdict == "fail" and "there is none" in found.seen and "ray start" in found.advice
     patient = config_of(tmp_path, "env.hosts=true", "ranks.address=auto", "ranks.timeout=1")
     with pytest.raises(UserError, match=r"for 1 s \(ranks.timeout\) none was there, or free") as raised:
@@ -219,3 +220,36 @@ def test_hosts_come_and_go_and_the_run_is_the_undisturbed_one(machines, tmp_path
     trained(api.resumed_config(folder, []), folder)
     assert differences(folder, undisturbed) == []
     assert len(set(sites)) == 4
+
+
+QUICKSTART = [
+    *("steps=2", "tasks_per_step=2", "algo.k=4", "algo.minibatch=4", "model.lora_rank=4", "rollout.max_turns=3"),
+    *("eval.tasks=2", "eval.attempts=1", "env.per_scenario=2", "doctor=false", "learner.memory_check=false"),
+]
+
+
+def test_the_quick_start_on_three_machines_of_which_one_is_lost(machines, tmp_path, monkeypatch):
+    """The second machine has the second rank and a host, the third another host. The second is lost while attempts are
+    played, after the first step; there is a new one, and the run goes on by itself. It is the run of one process."""
+    alone = config.load(Path("quickstart"), [f"folder={tmp_path}", "name=alone", *QUICKSTART])
+    trained(alone)
+    while machines.hosts:
+        asyncio.run(machines.lose())
+    second = machines.add(4, cores=1)
+    machines.add(4)
+    exchange, folder, lost = module.HostedWorker.exchange, tmp_path / "three", list[Any]()
+
+    async def watched(self: Any, frame: bytes) -> bytes:
+        if (folder / "checkpoints" / "000001").exists() and not lost:
+            lost.append(second)
+            machines.add(4, cores=1)
+            await machines.lose()
+        return await exchange(self, frame)
+
+    monkeypatch.setattr(module.HostedWorker, "exchange", watched)
+    several = ["name=three", "ranks.count=2", "env.hosts=true", "ranks.address=auto", "ranks.restarts=1"]
+    said = trained(config.load(Path("quickstart"), [f"folder={tmp_path}", *QUICKSTART, *several]))
+    assert lost and "Restart 1 of 1, from the last checkpoint" in said
+    assert differences(folder, tmp_path / "alone") == []
+    steps = contents(folder)["metrics"]
+    assert len(steps) == 3 and any(step.get("trained_tokens") for step in steps.values())
