@@ -11,9 +11,9 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -222,9 +222,9 @@ def _trained(
         tracker_class(name)  # what cannot be used is refused before anything else
     config = pinned(build.stamped(config))
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
-    several = config.ranks.count > 1
-    with build.crew(config, lineage(config), tell) if several else nullcontext() as crew:
+    with build.cluster(config, lineage(config), tell) as crew, ExitStack() as ends:
         parts = prepared(config)
+        ends.callback(parts.world.close)
         if config.demos and (said := other_version(Path(config.demos), config)):
             tell(said)
         environment = parts.world.environment
@@ -249,6 +249,8 @@ def _trained(
                     run.metrics.mirror = mirror.write
                     parts.rollouts.progress = parts.evaluation.progress = report.attempts
                     parts.rollouts.tell = parts.evaluation.tell = report.note
+                    if parts.world.pool is not None:
+                        parts.world.pool.tell = report.note
                     complete(_until_terminated(run_loop(parts, run, report)))
             except (KeyboardInterrupt, asyncio.CancelledError):
                 print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
@@ -373,6 +375,7 @@ async def _measure(
             result, groups = await evaluate(rollouts, some, attempts, floors, version)
             measured[split] = result if endpoint is None else replace(result, usage=endpoint.spent()), groups
     finally:
+        world.close()
         if endpoint is not None:
             await endpoint.close()
     return measured
@@ -391,6 +394,16 @@ def write_measured(
             run.note(analysis=declared, measured=str(policy))
             run.evaluations.write(step, groups)
             run.metrics.write({"step": step, "eval": result.to_json()})
+
+
+def cluster_findings(config: Config) -> "Iterator[Finding]":
+    """Whether the cluster has what a config asks for, if it asks for one. Nothing waits, and no model is loaded."""
+    from longloop.diagnose import cluster
+
+    if config.ranks.count > 1:
+        yield cluster.ranks(config)
+    if configs.isolation(config.env)[0].hosts:
+        yield cluster.hosts(config)
 
 
 def checkup(parts: Training) -> "AsyncGenerator[Finding]":

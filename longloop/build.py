@@ -7,8 +7,8 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from longloop.types import Group, SamplingParams, Task, UserError
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
     from longloop.cluster.crew import Crew
+    from longloop.cluster.hosts import HostPool
     from longloop.cluster.rank import RankParts
     from longloop.engines.openai import OpenAIEngine
     from longloop.gateway.serving import Served
@@ -97,15 +98,23 @@ def world(config: Config) -> Environments:
         )
     how, table = isolation(config.env)
     options = make_options(environment.Options, table)
+    if how.hosts:
+        return Environments(environment, options, _host_pool(config, environment, how))
     virtualenv.check_programs(config.env["name"], environment)
     kind = how.isolation or environment.isolation
-    if kind == "inline":
-        return Environments(environment, options)
-    own = kind == "venv"
+    return Environments(environment, options, None if kind == "inline" else pool(config))
+
+
+def pool(config: Config) -> Pool:
+    """Workers for the config's environment on this machine."""
+    environment = environment_class(config.env)
+    how, table = isolation(config.env)
+    virtualenv.check_programs(config.env["name"], environment)
+    own = (how.isolation or environment.isolation) == "venv"
     python = virtualenv.python(config.env["name"], environment) if own else sys.executable
-    pool = Pool(
+    return Pool(
         environment,
-        options,
+        make_options(environment.Options, table),
         python=python,
         path=[] if own else sys.path,
         size=how.workers or max(1, (os.cpu_count() or 1) // config.ranks.count),
@@ -114,7 +123,16 @@ def world(config: Config) -> Environments:
         cpu=how.worker_cpu,
         episodes=how.worker_episodes,
     )
-    return Environments(environment, options, pool)
+
+
+def _host_pool(config: Config, environment: type[Environment], how: WorkerConfig) -> "HostPool":
+    """Workers for the config's environment on other machines. What it needs besides Python must be there, not here."""
+    from longloop.cluster.hosts import HostPool
+
+    if how.isolation == "inline":
+        raise UserError("env.hosts runs the environment in workers: leave env.isolation empty, or set env.hosts=false.")
+    limits = {"most": how.workers, "memory": how.worker_memory, "episodes": how.worker_episodes}
+    return HostPool(environment, config.ranks, partial(pool, config), **limits)
 
 
 def algorithm(config: Config) -> "Algorithm":
@@ -261,11 +279,21 @@ def _learner_and_context(
     return learner, rollout_context(config, environments, policy, config.rollout.sampling)
 
 
-def crew(config: Config, lineage: Lineage, tell: Callable[[str], None]) -> "AbstractContextManager[Crew]":
-    """The other ranks of a run on several, which end with the block."""
-    from longloop.cluster.crew import crew
+@contextmanager
+def cluster(config: Config, lineage: Lineage, tell: Callable[[str], None]) -> "Iterator[Crew | None]":
+    """The other ranks of a run on several, and its connection to Ray, if it needs one; they end with the block."""
+    if config.ranks.count > 1:
+        from longloop.cluster.crew import crew
 
-    return crew(config.ranks, config.model.device, partial(rank_parts, config, lineage), tell)
+        with crew(config.ranks, config.model.device, partial(rank_parts, config, lineage), tell) as made:
+            yield made
+    elif isolation(config.env)[0].hosts:
+        from longloop.cluster.placement import connected
+
+        with connected(config.ranks):
+            yield None
+    else:
+        yield None
 
 
 def rank_parts(config: Config, lineage: Lineage) -> "RankParts":

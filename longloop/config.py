@@ -143,7 +143,10 @@ class WorkerConfig(Section):
     its class says."""
     workers: CountOrNone = 0
     """Number of worker processes on each rank, each of which runs one attempt at a time; 0 for one per core, divided by
-    ranks.count."""
+    ranks.count, or with `hosts` for all that they offer."""
+    hosts: bool = False
+    """Run the environment's workers on the machines of the Ray cluster (`ranks.address`) that offer the resource
+    `env_workers`, instead of on the ranks' own. Such machines may come and go during a run."""
     worker_memory: Count = 4000
     """Memory limit of a worker and its processes, in MB. A worker that uses half of it after an attempt is replaced."""
     worker_disk: Count = 2000
@@ -208,7 +211,8 @@ class RanksConfig(Section):
     address: str = ""
     """The Ray cluster to run on, such as `auto`; empty starts one on this machine for the time of the run."""
     timeout: Positive = 600.0
-    """Seconds without a sign of life after which a rank is given up, and that a run waits for room on the cluster."""
+    """Seconds without a sign of life after which a rank is given up, and that a run waits for room on the cluster, or
+    for a host of environments."""
     restarts: CountOrNone = 0
     """How often a run goes on by itself, from its last checkpoint, after it has lost a rank."""
 

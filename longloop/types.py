@@ -43,9 +43,13 @@ class UserError(Exception):
 
 
 class RankLost(UserError):
-    """A rank of the run is gone. The run can be resumed."""
+    """A rank of the run is gone, or something else that a cluster should have. The run can be resumed."""
 
     exit_status = 3
+
+
+class HostLost(RankLost):
+    """A machine with environments is gone. What was played there can be played again."""
 
 
 def column(values: Any, dtype: str) -> NDArray[Any]:

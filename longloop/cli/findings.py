@@ -3,13 +3,15 @@ terminal: control characters are printed as their escapes."""
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from longloop.api import checkup, prepared
+from longloop.api import checkup, cluster_findings, prepared
 from longloop.config import Config
+from longloop.diagnose.finding import Finding
 from longloop.viewer.text import visible
 
 _COLORS = {"pass": "green", "warning": "yellow", "fail": "bold red"}
@@ -26,7 +28,7 @@ async def _show(config: Config, as_json: bool, console: Console) -> int:
     found = []
     progress = Console(stderr=True, quiet=as_json)
     with progress.status("Looking"):
-        async for finding in checkup(prepared(config)):
+        async for finding in _findings(config):
             found.append(finding)
             if as_json:
                 continue
@@ -42,6 +44,16 @@ async def _show(config: Config, as_json: bool, console: Console) -> int:
     else:
         console.print(f"{len(found)} findings: {failed} fail, {warned} warning{'s' * (warned != 1)}.")
     return int(failed > 0)
+
+
+async def _findings(config: Config) -> AsyncGenerator[Finding]:
+    """The cluster first: without hosts for its environment, nothing else can be looked at."""
+    for finding in cluster_findings(config):
+        yield finding
+        if finding.name == "hosts" and finding.verdict == "fail":
+            return
+    async for finding in checkup(prepared(config)):
+        yield finding
 
 
 def conversation(pieces: tuple[tuple[bool, str], ...], marked: bool) -> Text:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from longloop.cluster.exchange import Exchange
-from longloop.cluster.placement import asked, connected, placed
+from longloop.cluster.placement import asked, connected, first_line, last_words, placed
 from longloop.cluster.rank import Rank, RankParts
 from longloop.config import RanksConfig
 from longloop.learners.local import LocalLearner
@@ -207,7 +207,7 @@ class Crew:
             yield
         except RuntimeError as error:  # the base of all that torch.distributed raises
             self._look()
-            raise RankLost(f"The ranks lost each other while {self._doing} ({_first_line(error)}).") from error
+            raise RankLost(f"The ranks lost each other while {self._doing} ({first_line(error)}).") from error
         self._get(told)
 
     @contextlib.contextmanager
@@ -221,7 +221,7 @@ class Crew:
             error.cause.add_note(f"(on {one}, {doing})")
             raise error.cause from None
         except RayActorError as error:
-            raise RankLost(f"Lost {one}: it died while {doing} ({_last_words(error)}).") from None
+            raise RankLost(f"Lost {one}: it died while {doing} ({last_words(error)}).") from None
 
     def _look(self) -> None:
         """Raise RankLost if a rank is dead, or gives no sign of life."""
@@ -295,14 +295,3 @@ def _take_card(card: str) -> None:
     if torch.cuda.is_initialized() and os.environ.get("CUDA_VISIBLE_DEVICES") != card:
         raise UserError(f"This process has used a card already, and Ray gives it card {card}: start it anew.")
     os.environ["CUDA_VISIBLE_DEVICES"] = card
-
-
-def _last_words(error: Exception) -> str:
-    """What Ray knows about the end of a process, in a sentence."""
-    _, found, detail = str(error).partition("Worker exit detail: ")
-    return detail.split(". ")[0].strip() if found else _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -18,6 +18,8 @@ from typing import Any
 from longloop.config import RanksConfig
 from longloop.types import UserError
 
+WORKERS = "env_workers"
+"""The Ray resource by which a machine offers to run environments."""
 _CONNECTING = 10.0
 """Seconds in which a cluster must answer."""
 
@@ -28,9 +30,21 @@ def import_ray() -> Any:
         import ray.util.placement_group
     except ImportError as error:
         raise UserError(
-            "ranks.count > 1 needs Ray, which is not installed: pip install 'longloop[cluster]', or set ranks.count=1."
+            "ranks.count > 1 and env.hosts need Ray, which is not installed: pip install 'longloop[cluster]', or set "
+            "ranks.count=1 and env.hosts=false."
         ) from error
     return ray
+
+
+def last_words(error: Exception) -> str:
+    """What Ray knows about the end of a process, in a sentence."""
+    _, found, detail = str(error).partition("Worker exit detail: ")
+    return detail.split(". ")[0].strip() if found else first_line(error)
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 @contextlib.contextmanager
@@ -71,10 +85,10 @@ def _check_address(address: str) -> None:
 
 
 def _no_cluster(address: str, error: Exception) -> UserError:
-    said = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
     return UserError(
-        f"No Ray cluster answers at ranks.address={address!r} ({said}). Start one with `ray start --head` and name it "
-        "as HOST:PORT, or as auto on one of its machines; an empty address starts one on this machine for the run."
+        f"No Ray cluster answers at ranks.address={address!r} ({first_line(error)}). Start one with "
+        "`ray start --head` and name it as HOST:PORT, or as auto on one of its machines; an empty address starts one "
+        "on this machine for the run."
     )
 
 
@@ -122,8 +136,8 @@ def inventory(ray: Any) -> str:
     """What the machines of the cluster have, and what of it all is free, in words."""
 
     def words(has: dict[str, float]) -> str:
-        parts = [f"{has[name]:g} {noun}" for name, noun in (("GPU", "cards"), ("CPU", "cores")) if has.get(name)]
-        return " and ".join(parts) or "nothing"
+        nouns = {"GPU": "cards", "CPU": "cores", WORKERS: "environment workers"}
+        return " and ".join(f"{has[name]:g} {noun}" for name, noun in nouns.items() if has.get(name)) or "nothing"
 
     machines = (
         f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}) has {words(node['Resources'])}"

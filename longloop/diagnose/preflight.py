@@ -8,6 +8,7 @@ from longloop.config import Config
 from longloop.diagnose import checkup, environment
 from longloop.isolation import confinement
 from longloop.isolation.environments import Environments
+from longloop.isolation.pool import Pool
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast
 from longloop.memory.forecast import Ledger
@@ -27,7 +28,7 @@ async def preflight(
     """Try the environment, the memory and the tokens. Returns the memory forecast, unless `learner.memory_check` is
     off; raises UserError when the run could not succeed, and tells of what is only suspicious."""
     await environment.try_out(world.environment.__name__, rollouts.context, tasks[0])
-    if world.pool is not None and (missing := confinement.unprotected()):
+    if isinstance(world.pool, Pool) and (missing := confinement.unprotected()):
         tell(f"warning (workers): {missing}")
     limits = config.rollout
     book = forecast.check(learner, limits.context, limits.concurrency) if config.learner.memory_check else None

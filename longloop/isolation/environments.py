@@ -7,7 +7,7 @@ from typing import Any
 from longloop.envs.base import Environment
 from longloop.envs.contract import tasks_of
 from longloop.isolation.guard import Watched
-from longloop.isolation.pool import Pool
+from longloop.isolation.lending import Lender
 from longloop.isolation.proxy import remote
 from longloop.isolation.watchdog import Span
 from longloop.types import Task, UserError
@@ -23,7 +23,7 @@ class Environments:
     environment: type[Environment]
     options: Any
     """An instance of the class's `Options`."""
-    pool: Pool | None = None
+    pool: Lender | None = None
 
     def make(self) -> Environment:
         if self.pool is not None:

@@ -13,7 +13,7 @@ from longloop.envs.contract import ContractError, NoExpert, expect, failure
 from longloop.envs.play import answered
 from longloop.envs.user_code import raised_at, running_at
 from longloop.isolation.watchdog import Blocked, Span, unblocked
-from longloop.types import Fault, Message, Outcome, Step, StopReason, Task, UserError
+from longloop.types import Fault, Message, Outcome, RankLost, Step, StopReason, Task, UserError
 
 
 class Guarded:
@@ -65,7 +65,7 @@ class Guarded:
             if this.cancelling():
                 raise  # someone cancelled this episode; otherwise the environment raised it on its own
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
-        except NoExpert:  # no fault of the environment's
+        except (NoExpert, RankLost):  # no fault of the environment's
             raise
         except (Exception, SystemExit) as error:
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error

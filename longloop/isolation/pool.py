@@ -1,14 +1,7 @@
-"""The trainer's side of worker processes: a pool lends them to one attempt at a time, watches, kills and replaces them.
-
-A worker is lent to the asyncio task that asks for it. It comes back when no environment is open in it any more, or when
-the task fails or is cancelled. A task never waits for a second worker while it has one, so any number of workers is
-enough. A call without a proper answer (a deadline, a cancellation, a dead worker, nonsense) costs the worker: it is
-killed with all its processes, and the next attempt gets another.
-"""
+"""Workers on this machine: processes that a pool starts, watches, kills and replaces."""
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -17,21 +10,18 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
 from longloop.envs.base import Environment
-from longloop.envs.contract import ContractError, NoExpert, NoTasks
 from longloop.isolation import confinement, scratch
-from longloop.isolation.worker import LONGEST, packed
-from longloop.types import Task, UserError
-
-T = TypeVar("T")
+from longloop.isolation.lending import Lender, Worker, WorkerLost
+from longloop.isolation.worker import LONGEST
+from longloop.types import UserError
 
 _PACKAGE = Path(__file__).parents[1] / "__init__.py"
 _BEGIN = """
@@ -48,42 +38,28 @@ VARIABLES = (
     *("JAVA_HOME", "LD_LIBRARY_PATH", "LONGLOOP_DATA"),
 )
 """Environment variables that a worker gets, beside those that the environment's class names."""
-_STARTING = 180.0
-"""Seconds for a new worker to import the environment and make one; a used one has a tenth of it."""
-_SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks, NoExpert, ContractError)}
-"""Errors that keep their class on the way here; of any other, only the name is kept."""
 _LOOKS = 0.25
 """Seconds between two looks at what workers use; ten times what a look takes, if that is more."""
 _LOG = 1 << 26
 """Bytes of output after which a worker's log is emptied."""
 
 
-class WorkerLost(Exception):
-    """The worker is gone. The text says why."""
-
-
-class Worker:
-    """One process with an environment's class in it. It serves many attempts, one after the other."""
+class LocalWorker(Worker):
+    """A worker whose process is a child of this one."""
 
     def __init__(
         self, python: str, variables: Mapping[str, str], folder: Path, writes: Sequence[str] = (), disk: int = 2000
     ) -> None:
         """It may write to its own temporary `folder`, `disk` MB of it, and below the folders `writes`."""
+        super().__init__()
         self.folder = folder
-        self.open = 0
-        """The number of environments in it: that of an attempt, and its copies."""
-        self.episodes = 0
-        self.borrower: asyncio.Task[Any] | None = None
         self.use = Use()
         self.cpu_before = 0.0
         """Its CPU seconds when it was lent."""
         self.big = False
         """Whether it used too much memory or disk at the last look. Only the second look in a row counts: a process
         that has just been forked briefly has all the memory and open files of its parent."""
-        self.lost = ""
-        """Why it is gone; empty while it lives."""
         self._condemned = ""
-        self._requests = 0
         self._log = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  (it lives as long as the worker)
         self._pipe, theirs = socket.socketpair()
         self._pipe.setblocking(False)
@@ -102,37 +78,22 @@ class Worker:
             )
         self.pid = self._process.pid
 
-    async def call(self, name: str, read: Callable[[Any], T], **arguments: Any) -> T:
-        """Return its answer, read by `read`. What the environment raised is raised here; any other failure kills the
-        worker."""
-        if self.lost:
-            raise WorkerLost(self.lost)
-        self._requests += 1
-        request = packed({"id": self._requests, "call": name, **arguments})
+    async def exchange(self, frame: bytes) -> bytes:
         try:
-            await asyncio.get_running_loop().sock_sendall(self._pipe, request)
+            await asyncio.get_running_loop().sock_sendall(self._pipe, frame)
             size = int.from_bytes(await self._read(4))
             if size > LONGEST:
                 raise ValueError("it wrote something that is no frame")
-            answer = json.loads(await self._read(size))
-            if answer["id"] != self._requests:
-                raise ValueError(f"it answers request {answer['id']!r} but was asked {self._requests}")
-            if "error" not in answer:
-                return read(answer["value"])
-            kind, text = str(answer["error"]), str(answer["text"])
+            return await self._read(size)
         except (OSError, EOFError):
             self.kill("")
             raise WorkerLost(self.lost) from None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            self.kill(f"the worker's answer to {name}() makes no sense: {type(error).__name__}: {error}")
-            raise WorkerLost(self.lost) from None
-        except BaseException:
-            self.kill(f"the worker was killed, because {name}() was given up")
-            raise
-        raise _SPOKEN[kind](text) if kind in _SPOKEN else type(kind, (Exception,), {})(text)
+
+    def begin(self) -> None:
+        self.cpu_before = self.use.cpu
+        self.forget_log()
 
     def kill(self, why: str) -> None:
-        """Kill it and every process it started. `why` is empty if it died by itself."""
         if self.lost:
             return
         self._kill_all()  # before its pid can be reused
@@ -223,8 +184,8 @@ def use_by_group(groups: Collection[int]) -> dict[int, Use]:
     return found
 
 
-class Pool:
-    """Workers for one environment: at most `size` lent at a time.
+class Pool(Lender):
+    """Workers for one environment on this machine: at most `size` lent at a time.
 
     A worker that uses more than `memory` MB, more than `disk` MB for files, or more than `cpu` seconds in one attempt
     is killed at once. After `episodes` attempts, or with half of the memory in use at the end of one, it is replaced.
@@ -244,24 +205,20 @@ class Pool:
         cpu: float,
         episodes: int,
     ) -> None:
-        self._memory, self._disk, self._cpu, self._episodes, self._size = memory, disk, cpu, episodes, size
-        self._load = {
-            "environment": f"{environment.__module__}:{environment.__qualname__}",
+        super().__init__(environment, memory, episodes)
+        self.load = {
+            "environment": self._name,
             "options": asdict(options),
             "path": list(path),
             "data_limit": 2 * memory << 20,
         }
+        """What a worker is told first."""
+        self._disk, self._cpu, self._size = disk, cpu, size
         wanted = {*VARIABLES, *environment.variables}
         kept = {key: value for key, value in os.environ.items() if key in wanted}
         self._python, self._variables = python, kept | {"PYTHONHASHSEED": "0"}  # one order of sets in all workers
-        self._workers: set[Worker] = set()
-        self._idle: list[Worker] = []
-        self._lent: dict[asyncio.Task[Any], Worker | None] = {}
-        """By the task that borrows it; None while the worker is being prepared."""
-        self._gates: weakref.WeakKeyDictionary[Any, asyncio.Semaphore] = weakref.WeakKeyDictionary()
-        """One for each event loop, since a pool outlives them."""
+        self._workers: set[LocalWorker] = set()
         self._watching: threading.Thread | None = None
-        self._tasks: dict[str, list[Task]] = {}
         self._writes = [_made(folder, environment) for folder in environment.writes]
         self._folder, lock = scratch.make()
         self._spawnings = 0
@@ -273,106 +230,17 @@ class Pool:
         """The process ids of the workers that live."""
         return [worker.pid for worker in list(self._workers) if not worker.lost]
 
-    def tasks(self, split: str) -> list[Task]:
-        """Return the tasks of a split, which a worker lists once."""
-        if split not in self._tasks:
-            with ThreadPoolExecutor(1) as thread:  # an event loop may already run in this one
-                self._tasks[split] = thread.submit(asyncio.run, self._ask_for_tasks(split)).result()
-        return self._tasks[split]
+    @property
+    def size(self) -> int:
+        return self._size
 
-    async def new(self) -> tuple[Worker, int]:
-        """Make an environment in the worker that the running task has, or in the next that is free. Return the worker,
-        and the environment's number in it."""
-        task = asyncio.current_task()
-        assert task is not None
-        for old in [old for old in self._lent if old.get_loop().is_closed()]:
-            self._take_back(old)  # what was left open there will never be finished
-        if task not in self._lent:
-            await self._gate(task).acquire()
-            self._lent[task] = None
-            task.add_done_callback(self._ended)
-        worker = self._lent[task]
-        try:
-            if worker is None or worker.lost:
-                worker, number = await self._ask("new", int)
-                worker.borrower, worker.episodes = task, worker.episodes + 1
-                self._lent[task] = worker
-            else:
-                number = await worker.call("new", int)
-        except BaseException:
-            if worker is None or worker.lost:
-                self._take_back(task)
-            raise
-        worker.open += 1
-        return worker, number
-
-    def closed(self, worker: Worker) -> None:
-        """Count one environment less in a worker; without any it can be lent to another task."""
-        worker.open -= 1
-        task = worker.borrower
-        if not worker.open and task is not None and self._lent.get(task) is worker:
-            self._take_back(task)
-
-    def _gate(self, task: asyncio.Task[Any]) -> asyncio.Semaphore:
-        return self._gates.setdefault(task.get_loop(), asyncio.Semaphore(self._size))
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            self._take_back(task)
-
-    def _take_back(self, task: asyncio.Task[Any]) -> None:
-        if task in self._lent:
-            worker = self._lent.pop(task)
-            task.remove_done_callback(self._ended)
-            self._gate(task).release()
-            if worker is not None:
-                self._keep(worker)
-
-    def _keep(self, worker: Worker) -> None:
-        """Keep a worker for the next attempt, unless it is worn out or was left in the middle of one."""
-        worn = worker.episodes >= self._episodes or worker.size() > self._memory << 19
-        if worn or worker.open or len(self._idle) >= self._size:
-            worker.kill("it is not needed any more")
-        if not worker.lost:
-            self._idle.append(worker)
-
-    async def _ask(self, name: str, read: Callable[[Any], T], **arguments: Any) -> tuple[Worker, T]:
-        """Call a free worker; return it and its answer. A used worker that does not answer is replaced, so that what
-        one attempt did to it does not cost the next."""
-        while True:
-            used = bool(self._idle)
-            worker = self._idle.pop() if used else self._spawned()
-            worker.cpu_before = worker.use.cpu
-            worker.forget_log()
-            try:
-                async with asyncio.timeout(_STARTING / 10 if used else _STARTING):
-                    if not used:
-                        await worker.call("load", lambda _: None, **self._load)
-                    return worker, await worker.call(name, read, **arguments)
-            except WorkerLost:
-                if not used:
-                    raise
-            except TimeoutError:
-                if not used:
-                    raise WorkerLost(f"the worker did not start within {_STARTING:g} s") from None
-            except Exception:
-                worker.kill("its environment could not be made")
-                raise
-
-    async def _ask_for_tasks(self, split: str) -> list[Task]:
-        try:
-            worker, tasks = await self._ask("tasks", lambda found: [Task(**task) for task in found], split=split)
-        except WorkerLost as error:
-            raise UserError(f"{self._load['environment']} does not run in a worker: {error}.") from error
-        self._keep(worker)
-        return tasks
-
-    def _spawned(self) -> Worker:
+    def spawned(self) -> LocalWorker:
         confinement.shield()
         self._spawnings += 1
         folder = self._folder / str(self._spawnings)
         folder.mkdir()
-        worker = Worker(self._python, self._variables, folder, self._writes, self._disk)
+        worker = LocalWorker(self._python, self._variables, folder, self._writes, self._disk)
+        worker.load = self.load
         self._workers.add(worker)
         if self._watching is None:
             self._watching = threading.Thread(target=_watch, args=(weakref.ref(self),), daemon=True)
@@ -404,7 +272,7 @@ class Pool:
                 worker.condemn(f"the attempt used {cpu:.0f} s of CPU and env.worker_cpu is {self._cpu:g}")
             worker.big = used > self._memory or bool(stored)
 
-    def _stored(self, worker: Worker) -> str:
+    def _stored(self, worker: LocalWorker) -> str:
         """Say what is wrong with the files of a worker; empty if nothing is."""
         try:
             if scratch.used(worker.folder, worker.use.processes, self._disk << 20) > self._disk << 20:
@@ -423,7 +291,7 @@ def _watch(pool: "weakref.ref[Pool]") -> None:
         time.sleep(max(_LOOKS, 10 * (time.perf_counter() - began)))
 
 
-def _kill_each(workers: set[Worker], folder: Path, lock: int) -> None:
+def _kill_each(workers: set[LocalWorker], folder: Path, lock: int) -> None:
     last = list(workers)
     for worker in last:
         worker.kill("the pool was closed")

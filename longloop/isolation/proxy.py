@@ -8,17 +8,17 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from longloop.envs.base import Environment, declare_as
-from longloop.isolation.pool import Pool, Worker, WorkerLost
+from longloop.isolation.lending import Lender, Worker, WorkerLost
 from longloop.types import Call, Message, Outcome, Step, Task
 
 T = TypeVar("T")
 
 
 class Remote(Environment):
-    """An environment in a worker of a pool. `remote` makes the class for an environment's."""
+    """An environment in a worker. `remote` makes the class for an environment's."""
 
-    def __init__(self, pool: Pool, key: tuple[Worker, int] | None = None) -> None:
-        self._pool = pool
+    def __init__(self, lender: Lender, key: tuple[Worker, int] | None = None) -> None:
+        self._lender = lender
         self._key = key
         """The worker, and the environment's number in it."""
         self._over = False
@@ -26,7 +26,7 @@ class Remote(Environment):
     async def ready(self) -> None:
         """Wait for a worker, and have the environment made in it."""
         if self._key is None:
-            self._key = await self._pool.new()
+            self._key = await self._lender.new()
 
     async def start(self, task: Task) -> Sequence[Message] | Step:
         return await self.call("start", _opening, task=asdict(task))
@@ -40,7 +40,7 @@ class Remote(Environment):
             return await self.call("finish", _outcome)
         finally:
             if self._key is not None and not self._over:
-                self._pool.closed(self._key[0])
+                self._lender.closed(self._key[0])
             self._over = True
 
     async def call(self, name: str, read: Callable[[Any], T], **arguments: Any) -> T:
@@ -55,7 +55,7 @@ class Remote(Environment):
         number = await self.call("fork", int)
         assert self._key is not None
         self._key[0].open += 1
-        return type(self)(self._pool, (self._key[0], number))
+        return type(self)(self._lender, (self._key[0], number))
 
     def expert(self, task: Task) -> "RemotePlayer":
         return RemotePlayer(self, task)

@@ -2,7 +2,7 @@
 
 Whatever the environment does, an episode ends as a Trajectory: an exception or an overrun deadline is a stop reason,
 never a reward and never a crash. Only mistakes that every episode would share (a context too short for the opening, a
-template that refuses the roles) rise as UserError.
+template that refuses the roles) rise as UserError, and so does the loss of the machine that the environment was on.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Collection, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,19 @@ from longloop.protocols import Engine
 from longloop.rollout.stragglers import STRAGGLER
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import Action, Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory, Turn, UserError
+from longloop.types import (
+    Action,
+    Message,
+    Outcome,
+    RankLost,
+    SamplingParams,
+    Step,
+    StopReason,
+    Task,
+    Trajectory,
+    Turn,
+    UserError,
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,11 @@ class Record:
         self.abandoned = False
         self._cutoff = cutoff
 
+    def restart(self) -> None:
+        """Forget what was done: the episode begins anew."""
+        for done in (self.turns, self.threads, self.transcripts, self.unread):
+            done.clear()
+
     def act(self, turn: Turn, thread: str = "") -> None:
         """Add a turn: the action was taken, whatever the environment makes of it."""
         self.turns.append(turn)
@@ -107,6 +125,8 @@ async def run_episode(
     try:
         env = Guarded(context.make())
         await env.ready()
+    except RankLost:
+        raise
     except (Exception, SystemExit) as raised:
         error = failure("the constructor", raised)
         return Trajectory(task, attempt, (), 0.0, False, StopReason.ENV_ERROR, error)
@@ -224,4 +244,5 @@ async def _clean_up(context: RolloutContext, env: Guarded) -> None:
     this = asyncio.current_task()
     assert this is not None
     this.uncancel()
-    await env.leave(context.limits.step_seconds)
+    with suppress(RankLost):
+        await env.leave(context.limits.step_seconds)

@@ -9,7 +9,7 @@ from typing import Any
 from longloop.rollout.demonstrations import demonstrate, retokenize
 from longloop.rollout.episode import Record, RolloutContext, ended
 from longloop.rollout.failure_budget import Faults
-from longloop.rollout.replica import LocalReplica, Replica, Rooms
+from longloop.rollout.replica import LocalReplica, Replica, Rooms, until_played
 from longloop.rollout.starts import ids_at
 from longloop.rollout.stragglers import Stragglers
 from longloop.types import Group, Start, StopReason, Task, Trajectory
@@ -187,7 +187,7 @@ class GroupRollouts:
 
         async def show(task: Task) -> None:
             async with gate:
-                self._shown[task.id] = (self.faults.seen(await demonstrate(self.context, task)),)
+                self._shown[task.id] = (self.faults.seen(await until_played(lambda: demonstrate(self.context, task))),)
                 self.progress(sum(task.id in self._shown for task in tasks), len(tasks))
 
         showing = [asyncio.create_task(show(task)) for task in new.values()]

@@ -5,14 +5,19 @@ An attempt is the same wherever it is played: its random numbers follow from its
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol, TypeVar
 
 from longloop.rollout.episode import Record, RolloutContext
 from longloop.rollout.search import grow
 from longloop.rollout.starts import act, run_from
-from longloop.types import Group, Ids, Start, Task, Trajectory, Turn
+from longloop.types import Group, HostLost, Ids, Start, Task, Trajectory, Turn
+
+T = TypeVar("T")
+
+_TRIES = 3
+"""How often an attempt is begun, if machines are lost."""
 
 
 class Replica(Protocol):
@@ -46,6 +51,15 @@ class Replica(Protocol):
         ...
 
 
+async def until_played(play: Callable[[], Awaitable[T]]) -> T:
+    """Play; if the machine that the environment is on gets lost, play again, in an environment on another. What takes
+    `_TRIES` machines down with it is not tried on a further one."""
+    for _ in range(_TRIES - 1):
+        with suppress(HostLost):
+            return await play()
+    return await play()
+
+
 class LocalReplica:
     """The engine and the environments of this process, which every context has."""
 
@@ -54,7 +68,11 @@ class LocalReplica:
     async def attempt(
         self, context: RolloutContext, start: Start, number: int, session: str, record: Record
     ) -> Trajectory:
-        return await run_from(context, start, number, session, record)
+        async def play() -> Trajectory:
+            record.restart()
+            return await run_from(context, start, number, session, record)
+
+        return await until_played(play)
 
     async def action(self, context: RolloutContext, instead_of: Turn, ids: Ids, session: str) -> Turn:
         return await act(context, instead_of, ids, session)
@@ -62,7 +80,7 @@ class LocalReplica:
     async def tree(
         self, context: RolloutContext, task: Task, session: str, attempts: int, explore: float, puct: bool
     ) -> Group:
-        return await grow(context, task, session, attempts, explore, puct)
+        return await until_played(lambda: grow(context, task, session, attempts, explore, puct))
 
     def abandon_beyond(self, cutoff: float) -> None: ...
 

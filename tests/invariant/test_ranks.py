@@ -16,7 +16,7 @@ from rich.console import Console
 from longloop import api
 from longloop.cluster.crew import Crew, Member
 from longloop.config import Config, RanksConfig
-from longloop.diagnose.ranks import ranks
+from longloop.diagnose.cluster import ranks
 from longloop.store.run import Run
 from longloop.store.run_reader import load_run
 from longloop.types import RankLost, UserError

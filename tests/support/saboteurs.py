@@ -8,6 +8,7 @@ from pathlib import Path
 
 from longloop.algos.loop import Loop
 from longloop.envs.guess import Guess
+from longloop.types import HostLost
 
 
 def die_once(marker: str) -> None:
@@ -49,6 +50,20 @@ class KillingLoop(Loop):
         if self.at == _LOSSES:
             die_once(self.marker)
         return super().loss(scored, batch)
+
+
+class Unlucky(Guess):
+    """Loses its machine at some actions, counted over all attempts, or at each."""
+
+    at: tuple[int, ...] = ()
+    doomed = False
+    actions = 0
+
+    async def step(self, action):
+        Unlucky.actions += 1
+        if self.doomed or Unlucky.actions in self.at:
+            raise HostLost("Lost the environment host vm: it died.")
+        return await super().step(action)
 
 
 def rank_sabotage(leader: int, plan: str, phase: str) -> None:

@@ -264,7 +264,7 @@ def test_a_worker_that_is_just_being_started_is_not_killed_for_the_trainers_memo
         if threading.current_thread() is not where._watching:
             return nothing  # another test's pool looks
         if not born:
-            born.append(where._spawned())
+            born.append(where.spawned())
         return nothing | {born[0].pid: Use(bytes=1 << 40)}
 
     monkeypatch.setattr("longloop.isolation.pool.use_by_group", starting)
@@ -341,11 +341,11 @@ def test_a_call_that_does_not_exist_ends_the_worker(workers: Any) -> None:
 @pytest.mark.parametrize("answer", [{}, {"id": 2}, [], {"id": 2, "value": {"messages": [1], "done": True}}])
 def test_an_answer_that_makes_no_sense_ends_the_worker(answer: Any, tmp_path: Path) -> None:
     """Frames all of them, but not answers."""
-    from longloop.isolation.pool import Worker
+    from longloop.isolation.pool import LocalWorker
     from longloop.isolation.proxy import _step
 
     async def ask() -> None:
-        worker = Worker(sys.executable, os.environ, tmp_path)
+        worker = LocalWorker(sys.executable, os.environ, tmp_path)
         worker._pipe.close()
         worker._pipe, theirs = socket.socketpair()
         worker._pipe.setblocking(False)

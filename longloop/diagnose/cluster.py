@@ -1,5 +1,6 @@
-"""Does the cluster have room for the ranks that a config asks for?"""
+"""Does the cluster have what a config asks for: room for ranks, hosts for environments?"""
 
+from longloop.cluster.hosts import HOW, offered, wanted
 from longloop.cluster.placement import asked, connected, inventory
 from longloop.config import Config
 from longloop.diagnose.finding import Finding
@@ -21,3 +22,20 @@ def ranks(config: Config) -> Finding:
         todo = "Lower ranks.count, or add machines to the cluster that ranks.address names."
         return Finding("ranks", "fail", f"{seen} That is room for {fits}.", todo, numbers)
     return Finding("ranks", "pass", seen, numbers=numbers)
+
+
+def hosts(config: Config) -> Finding:
+    """Count the machines that offer workers."""
+    count = config.ranks.count
+    try:
+        with connected(config.ranks) as ray:
+            machines, has = list(offered(ray, count).values()), inventory(ray)
+    except UserError as error:
+        return Finding("hosts", "fail", str(error))
+    each = sum(size for _, size in machines)
+    numbers = {"hosts": len(machines), "workers": each}
+    if not machines:
+        return Finding("hosts", "fail", f"{wanted(count)}, and there is none: {has}.", f"{HOW}.", numbers)
+    names = ", ".join(f"{name} with {size}" for name, size in machines)
+    per_rank = " for each rank" if count > 1 else ""
+    return Finding("hosts", "pass", f"{each} environment workers{per_rank}: {names}.", numbers=numbers)
