@@ -1,7 +1,8 @@
-"""The keys and values of the engine's slots, and the attention plan that reads and writes them in plain torch.
+"""The keys and values of the engine's sequences in pages, and the attention plan that reads and writes them in plain
+torch.
 
-Shapes: L layers (or keys), S slots, C capacity in tokens, R spans in a row, T tokens in it, B of its spans single
-tokens, H query heads, K key/value heads, G query heads per key head, D head size, N tiles of Q queries.
+Shapes: N pages in a slab, P pages in all, L layers (or keys), R spans in a row, T tokens in it, B of its spans single
+tokens, H query heads, K key/value heads, G query heads per key head, D head size, Q queries of some tiles.
 """
 
 import time
@@ -11,86 +12,117 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
+from longloop.engines.pages import PAGE
 from longloop.engines.slots import Row
 
 _TILE, _KEYS = 32, 256
 """Queries in a tile, and the step by which the number of keys grows that a query is given."""
+
+_GATHERED = 2**19
+"""Keys times head size that are gathered for single tokens at once on a CPU: they should still be in its cache when
+attention reads them."""
 
 _PATIENCE = 60
 """Seconds to wait for memory on a full device."""
 
 
 class KVCache:
-    """One tensor with the keys and values of all layers and slots. It is allocated at first use, and can grow.
+    """Pages, each with the keys and values of PAGE tokens in all layers, [L, 2, K, PAGE, D]; many of them in a slab.
 
-    There is one slot more than asked for: the idle part of a padded row writes there. Unwritten memory is zero, never
-    garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
+    like_KD: a key of all heads, from which dtype, sizes and device are taken.
+    most: growing stops at so many pages, unless more are asked for.
+    moves: keep all pages in one slab, which grows by half and is copied. Else further slabs are added, each an eighth
+        of what there is, and a page keeps its address.
+
+    Unwritten memory is zero, never garbage: masked keys still take part in the arithmetic, and garbage may be NaN.
     """
 
-    def __init__(self, slots: int, layers: int) -> None:
-        self.slots, self.layers = slots, layers
-        self.kv_address: Tensor | None = None
-        """On the device: the tensor's address and its capacity. This tensor stays when the cache moves."""
-        self._like: Tensor | None = None
+    def __init__(self, like_KD: Tensor, layers: int, most: int, moves: bool = True) -> None:
+        self._like, self._layers, self._most, self._moves = like_KD, layers, most, moves
         self.clear()
 
     def clear(self) -> None:
         """Give the memory back."""
-        self._capacity = 0
-        self._kv: Tensor | None = None
+        self._slabs: list[Tensor] = []
+        self.address_P = np.zeros(0, dtype=np.int64)
+        """The address of each page."""
+
+    @property
+    def heads(self) -> int:
+        return len(self._like)
 
     @property
     def bytes(self) -> int:
-        return 0 if self._kv is None else self._kv.nbytes
+        return sum(slab.nbytes for slab in self._slabs)
 
-    def reserve(self, tokens: int) -> None:
-        """Make room for this many tokens in each slot, and keep what is there."""
-        if tokens <= self._capacity:
-            return
-        held, self._capacity = self._capacity, tokens
-        old = self._kv
-        if old is None:
-            return
+    def grow(self, pages: int, wait: bool) -> bool:
+        """Make room for this many pages, and keep what is there. Returns False if the device is full.
+
+        wait: another process may give memory back when it changes between sampling and learning. Try for a minute, then
+        raise the device's error.
+        """
+        have = len(self.address_P)
+        if pages <= have:
+            return True
+        grown = max(pages, min(self._most, have + have // (2 if self._moves else 8)))
         try:
-            self._allocate()[..., :held, :] = old
+            slab = self._allocated(grown if self._moves else grown - have, _PATIENCE if wait else 0)
         except torch.OutOfMemoryError:
-            # The device has no room for both: by way of the machine's memory, some seconds for ten gigabytes.
-            old, self._kv = old.cpu(), None
-            self._allocate(patience=_PATIENCE)[..., :held, :] = old
+            if wait:
+                raise
+            return False
+        if self._moves and self._slabs:
+            slab[:have] = self._slabs.pop()
+            self.address_P = self.address_P[:0]
+        self._slabs.append(slab)
+        address_N = slab.data_ptr() + np.arange(len(slab)) * slab[0].nbytes
+        self.address_P = np.concatenate([self.address_P, address_N])
+        return True
 
-    def copy(self, source: int, slot: int, tokens: int) -> None:
-        """Copy the first tokens of one slot to another."""
-        if self._kv is not None:  # else no layer has written any
-            self._kv[:, :, slot, :, :tokens] = self._kv[:, :, source, :, :tokens]
+    def copy(self, source: int, target: int) -> None:
+        """Copy one page to another."""
+        self.page(target).copy_(self.page(source))
 
-    def tensor(self, like_KTD: Tensor | None = None) -> Tensor:
-        """The KV tensor, [L, 2, S + 1, K, C, D]. The first call must pass keys, whose dtype and sizes it takes."""
-        if like_KTD is not None and self._like is None:
-            self._like = like_KTD.new_empty(like_KTD.shape[0], 0, like_KTD.shape[2])
-        return self._allocate(patience=_PATIENCE) if self._kv is None else self._kv
+    def page(self, number: int) -> Tensor:
+        """[L, 2, K, PAGE, D]."""
+        for slab in self._slabs:
+            if number < len(slab):
+                return slab[number]
+            number -= len(slab)
+        raise IndexError(number)
 
-    def _allocate(self, patience: int = 0) -> Tensor:
-        """Allocate for the present capacity. If the device is full, try for `patience` seconds: another process may
-        give memory back when it changes between sampling and learning."""
-        assert self._like is not None
-        K, _, D = self._like.shape
-        while self._kv is None or self._kv.shape[4] != self._capacity:
+    def slab(self) -> Tensor:
+        """All pages of a cache that moves, [P, L, 2, K, PAGE, D]."""
+        (slab,) = self._slabs
+        return slab
+
+    def _allocated(self, pages: int, patience: int) -> Tensor:
+        K, D = self._like.shape
+        left = patience
+        while True:
             try:
-                self._kv = self._like.new_zeros(self.layers, 2, self.slots + 1, K, self._capacity, D)
+                return self._like.new_zeros(pages, self._layers, 2, K, PAGE, D)
             except torch.OutOfMemoryError:
-                if not patience:
+                if not left:
                     raise
-                if patience == _PATIENCE:
+                if left == patience:
                     warnings.warn(f"The card is full: waiting up to {patience} s for another process.", stacklevel=2)
-                patience -= 1
+                left -= 1
                 time.sleep(1.0)
-        kv_address = torch.tensor([self._kv.data_ptr(), self._capacity])
-        if self.kv_address is None:
-            self.kv_address = kv_address.to(self._kv.device)
-        self.kv_address.copy_(kv_address)
-        return self._kv
+
+
+class Probe:
+    """The plan of a pass that only shows what keys are like. Its attention outputs are zero."""
+
+    like_KD: Tensor
+    group: int
+    """Query heads that share a key head."""
+
+    def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
+        self.like_KD, self.group = k_KTD[:, 0].clone(), len(q_HTD) // len(k_KTD)
+        return torch.zeros_like(q_HTD).transpose(0, 1)
 
 
 class Reading:
@@ -101,33 +133,65 @@ class Reading:
     from positions alone. Queries come one by one (single tokens) or in tiles that begin at multiples of _TILE, and are
     given keys up to the next multiple of _KEYS, masked beyond their own position.
 
-    The row may be longer than its spans: the rest is padding, whose output is zero.
+    Keys and values are gathered from their pages first. The row may be longer than its spans: the rest is padding, whose
+    output is zero.
     """
 
     def __init__(self, cache: KVCache, row: Row, device: torch.device) -> None:
-        self._cache, self._device = cache, device
+        self._slab, self._device, self._tokens = cache.slab(), device, len(row.ids_T)
+        page_T = row.page_RW[row.span_T, row.position_T // PAGE]
+        self._page_T, self._offset_T = (torch.from_numpy(x).to(device) for x in (page_T, row.position_T % PAGE))
+        upto_R = _upto(row.next_R - 1)
+        single_R = np.arange(len(row.slot_R)) < row.singles
         self._singles = [
-            _Singles(at, row.slot_R[at], row.start_R[at], keys, device)
-            for keys in np.unique(_upto(row.start_R[: row.singles]))
-            for at in [np.flatnonzero(_upto(row.start_R[: row.singles]) == keys)]
+            _Singles(torch.from_numpy(at).to(device), row.start_R[at], self._rows(row.page_RW[at], keys), keys, device)
+            for keys in np.unique(upto_R[single_R]).tolist()
+            for at in self._portions(np.flatnonzero(single_R & (upto_R == keys)), keys)
         ]
         first_R = np.cumsum(row.count_R) - row.count_R
-        spans = zip(*(x[row.singles :].tolist() for x in (first_R, row.slot_R, row.start_R, row.count_R)), strict=True)
-        self._spans = list(spans)
+        self._spans = [
+            (int(first_R[r]), int(row.start_R[r]), int(row.count_R[r]), self._rows(row.page_RW[[r]], int(upto_R[r])))
+            for r in range(row.singles, len(row.slot_R))
+        ]
         self._masks: dict[tuple[int, int, int], Tensor] = {}
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
-        k_SKCD, v_SKCD = self._cache.tensor(k_KTD)[layer]
+        for side, new_KTD in enumerate((k_KTD, v_KTD)):
+            new_TKD = new_KTD[:, : self._tokens].transpose(0, 1)
+            self._slab[:, layer, side][self._page_T, :, self._offset_T] = new_TKD
         # The G query heads that share a key head are G queries of it: no head is copied.
         q_KGTD = q_HTD.unflatten(0, (k_KTD.shape[0], -1))
         out_KGTD = torch.zeros_like(q_KGTD)
         for some in self._singles:
-            some.attend(q_KGTD, k_KTD, v_KTD, k_SKCD, v_SKCD, out_KGTD, scale, window)
-        for at, slot, start, count in self._spans:
-            k_SKCD[slot, :, start : start + count] = k_KTD[:, at : at + count]
-            v_SKCD[slot, :, start : start + count] = v_KTD[:, at : at + count]
-            self._span(q_KGTD, k_SKCD[slot], v_SKCD[slot], out_KGTD, at, start, count, scale, window)
+            k_BKCD, v_BKCD = self._gathered(some.rows, layer)
+            some.attend(q_KGTD, k_BKCD, v_BKCD, out_KGTD, scale, window)
+        for at, start, count, rows in self._spans:
+            k_BKCD, v_BKCD = self._gathered(rows, layer)
+            self._span(q_KGTD, k_BKCD[0], v_BKCD[0], out_KGTD, at, start, count, scale, window)
         return out_KGTD.flatten(0, 1).transpose(0, 1)
+
+    def _portions(self, at_B: np.ndarray, keys: int) -> list[np.ndarray]:
+        """Sequences whose keys are gathered together."""
+        if self._device.type != "cpu":
+            return [at_B]
+        each = max(1, _GATHERED // (self._slab.shape[3] * keys * self._slab.shape[5]))
+        return np.split(at_B, range(each, len(at_B), each))
+
+    def _rows(self, page_BW: np.ndarray, keys: int) -> Tensor:
+        """Where the keys and values of the first layer are in the slab, as rows of one page and head: [2, B, K, W].
+
+        Pages that a sequence lacks are the spare one.
+        """
+        _, layers, _, K, *_ = self._slab.shape
+        wide_BW = np.pad(page_BW, ((0, 0), (0, max(0, keys // PAGE - page_BW.shape[1]))))[:, : keys // PAGE]
+        row_2K = np.arange(2 * K).reshape(2, 1, K, 1)
+        return torch.from_numpy(2 * K * layers * wide_BW[None, :, None, :] + row_2K).to(self._device)
+
+    def _gathered(self, rows_2BKW: Tensor, layer: int) -> Tensor:
+        """[2, B, K, C, D], with C tokens of W pages."""
+        _, _, _, K, _, D = self._slab.shape
+        rows = (rows_2BKW + 2 * K * layer).flatten()
+        return self._slab.view(-1, PAGE * D).index_select(0, rows).view(*rows_2BKW.shape[:3], -1, D)
 
     def _span(
         self,
@@ -153,7 +217,7 @@ class Reading:
             q_KGQD = q_KGTD.new_zeros(K, G, tiles * _TILE, D)
             q_KGQD[:, :, inside] = q_KGTD[:, :, row]
             q_NKQD = q_KGQD.unflatten(2, (tiles, _TILE)).permute(2, 0, 1, 3, 4).flatten(2, 3)
-            k_NKLD, v_NKLD = (_first(x, keys).expand(tiles, -1, -1, -1) for x in (k_KCD, v_KCD))
+            k_NKLD, v_NKLD = (x[:, :keys].expand(tiles, -1, -1, -1) for x in (k_KCD, v_KCD))
             mask = self._mask(tile, tiles, keys, G, window)
             out = scaled_dot_product_attention(q_NKQD, k_NKLD, v_NKLD, attn_mask=mask, scale=scale)
             out_KGQD = out.unflatten(2, (G, _TILE)).permute(1, 2, 0, 3, 4).flatten(2, 3)
@@ -170,46 +234,25 @@ class Reading:
 
 
 class _Singles:
-    """Single tokens of a row that are given the same number of keys. `at` is their indices in the row."""
+    """Single tokens of a row that are given the same number of keys. `at_B` is their indices in the row."""
 
-    def __init__(self, at: np.ndarray, slot: np.ndarray, start: np.ndarray, keys: int, device: torch.device) -> None:
-        self._at_B, self._slot_B, self._start_B = (torch.from_numpy(x).to(device) for x in (at, slot, start))
-        self._keys = int(keys)
-        # Neighboring slots are read in place; scattered ones are gathered first.
-        neighbors = slot[-1] - slot[0] == len(slot) - 1
-        self._rows: slice | Tensor = slice(int(slot[0]), int(slot[-1]) + 1) if neighbors else self._slot_B
+    def __init__(self, at_B: Tensor, start_B: np.ndarray, rows: Tensor, keys: int, device: torch.device) -> None:
+        self._at_B, self._start_B, self._keys, self.rows = at_B, torch.from_numpy(start_B).to(device), keys, rows
         self._masks: dict[int, Tensor] = {}
 
     def attend(
-        self,
-        q_KGTD: Tensor,
-        k_KTD: Tensor,
-        v_KTD: Tensor,
-        k_SKCD: Tensor,
-        v_SKCD: Tensor,
-        out_KGTD: Tensor,
-        scale: float,
-        window: int,
+        self, q_KGTD: Tensor, k_BKCD: Tensor, v_BKCD: Tensor, out_KGTD: Tensor, scale: float, window: int
     ) -> None:
         if window not in self._masks:
             self._masks[window] = _sees(self._start_B, self._keys, window)[:, None, None, :]
-        k_SKCD[self._slot_B, :, self._start_B] = k_KTD[:, self._at_B].transpose(0, 1)
-        v_SKCD[self._slot_B, :, self._start_B] = v_KTD[:, self._at_B].transpose(0, 1)
-        keys, values = (_first(x[:, :, : self._keys][self._rows], self._keys) for x in (k_SKCD, v_SKCD))
         q_BKGD = q_KGTD[:, :, self._at_B].permute(2, 0, 1, 3)
-        out = scaled_dot_product_attention(q_BKGD, keys, values, attn_mask=self._masks[window], scale=scale)
+        out = scaled_dot_product_attention(q_BKGD, k_BKCD, v_BKCD, attn_mask=self._masks[window], scale=scale)
         out_KGTD[:, :, self._at_B] = out.permute(1, 2, 0, 3)
 
 
 def _upto(position: Any) -> Any:
     """The number of keys that a query at a position is given."""
     return (position // _KEYS + 1) * _KEYS
-
-
-def _first(x_CD: Tensor, keys: int) -> Tensor:
-    """The first keys or values, with zeros beyond the capacity."""
-    more = keys - x_CD.shape[-2]
-    return x_CD[..., :keys, :] if more <= 0 else pad(x_CD, (0, 0, 0, more))
 
 
 def _sees(query_at: Tensor, keys: int, window: int) -> Tensor:

@@ -80,8 +80,8 @@ class Eager:
 
     ahead = 0
 
-    def __init__(self, model: Model, cache: KVCache) -> None:
-        self._model, self._cache = model, cache
+    def __init__(self, model: Model, cache: KVCache, slots: int) -> None:
+        self._model, self._cache, self._slots = model, cache, slots
 
     def __call__(self, row: Row, numbers_PR: np.ndarray) -> Drawn:
         device, size = self._model.device, self._size()
@@ -101,7 +101,7 @@ class Eager:
         """The number of rows that every product must have; None for any multiple of _ROWS."""
         if self._model.device.type != "cpu" or torch.get_num_threads() == 1:
             return None
-        return min(-(-self._cache.slots // _ROWS), 2) * _ROWS
+        return min(-(-self._slots // _ROWS), 2) * _ROWS
 
     def _ends(self, row: Row, device: torch.device, size: int | None) -> Tensor:
         """The last hidden state of each span that ends in this part of the row."""

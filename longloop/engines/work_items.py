@@ -1,0 +1,103 @@
+"""How the attention of a row is divided among the programs of a card.
+
+A work item is a block of queries of one span, with a part of the keys that they see; one program computes it for one
+key head. Agents' contexts differ in length, and a pass often reads only one or two observations. If each block of
+queries were one program, most of the card would wait for the longest. So where programs would be few or uneven, keys
+are divided into parts, and the results of the parts are merged afterwards.
+
+Shapes: N blocks of queries, I items, M rows to merge, T tokens in the row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from longloop.engines.pages import PAGE
+from longloop.engines.slots import Row
+
+FIELDS = 8
+"""Numbers of an item: the first row of its queries, how many queries (0: none, an idle program), its span from 1, the
+position of the first query, the first key, the end of the keys, the unit of its partial result (-1: it is the whole
+result), 0."""
+
+MERGED = 4
+"""Numbers of a row to merge: the row, the unit of its first part, how many parts (0: nothing to do), the step from one
+part's unit to the next."""
+
+MOST_PARTS = 32
+"""Parts of one sequence's keys."""
+
+_PROGRAMS = 256
+"""Programs that keep every multiprocessor of a large card busy; with more there is only more to merge."""
+
+_LEAST = 256
+"""Keys that are not worth dividing."""
+
+
+@dataclass(frozen=True)
+class Work:
+    single_I8: np.ndarray
+    """The items of single tokens."""
+    block_I8: np.ndarray
+    """The items of longer spans."""
+    merge_M4: np.ndarray
+    """The rows whose keys were divided."""
+
+
+def most_items(blocks: int, heads: int) -> int:
+    """The most items that so many blocks can become."""
+    return blocks + 2 * _PROGRAMS // heads
+
+
+def divide(row: Row, queries: int, heads: int) -> Work:
+    """The work of a row, in blocks of up to so many queries, for a model with so many key heads."""
+    first_R = np.cumsum(row.count_R) - row.count_R
+    ones = np.ones(row.singles, dtype=np.int64)
+    at = np.arange(row.singles)
+    singles = np.stack([at, ones, at + 1, row.start_R[at], row.start_R[at]])  # a single token's own key is not in the cache
+    many_R = -(-row.count_R // queries)
+    many_R[: row.singles] = 0
+    span_N = np.repeat(np.arange(len(many_R)), many_R)
+    offset_N = (np.arange(len(span_N)) - np.repeat(np.cumsum(many_R) - many_R, many_R)) * queries
+    count_N = np.minimum(row.count_R[span_N] - offset_N, queries)
+    start_N = row.start_R[span_N] + offset_N
+    blocks = np.stack([first_R[span_N] + offset_N, count_N, span_N + 1, start_N, start_N + count_N])
+    single_I8, single_M4, units = _items(singles, 1, heads, 0)
+    block_I8, block_M4, _ = _items(blocks, queries, heads, units)
+    return Work(single_I8, block_I8, np.concatenate([single_M4, block_M4]))
+
+
+def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Items of blocks (first row, queries, span, position, keys), the rows to merge, and the first unit left over.
+
+    A block takes `queries` units for each of its parts.
+    """
+    row_N, count_N, span_N, position_N, keys_N = blocks_5N
+    parts_N = _parts(keys_N, heads)
+    each_N = np.maximum(-(-keys_N // (parts_N * PAGE)), 1) * PAGE  # parts begin at pages
+    parts_N = np.maximum(-(-keys_N // each_N), 1)
+    block_I = np.repeat(np.arange(len(parts_N)), parts_N)
+    before_N = np.cumsum(parts_N) - parts_N
+    part_I = np.arange(len(block_I)) - before_N[block_I]
+    low_I = part_I * each_N[block_I]
+    high_I = np.minimum(low_I + each_N[block_I], keys_N[block_I])
+    divided_N = parts_N > 1
+    units_N = np.where(divided_N, parts_N, 0) * queries
+    first_N = unit + np.cumsum(units_N) - units_N
+    unit_I = np.where(divided_N[block_I], first_N[block_I] + part_I * queries, -1)
+    columns = (x[block_I] for x in (row_N, count_N, span_N, position_N))
+    items = np.stack([*columns, low_I, high_I, unit_I, np.zeros_like(unit_I)], axis=1)
+    of_M = np.repeat(np.flatnonzero(divided_N), count_N[divided_N])
+    query_M = np.arange(len(of_M)) - np.repeat(
+        np.cumsum(count_N[divided_N]) - count_N[divided_N], count_N[divided_N]
+    )
+    merged = (row_N[of_M] + query_M, first_N[of_M] + query_M, parts_N[of_M], np.full(len(of_M), queries))
+    return items, np.stack(merged, axis=1), unit + int(units_N.sum())
+
+
+def _parts(keys_N: np.ndarray, heads: int) -> np.ndarray:
+    """Into how many parts the keys of each block are divided: one, if none has more than an even share."""
+    share = max(_LEAST, keys_N.sum() * heads / _PROGRAMS)
+    if keys_N.max(initial=0) <= 1.1 * share:
+        return np.ones(len(keys_N), dtype=np.int64)
+    return np.clip(np.ceil(keys_N / max(_LEAST, share / 2)), 1, MOST_PARTS).astype(np.int64)
