@@ -343,7 +343,8 @@ def forecast(config: Config) -> "Ledger":
 
     shape = shapes.shape_of(lineage(config)[0].model)
     rollout, algo = config.rollout, build.algorithm(config)
-    return forecast.forecast(shape, config.model, config.learner, algo.needs, rollout.context, rollout.concurrency)
+    limits = rollout.context, rollout.concurrency, config.engine.get("tokens", 0)
+    return forecast.forecast(shape, config.model, config.learner, algo.needs, *limits)
 
 
 def free_memory(config: Config) -> int:

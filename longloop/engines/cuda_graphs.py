@@ -8,8 +8,8 @@ weights are trained in place, and the cache may grow, be freed and be allocated 
 
 Only public torch: `torch.cuda.CUDAGraph`, `torch.cuda.graph` and pinned memory.
 
-Shapes: T tokens in the row, R spans, W pages of the longest, S slots, I work items, M rows to merge (work_items.py), each
-padded; P numbers for each span (sampler.py).
+Shapes: T tokens in the row, R spans, W pages of the longest, S slots, I work items and M rows to merge (work_items.py),
+each padded; P numbers for each span (sampler.py).
 """
 
 from collections.abc import Callable
@@ -52,8 +52,8 @@ class Recording:
 
 
 class Graphs:
-    """The pass as recordings: one for each padded size of row, with or without longer spans, truncated or not, with keys
-    divided or not. `group` is the number of query heads that share a key head."""
+    """The pass as recordings: one for each padded size of row, with or without longer spans, truncated or not, with
+    keys divided or not. `group` is the number of query heads that share a key head."""
 
     ahead = 1
 
@@ -95,7 +95,7 @@ class Graphs:
 
 
 class _Table:
-    """The page table of a row on the device: first the spare page, for padding, then the addresses of each span's pages."""
+    """The page table of a row on the device: the address of the spare page, for padding, then those of each span's."""
 
     def __init__(self, cache: KVCache, device: torch.device) -> None:
         self._cache = cache
@@ -148,8 +148,8 @@ class _Graph:
         self._cuts = np.cumsum(parts)[:-1]
         self._spare_slot = len(last_S) - 1
         self._whole = torch.zeros(sum(parts), dtype=torch.int32, device=model.device)
-        """All integers of a row: ids, positions and spans of its tokens, from 1; slots and ends of its spans, before them
-        the spare slot; its work."""
+        """All integers of a row: ids, positions and spans of its tokens, from 1; slots of its spans, before them the
+        spare slot; ends of its spans; its work."""
         self._numbers_PR = torch.zeros(NUMBERS, spans, dtype=torch.float64, device=model.device)
         ids_T, position_T, span_T, slots, end_R, single_items, block_items, merged = self._whole.split(parts)
         slots.fill_(self._spare_slot)
@@ -211,6 +211,6 @@ def _padded(count: int, least: int = 8) -> int:
 
 
 def _rounded(count: int) -> int:
-    """The next recorded size of a row with longer spans: four between a power of two and the next, or steps of _STEP."""
+    """The next recorded size of a row with longer spans: a multiple of _STEP, or of a quarter of a power of two."""
     step = max(_STEP, 2 ** (count - 1).bit_length() // 8)
     return -(-count // step) * step

@@ -133,8 +133,8 @@ class Reading:
     from positions alone. Queries come one by one (single tokens) or in tiles that begin at multiples of _TILE, and are
     given keys up to the next multiple of _KEYS, masked beyond their own position.
 
-    Keys and values are gathered from their pages first. The row may be longer than its spans: the rest is padding, whose
-    output is zero.
+    Keys and values are gathered from their pages first. The row may be longer than its spans: the rest is padding,
+    whose output is zero.
     """
 
     def __init__(self, cache: KVCache, row: Row, device: torch.device) -> None:

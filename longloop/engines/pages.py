@@ -24,9 +24,9 @@ def count(tokens: int) -> int:
 
 
 def most_pages(slots: int, context: int, tokens: int) -> int:
-    """How many pages an engine with these options takes at most, the spare one included."""
-    each = count(context)
-    return 1 + min(slots * each, max(each, count(tokens)) if tokens else slots * each)
+    """How many pages an engine with these options takes, the spare one included, unless one sequence needs more."""
+    every = slots * count(context)
+    return 1 + (min(every, count(tokens)) if tokens else every)
 
 
 class Pages:
@@ -57,6 +57,11 @@ class Pages:
         return len(self._users_P)
 
     @property
+    def limited(self) -> bool:
+        """Whether pages can run out."""
+        return self._limit is not None or self._full
+
+    @property
     def free(self) -> int:
         return len(self._free)
 
@@ -84,7 +89,7 @@ class Pages:
         return True
 
     def extend(self, slot: int, tokens: int) -> bool:
-        """Give a slot the pages for its first `tokens` tokens. Returns False, and does nothing, if there are too few."""
+        """Give a slot the pages for its first tokens. Returns False, and does nothing, if there are too few."""
         have, wanted = int(self.count_S[slot]), count(tokens)
         if wanted <= have:
             return True
@@ -97,26 +102,29 @@ class Pages:
         self.count_S[slot] = wanted
         return True
 
+    def kept(self, donor: int, slot: int, tokens: int) -> int:
+        """With how many pages a slot begins that forks: the full ones, and its own if nobody shares it."""
+        full, rest = divmod(tokens, PAGE)
+        return full + bool(rest and donor == slot and self._users_P[self.table_SW[slot, full]] == 1)
+
     def fork(self, donor: int, slot: int, tokens: int) -> list[tuple[int, int]]:
         """Let a slot begin with the first tokens of another, or of its own, and give up all else that it had.
 
         Returns what to copy: (from page, to page), if the last of those pages is only begun and shared. There must be a
         free one for it.
         """
-        full, rest = divmod(tokens, PAGE)
-        begun = int(self.table_SW[donor, full]) if rest else SPARE
-        alone = donor == slot and rest > 0 and self._users_P[begun] == 1
+        kept = self.kept(donor, slot, tokens)
+        pages = self.table_SW[donor, : count(tokens)].copy()
         if donor == slot:
-            self.shrink(slot, full + alone)
+            self.shrink(slot, kept)
         else:
-            shared = self.table_SW[donor, :full].copy()
-            self._users_P[shared] += 1
+            self._users_P[pages[:kept]] += 1
             self.shrink(slot, 0)
-            self.table_SW[slot, :full], self.count_S[slot] = shared, full
-        if not rest or alone:
+            self.table_SW[slot, :kept], self.count_S[slot] = pages[:kept], kept
+        if kept == len(pages):
             return []
         self.extend(slot, tokens)
-        return [(begun, int(self.table_SW[slot, full]))]
+        return [(int(pages[kept]), int(self.table_SW[slot, kept]))]
 
     def shrink(self, slot: int, pages: int) -> None:
         """Take all but the first pages from a slot. They are free unless others share them."""

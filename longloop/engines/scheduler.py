@@ -26,9 +26,9 @@ from longloop.types import Sampled, SamplingParams
 # A request waits for another that is reading the same opening when that saves at least this many tokens.
 _WORTH_WAITING = 16
 
-_BESIDE = 512
-"""The most prompt tokens that a pass reads beside single tokens. More would hold up those who wait for a single one,
-and gain nothing: from some hundreds on, a pass takes as long as its tokens are many."""
+_BESIDE = 1024
+"""The most tokens of a pass in which prompts are read beside single tokens. More would hold up those who wait for a
+single one, and gain nothing: from some hundreds on, a pass takes as long as its tokens are many."""
 
 _FORGOTTEN = 2**60
 """Forgotten sequences count as younger than all sessions, the first to be forgotten as the youngest."""
@@ -90,7 +90,7 @@ class Scheduler:
         """Let others have the session's slot and pages. Their content stays until then and may still be reused."""
         slot = self._slot_of.pop(session, -1)
         if slot >= 0:
-            del self._session_in[slot]
+            self._session_in.pop(slot, None)
             self._now += 1
             self._born_S[slot] = 2 * _FORGOTTEN - self._now
 
@@ -179,7 +179,9 @@ class Scheduler:
 
     def _admit(self) -> list[tuple[int, int]]:
         """Give waiting requests a slot, and as much of their prompt as some slot holds. Returns what to copy for it."""
-        slots, pages, copies = self._slots, self._pages, []
+        if not self._waiting:
+            return []
+        slots, pages, copies = self._slots, self._pages, list[tuple[int, int]]()
         reads_S, taken_S = np.zeros((2, slots.count), dtype=bool)
         reads_S[[request.slot for request in self._running]] = True
         taken_S[[request.slot for request in self._running + self._waiting if request.slot >= 0]] = True
@@ -201,10 +203,14 @@ class Scheduler:
                 reuse = min(int(read_S[donor]), known - 1)
                 if (common_S[reads_S] >= reuse + _WORTH_WAITING).any():
                     continue  # another request is reading more of it just now
-            # A page for each who runs stays free: else the next token of one of them would pause another.
-            needed = count(known) - reuse // PAGE + len(self._running)
-            if not self._make_room(needed, request, {slot, donor}, anyway=not self._running):
-                break
+            needed = count(known) - pages.kept(donor, slot, reuse)
+            if pages.limited:  # a page stays free for each older one: else the next token of one would pause this one
+                needed += sum(self._born_S[other.slot] < self._born(request) for other in self._running)
+            if not self._make_room(needed, request, {slot, donor}, anyway=False):
+                if self._running:
+                    break
+                donor, reuse = slot, reuse if donor == slot else 0  # there may be no room beside the other
+                self._make_room(count(known) - pages.kept(slot, slot, reuse), request, {slot}, anyway=True)
             copies += pages.fork(donor, slot, reuse)
             pages.extend(slot, known)
             slots.length[slot] = reuse
@@ -286,10 +292,11 @@ class Scheduler:
         order = np.lexsort((np.where(single_R, slot_R, reading), ~single_R))
         slot_R, unread_R, single_R = slot_R[order], unread_R[order], single_R[order]
         span_R = np.where(single_R, 0, unread_R)
-        budget = min(_BESIDE, self._step_tokens) if single_R.any() else self._step_tokens
+        singles = int(single_R.sum())
+        budget = min(max(_BESIDE - singles, _BESIDE // 4), self._step_tokens) if singles else self._step_tokens
         room_R = budget - (np.cumsum(span_R) - span_R)
         count_R = np.where(single_R, 1, np.clip(room_R, 0, unread_R))
         now = count_R > 0
         requests = [self._running[n] for n in reading[order[now]]]
-        row = slots.row(slot_R[now], count_R[now], int(single_R.sum()), self._pages.table_SW)
+        row = slots.row(slot_R[now], count_R[now], singles, self._pages.table_SW)
         return requests, row

@@ -9,8 +9,8 @@ All that varies is in device tensors, so that a CUDA graph can replay the kernel
 of the page table, [1 + R, W]: the spare page's address, which is the padding's, then those of each span's pages. So
 spans are counted from 1. A page is [L, 2, K, PAGE, D].
 
-Shapes: L layers, T tokens in the row, R spans, W pages of the longest, I work items, M rows to merge, U partial results,
-H query heads, K key/value heads, G = H/K, D head size.
+Shapes: L layers, T tokens in the row, R spans, W pages of the longest, I work items, M rows to merge, U partial
+results, H query heads, K key/value heads, G = H/K, D head size.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -65,9 +65,7 @@ def queries(group: int) -> int:
 
 
 @torch.library.custom_op("longloop::attend", mutates_args=())
-def attend(
-    q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, places: int, layer: int, scale: float, window: int
-) -> Tensor:
+def attend(q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, places: int, layer: int, scale: float, window: int) -> Tensor:
     """Write new keys and values into the cache and attend to what is there.
 
     A custom operation, the same for every layer, which torch.compile does not look into.

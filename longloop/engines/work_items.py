@@ -51,10 +51,12 @@ def most_items(blocks: int, heads: int) -> int:
 
 def divide(row: Row, queries: int, heads: int) -> Work:
     """The work of a row, in blocks of up to so many queries, for a model with so many key heads."""
+    at, start = np.arange(row.singles), row.start_R[: row.singles]
+    singles = np.stack([at, np.ones_like(at), at + 1, start, start])  # a single token's own key is not in the cache
+    single_I8, single_M4, units = _items(singles, 1, heads, 0)
+    if row.singles == len(row.slot_R):
+        return Work(single_I8, single_I8[:0], single_M4)
     first_R = np.cumsum(row.count_R) - row.count_R
-    ones = np.ones(row.singles, dtype=np.int64)
-    at = np.arange(row.singles)
-    singles = np.stack([at, ones, at + 1, row.start_R[at], row.start_R[at]])  # a single token's own key is not in the cache
     many_R = -(-row.count_R // queries)
     many_R[: row.singles] = 0
     span_N = np.repeat(np.arange(len(many_R)), many_R)
@@ -62,7 +64,6 @@ def divide(row: Row, queries: int, heads: int) -> Work:
     count_N = np.minimum(row.count_R[span_N] - offset_N, queries)
     start_N = row.start_R[span_N] + offset_N
     blocks = np.stack([first_R[span_N] + offset_N, count_N, span_N + 1, start_N, start_N + count_N])
-    single_I8, single_M4, units = _items(singles, 1, heads, 0)
     block_I8, block_M4, _ = _items(blocks, queries, heads, units)
     return Work(single_I8, block_I8, np.concatenate([single_M4, block_M4]))
 
@@ -74,6 +75,10 @@ def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[
     """
     row_N, count_N, span_N, position_N, keys_N = blocks_5N
     parts_N = _parts(keys_N, heads)
+    if parts_N is None:
+        items = np.zeros((len(row_N), FIELDS), dtype=np.int64)
+        items[:, :4], items[:, 5], items[:, 6] = blocks_5N[:4].T, keys_N, -1
+        return items, np.zeros((0, MERGED), dtype=np.int64), unit
     each_N = np.maximum(-(-keys_N // (parts_N * PAGE)), 1) * PAGE  # parts begin at pages
     parts_N = np.maximum(-(-keys_N // each_N), 1)
     block_I = np.repeat(np.arange(len(parts_N)), parts_N)
@@ -88,16 +93,14 @@ def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[
     columns = (x[block_I] for x in (row_N, count_N, span_N, position_N))
     items = np.stack([*columns, low_I, high_I, unit_I, np.zeros_like(unit_I)], axis=1)
     of_M = np.repeat(np.flatnonzero(divided_N), count_N[divided_N])
-    query_M = np.arange(len(of_M)) - np.repeat(
-        np.cumsum(count_N[divided_N]) - count_N[divided_N], count_N[divided_N]
-    )
+    query_M = np.arange(len(of_M)) - np.repeat(np.cumsum(count_N[divided_N]) - count_N[divided_N], count_N[divided_N])
     merged = (row_N[of_M] + query_M, first_N[of_M] + query_M, parts_N[of_M], np.full(len(of_M), queries))
     return items, np.stack(merged, axis=1), unit + int(units_N.sum())
 
 
-def _parts(keys_N: np.ndarray, heads: int) -> np.ndarray:
-    """Into how many parts the keys of each block are divided: one, if none has more than an even share."""
+def _parts(keys_N: np.ndarray, heads: int) -> np.ndarray | None:
+    """Into how many parts the keys of each block are divided; None if no block has more than an even share."""
     share = max(_LEAST, keys_N.sum() * heads / _PROGRAMS)
     if keys_N.max(initial=0) <= 1.1 * share:
-        return np.ones(len(keys_N), dtype=np.int64)
+        return None
     return np.clip(np.ceil(keys_N / max(_LEAST, share / 2)), 1, MOST_PARTS).astype(np.int64)

@@ -171,7 +171,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_items, "_PROGRAMS", 8)
     monkeypatch.setattr(work_items, "_LEAST", 8)
     monkeypatch.setattr(cuda_graphs, "_padded", lambda count, least=2: padded(count, 2))
-    monkeypatch.setattr(cuda_graphs, "_STEP", 6)  # not the head size, for which torch.compile would make code of its own
+    monkeypatch.setattr(
+        cuda_graphs, "_STEP", 6
+    )  # not the head size, for which torch.compile would make code of its own
 
 
 @pytest.mark.parametrize(("family", "options"), [("llama", {"slots": 4}), ("gemma3", {"slots": 2, "step_tokens": 9})])

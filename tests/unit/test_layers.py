@@ -32,7 +32,7 @@ ALLOWED = {
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
-    "memory": {"types", "protocols", "config", "algos", "model", "learners"},
+    "memory": {"types", "protocols", "config", "algos", "model", "engines", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
     "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
