@@ -233,15 +233,15 @@ class Scheduler:
         anyway: if that is not enough, also those of older sessions that are idle, and more than the limit.
         """
         pages, born = self._pages, self._born(request)
-        while pages.free < needed and self._take_page(_FORGOTTEN, spared):
+        while pages.free < needed and self._take_pages(needed - pages.free, _FORGOTTEN, spared):
             pass
         while not pages.supply(needed):
-            if not self._take_page(born, spared):
+            if not self._take_pages(1, born, spared):
                 break
         else:
             return True
         while anyway and not pages.supply(needed):
-            if not self._take_page(-1, spared):
+            if not self._take_pages(1, -1, spared):
                 return pages.supply(needed, anyway=True)
         return anyway
 
@@ -250,8 +250,11 @@ class Scheduler:
         slot = request.slot if request.slot >= 0 else self._slot_of.get(request.session, -1)
         return int(self._born_S[slot]) if slot >= 0 else _FORGOTTEN
 
-    def _take_page(self, born: int, spared: set[int]) -> bool:
-        """Take the last page of the youngest sequence that began after `born`, and all of them if it runs."""
+    def _take_pages(self, many: int, born: int, spared: set[int]) -> bool:
+        """Take the last pages of the youngest sequence that began after `born`, and all of them if it runs.
+
+        Returns False if there is none. Pages that others share do not become free.
+        """
         born_S = np.where(self._pages.count_S > 0, self._born_S, -1)
         born_S[list(spared)] = -1
         slot = int(born_S.argmax())
@@ -261,7 +264,7 @@ class Scheduler:
             if request.slot == slot:
                 self._pause(request)
                 return True
-        left = int(self._pages.count_S[slot]) - 1
+        left = max(0, int(self._pages.count_S[slot]) - many)
         self._pages.shrink(slot, left)
         self._slots.length[slot] = min(int(self._slots.length[slot]), left * PAGE)
         return True

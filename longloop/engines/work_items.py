@@ -51,16 +51,18 @@ def most_items(blocks: int, heads: int) -> int:
 
 def divide(row: Row, queries: int, heads: int) -> Work:
     """The work of a row, in blocks of up to so many queries, for a model with so many key heads."""
-    at, start = np.arange(row.singles), row.start_R[: row.singles]
-    singles = np.stack([at, np.ones_like(at), at + 1, start, start])  # a single token's own key is not in the cache
+    singles = np.ones((5, row.singles), dtype=np.int64)
+    singles[0] = np.arange(row.singles)
+    singles[2] += singles[0]
+    singles[3:] = row.start_R[: row.singles]  # a single token's own key is not in the cache
     single_I8, single_M4, units = _items(singles, 1, heads, 0)
     if row.singles == len(row.slot_R):
         return Work(single_I8, single_I8[:0], single_M4)
     first_R = np.cumsum(row.count_R) - row.count_R
     many_R = -(-row.count_R // queries)
     many_R[: row.singles] = 0
-    span_N = np.repeat(np.arange(len(many_R)), many_R)
-    offset_N = (np.arange(len(span_N)) - np.repeat(np.cumsum(many_R) - many_R, many_R)) * queries
+    span_N, number_N = _repeated(many_R)
+    offset_N = number_N * queries
     count_N = np.minimum(row.count_R[span_N] - offset_N, queries)
     start_N = row.start_R[span_N] + offset_N
     blocks = np.stack([first_R[span_N] + offset_N, count_N, span_N + 1, start_N, start_N + count_N])
@@ -73,29 +75,32 @@ def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[
 
     A block takes `queries` units for each of its parts.
     """
-    row_N, count_N, span_N, position_N, keys_N = blocks_5N
-    parts_N = _parts(keys_N, heads)
+    keys_N, parts_N = blocks_5N[4], _parts(blocks_5N[4], heads)
     if parts_N is None:
-        items = np.zeros((len(row_N), FIELDS), dtype=np.int64)
+        items = np.zeros((len(keys_N), FIELDS), dtype=np.int64)
         items[:, :4], items[:, 5], items[:, 6] = blocks_5N[:4].T, keys_N, -1
         return items, np.zeros((0, MERGED), dtype=np.int64), unit
     each_N = np.maximum(-(-keys_N // (parts_N * PAGE)), 1) * PAGE  # parts begin at pages
     parts_N = np.maximum(-(-keys_N // each_N), 1)
-    block_I = np.repeat(np.arange(len(parts_N)), parts_N)
-    before_N = np.cumsum(parts_N) - parts_N
-    part_I = np.arange(len(block_I)) - before_N[block_I]
-    low_I = part_I * each_N[block_I]
-    high_I = np.minimum(low_I + each_N[block_I], keys_N[block_I])
-    divided_N = parts_N > 1
-    units_N = np.where(divided_N, parts_N, 0) * queries
+    units_N = (parts_N > 1) * parts_N * queries
     first_N = unit + np.cumsum(units_N) - units_N
-    unit_I = np.where(divided_N[block_I], first_N[block_I] + part_I * queries, -1)
-    columns = (x[block_I] for x in (row_N, count_N, span_N, position_N))
-    items = np.stack([*columns, low_I, high_I, unit_I, np.zeros_like(unit_I)], axis=1)
-    of_M = np.repeat(np.flatnonzero(divided_N), count_N[divided_N])
-    query_M = np.arange(len(of_M)) - np.repeat(np.cumsum(count_N[divided_N]) - count_N[divided_N], count_N[divided_N])
-    merged = (row_N[of_M] + query_M, first_N[of_M] + query_M, parts_N[of_M], np.full(len(of_M), queries))
-    return items, np.stack(merged, axis=1), unit + int(units_N.sum())
+    block_I, part_I = _repeated(parts_N)
+    items = np.zeros((len(block_I), FIELDS), dtype=np.int64)
+    items[:, :4] = blocks_5N[:4].T[block_I]
+    items[:, 4] = part_I * each_N[block_I]
+    items[:, 5] = np.minimum(items[:, 4] + each_N[block_I], keys_N[block_I])
+    items[:, 6] = np.where(parts_N[block_I] > 1, first_N[block_I] + part_I * queries, -1)
+    divided = np.flatnonzero(parts_N > 1)
+    of_M, query_M = _repeated(blocks_5N[1, divided])
+    merged = np.stack([blocks_5N[0], first_N, parts_N, np.full_like(parts_N, queries)], axis=1)[divided[of_M]]
+    merged[:, :2] += query_M[:, None]
+    return items, merged, unit + int(units_N.sum())
+
+
+def _repeated(count_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each index so many times, and for each time its number: of (2, 0, 1), these are (0, 0, 2) and (0, 1, 0)."""
+    index = np.repeat(np.arange(len(count_N)), count_N)
+    return index, np.arange(len(index)) - (np.cumsum(count_N) - count_N)[index]
 
 
 def _parts(keys_N: np.ndarray, heads: int) -> np.ndarray | None:
