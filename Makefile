@@ -15,10 +15,11 @@ quickstart: setup   ## train a small agent to do errands, some five minutes on a
 test: setup         ## the test suite; tests that need what this machine lacks are skipped, and listed at the end
 	$(TEST)
 
-test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler and the environments' virtualenvs
+test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler, clients of two APIs and the environments' virtualenvs
 	$(call get,java,default-jre-headless)
 	$(call get,chromium,chromium)
 	$(call get,g++,g++)
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic
 	-for name in scienceworld textworld_express appworld alfworld; do $(BIN)/longloop envs install $$name; done
 	$(TEST) --full
 

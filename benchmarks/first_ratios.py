@@ -24,7 +24,7 @@ from longloop.learners.batching import minibatches
 from longloop.learners.local import LocalLearner
 from longloop.model.policy import Policy, load
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Now, Sample, SamplingParams, Start, Trajectory
+from longloop.types import Group, Minibatch, Now, Sample, SamplingParams, Start, Trajectory
 
 METHODS: list[dict[str, Any]] = [
     {"name": "loop", "ratio": "token"},
@@ -85,7 +85,7 @@ def measured(model: str, lora: int, options: Any) -> Iterator[str]:
         algo = build.algorithm(config.model_copy(update={"algo": method | {"k": options.attempts}}))
         learner = LocalLearner(policy_of(config), algo.needs, learner_config, 1.0, config.seed)
         samples = algo.credit(groups, learner, Now(1, 1))
-        chosen = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
+        chosen = learner.with_behavior_logprobs(epoch(algo, samples), algo.loss, lambda text: None)
         assert learner.agreement is not None
         old = learner.agreement.old
         name = " ".join(str(value) for value in method.values())
@@ -114,6 +114,13 @@ def paid(groups: list[Group]) -> list[Group]:
     return [Group(group.task, tuple(map(one, group.trajectories))) for group in groups]
 
 
+def epoch(algo: Algorithm, samples: list[Sample]) -> list[Minibatch]:
+    """The step's first epoch, past any warm-up."""
+    late = 10**9
+    how: dict[str, Any] = {"average": algo.average, "whole_units": algo.whole_units, "step": late}
+    return list(minibatches(samples, algo.minibatch or late, **how, epoch=0, seed=0))
+
+
 def clipped(algo: Algorithm, learner: LocalLearner, samples: list[Sample]) -> tuple[int, float]:
     """How many units the first mini-batch has, and which share of them the loss clips. No weight changes."""
     counted = 0
@@ -124,10 +131,7 @@ def clipped(algo: Algorithm, learner: LocalLearner, samples: list[Sample]) -> tu
         counted += metrics["clipped"][1]
         return total, metrics
 
-    late = 10**9  # past a warm-up
-    how: dict[str, Any] = {"average": algo.average, "whole_units": algo.whole_units, "step": late}
-    first = next(iter(minibatches(samples, algo.minibatch or late, **how, epoch=0, seed=0)))
-    values = learner.gradient(replace(first, on_policy=False), loss)
+    values = learner.gradient(replace(epoch(algo, samples)[0], on_policy=False), loss)
     learner.optimizer.zero_grad()
     return counted, values["clipped"]
 

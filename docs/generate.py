@@ -237,10 +237,12 @@ success: Share of the step's scored trajectories that succeeded. Where the polic
 reward: Mean reward of the same trajectories.
 groups: Groups collected: tasks tried.
 equal_groups: Groups whose scored trajectories all have the same reward: nothing to learn from by comparison.
-attempts: Trajectories of the step, scored or not.
+attempts: Trajectories of the step, scored or not; those of an expert, of side rollouts and practised actions included.
+demonstrations: Those that an expert or a stored run gave.
+actions: Turns that were played in them. What was taken over from a recorded attempt does not count.
 stops: How many trajectories ended for which reason.
 turns: Mean number of turns of a scored trajectory.
-action_tokens: Tokens that the policy sampled.
+action_tokens: Tokens of those turns.
 cut_turns: Turns cut at `rollout.turn_tokens`.
 trained_tokens: Action tokens in the samples that the algorithm kept.
 trained_trajectories: Trajectories that those samples come from.

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from longloop.config import Config
     from longloop.envs.base import Environment, Player
     from longloop.evaluation import Evaluation
-    from longloop.types import Message, Outcome, Step, Task, UserError
+    from longloop.gateway.judge import Attempt
+    from longloop.types import Call, Message, Outcome, Step, Task, UserError
 
 __all__ = [
     "Algorithm",
+    "Attempt",
+    "Call",
     "Config",
     "Environment",
     "Evaluation",
@@ -40,11 +43,12 @@ __all__ = [
 
 _HOMES = {
     "Algorithm": "longloop.algos.base",
+    "Attempt": "longloop.gateway.judge",
     "Config": "longloop.config",
     "Environment": "longloop.envs.base",
     "Evaluation": "longloop.evaluation",
     "Player": "longloop.envs.base",
-    **dict.fromkeys(("Message", "Outcome", "Step", "Task", "UserError"), "longloop.types"),
+    **dict.fromkeys(("Call", "Message", "Outcome", "Step", "Task", "UserError"), "longloop.types"),
     **dict.fromkeys(("evaluate", "load_run", "train"), "longloop.api"),
 }
 """The module that each public name is imported from. No module may have the name of a public function: importing it

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from longloop.diagnose.hopeless import HOPELESS, TELLING
+from longloop.diagnose.hopeless import TELLING, why
 from longloop.types import StopReason
 
 _PATIENCE = 3
@@ -33,8 +33,8 @@ class Progress:
         self._told = False
         self._said = ""
         """What was said of the last step, without its number."""
-        self._failures: list[int] | None = []
-        """The attempts of each step so far; None since something has succeeded or taught something."""
+        self._failures: list[dict[str, Any]] | None = []
+        """The metrics of each step so far; None since something has succeeded or taught something."""
         self._start = time.monotonic()
 
     def __enter__(self) -> "Progress":
@@ -90,9 +90,10 @@ class Progress:
             self._failures = None
         if self._failures is None:
             return
-        self._failures.append(metrics["attempts"])
-        if len(self._failures) >= _PATIENCE and sum(self._failures) >= TELLING:
-            self.note(f"None of {sum(self._failures)} attempts has succeeded: {HOPELESS}")
+        self._failures.append(metrics)
+        attempts = sum(step["attempts"] for step in self._failures)
+        if len(self._failures) >= _PATIENCE and attempts >= TELLING:
+            self.note(f"None of {attempts} attempts has succeeded: {why(self._failures)}")
             self._failures = None
 
     def _row(self, metrics: dict[str, Any]) -> list[str]:

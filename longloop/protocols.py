@@ -136,9 +136,10 @@ class Learner(Protocol):
         ...
 
     def with_behavior_logprobs(
-        self, samples: Sequence[Sample], loss: Loss, whole_units: bool, tell: Callable[[str], None]
+        self, epoch: Sequence[Minibatch], loss: Loss, tell: Callable[[str], None]
     ) -> list[Sample]:
-        """The samples with the log-probs that ratios are taken against: the sampler's, or the learner's own."""
+        """The samples of a step's first epoch with the log-probs that ratios are taken against: the sampler's, or the
+        learner's own."""
         ...
 
     def fit(

@@ -104,6 +104,7 @@ ENVS = {
     "scienceworld": "longloop.envs.scienceworld:ScienceWorld",
     "textworld_express": "longloop.envs.textworld_express:TextWorldExpress",
     "gymnasium": "longloop.envs.gymnasium:Gymnasium",
+    "agent": "longloop.gateway.env:Agent",
 }
 
 ENGINES = {

@@ -85,7 +85,8 @@ async def train(
                 samples = algo.credit(groups, learner, now)
                 if not samples:
                     report.note(f"Step {step}: {algo.nothing}.")
-                samples = learner.with_behavior_logprobs(samples, algo.loss, algo.whole_units, report.note)
+                in_order = epoch(0, config, algo, groups, samples, now)
+                samples = learner.with_behavior_logprobs(in_order, algo.loss, report.note)
             with clock("update"):
                 for minibatch in schedule(config, algo, groups, samples, now):
                     updates.append(learner.update(algo.look(minibatch, learner, now), algo.loss))
@@ -109,24 +110,28 @@ def schedule(
     config: Config, algo: Algorithm, groups: Sequence[Group], samples: Sequence[Sample], now: Now
 ) -> Iterator[Minibatch]:
     """The step's gradient steps: epochs of shuffled mini-batches. None when nothing was learned from."""
-    if not samples:
-        return
-    updates = [
-        minibatch
-        for epoch in range(algo.epochs)
-        for minibatch in minibatches(
-            samples,
-            algo.minibatch,
-            average=algo.average,
-            whole_units=algo.whole_units,
-            step=now.step,
-            epoch=epoch,
-            seed=config.seed,
-            denominator=algo.denominator(groups, samples),
-        )
-    ]
+    updates = [m for number in range(algo.epochs) for m in epoch(number, config, algo, groups, samples, now)]
     for number, minibatch in enumerate(updates):
         yield replace(minibatch, lr_scale=algo.lr_scale(now, (number + 0.5) / len(updates)))
+
+
+def epoch(
+    number: int, config: Config, algo: Algorithm, groups: Sequence[Group], samples: Sequence[Sample], now: Now
+) -> list[Minibatch]:
+    """All of the step's samples once, shuffled. The mini-batches are the same whatever log-probs the samples have."""
+    if not samples:
+        return []
+    cut = minibatches(
+        samples,
+        algo.minibatch,
+        average=algo.average,
+        whole_units=algo.whole_units,
+        step=now.step,
+        epoch=number,
+        seed=config.seed,
+        denominator=algo.denominator(groups, samples),
+    )
+    return list(cut)
 
 
 def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Sequence[Update]) -> dict[str, Any]:
@@ -144,9 +149,11 @@ def summarize(groups: Sequence[Group], samples: Sequence[Sample], updates: Seque
         "groups": len(asked),
         "equal_groups": sum(len({t.reward for t in g.scored}) <= 1 for g in asked),
         "attempts": len(everyone),
+        "demonstrations": sum(t.expert for t in everyone),
+        "actions": sum(len(t.played) for t in everyone),
         "stops": dict(sorted(stops.items())),
         "turns": fmean(len(t.turns) for t in scored) if scored else 0.0,
-        "action_tokens": sum(t.action_tokens for t in everyone),
+        "action_tokens": sum(len(turn.action_ids) for t in everyone for turn in t.played),
         "cut_turns": sum(turn.finish == "length" for t in everyone for turn in t.turns),
         "trained_tokens": sum(sample.action_tokens for sample in samples),
         "trained_trajectories": len({sample.source for sample in samples}),

@@ -77,6 +77,20 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call of a tool, as an assistant asked for it."""
+
+    id: str
+    """The tool's answer names it (`Message.call`)."""
+    name: str
+    """The tool."""
+    arguments: str
+    """A JSON object, as text."""
+    text: str = ""
+    """How the policy said it: a part of its message's content. Empty for a call that somebody else made."""
+
+
+@dataclass(frozen=True)
 class Message:
     """One message of a conversation."""
 
@@ -84,6 +98,18 @@ class Message:
     """system, user, assistant or tool; the chat template decides which exist."""
     content: str
     """The text. Nothing in it is ever read as a special token."""
+    calls: tuple[Call, ...] = ()
+    """The tools that an assistant asked for. What the policy said stands in `content` as well, word for word."""
+    call: str = ""
+    """Of a tool's answer: the id of the call."""
+
+    @property
+    def words(self) -> str:
+        """The content without the calls that were read from it."""
+        words = self.content
+        for call in self.calls:
+            words = words.replace(call.text, "", 1)
+        return words.strip() if words != self.content else words
 
 
 @dataclass(frozen=True)
@@ -115,6 +141,21 @@ class Step:
     """Anything worth storing. JSON values only. `state` is a key of the state that the next action meets."""
     rebuild: bool = False
     """True when the messages are the whole conversation anew: the agent no longer sees what came before them."""
+    thread: str = ""
+    """Which conversation of the attempt the messages belong to, where it has several, such as those of sub-agents. One
+    that was not named before begins with them. Each has a context of its own."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """The tools that the agent may call, as JSON schemas: `{"type": "function", "function": {"name": ...}}`. Read
+    only where a conversation begins."""
+    stop: tuple[str, ...] = ()
+    """Further texts that end the next action."""
+    max_tokens: int = 0
+    """The most tokens of the next action; 0 for the run's limit, which holds in any case."""
+
+    @classmethod
+    def of(cls, opening: Sequence[Message] | Step) -> Step:
+        """What `start` returned: messages alone, or a step."""
+        return opening if isinstance(opening, Step) else Step(opening)
 
 
 @dataclass(frozen=True)
@@ -195,6 +236,18 @@ Finish = Literal["stop", "length"]
 """How a turn's sampling ended: an end token or stop string, or the limit on tokens."""
 
 
+@dataclass(frozen=True)
+class Action(Message):
+    """What the policy said, and how it came to it."""
+
+    finish: Finish = "stop"
+    """How the sampling ended."""
+    prompt_tokens: int = 0
+    """Tokens of the conversation before it."""
+    tokens: int = 0
+    """Tokens of the action."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sampled(HasColumns):
     """What an engine returns for one request."""
@@ -226,10 +279,11 @@ class Turn(HasColumns):
     action_logprobs: Floats
     """Exactly as sampled, at the sampling temperature."""
     restarts_context: bool = False
-    """True when history was rewritten, by the template or by the environment: `context_ids` is then the whole
-    conversation anew."""
+    """True when history was rewritten, by the template or by the environment, or another conversation begins:
+    `context_ids` is then the whole conversation anew."""
     rebuilt: bool = False
-    """True when the environment did it (`Step.rebuild`): `context` is then the whole conversation as well."""
+    """True when the environment did it (`Step.rebuild`, `Step.thread`): `context` is then the whole conversation as
+    well."""
     reward: float = 0.0
     """`Step.reward`, which methods with turn rewards use."""
     finish: Finish = "stop"
@@ -238,6 +292,8 @@ class Turn(HasColumns):
     """Time spent: `sample` and `env`."""
     info: dict[str, Any] = field(default_factory=dict)
     """What the environment said about the step."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """The tools of the conversation that begins with this turn, for the first time or anew (`Step.tools`)."""
 
     @property
     def action_key(self) -> tuple[int, ...]:
@@ -265,6 +321,8 @@ class Trajectory:
     attempt: int
     """0..K-1 within its group."""
     turns: tuple[Turn, ...]
+    """In the order of time; of an attempt with several conversations (`Step.thread`), one conversation after the other,
+    in the order in which they began."""
     reward: float
     """What the verifier paid. 0 when the attempt was not scored; look at `stop` before using it."""
     success: bool
@@ -288,12 +346,18 @@ class Trajectory:
         return sum(len(turn.action_ids) for turn in self.turns)
 
     @property
+    def played(self) -> tuple[Turn, ...]:
+        """The turns that were not taken over."""
+        return self.turns[self.replayed :]
+
+    @property
     def action_texts(self) -> tuple[str, ...]:
         """What the agent said, turn by turn. Attempts at a task that say the same teach the same."""
         return tuple(turn.action.content for turn in self.turns)
 
     def stretches(self) -> list[Stretch]:
-        """The token sequences that were sampled from: one, plus one for every turn that rewrote history."""
+        """The token sequences that were sampled from: one, plus one for every turn that rewrote history or began
+        another conversation."""
         import numpy as np
 
         stretches: list[Stretch] = []

@@ -23,7 +23,7 @@ Withheld = Collection[frozenset[str]]
 
 
 def allowed(apis: Sequence[str], withheld: Withheld) -> bool:
-    return not any(those <= {*apis} for those in withheld)
+    return not any(map({*apis}.issuperset, withheld))
 
 
 _GONE = ("block", "cancel", "delete", "remove", "withdraw")
@@ -112,9 +112,12 @@ def rounds(drills: Sequence[type[Drill]], number: int, withheld: Withheld) -> li
     rng = random.Random("rounds")
     made: list[type[Round]] = []
     acts = [kind for kind in drills if not any(isinstance(wish, Ask) for wish in kind.wishes)]
+    apps = {kind: frozenset(kind.apps()) for kind in drills}
     for second in rng.sample(drills, len(drills)):
-        elsewhere = [kind for kind in acts if not {*kind.apps()} & {*second.apps()}]
-        if len(made) == number or not elsewhere:
+        if len(made) == number:
+            break
+        elsewhere = [kind for kind in acts if apps[kind].isdisjoint(apps[second])]
+        if not elsewhere:
             continue
         first = rng.choice(elsewhere)
         apis = tuple(dict.fromkeys((*first.apis, *second.apis)))

@@ -13,7 +13,8 @@ Where rewards are rare, most Q_mc are equal, and the ranking is what tells actio
 logged = false as well, this is tree_dpo.
 
 Differs from the paper: the ranking makes pairs, but the search goes by rewards alone. Actions are those that the tree
-tried, two or more, not K drawn at once. Pairs are not kept for later iterations (see tree_dpo). alpha is not certain.
+tried, two or more, not K drawn at once. Pairs are not kept for later iterations (see tree_dpo). alpha is not certain:
+a model whose rankings say little learns faster with more weight on rewards (0.8 in the guessing game).
 """
 
 from collections.abc import Sequence

@@ -141,9 +141,8 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
         done[entry.config.eval.split] = _last_evaluation(plan.folder / entry.name)
     for split, (measured, groups) in api.measure(entry.config, trained, left).items() if left else ():
         done[split] = _scored(measured.to_json(), groups)
-    played = (
-        0 if trained is None else sum(step.get("attempts", 0) for step in RunReader(plan.folder / entry.name).metrics)
-    )
+    steps = [] if trained is None else RunReader(plan.folder / entry.name).metrics
+    played = {key: sum(step.get(key, 0) for step in steps) for key in ("attempts", "actions")}
     for scored in done.values():
         scored["played"] = played
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -184,8 +183,8 @@ def _write(plan: Plan, found: Results, splits: Sequence[str], rows: Sequence[Seq
 def table(found: Results, splits: Sequence[str], start: str) -> str:
     """A Markdown table: success in percent, mean over seeds, and the gain over the start on the same tasks."""
     lines = [
-        "| method | seeds | attempts |" + "".join(f" {split} | over {start} |" for split in splits),
-        "|---|---|---|" + "---|---|" * len(splits),
+        "| method | seeds | attempts | actions |" + "".join(f" {split} | over {start} |" for split in splits),
+        "|---|---|---|---|" + "---|---|" * len(splits),
     ]
     for method, runs in found.items():
         cells = []
@@ -196,16 +195,16 @@ def table(found: Results, splits: Sequence[str], start: str) -> str:
             )
             cells.append("" if method == start or start not in found else _gain(runs, found[start], split))
         played = [run[splits[0]]["played"] for run in runs if "played" in run[splits[0]]]  # longloop 0.1 did not count
-        attempts = f"{fmean(played):,.0f}" if played else ""
-        lines.append(f"| {method} | {len(runs)} | {attempts} | " + " | ".join(cells) + " |")
+        counted = [f"{fmean(p[key] for p in played):,.0f}" if played else "" for key in ("attempts", "actions")]
+        lines.append(f"| {method} | {len(runs)} | " + " | ".join([*counted, *cells]) + " |")
     lines.append(
         "\nSuccess in percent. Brackets after it are a 95% interval over seeds (Student's t), where seeds differ;"
     )
     lines.append(f"those after the gain over {start} a 95% interval over tasks (paired bootstrap), where tasks differ.")
     lines.append(
-        "Attempts are all that were played in training, on average: side rollouts, refinements, practised actions"
+        "Attempts and actions (turns) are all that were played in training, on average: side rollouts, refinements,"
     )
-    lines.append("and the expert's included.")
+    lines.append("practised actions (one action each) and the expert's included.")
     versions = sorted(
         {run[split].get("env_version", "") for runs in found.values() for run in runs for split in splits}
     )

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from longloop.diagnose.hopeless import HOPELESS
+from longloop.diagnose.hopeless import why
 from longloop.progress import scored
 from longloop.stats import paired_change
 from longloop.store.metrics import Evaluation, when
@@ -69,7 +69,7 @@ def verdict(lines: Sequence[dict[str, Any]]) -> str:
     if not any(scored(line) for line in steps):
         return f"{said}no attempt had a reward. `longloop check` plays the environment without a model."
     if not any(line["success"] for line in steps):
-        return said + HOPELESS
+        return said + why(steps)
     if all(line["success"] == 1 for line in steps):
         return f"{said}it succeeds at every attempt. Take harder tasks."
     return f"{said}at every task all attempts fared alike. Take other tasks, or raise rollout.temperature."

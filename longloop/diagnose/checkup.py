@@ -13,7 +13,7 @@ import torch
 
 from longloop.algos.base import Algorithm
 from longloop.config import Config
-from longloop.diagnose import cost, environment, learning, sampling
+from longloop.diagnose import cost, environment, learning, sampling, tools
 from longloop.diagnose.finding import Finding
 from longloop.diagnose.trial import words
 from longloop.learners.local import LocalLearner
@@ -52,6 +52,8 @@ async def quick(
         yield sampling.tokens(short, algo, learner, context.chat)
         yield sampling.observations(short, context.limits.context)
         yield sampling.template(short)
+        if called := tools.tools([t for _, t in short.own], context.chat):
+            yield called
         yield sampling.agreement(short.samples(), learner)[0]
         yield await sampling.variety(short, rollouts, some, len(tasks), algo.k, **_QUICK)
         yield await environment.replay(environment.watched(context), short.groups)
@@ -87,6 +89,8 @@ async def full(
             return
         yield sampling.observations(short, context.limits.context)
         yield sampling.template(short, await _shown(rollouts, some[:2]))
+        if called := tools.tools([t for _, t in short.own], context.chat):
+            yield called
         agreed, gap = sampling.agreement(short.samples(), learner)
         yield agreed
         yield await sampling.variety(short, rollouts, some, len(tasks), algo.k, max_turns=_TURNS)

@@ -73,7 +73,8 @@ def duration(
     """How long will a step and the run take? `evaluated` is the number of attempts in an evaluation."""
     times = config.tasks_per_step / some.tasks
     collect = some.seconds * times
-    again = rescored + algo.needs_reference + len(algo.heads)
+    # One pass reads all heads; where there are several they are also fitted, to what another pass has read.
+    again = rescored + algo.needs_reference + min(len(algo.heads), 2)
     update = some.tokens * times * (algo.epochs / speed.update + again / speed.score)
     step = collect + update
     evaluations = (config.steps // config.eval.every + 1) if config.eval.every else 1

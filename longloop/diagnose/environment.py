@@ -14,7 +14,7 @@ from longloop.envs.base import Environment
 from longloop.envs.play import Script, expert_of, play
 from longloop.isolation.guard import Watched
 from longloop.rollout.episode import RolloutContext, run_episode
-from longloop.types import Fault, Group, Message, Task, Trajectory, UserError
+from longloop.types import Fault, Group, Message, Step, Task, Trajectory, UserError
 
 _DONE = ["done", "I am done: the task is complete.", "finish", "submit", "complete_task()"]
 """How an agent may claim to be done, if no expert shows how."""
@@ -160,7 +160,7 @@ async def replay(make: Make, groups: Sequence[Group]) -> Finding:
 async def _differs(env: Watched, trajectory: Trajectory) -> str:
     """Repeat an attempt's actions, and say what was different; empty if nothing was."""
     said = ""
-    messages = await env.start(trajectory.task)
+    messages = Step.of(await env.start(trajectory.task)).messages
     for number, turn in enumerate(trajectory.turns, 1):
         if tuple(messages) != turn.context:
             said = f"other messages came before turn {number}"

@@ -85,7 +85,9 @@ class Collection:
     seconds: float
 
     def asked(self, index: int, trajectory: Trajectory) -> list[Asked]:
-        return self.record[f"{_NAME}/{index}/{trajectory.attempt}"]
+        """What the engine was asked for an attempt, one conversation after the other."""
+        session = f"{_NAME}/{index}/{trajectory.attempt}"
+        return [one for name, asked in self.record.items() if f"{name}/".startswith(f"{session}/") for one in asked]
 
     @property
     def own(self) -> list[tuple[int, Trajectory]]:

@@ -17,7 +17,7 @@ from longloop.envs.contract import remarks
 from longloop.envs.play import Played, Script, Silent, answered, cut, expert_of, key_of, play
 from longloop.isolation.guard import Watched
 from longloop.isolation.proxy import Remote
-from longloop.types import Fault, Message, StopReason, Task, UserError
+from longloop.types import Fault, Message, Step, StopReason, Task, UserError
 
 Make = Callable[[], Watched]
 
@@ -204,7 +204,9 @@ async def _side_by_side(make: Make, attempts: Sequence[tuple[Task, Sequence[str]
     envs = [make() for _ in attempts]
     states: list[list[str]] = [[] for _ in attempts]
     try:
-        messages = [list(await env.start(task)) for env, (task, _) in zip(envs, attempts, strict=True)]
+        messages = [
+            list(Step.of(await env.start(task)).messages) for env, (task, _) in zip(envs, attempts, strict=True)
+        ]
         openings = [len(heard) for heard in messages]
         for turn in range(max(len(said) for _, said in attempts)):
             for env, heard, keys, (_, said) in zip(envs, messages, states, attempts, strict=True):

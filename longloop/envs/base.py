@@ -94,12 +94,16 @@ class Environment:
         """Return the tasks of a split, each with an id of its own; an empty list for a split that it does not have."""
         raise NotImplementedError
 
-    def start(self, task: Task) -> Sequence[Message] | Awaitable[Sequence[Message]]:
-        """Begin the task, and return the first messages; at least one."""
+    def start(self, task: Task) -> Sequence[Message] | Step | Awaitable[Sequence[Message] | Step]:
+        """Begin the task, and return the first messages; at least one. Return a `Step` with them to give the agent
+        tools."""
         raise NotImplementedError
 
     def step(self, action: Message) -> Step | Awaitable[Step]:
         """Answer an action, which may be any text. A malformed one gets a message that says what is wrong.
+
+        Where the agent has tools, `action.calls` are the calls that could be read from its text; each is answered by a
+        message with the role `tool` whose `call` is the call's id. A call that cannot be read is text like any other.
 
         `Step.info["state"]` may hold a key of the state that the next action meets (`state_key` makes one): a short
         text that is equal for equal states of a task, whatever led there, in copies and repetitions as well. Methods

@@ -28,6 +28,8 @@ _OWES = {
     "baselines": "it must return a dict of players for any task",
     "act": "it must return what to say next, or an empty text when there is nothing more to do",
 }
+_TOOL = 'a list of {"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}'
+"""What a Step's tools have to be."""
 _COMPLETE = ("UserError", "WorkerLost")
 """Errors whose text already says what to do."""
 _LONGEST = 10_000_000
@@ -149,9 +151,10 @@ def expect(method: str, answer: Any, reward_range: tuple[float, float] | None = 
         return answer
     if method == "start":
         promise = "start() must return a list with at least one Message"
-        if problem := _not_messages(answer) or ("" if answer else "an empty list"):
+        first = answer.messages if isinstance(answer, Step) else answer
+        if problem := _not_messages(first) or ("" if first else "an empty list"):
             raise ContractError(f"{promise}, but returned {problem}")
-        return answer
+        return replace(expect("step", answer), messages=first) if isinstance(answer, Step) else answer
     if method == "step":
         if not isinstance(answer, Step):
             raise ContractError(f"step() must return a Step, but returned {_shown(answer)}")
@@ -165,6 +168,10 @@ def expect(method: str, answer: Any, reward_range: tuple[float, float] | None = 
                 "step() returned a Step that is not done but has no message for the agent: add one, or done=True"
             )
         rebuild = _truth("step() must return a Step whose rebuild", answer.rebuild)
+        if problem := _not_tools(answer.tools):
+            raise ContractError(f"a Step's tools must be {_TOOL}, but {problem}")
+        if not isinstance(answer.thread, str) or not all(isinstance(text, str) and text for text in answer.stop):
+            raise ContractError("a Step's thread must be a text, and its stop a list of texts that are not empty")
         reward, info = _number(method, answer.reward), _json(method, answer.info)
         return replace(answer, reward=reward, done=done, info=info, rebuild=rebuild)
     if not isinstance(answer, Outcome):
@@ -216,6 +223,19 @@ def _not_messages(value: Any) -> str:
                 return f"a list with a Message whose {name} must be a text and is {_shown(getattr(one, name))}"
         if len(one.content) > _LONGEST:
             return f"a message of {len(one.content):,} characters, and no more than {_LONGEST:,} are taken: cut it"
+    return ""
+
+
+def _not_tools(tools: Any) -> str:
+    """Describe what is there in place of a list of tools; empty when it is one."""
+    if not isinstance(tools, Sequence) or isinstance(tools, str):
+        return f"they are {_shown(tools)}"
+    for index, tool in enumerate(tools):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            return f"item {index} is {_shown(tool)}"
+        if problem := _unstorable(tool, f"tools[{index}]"):
+            return problem
     return ""
 
 

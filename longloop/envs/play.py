@@ -70,7 +70,7 @@ async def play(
     states: list[str] = []
     try:
         async with asyncio.timeout(patience):
-            arrived: Sequence[Message] = expect("start", await answered(env.start(task)))
+            arrived: Sequence[Message] = Step.of(expect("start", await answered(env.start(task)))).messages
             messages = list(arrived)
             opening = len(messages)
             while turns < max_turns and (said := await answered(player.act(arrived))):

@@ -67,9 +67,10 @@ class Rebuilt(Environment):
     def baselines(self, task: Task) -> Any:
         return _then(super().baselines(task), self._read)
 
-    def _opened(self, messages: Sequence[Message]) -> Sequence[Message]:
-        self._opening = tuple(messages)
-        return self._with(self.instruction)
+    def _opened(self, opening: Sequence[Message] | Step) -> Sequence[Message] | Step:
+        self._opening = tuple(Step.of(opening).messages)
+        messages = self._with(self.instruction)
+        return replace(opening, messages=messages) if isinstance(opening, Step) else messages
 
     def _stepped(self, said: str, step: Step) -> Step:
         if step.done:

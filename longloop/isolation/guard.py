@@ -114,7 +114,7 @@ class Watched(Environment):
     async def ready(self) -> None:
         await self._guarded.ready()
 
-    async def start(self, task: Task) -> Sequence[Message]:
+    async def start(self, task: Task) -> Sequence[Message] | Step:
         await self.ready()
         return await self._guarded.call("start", (task,), self._seconds)
 

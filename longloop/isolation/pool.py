@@ -43,7 +43,7 @@ from longloop.isolation.worker import serve
 serve(int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
 """
 """The program of a worker. It imports this longloop, and nothing else that is installed beside it."""
-_VARIABLES = (
+VARIABLES = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "XDG_CACHE_HOME"),
     *("JAVA_HOME", "LD_LIBRARY_PATH", "LONGLOOP_DATA"),
 )
@@ -251,7 +251,7 @@ class Pool:
             "path": list(path),
             "data_limit": 2 * memory << 20,
         }
-        wanted = {*_VARIABLES, *environment.variables}
+        wanted = {*VARIABLES, *environment.variables}
         kept = {key: value for key, value in os.environ.items() if key in wanted}
         self._python, self._variables = python, kept | {"PYTHONHASHSEED": "0"}  # one order of sets in all workers
         self._workers: set[Worker] = set()

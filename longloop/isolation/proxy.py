@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from longloop.envs.base import Environment, declare_as
 from longloop.isolation.pool import Pool, Worker, WorkerLost
-from longloop.types import Message, Outcome, Step, Task
+from longloop.types import Call, Message, Outcome, Step, Task
 
 T = TypeVar("T")
 
@@ -28,11 +28,11 @@ class Remote(Environment):
         if self._key is None:
             self._key = await self._pool.new()
 
-    async def start(self, task: Task) -> Sequence[Message]:
-        return await self.call("start", _messages, task=asdict(task))
+    async def start(self, task: Task) -> Sequence[Message] | Step:
+        return await self.call("start", _opening, task=asdict(task))
 
     async def step(self, action: Message) -> Step:
-        return await self.call("step", _step, action=action.content)
+        return await self.call("step", _step, action=asdict(action))
 
     async def finish(self) -> Outcome:
         """Return the verdict. The worker is given back even if there is none."""
@@ -85,15 +85,40 @@ def remote(environment: type[Environment]) -> type[Remote]:
     return proxy
 
 
+def _opening(value: Any) -> list[Message] | Step:
+    return _step(value) if isinstance(value, dict) else _messages(value)
+
+
 def _messages(value: Any) -> list[Message]:
-    return [Message(_text(one["role"]), _text(one["content"])) for one in value]
+    return [
+        Message(
+            _text(one["role"]),
+            _text(one["content"]),
+            tuple(map(_call, one.get("calls", ()))),
+            _text(one.get("call", "")),
+        )
+        for one in value
+    ]
+
+
+def _call(value: Any) -> Call:
+    return Call(*(_text(value[name]) for name in ("id", "name", "arguments", "text")))
 
 
 def _step(value: Any) -> Step:
     if not isinstance(value["done"], bool):
         raise TypeError(f"done is {value['done']!r}")
-    rebuild = value.get("rebuild") is True
-    return Step(_messages(value["messages"]), value["reward"], value["done"], dict(value["info"]), rebuild)
+    return Step(
+        _messages(value["messages"]),
+        value["reward"],
+        value["done"],
+        dict(value["info"]),
+        rebuild=value.get("rebuild") is True,
+        thread=_text(value.get("thread", "")),
+        tools=tuple(map(dict, value.get("tools", ()))),
+        stop=tuple(map(_text, value.get("stop", ()))),
+        max_tokens=int(value.get("max_tokens", 0)),
+    )
 
 
 def _outcome(value: Any) -> Outcome:

@@ -25,7 +25,10 @@ from typing import Any
 from longloop.envs.contract import expect, tasks_of
 from longloop.envs.user_code import raised_at
 from longloop.isolation.confinement import confine
-from longloop.types import Message, Task, UserError
+from longloop.types import Action, Call, Message, Step, Task, UserError
+
+serving = False
+"""Whether this process is a worker. Whatever it starts belongs to its process group, and ends with it."""
 
 LONGEST = 1 << 27
 """The most bytes of a frame. Any text that strays onto the pipe reads as a longer one, and is thereby noticed."""
@@ -65,10 +68,12 @@ class Host:
         return self._kept(self._envs, self._class(options=self._options))
 
     def start(self, env: int, task: dict[str, Any]) -> Any:
-        return [asdict(message) for message in self._asked("start", env, Task(**task))]
+        opening = self._asked("start", env, Task(**task))
+        return asdict(opening) if isinstance(opening, Step) else [asdict(message) for message in opening]
 
-    def step(self, env: int, action: str) -> Any:
-        return asdict(self._asked("step", env, Message("assistant", action)))
+    def step(self, env: int, action: dict[str, Any]) -> Any:
+        calls = tuple(Call(**call) for call in action.get("calls", ()))
+        return asdict(self._asked("step", env, Action(**action | {"calls": calls})))
 
     def finish(self, env: int) -> Any:
         try:
@@ -92,7 +97,8 @@ class Host:
         return {name: self._kept(self._players, player) for name, player in players.items()}
 
     def act(self, player: int, messages: Sequence[dict[str, Any]]) -> str:
-        said = self._players[player].act([Message(**message) for message in messages])
+        heard = [Message(**one | {"calls": tuple(Call(**call) for call in one.get("calls", ()))}) for one in messages]
+        said = self._players[player].act(heard)
         return expect("act", self._answer(said))
 
     def _asked(self, method: str, env: int, *arguments: Any) -> Any:
@@ -117,6 +123,8 @@ CALLS = [name for name in vars(Host) if not name.startswith("_")]
 
 def serve(descriptor: int, file_limit: int, writes: Sequence[str]) -> None:
     """Answer requests until the pipe is closed. Whatever the environment prints goes to the log (stdout and stderr)."""
+    global serving
+    serving = True
     confine(writes, file_limit)  # before there is a second thread, which would not be confined
     os.set_inheritable(descriptor, False)
     pipe = socket.socket(fileno=descriptor)

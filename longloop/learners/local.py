@@ -177,38 +177,43 @@ class LocalLearner:
         return [means[id(sample)] for sample in samples]
 
     def with_behavior_logprobs(
-        self, samples: Sequence[Sample], loss: Loss, whole_units: bool, tell: Callable[[str], None]
+        self, epoch: Sequence[Minibatch], loss: Loss, tell: Callable[[str], None]
     ) -> list[Sample]:
-        """The samples with the log-probs that ratios are taken against.
+        """The samples of a step's first epoch with the log-probs that ratios are taken against.
 
         The first step that has samples of the policy's own decides whose these are. While they are the sampler's, every
-        step's first mini-batch can still change that (`update`).
+        step's first mini-batch can still change that (`update`). The learner's are computed in the very micro-batches
+        of the updates: in bfloat16 a product rounds differently in another one, most of all an adapter's, and a ratio
+        would begin as far from 1 as with the sampler's.
         """
+        samples = [sample for minibatch in epoch for sample in minibatch.samples]
         own = [sample for sample in samples if sample.own]
+        if not own or (self.agreement is not None and self.agreement.old == "sampler"):
+            return samples
         if self.agreement is None:
-            if not own:
-                return list(samples)
-            self.agreement = compare(own, *self._preview(own, loss, whole_units))
+            rows, clipped = self._preview([replace(m, samples=[s for s in m.samples if s.own]) for m in epoch], loss)
+            self.agreement = compare(own, [rows[id(sample)] for sample in own], clipped)
             check(self.agreement, self.policy.bf16)
             tell(str(self.agreement))
-        if self.agreement.old == "sampler" or not own:
-            return list(samples)
-        learned = iter(self.read(own, "logprobs"))
-        return [replace(s, logprobs=next(learned).columns["logprobs"]) if s.own else s for s in samples]
+            if self.agreement.old == "sampler":
+                return samples
+        rows, _ = self._preview(epoch, loss)
+        return [replace(sample, logprobs=rows[id(sample)]) if sample.own else sample for sample in samples]
 
     @torch.no_grad()
-    def _preview(self, samples: Sequence[Sample], loss: Loss, whole_units: bool) -> tuple[list[Floats], float]:
-        """The learner's log-probs of samples, and the share of units that the loss clips against the sampler's."""
+    def _preview(self, epoch: Sequence[Minibatch], loss: Loss) -> tuple[dict[int, Floats], float]:
+        """The learner's log-probs by the samples' ids, and the share of units that the loss clips against theirs."""
         rows: dict[int, Floats] = {}
         sums: Metrics = {}
         with self._as_in_updates():
-            for piece in microbatches(samples, self.config.micro_tokens, whole_units):
-                packed = pack(piece, _LATE, self.policy.device)
-                scored = self._score(packed)
-                rows |= zip(map(id, piece), _rows(piece, scored.logp_N), strict=True)
-                _add(sums, loss(scored, packed.batch)[1])
+            for minibatch in epoch:
+                for piece in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_units):
+                    packed = pack(piece, _LATE, self.policy.device)
+                    scored = self._score(packed)
+                    rows |= zip(map(id, piece), _rows(piece, scored.logp_N), strict=True)
+                    _add(sums, loss(scored, packed.batch)[1])
         clipped, units = sums.get("clipped", (0.0, 1))
-        return [rows[id(sample)] for sample in samples], float(clipped) / units
+        return rows, float(clipped) / units
 
     def update(self, minibatch: Minibatch, loss: Loss) -> Update:
         self.optimizer.zero_grad()

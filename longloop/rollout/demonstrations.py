@@ -74,7 +74,7 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
     transcript = Transcript(chat)
     turns = []
     for turn in trajectory.turns:
-        context_ids, fresh = transcript.receive(turn.context, turn.rebuilt)
+        context_ids, fresh = transcript.receive(turn.context, turn.rebuilt, turn.tools)
         said = _said(chat, turn.action.content)
         transcript.act(said)
         turns.append(
@@ -105,10 +105,11 @@ class _ExpertAsEngine:
     async def ready(self) -> None:
         await self._env.ready()
 
-    async def start(self, task: Task) -> Sequence[Message]:
-        self._seen = await self._env.start(task)
+    async def start(self, task: Task) -> Sequence[Message] | Step:
+        opening = await self._env.start(task)
+        self._seen = Step.of(opening).messages
         self._lost = False
-        return self._seen
+        return opening
 
     async def step(self, action: Message) -> Step:
         self._lost = True

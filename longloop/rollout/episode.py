@@ -21,7 +21,7 @@ from longloop.protocols import Engine
 from longloop.rollout.stragglers import STRAGGLER
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory, Turn, UserError
+from longloop.types import Action, Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory, Turn, UserError
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class RolloutContext:
     preface: tuple[Message, ...] = ()
     """Messages that follow the environment's opening."""
 
-    def params(self, ids: Sized, seed: int) -> SamplingParams:
-        """How to sample the action that follows these ids."""
-        room = min(self.limits.turn_tokens, self.limits.context - len(ids))
-        stop = *self.stop, *self.limits.stop
+    def params(self, ids: Sized, seed: int, asked: Step = Step()) -> SamplingParams:  # noqa: B008  (it is frozen)
+        """How to sample the action that follows these ids, within what the environment asked for."""
+        room = min(self.limits.turn_tokens, self.limits.context - len(ids), asked.max_tokens or self.limits.turn_tokens)
+        stop = *self.stop, *self.limits.stop, *asked.stop
         return replace(self.sampling, max_tokens=room, seed=seed, stop_ids=self.chat.end_ids, stop=stop)
 
 
@@ -62,18 +62,30 @@ class Record:
 
     def __init__(self, cutoff: Callable[[], float] = lambda: math.inf) -> None:
         self.turns: list[Turn] = []
+        """In the order of time."""
+        self.threads: list[str] = []
+        """The conversation of each turn (`Step.thread`)."""
+        self.transcripts: dict[str, Transcript] = {}
+        """The conversations."""
         self.unread: list[Message] = []
         """Messages that the policy has not answered yet."""
         self.abandoned = False
         self._cutoff = cutoff
 
-    def act(self, turn: Turn) -> None:
+    def act(self, turn: Turn, thread: str = "") -> None:
         """Add a turn: the action was taken, whatever the environment makes of it."""
         self.turns.append(turn)
+        self.threads.append(thread)
         self.unread.clear()
         if self._too_long():
             self.abandoned = True
             raise asyncio.CancelledError  # a task that cancels itself ends as cancelled if it awaits nothing more
+
+    def by_conversation(self) -> tuple[Turn, ...]:
+        """The turns, one conversation after the other. Those of an attempt with a single one stay as they are."""
+        order = list(self.transcripts)
+        numbers = sorted(range(len(self.turns)), key=lambda number: order.index(self.threads[number]))
+        return tuple(self.turns[number] for number in numbers)
 
     def look(self, episode: asyncio.Task[Any]) -> None:
         """Cancel an episode that has become too long. It still reports what it did."""
@@ -117,8 +129,9 @@ async def run_episode(
         await env.leave(context.limits.step_seconds)
         raise
     finally:
-        context.engine.forget(session)
-    turns = tuple(record.turns)
+        for thread in record.transcripts or [""]:
+            context.engine.forget(_session(session, thread))
+    turns = record.by_conversation()
     reached = Trajectory(task, attempt, turns, outcome.reward, outcome.success, stop, error, outcome.info)
     return replace(reached, unread=tuple(record.unread))
 
@@ -141,14 +154,15 @@ async def _play_to_the_end(
 async def _play(context: RolloutContext, env: Guarded, task: Task, session: str, record: Record) -> StopReason:
     """Turns until the environment is done or a limit is reached; the record fills up as they happen."""
     limits = context.limits
-    transcript = Transcript(context.chat)
-    messages: Sequence[Message] = await env.call("start", (task,), limits.step_seconds)
-    messages = _followed(messages, context.preface)
-    record.unread += messages
-    rebuilt = False
-    for number in range(limits.max_turns):
+    step = Step.of(await env.call("start", (task,), limits.step_seconds))
+    step = replace(step, messages=_followed(step.messages, context.preface))
+    record.unread += step.messages
+    for _ in range(limits.max_turns):
+        begins = step.thread not in record.transcripts
+        transcript = record.transcripts.setdefault(step.thread, Transcript(context.chat))
+        tools = step.tools if begins else transcript.tools
         try:
-            context_ids, fresh = transcript.receive(messages, rebuilt)
+            context_ids, fresh = transcript.receive(step.messages, step.rebuild, tools)
         except UserError as error:
             if not record.turns:
                 raise  # every episode would meet it
@@ -162,28 +176,38 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
         if room < 1:
             return StopReason.CONTEXT_FULL
         asked = time.perf_counter()
-        params = context.params(transcript.ids, seed_of(session, number))
-        sampled = await context.engine.sample(transcript.ids, params, session=session)
+        conversation = _session(session, step.thread)
+        prompt, number = len(transcript.ids), record.threads.count(step.thread)
+        params = context.params(transcript.ids, seed_of(conversation, number), step)
+        sampled = await context.engine.sample(transcript.ids, params, session=conversation)
         acted = time.perf_counter()
+        another = begins and bool(record.turns)
         turn = Turn(
-            context=tuple(messages),
+            context=tuple(step.messages),
             context_ids=context_ids,
             action=transcript.act(sampled),
             action_ids=sampled.ids,
             action_logprobs=sampled.logprobs,
-            restarts_context=fresh,
-            rebuilt=rebuilt,
+            restarts_context=fresh or another,
+            rebuilt=step.rebuild or another,
             finish=sampled.finish,
+            tools=tuple(tools) if begins or step.rebuild else (),
         )
-        record.act(turn)
-        step: Step = await env.call("step", (turn.action,), limits.step_seconds)
+        record.act(turn, step.thread)
+        said = turn.action
+        action = Action(said.role, said.content, said.calls, "", sampled.finish, prompt, len(sampled.ids))
+        step = await env.call("step", (action,), limits.step_seconds)
         seconds = {"sample": acted - asked, "env": time.perf_counter() - acted}
         record.turns[-1] = replace(turn, reward=step.reward, info=step.info, seconds=seconds)
         record.unread += step.messages
         if step.done:
             return StopReason.FINISHED
-        messages, rebuilt = step.messages, step.rebuild
     return StopReason.MAX_TURNS
+
+
+def _session(session: str, thread: str) -> str:
+    """The name of a conversation: the episode's own, unless it is a further one."""
+    return f"{session}/{thread}" if thread else session
 
 
 def _followed(opening: Sequence[Message], preface: Sequence[Message]) -> Sequence[Message]:

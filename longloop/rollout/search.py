@@ -59,7 +59,7 @@ repeats itself."""
 
 @dataclass(eq=False)
 class _Node:
-    opening: Sequence[Message] = ()
+    opening: Sequence[Message] | Step = ()
     played: tuple[tuple[Sampled, Step], ...] = ()
     """The turns that lead here."""
     env: Any = None
@@ -233,13 +233,13 @@ class _Branch:
 
     def release(self) -> None: ...
 
-    def _copied(self, env: Environment) -> Sequence[Message]:
+    def _copied(self, env: Environment) -> Sequence[Message] | Step:
         self._env = env
         return self._node.opening
 
-    def _opened(self, messages: Sequence[Message]) -> Sequence[Message]:
-        self._node.opening = messages
-        return messages
+    def _opened(self, opening: Sequence[Message] | Step) -> Sequence[Message] | Step:
+        self._node.opening = opening
+        return opening
 
     def _stepped(self, step: Step) -> Any:
         if self._reached is not None or not isinstance(step, Step):

@@ -15,7 +15,7 @@ import numpy as np
 
 from longloop.protocols import Engine
 from longloop.rollout.episode import Record, RolloutContext, ended, run_episode, seed_of
-from longloop.types import Fault, Group, Ids, Message, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
+from longloop.types import Fault, Group, Ids, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
 
 
 async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
@@ -102,7 +102,9 @@ async def act_once(
             own = await _act(contexts[number % len(contexts)], instead_of, states[index], session)
         finished += 1
         progress(finished, len(running))
-        return Trajectory(start.task, number, (*start.turns, own), 0.0, False, StopReason.PRACTISED)
+        return Trajectory(
+            start.task, number, (*start.turns, own), 0.0, False, StopReason.PRACTISED, replayed=len(start.turns)
+        )
 
     # From the end: the longest state of an attempt is read once, and the earlier ones are beginnings of it.
     running = {
@@ -133,7 +135,7 @@ async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str
     return Turn(
         context=instead_of.context,
         context_ids=instead_of.context_ids,
-        action=Message("assistant", context.chat.decode(sampled.ids.tolist())),
+        action=context.chat.message(sampled.ids.tolist()),
         action_ids=sampled.ids,
         action_logprobs=sampled.logprobs,
         restarts_context=instead_of.restarts_context,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longloop.store.files import append_lines, read_lines, stamp, write_whole
-from longloop.types import Floats, Group, Message, Sample, StopReason, Task, Trajectory, Turn
+from longloop.types import Call, Floats, Group, Message, Sample, StopReason, Task, Trajectory, Turn
 
 _SCORED = frozenset(str(reason) for reason in StopReason if reason.scored)
 _TASK_TEXT = 1000
@@ -37,15 +37,20 @@ class StoredTurn:
     finish: str = "stop"
     seconds: dict[str, float] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)
+    calls: tuple[Call, ...] = ()
+    """Those of the action."""
+    tools: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def of(cls, turn: Turn) -> "StoredTurn":
         counts = {"context_tokens": len(turn.context_ids), "action_tokens": len(turn.action_ids)}
-        return cls(**_shared(turn, cls) | counts | {"action": turn.action.content})
+        said = {"action": turn.action.content, "calls": turn.action.calls}
+        return cls(**_shared(turn, cls) | counts | said)
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StoredTurn":
-        values = _known(cls, line) | {"context": _messages(line.get("context"))}
+        values = _known(cls, line) | {"context": _messages(line.get("context")), "calls": _calls(line.get("calls"))}
+        values["tools"] = tuple(line.get("tools") or ())
         values.setdefault("restarts_context", bool(line.get("fresh")))  # its name in longloop 0.1
         return cls(**values)
 
@@ -427,7 +432,7 @@ def _trajectory(stored: StoredTrajectory, columns: Mapping[str, np.ndarray]) -> 
             "action_ids": columns["ids"][action],
             "action_logprobs": columns["logprobs"][action],
         }
-        turns.append(Turn(**_shared(turn, Turn) | tokens | {"action": Message("assistant", turn.action)}))
+        turns.append(Turn(**_shared(turn, Turn) | tokens | {"action": Message("assistant", turn.action, turn.calls)}))
     verdict = {"stop": StopReason(stored.stop), "turns": tuple(turns)}
     return Trajectory(**_shared(stored, Trajectory) | verdict)
 
@@ -445,9 +450,9 @@ def _line(stored: StoredTrajectory) -> bytes:
 
 
 def _to_json(value: object) -> dict[str, Any]:
-    if type(value) not in (Message, Task, StoredTurn, StoredTrajectory):
+    if type(value) not in (Call, Message, Task, StoredTurn, StoredTrajectory):
         raise TypeError(f"{value!r} is not JSON")
-    return vars(value)
+    return {name: one for name, one in vars(value).items() if one or name not in _RARE}
 
 
 def _known(kind: type[Any], line: Mapping[str, Any]) -> dict[str, Any]:
@@ -456,9 +461,19 @@ def _known(kind: type[Any], line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(stored: Any) -> tuple[Message, ...]:
-    return tuple(Message(**({"role": "message", "content": ""} | _known(Message, message))) for message in stored or ())
+    return tuple(
+        Message(**({"role": "message", "content": ""} | _known(Message, one) | {"calls": _calls(one.get("calls"))}))
+        for one in stored or ()
+    )
 
 
+def _calls(stored: Any) -> tuple[Call, ...]:
+    return tuple(Call(**({"id": "", "name": "", "arguments": ""} | _known(Call, call))) for call in stored or ())
+
+
+_RARE = ("calls", "call", "tools")
+"""Fields of messages and turns that few environments fill: left out of a line where they are empty."""
 _FIELDS: dict[type[Any], list[str]] = {
-    kind: [one.name for one in fields(kind)] for kind in (Message, Task, Turn, Trajectory, StoredTurn, StoredTrajectory)
+    kind: [one.name for one in fields(kind)]
+    for kind in (Call, Message, Task, Turn, Trajectory, StoredTurn, StoredTrajectory)
 }

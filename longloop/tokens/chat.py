@@ -8,15 +8,19 @@ Turns messages into token ids such that
 It knows nothing of episodes; `transcript.py` keeps an episode's state.
 """
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from longloop.types import Message, UserError
+from longloop.tokens.tools import ToolFormat, as_function, format_of, spelled_out
+from longloop.types import Call, Message, UserError
 
 # Unicode noncharacters, which no text may contain: they mark what must not be read as a special token.
 _ESCAPE = "\ufdd0"
@@ -82,14 +86,42 @@ class Chat:
         closing = self.encode(text[text.rindex(mark) + len(mark) :])
         return [id for id in closing[:1] if id in self._framing.values()]
 
-    def render(self, messages: Sequence[Message], generate: bool = True) -> str:
-        """The conversation as text, special tokens inside messages escaped. `generate`: end where the agent acts."""
-        turns = [{"role": m.role, "content": self._escape(m)} for m in messages]
+    def render(self, messages: Sequence[Message], generate: bool = True, tools: Sequence[dict[str, Any]] = ()) -> str:
+        """The conversation as text, special tokens inside messages escaped. `generate`: end where the agent acts.
+
+        A call that the policy made stands there as the policy said it. A template that wants calls in a structure, and
+        refuses the conversation without, gets them in one.
+        """
+        if tools and not self.tool_format.in_template:
+            messages, tools = spelled_out(messages, tools, self.tool_format), ()
         try:
-            return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=generate)
+            return self._rendered(messages, generate, tools, structured=False)
         except Exception as error:  # templates raise whatever they like, jinja2's own errors among it
+            if any(call.text for m in messages for call in m.calls):
+                with contextlib.suppress(Exception):
+                    return self._rendered(messages, generate, tools, structured=True)
             roles = ", ".join(m.role for m in messages)
             raise UserError(f"The chat template refused a conversation with the roles {roles}: {error}") from error
+
+    def _rendered(
+        self, messages: Sequence[Message], generate: bool, tools: Sequence[dict[str, Any]], structured: bool
+    ) -> str:
+        turns = [self._turn(message, structured) for message in messages]
+        given = {"tools": self._escape_all(list(tools))} if tools else {}
+        return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=generate, **given)
+
+    def _turn(self, message: Message, structured: bool) -> dict[str, Any]:
+        """A message as chat templates take it."""
+        turn: dict[str, Any] = {"role": message.role, "content": self._escape(message)}
+        if message.calls and (structured or not message.calls[0].text):
+            turn["content"] = self._escape(replace(message, content=message.words))
+            turn["tool_calls"] = [
+                {"type": "function", "id": call.id, "function": self._escape_all(as_function(call))}
+                for call in message.calls
+            ]
+        if message.call:
+            turn["tool_call_id"] = message.call
+        return turn
 
     def encode(self, rendered: str) -> tuple[int, ...]:
         """Rendered text to ids: special tokens where the template put them, plain text everywhere else.
@@ -136,9 +168,52 @@ class Chat:
         """Sampled ids as text for people and environments."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
+    def message(self, ids: Sequence[int], tools: Sequence[dict[str, Any]] = ()) -> Message:
+        """The message that sampled ids spell, with the calls of tools that can be read from it."""
+        text = self.decode(ids)
+        if not tools:
+            return Message("assistant", text)
+        marks = self._call_marks
+        if marks.intersection(ids):  # special tokens, which decode() leaves out, and by which calls are known
+            parts = groupby(ids, key=lambda id: id in marks)
+            text = "".join(
+                self.tokenizer.decode(list(part)) if mark else self.decode(list(part)) for mark, part in parts
+            )
+        return Message("assistant", text, self.tool_format.calls(text, tools))
+
+    def spell(self, messages: Sequence[Message], call: Call, tools: Sequence[dict[str, Any]]) -> tuple[int, ...] | None:
+        """The ids of a turn that makes this call, as the template writes it; None where that cannot be seen."""
+        before = self.render(messages, tools=tools)
+        after = self.render([*messages, Message("assistant", "", (call,))], generate=False, tools=tools)
+        if not after.startswith(before):
+            return None
+        ids = self.encode(after[len(before) :])
+        end = next((at for at, id in enumerate(ids) if id in self.end_ids), len(ids))
+        return (*ids[:end], self.end_id)
+
+    @cached_property
+    def tool_format(self) -> ToolFormat:
+        """How the model calls tools."""
+        return format_of(self.tokenizer)
+
+    @cached_property
+    def _call_marks(self) -> frozenset[int]:
+        return frozenset(id for text, id in self._framing.items() if text in self.tool_format.marks)
+
     def _escape(self, message: Message) -> str:
-        text = _NOT_TEXT.sub("\ufffd", message.content)
-        tokens = self._special if message.role == "assistant" else self._framing
+        return self._escaped(message.content, self._special if message.role == "assistant" else self._framing)
+
+    def _escape_all(self, value: Any) -> Any:
+        """JSON values with every text in them escaped."""
+        if isinstance(value, str):
+            return self._escaped(value, self._framing)
+        if isinstance(value, dict):
+            return {self._escape_all(key): self._escape_all(one) for key, one in value.items()}
+        return [self._escape_all(one) for one in value] if isinstance(value, list | tuple) else value
+
+    @staticmethod
+    def _escaped(text: str, tokens: Iterable[str]) -> str:
+        text = _NOT_TEXT.sub("\ufffd", text)
         for token in tokens:
             if token in text:
                 text = text.replace(token, token[0] + _ESCAPE + token[1:])

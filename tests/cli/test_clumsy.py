@@ -137,6 +137,15 @@ def test_a_model_that_never_succeeds(command, tmp_path):
     assert log.count("all attempts were paid the same, so there was nothing to learn") == 5
 
 
+def test_an_expert_that_never_succeeds(command, tmp_path):
+    """The failures of an imitated expert are not the model's."""
+    config = [write_config(tmp_path), "env={name='tests.support.clumsy:HelplessExpert'}", f"folder={tmp_path / 'runs'}"]
+    code, out, _ = command("train", *config, "algo={name='sft'}", "doctor=false", "steps=4", "tasks_per_step=20")
+    assert code == 0 and "never succeeds here" not in out, out
+    assert out.count("None of 80 attempts has succeeded: no demonstration succeeds here") == 1
+    assert out.count("Nothing was learned in 4 steps, and the model is what it was before: no demonstration") == 1
+
+
 @pytest.mark.parametrize(
     ("steps", "words"),
     [

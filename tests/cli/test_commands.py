@@ -148,7 +148,8 @@ def test_an_environment_in_full(longloop, name):
 def test_an_environment_that_needs_something_says_what(longloop, monkeypatch, name):
     monkeypatch.delenv("LONGLOOP_DATA", raising=False)
     printed = longloop("envs", name)
-    assert f"longloop envs install {name}" in printed or "env.data=FOLDER" in printed or "needs env.id" in printed
+    needs = (f"longloop envs install {name}", "env.data=FOLDER", "needs env.id", "env.command")
+    assert any(text in printed for text in needs)
 
 
 def test_model_shape(longloop, tmp_path):

@@ -230,6 +230,17 @@ def test_following_a_guide_makes_the_agent_better(guide, name, count, tmp_path, 
     assert last > first + 0.2
 
 
+def test_the_way_of_the_users_own_agent(tmp_path, monkeypatch):
+    """Every command works and fits the next. That an agent learns as an environment does is in tests/contract."""
+    monkeypatch.chdir(tmp_path)
+    write_files(DOCS / "guides" / "own-agent.md", tmp_path)
+    exec((tmp_path / "make_tasks.py").read_text(), {})
+    short = ("steps=2", "eval.attempts=1", "tasks_per_step=2", "algo.k=2", "save.every=1")
+    assert follow("own-agent.md", tmp_path, monkeypatch, *short) == 3
+    lines = Metrics(tmp_path / "runs" / "own" / "metrics.jsonl").read()
+    assert [line["step"] for line in lines if "success" in line] == [1, 2]
+
+
 def test_the_way_from_nothing_to_a_trained_agent(tmp_path, monkeypatch):
     """Every command works and fits the next; the numbers, which take minutes, are in the guide."""
     short = ("steps=2", "eval.tasks=2", "tasks_per_step=4", "eval.every=1", "doctor=false")

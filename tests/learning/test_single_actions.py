@@ -33,11 +33,16 @@ VARIANTS = {
 """The paper's learning rates are for large models, and its three own actions for ones that know the language."""
 
 
+@pytest.fixture(scope="module")
+def novice(tmp_path_factory):
+    """The novice's weights."""
+    _, start, _ = train(tmp_path_factory.mktemp("start"), *START)
+    return start.folder / "checkpoints" / "000020" / "model"
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_practice_makes_better(variant, tmp_path):
-    _, start, _ = train(tmp_path, *START)
-    model = f"model.path={start.folder / 'checkpoints' / '000020' / 'model'}"
-    _, _, steps = train(tmp_path, model, *NEXT, *VARIANTS[variant])
+def test_practice_makes_better(variant, novice, tmp_path):
+    _, _, steps = train(tmp_path, f"model.path={novice}", *NEXT, *VARIANTS[variant])
     before, after = (step["eval"]["success"] for step in steps if "eval" in step)
     assert before <= 0.5 and after >= 0.8, (before, after)
     assert not any(step.get("guard") for step in steps)

@@ -34,6 +34,11 @@ class Sound(Environment):
         return Script([str(task.data["n"])])
 
 
+class HelplessExpert(Sound):
+    def expert(self, task):
+        return Script(["none"])
+
+
 # --- what raises ---
 
 

@@ -158,6 +158,11 @@ def first_minibatch(
     return replace(next(iter(schedule(config, algo, groups, samples, Now(step, 1)))), on_policy=on_policy)
 
 
+def once(samples: Sequence[Sample], whole_units: bool) -> list[Minibatch]:
+    """An epoch of one mini-batch."""
+    return [Minibatch(list(samples), 1.0, step=1, on_policy=True, whole_units=whole_units)]
+
+
 def gradient(policy: LocalLearner, minibatch: Minibatch, loss: Any) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Every parameter's gradient (zero where there is none) and the metrics."""
     policy.optimizer.zero_grad()

@@ -7,10 +7,13 @@ Two sides that share no arithmetic. `Exact` has the attempts as lists of decisio
 in closed form. `TableLearner` stands where a learner would: it sees samples only, and looks log-probs up by token id.
 """
 
+import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import product
+from itertools import combinations_with_replacement, product
+from math import factorial, prod
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +24,7 @@ import torch
 from longloop.envs.crossroads import ROADS, Crossroads
 from longloop.learners.batching import PackedBatch, pack
 from longloop.training import schedule
-from longloop.types import Group, Message, Minibatch, Now, Sample, Scored, StopReason, Task, Trajectory, Turn
+from longloop.types import Group, Message, Now, Sample, Scored, StopReason, Task, Trajectory, Turn
 from tests.support.samples import NOW
 
 FORKS = list(ROADS)
@@ -159,48 +162,66 @@ class TableLearner:
                 row[name][sample.mask] = [next(numbers) for _ in range(sample.action_tokens)]
         return [sample.with_columns(**row) for sample, row in zip(samples, rows, strict=True)]
 
-    def objective(self, minibatch: Minibatch, algo: Any) -> torch.Tensor:
-        """What the learner would maximise: minus the loss, over the mini-batch's one denominator."""
-        packed = pack(minibatch.samples, minibatch.step, CPU)
-        return -algo.loss(self.score(packed, self.logits), packed.batch)[0] / minibatch.norm
+    def gradient(self, algo: Any, groups: list[Group]) -> np.ndarray | None:
+        """Of what the learner would maximize on these groups (minus the loss, over the mini-batch's one denominator).
+
+        Everything is the algorithm's own: credit, the mini-batch with its denominator, pack, loss. None if it has
+        nothing to learn from them.
+        """
+        config: Any = SimpleNamespace(seed=0, steps=1)
+        objectives = []
+        for minibatch in schedule(config, algo, groups, algo.credit(groups, self, NOW), Now(1, 1)):
+            packed = pack(minibatch.samples, minibatch.step, CPU)
+            objectives.append(-algo.loss(self.score(packed, self.logits), packed.batch)[0] / minibatch.norm)
+        if not objectives:
+            return None
+        total = torch.stack(objectives).mean()
+        parts = torch.autograd.grad(total, (self.logits, self.value), allow_unused=True, materialize_grads=True)
+        return torch.cat([part.flatten() for part in parts[: 2 if algo.heads else 1]]).numpy()
+
+    def group(self, paths: Sequence[int], failed: int = 0) -> Group:
+        """Attempts that took these paths; so many more were spoilt by the environment."""
+        attempts = [*paths, *[0] * failed]
+        return Group(TASK, tuple(self.trajectory(path, n, n >= len(paths)) for n, path in enumerate(attempts)))
 
 
-def estimates(
+def expected(
     algo: Any,
     learner: TableLearner,
     *,
     k: int,
-    groups: int,
-    batches: int = 100,
-    steps: int = 1,
     failed: int = 0,
     prepare: Callable[[list[Group]], list[Group]] = lambda groups: groups,
-    step: int = 1,
-    seed: int = 0,
 ) -> np.ndarray:
-    """Monte-Carlo gradients [batches, C], each the mean of `steps` updates on so many fresh groups of K attempts.
+    """The exact mean of the gradients [C] that an algorithm makes of single groups of K attempts.
 
-    The attempts are drawn from the sampler's list of paths; everything else is the algorithm's own: credit, the
-    mini-batch with its denominator, pack, loss. Steps that an algorithm gives no sample (DAPO, equal rewards) are
-    drawn again. The last `failed` attempts of each group are spoilt by the environment. `prepare` may tamper.
+    Every group that can be drawn, times its probability; one that gives no update counts as zero. Attempts are
+    independent, so a group stands for all orders of its attempts, in an order by lot. The last `failed` attempts are
+    spoilt by the environment. `prepare` may tamper.
     """
-    chance = np.random.default_rng(seed)
-    config: Any = SimpleNamespace(seed=seed, steps=1)
+    chance = random.Random(0)
+    total: np.ndarray | float = 0.0
+    for paths in combinations_with_replacement(range(len(PATHS)), k - failed):
+        orders = factorial(len(paths)) / prod(map(factorial, Counter(paths).values()))
+        probability = orders * learner.sampler.probability[list(paths)].prod()
+        gradient = learner.gradient(algo, prepare([learner.group(chance.sample(paths, len(paths)), failed)]))
+        if gradient is not None:
+            total = total + probability * gradient
+    return np.asarray(total)
+
+
+def estimates(
+    algo: Any, learner: TableLearner, *, k: int, groups: int, prepare: Callable[[list[Group]], list[Group]]
+) -> np.ndarray:
+    """Monte-Carlo gradients [100, C], each of one update on so many groups of K attempts, to which `prepare` adds more.
+
+    For a method that draws more than its attempts, so that not every group can be listed.
+    """
+    chance = np.random.default_rng(0)
     rows = []
-    for _ in range(batches):
-        objectives: list[torch.Tensor] = []
-        while len(objectives) < steps:
-            drawn = chance.choice(len(PATHS), p=learner.sampler.probability, size=(groups, k)).tolist()
-            made = [
-                Group(TASK, tuple(learner.trajectory(path, n, n >= k - failed) for n, path in enumerate(row)))
-                for row in drawn
-            ]
-            made = prepare(made)
-            samples = algo.credit(made, learner, NOW)
-            objectives += [learner.objective(m, algo) for m in schedule(config, algo, made, samples, Now(step, 1))]
-        total = torch.stack(objectives).mean()
-        parts = torch.autograd.grad(total, (learner.logits, learner.value), allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([part.flatten() for part in parts[: 2 if algo.heads else 1]]).numpy())
+    for _ in range(100):
+        drawn = chance.choice(len(PATHS), p=learner.sampler.probability, size=(groups, k)).tolist()
+        rows.append(learner.gradient(algo, prepare([learner.group(row) for row in drawn])))
     return np.array(rows)
 
 

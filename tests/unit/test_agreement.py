@@ -13,7 +13,7 @@ import torch
 from longloop.algos.loop import Loop
 from longloop.learners.agreement import check, compare, still_good
 from longloop.types import Batch, Group, Minibatch, Sample, Scored, UserError
-from tests.support.samples import NOW, attempt, first_minibatch, learner, make, mixed_groups, sampled
+from tests.support.samples import NOW, attempt, first_minibatch, learner, make, mixed_groups, once, sampled
 
 
 def sample(logprobs: list[float]) -> Sample:
@@ -96,9 +96,9 @@ def test_log_probs_are_the_samplers_or_computed_again() -> None:
         groups = sampled(mixed_groups(), made, shift=shift)
         samples = first_minibatch(algo, groups, made).samples
         told: list[str] = []
-        assert made.with_behavior_logprobs([], algo.loss, False, told.append) == [] and not told
+        assert made.with_behavior_logprobs(once([], False), algo.loss, told.append) == [] and not told
         for _ in range(2):
-            got = made.with_behavior_logprobs(samples, algo.loss, False, told.append)
+            got = made.with_behavior_logprobs(once(samples, False), algo.loss, told.append)
         assert len(told) == 1 and f"the {old}'s are used" in told[0]
         own = made.logprobs(samples)
         wanted = samples if old == "sampler" else [replace(s, logprobs=r) for s, r in zip(samples, own, strict=True)]
@@ -132,7 +132,7 @@ def off_by(shift: float, variant: str) -> tuple[Any, Any, list[Sample]]:
 def test_the_unit_that_a_method_clips_decides(variant: str, shift: float, old: str) -> None:
     """Gaps far below 2% of a token's probability add up over a turn or a trajectory. All units are then lost."""
     algo, made, samples = off_by(shift, variant)
-    chosen = made.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
+    chosen = made.with_behavior_logprobs(once(samples, algo.whole_units), algo.loss, lambda text: None)
     assert made.agreement.unsure < 0.02
     assert (made.agreement.old, made.agreement.clipped) == (old, 0.0 if old == "sampler" else 1.0)
     assert (chosen == samples) is (old == "sampler")
@@ -143,7 +143,7 @@ def test_every_step_can_still_change_the_decision(tmp_path: Path) -> None:
     algo, made, samples = off_by(0.004, "loop trajectory")
 
     def behavior(learner: Any, of: list[Sample], tell: Any = lambda text: None) -> list[Sample]:
-        return learner.with_behavior_logprobs(of, algo.loss, algo.whole_units, tell)
+        return learner.with_behavior_logprobs(once(of, algo.whole_units), algo.loss, tell)
 
     good = [replace(s, logprobs=row) for s, row in zip(samples, made.logprobs(samples), strict=True)]
     assert behavior(made, good) == good and made.agreement.old == "sampler"
@@ -161,12 +161,28 @@ def test_every_step_can_still_change_the_decision(tmp_path: Path) -> None:
 def test_ratios_that_are_not_one_are_refused() -> None:
     """The learner's own log-probs are in use, and the update still clips: there is nothing left to choose."""
     algo, made, samples = off_by(0.004, "loop trajectory")
-    made.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
+    made.with_behavior_logprobs(once(samples, algo.whole_units), algo.loss, lambda text: None)
     assert still_good(made.agreement, 0.0) == made.agreement
     assert still_good(made.agreement, 0.01).clipped == 0.01
     with pytest.raises(UserError, match=r"already clips 6\.0% of its units"):
         still_good(made.agreement, 0.06)
     assert still_good(replace(made.agreement, old="sampler"), 0.06).old == "learner"
+
+
+def test_the_learners_log_probs_are_computed_in_the_micro_batches_of_the_updates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A product may round differently in a micro-batch of another size. The first ratio is 1 all the same."""
+    algo, made, samples = off_by(0.004, "loop trajectory")
+    hidden = made.policy.hidden
+    monkeypatch.setattr(made.policy, "hidden", lambda ids_T, *more: hidden(ids_T, *more) * (1 + len(ids_T) / 1e4))
+    epoch = [Minibatch([sample], 1.0, step=1, on_policy=True, whole_units=True) for sample in samples]
+    scored = made.with_behavior_logprobs(epoch, algo.loss, lambda text: None)
+    assert made.agreement.old == "learner" and len(scored) == 2
+    for sample in scored:
+        assert made.gradient(replace(epoch[0], samples=[sample]), algo.loss)["ratio_gap"] == 0.0
+    together = made.gradient(replace(epoch[0], samples=scored), algo.loss)
+    assert together["ratio_gap"] > 1e-4, "or the size would not matter"
 
 
 def test_compiled_updates_are_scored_by_the_same_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +199,7 @@ def test_compiled_updates_are_scored_by_the_same_program(monkeypatch: pytest.Mon
     monkeypatch.setattr(made.policy, "fused", entered)
     monkeypatch.setattr(made.policy, "hidden", lambda *a: seen.append(torch.is_grad_enabled()) or hidden(*a))
     made.logprobs(samples)
-    made.with_behavior_logprobs(samples, algo.loss, algo.whole_units, lambda text: None)
+    made.with_behavior_logprobs(once(samples, algo.whole_units), algo.loss, lambda text: None)
     assert fused == 2 and seen and all(seen)
     made.config = made.config.model_copy(update={"compile": False})
     seen.clear()

@@ -24,7 +24,7 @@ from longloop.store.run import Run
 from longloop.types import Group, Minibatch, Now, Sample, UserError
 from tests.support.helpers import Silent, load_config, train
 from tests.support.runs import contents, differences
-from tests.support.samples import CPU, TASK, attempt, gradient, learner, mixed_groups, sampled, weights
+from tests.support.samples import CPU, TASK, attempt, gradient, learner, mixed_groups, once, sampled, weights
 
 # --- samples that are not the policy's own ---
 
@@ -93,15 +93,15 @@ def test_only_own_samples_get_behavior_log_probs(shift: float, old: str) -> None
     model = learner(algo, dtype="bfloat16")
     one, expert, other = samples = both_kinds(model, shift)
     told: list[str] = []
-    assert model.with_behavior_logprobs([expert], algo.loss, False, told.append) == [expert]
+    assert model.with_behavior_logprobs(once([expert], False), algo.loss, told.append) == [expert]
     assert model.agreement is None and not told
-    got = model.with_behavior_logprobs(samples, algo.loss, False, told.append)
+    got = model.with_behavior_logprobs(once(samples, False), algo.loss, told.append)
     assert model.agreement is not None and (model.agreement.old, model.agreement.tokens) == (old, 9)
     assert len(told) == 1 and f"the {old}'s are used" in told[0]
     first, last = model.logprobs([one, other]) if old == "learner" else (one.logprobs, other.logprobs)
     assert [sample.logprobs.tolist() for sample in got] == [first.tolist(), [*expert.logprobs], last.tolist()]
     assert [replace(sample, logprobs=before.logprobs) for sample, before in zip(got, samples, strict=True)] == samples
-    assert model.with_behavior_logprobs([expert], algo.loss, False, told.append) == [expert]
+    assert model.with_behavior_logprobs(once([expert], False), algo.loss, told.append) == [expert]
 
 
 def test_the_learners_log_probs_are_kept_of_own_samples() -> None:
@@ -122,7 +122,7 @@ def test_clipped_samples_of_others_do_not_decide_whose_log_probs_are_used() -> N
     algo = Loop()
     model = learner(algo)
     samples = both_kinds(model)
-    model.with_behavior_logprobs(samples, algo.loss, False, lambda text: None)
+    model.with_behavior_logprobs(once(samples, False), algo.loss, lambda text: None)
     assert model.agreement is not None and model.agreement.old == "sampler"
     agreed = model.agreement
     assert model.gradient(minibatch(samples), algo.loss)["clipped"] == pytest.approx(5 / 14)

@@ -120,11 +120,11 @@ def test_messages_that_no_template_takes(turn: int, monkeypatch: pytest.MonkeyPa
     """In the opening every episode would meet them; later they are this environment's failure."""
     receive, heard = Transcript.receive, []
 
-    def refuse(self: Transcript, messages: Sequence[Message], rebuild: bool) -> Any:
+    def refuse(self: Transcript, messages: Sequence[Message], *more: Any) -> Any:
         heard.append(messages)
         if len(heard) > turn:
             raise UserError("no such role")
-        return receive(self, messages, rebuild)
+        return receive(self, messages, *more)
 
     monkeypatch.setattr(Transcript, "receive", refuse)
     log = Log()
@@ -146,7 +146,7 @@ def test_what_a_turn_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
             return replace(await super().step(action), reward=0.25, info={"seen": 1})
 
     receive = Transcript.receive
-    monkeypatch.setattr(Transcript, "receive", lambda self, messages, rebuild: (receive(self, messages)[0], True))
+    monkeypatch.setattr(Transcript, "receive", lambda self, messages, *_: (receive(self, messages)[0], True))
     setting, asked = rollouts(lambda: Pays(Log()), stop=["END"]).context, []
     sample = setting.engine.sample
 

@@ -31,14 +31,15 @@ ALLOWED = {
     "algos": {"types", "protocols", "config"},
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},
+    "gateway": {"types", "envs", "isolation"},
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
     "memory": {"types", "protocols", "config", "algos", "model", "engines", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
     "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
-        *("types", "protocols", "config", "envs", "isolation", "algos", "engines", "learners", "memory", "rollout"),
-        "training",
+        *("types", "protocols", "config", "tokens", "envs", "isolation", "algos", "engines", "learners", "memory"),
+        *("rollout", "training"),
     },
     "build": {
         *("types", "options", "registry", "config", "envs", "isolation", "tokens", "store", "model", "algos"),

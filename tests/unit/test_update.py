@@ -31,6 +31,7 @@ from tests.support.samples import (
     learner,
     loss_and_slopes,
     mixed_groups,
+    once,
     own,
     sampled,
     turn,
@@ -154,18 +155,18 @@ def test_old_log_probs_of_another_policy_are_refused() -> None:
     algo = Loop(k=3)
     model = learner(algo)
     samples = tuple(first_minibatch(algo, sampled(mixed_groups(), model), model).samples)
-    assert model.with_behavior_logprobs(samples, algo.loss, False, lambda text: None) == list(samples)
+    assert model.with_behavior_logprobs(once(samples, False), algo.loss, lambda text: None) == list(samples)
     assert model.agreement is not None and type(model.agreement.clipped) is float  # a checkpoint writes it as JSON
     wrong = [replace(s, logprobs=s.logprobs - 0.5 * s.mask) for s in samples]
     with pytest.raises(UserError, match="Engine and learner disagree"):
-        learner(algo).with_behavior_logprobs(wrong, algo.loss, False, lambda text: None)
+        learner(algo).with_behavior_logprobs(once(wrong, False), algo.loss, lambda text: None)
 
 
 def test_a_loss_that_clips_nothing_keeps_the_samplers_log_probs() -> None:
     algo = Reinforce(k=3)
     model = learner(algo)
     minibatch = first_minibatch(algo, sampled(mixed_groups(), model), model)
-    model.with_behavior_logprobs(minibatch.samples, algo.loss, False, lambda text: None)
+    model.with_behavior_logprobs(once(minibatch.samples, False), algo.loss, lambda text: None)
     assert model.agreement is not None and (model.agreement.clipped, model.agreement.old) == (0.0, "sampler")
     assert not model.update(replace(minibatch, on_policy=True), algo.loss).stop
     assert model.agreement.old == "sampler"
@@ -334,7 +335,7 @@ def test_a_checkpoint_of_longloop_0_1_can_be_loaded(tmp_path: Path) -> None:
     groups = sampled(mixed_groups(), model)
     samples = [sample for t in groups[0].trajectories for sample in to_samples(t, 0, 1.0, 1.0)]
     samples = [sample.with_columns(logged=sample.weights) for sample in samples]
-    model.with_behavior_logprobs(samples, algo.loss, False, lambda text: None)
+    model.with_behavior_logprobs(once(samples, False), algo.loss, lambda text: None)
     assert not model.update(Minibatch(samples, 1.0, step=1, on_policy=True), algo.loss).stop
     model.save(tmp_path)
     (tmp_path / "optimizer.safetensors").rename(tmp_path / "optimiser.safetensors")

@@ -309,12 +309,14 @@ def test_protocol_by_hand() -> None:
     task = ask(id=2, call="tasks", split="train")["value"][5]
     assert task == {"id": "train-5", "split": "train", "data": {"first": 5}, "scenario": ""}
     assert ask(id=3, call="new") == {"id": 3, "value": 1}
-    opening = {"role": "user", "content": "add to 2"}
+    more = {"calls": [], "call": ""}
+    opening = {"role": "user", "content": "add to 2"} | more
+    action = {"role": "assistant", "content": "add 4"}
     assert ask(id=4, call="start", env=1, task=task) == {"id": 4, "value": [opening]}
-    step = ask(id=5, call="step", env=1, action="add 4")["value"]
-    wanted = {"messages": [{"role": "user", "content": "6"}], "reward": 0.0, "done": False, "info": {"sum": 6}}
-    assert step == wanted | {"rebuild": False}
-    error = ask(id=6, call="step", env=1, action="raise boom")
+    step = ask(id=5, call="step", env=1, action=action)["value"]
+    wanted = {"messages": [{"role": "user", "content": "6"} | more], "reward": 0.0, "done": False, "info": {"sum": 6}}
+    assert step == wanted | {"rebuild": False, "thread": "", "tools": [], "stop": [], "max_tokens": 0}
+    error = ask(id=6, call="step", env=1, action=action | {"content": "raise boom"})
     assert error["error"] == "ValueError" and re.fullmatch(r"boom \(.*obedient.py:\d+, in _raise\)", error["text"])
     assert ask(id=7, call="fork", env=1)["value"] == 2
     assert ask(id=8, call="expert", env=2, task=task)["value"] == 3
@@ -322,7 +324,7 @@ def test_protocol_by_hand() -> None:
     assert ask(id=10, call="act", player=5, messages=[opening]) == {"id": 10, "value": "add 1"}
     outcome = {"reward": 6 / 29, "success": False, "info": {"pid": 0}}
     assert ask(id=11, call="finish", env=1) == {"id": 11, "value": outcome}
-    assert ask(id=12, call="step", env=1, action="add 4")["error"] == "KeyError"
+    assert ask(id=12, call="step", env=1, action=action)["error"] == "KeyError"
     ours.close()
     assert process.wait(60) == -signal.SIGKILL, "by its own hand, with all that it has started"
 

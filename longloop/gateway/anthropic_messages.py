@@ -1,0 +1,113 @@
+"""Anthropic's messages: `POST /v1/messages`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from longloop.gateway.request import (
+    Body,
+    Refused,
+    Reply,
+    Request,
+    limit,
+    list_of,
+    may_call,
+    need,
+    stops,
+    text_of,
+    tool,
+)
+from longloop.types import Call, Message
+
+_FINISH = {"stop": "end_turn", "length": "max_tokens", "calls": "tool_use"}
+_ERRORS = {401: "authentication_error", 403: "permission_error", 413: "request_too_large", 429: "rate_limit_error"}
+
+
+class AnthropicMessages:
+    path = "/v1/messages"
+
+    def read(self, body: Body, earlier: Mapping[str, Sequence[Message]]) -> Request:
+        messages: list[Message] = []
+        if system := text_of(body.get("system"), "system"):
+            messages.append(Message("system", system))
+        for number, one in enumerate(list_of(body, "messages")):
+            need(isinstance(one, dict) and isinstance(one.get("role"), str), f"messages[{number}] must have a role.")
+            messages += _messages(one["role"], one.get("content"), f"messages[{number}]")
+        need(messages, "messages must hold at least one message.")
+        tools = []
+        for one in list_of(body, "tools"):
+            need(
+                isinstance(one, dict) and "input_schema" in one,
+                "A tool must have an input_schema: the provider's own tools do not exist here.",
+            )
+            tools.append(tool(one.get("name"), one.get("description"), one.get("input_schema")))
+        return Request(
+            tuple(messages),
+            tuple(tools),
+            stops(body.get("stop_sequences")),
+            limit(body.get("max_tokens")),
+            may_call(body.get("tool_choice")),
+        )
+
+    def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
+        content: list[dict[str, Any]] = []
+        if reply.message.content or not reply.message.calls:
+            content.append({"type": "text", "text": reply.message.content})
+        for call in reply.message.calls:
+            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)})
+        return {
+            "id": f"msg_{reply.id}",
+            "type": "message",
+            "role": "assistant",
+            "model": str(body.get("model") or "policy"),
+            "content": content,
+            "stop_reason": _FINISH[reply.finish],
+            "stop_sequence": None,
+            "usage": {"input_tokens": reply.prompt_tokens, "output_tokens": reply.tokens},
+        }
+
+    def events(self, reply: Reply, body: Body) -> Iterator[tuple[str, dict[str, Any] | str]]:
+        for kind, content in _events(self.whole(reply, body)):
+            yield kind, {"type": kind} | content
+
+    def refusal(self, refused: Refused) -> dict[str, Any]:
+        kind = _ERRORS.get(refused.status, "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": str(refused)}}
+
+
+def _messages(role: str, content: Any, where: str) -> Iterator[Message]:
+    """A message, which may hold answers of tools, text, and calls of tools."""
+    if content is None or isinstance(content, str):
+        yield Message(role, content or "")
+        return
+    need(isinstance(content, list), f"The content of {where} must be text or a list of blocks.")
+    texts: list[Any] = []
+    calls: list[Call] = []
+    for block in content:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_result":
+            yield Message("tool", text_of(block.get("content"), where), call=str(block.get("tool_use_id") or ""))
+        elif kind == "tool_use":
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            calls.append(Call(str(block.get("id") or ""), str(block.get("name") or ""), arguments))
+        elif kind not in ("thinking", "redacted_thinking"):
+            texts.append(block)
+    if texts or calls:
+        yield Message(role, text_of(texts, where), tuple(calls))
+
+
+def _events(whole: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    begun = whole | {"content": [], "stop_reason": None, "usage": whole["usage"] | {"output_tokens": 0}}
+    yield "message_start", {"message": begun}
+    for index, block in enumerate(whole["content"]):
+        if block["type"] == "text":
+            empty, delta = block | {"text": ""}, {"type": "text_delta", "text": block["text"]}
+        else:
+            empty = block | {"input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
+        yield "content_block_start", {"index": index, "content_block": empty}
+        yield "content_block_delta", {"index": index, "delta": delta}
+        yield "content_block_stop", {"index": index}
+    ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    yield "message_delta", {"delta": ended, "usage": {"output_tokens": whole["usage"]["output_tokens"]}}
+    yield "message_stop", {}

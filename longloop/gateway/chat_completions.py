@@ -1,0 +1,123 @@
+"""OpenAI's chat completions: `POST /v1/chat/completions`."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from longloop.gateway.request import (
+    Body,
+    Refused,
+    Reply,
+    Request,
+    limit,
+    list_of,
+    may_call,
+    need,
+    stops,
+    text_of,
+    tool,
+)
+from longloop.types import Call, Message
+
+_FINISH = {"stop": "stop", "length": "length", "calls": "tool_calls"}
+_ROLES = {"developer": "system", "function": "tool"}
+"""Roles with another name in chat templates."""
+
+
+class ChatCompletions:
+    path = "/v1/chat/completions"
+
+    def read(self, body: Body, earlier: Mapping[str, Sequence[Message]]) -> Request:
+        need(body.get("n") in (None, 1), "n must be 1: each call is one action of the policy. Call several times.")
+        need(not body.get("logprobs"), "logprobs are not returned: the policy's are kept for training.")
+        form = body.get("response_format") or {}
+        need(
+            isinstance(form, dict) and form.get("type", "text") == "text",
+            "response_format must be text: a grammar changes the distribution that the policy is trained on. Ask for "
+            "the format in the prompt.",
+        )
+        messages = tuple(_message(one, number) for number, one in enumerate(list_of(body, "messages")))
+        need(messages, "messages must hold at least one message.")
+        tools = []
+        for one in list_of(body, "tools"):
+            function = one.get("function") if isinstance(one, dict) else None
+            need(isinstance(function, dict), "A tool must be a function, with its schema in `function`.")
+            assert isinstance(function, dict)
+            tools.append(tool(function.get("name"), function.get("description"), function.get("parameters")))
+        return Request(
+            messages,
+            tuple(tools),
+            stops(body.get("stop")),
+            limit(body.get("max_completion_tokens"), body.get("max_tokens")),
+            may_call(body.get("tool_choice")),
+        )
+
+    def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": reply.message.content or None, "refusal": None}
+        if reply.message.calls:
+            message["tool_calls"] = [_function(call) for call in reply.message.calls]
+        else:
+            message["content"] = reply.message.content
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH[reply.finish]}
+        return _head(reply, body, "chat.completion") | {"choices": [choice], "usage": _usage(reply)}
+
+    def events(self, reply: Reply, body: Body) -> Iterator[tuple[str, dict[str, Any] | str]]:
+        head = _head(reply, body, "chat.completion.chunk")
+
+        def chunk(delta: dict[str, Any], finish: str | None = None) -> tuple[str, dict[str, Any]]:
+            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+            return "", head | {"choices": [choice]}
+
+        yield chunk({"role": "assistant", "content": ""})
+        if reply.message.content:
+            yield chunk({"content": reply.message.content})
+        for index, call in enumerate(reply.message.calls):
+            yield chunk({"tool_calls": [{"index": index} | _function(call)]})
+        yield chunk({}, _FINISH[reply.finish])
+        options = body.get("stream_options")
+        if isinstance(options, dict) and options.get("include_usage"):
+            yield "", head | {"choices": [], "usage": _usage(reply)}
+        yield "", "[DONE]"
+
+    def refusal(self, refused: Refused) -> dict[str, Any]:
+        return {
+            "error": {
+                "message": str(refused),
+                "type": "invalid_request_error" if refused.status < 500 else "server_error",
+                "param": None,
+                "code": refused.code,
+            }
+        }
+
+
+def _message(value: Any, number: int) -> Message:
+    where = f"messages[{number}]"
+    need(isinstance(value, dict) and isinstance(value.get("role"), str), f"{where} must be an object with a role.")
+    calls = []
+    for call in list_of(value, "tool_calls"):
+        function = call.get("function") if isinstance(call, dict) else None
+        need(
+            isinstance(function, dict) and isinstance(function.get("name"), str),
+            f"A tool call of {where} must be a function with a name.",
+        )
+        assert isinstance(function, dict)
+        calls.append(Call(str(call.get("id") or ""), function["name"], str(function.get("arguments") or "{}")))
+    role = _ROLES.get(value["role"], value["role"])
+    return Message(role, text_of(value.get("content"), where), tuple(calls), str(value.get("tool_call_id") or ""))
+
+
+def _function(call: Call) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _head(reply: Reply, body: Body, kind: str) -> dict[str, Any]:
+    model = str(body.get("model") or "policy")
+    return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _usage(reply: Reply) -> dict[str, int]:
+    return {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.tokens,
+        "total_tokens": reply.prompt_tokens + reply.tokens,
+    }

@@ -1,0 +1,117 @@
+"""One attempt's side of the endpoint: the agent's calls wait here, and the policy answers them one after the other.
+
+It knows neither HTTP nor token ids, and lives in the endpoint's event loop.
+"""
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from longloop.gateway.request import Body, Ending, Refused, Reply, Request
+from longloop.gateway.threads import Threads
+from longloop.types import Action, Message, Step
+
+_MOST_WAITING = 256
+"""Calls that may wait at once. No agent needs more; one that runs wild is told so."""
+
+
+@dataclass(eq=False)
+class _Ask:
+    """A call of the agent's."""
+
+    request: Request
+    reply: asyncio.Future[Reply]
+    clients: int = 0
+    """How many wait for the reply: the one who asked, and those who ask for the same again."""
+    delivered: bool = False
+
+
+class Session:
+    """The calls of one attempt, from when it begins until it is closed."""
+
+    def __init__(self) -> None:
+        self.key = secrets.token_hex(16)
+        """What the agent shows: it can ask, and nothing else."""
+        self.judge_key = secrets.token_hex(16)
+        """What the judge shows: it can report an outcome, and nothing else."""
+        self.outcome: dict[str, Any] | None = None
+        """What the judge reported."""
+        self.earlier: dict[str, Sequence[Message]] = {}
+        """The conversations that replies ended, by the replies' ids."""
+        self.threads = Threads()
+        self._waiting: deque[_Ask] = deque()
+        self._arrived = asyncio.Event()
+        self._current: _Ask | None = None
+        self._asks: dict[str, _Ask] = {}
+        """The last call with each body."""
+        self.over = False
+
+    async def ask(self, request: Request, body: Body, retried: bool = False) -> Reply:
+        """The policy's answer to a call, from the agent's side.
+
+        A call that is sent again gets the answer of the first, or waits for it with the first: if the client says that
+        it is a retry, or if nobody was left to take the answer.
+        """
+        if self.over:
+            raise Refused(410, "This attempt is over.", "attempt_over")
+        digest = hashlib.blake2b(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        ask = self._asks.get(digest)
+        if ask is None or not (retried or (ask.clients == 0 and not ask.delivered)):
+            if len(self._waiting) >= _MOST_WAITING:
+                raise Refused(429, f"{_MOST_WAITING} calls of this attempt are waiting already.", "too_many_calls")
+            ask = self._asks[digest] = _Ask(request, asyncio.get_running_loop().create_future())
+            self._waiting.append(ask)
+            self._arrived.set()
+        ask.clients += 1
+        try:
+            reply = await asyncio.shield(ask.reply)
+            ask.delivered = True
+            return reply
+        finally:
+            ask.clients -= 1
+            if not ask.clients and ask in self._waiting:  # the client went away before its turn came
+                self._waiting.remove(ask)
+                if self._asks.get(digest) is ask:
+                    del self._asks[digest]
+
+    async def next(self) -> Step:
+        """The next call, as what the policy has to read."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._current = self._waiting.popleft()
+        return self.threads.place(self._current.request)
+
+    def answer(self, action: Message) -> None:
+        """Answer the call that `next` returned."""
+        ask, self._current = self._current, None
+        assert ask is not None
+        reply = _reply(ask.request, action)
+        self.earlier[reply.id] = self.threads.answered(reply.message)
+        ask.reply.set_result(reply)
+
+    def close(self) -> None:
+        """End it: whoever waits or comes later is told that the attempt is over."""
+        self.over = True
+        for ask in (*self._waiting, *filter(None, [self._current])):
+            ask.reply.set_exception(
+                Refused(400, "The attempt is over: its turns, its context or its time are used up.", "longloop_stopped")
+            )
+            ask.reply.exception()  # there may be nobody left to see it
+        self._waiting.clear()
+        self._current = None
+
+
+def _reply(request: Request, action: Message) -> Reply:
+    """What the agent is told of an action: its text, cut at a stop text, and its calls."""
+    said = action if isinstance(action, Action) else Action(action.role, action.content, action.calls)
+    calls = said.calls if request.calls else ()
+    words = replace(said, calls=calls).words
+    words = words[: min((words.index(stop) for stop in request.stop if stop in words), default=len(words))]
+    finish: Ending = "length" if said.finish == "length" else "calls" if calls else "stop"
+    return Reply(secrets.token_hex(12), Message("assistant", words, calls), finish, said.prompt_tokens, said.tokens)

@@ -1,0 +1,68 @@
+"""An endpoint whose calls are answered by a function in place of a policy, and a plain client for it."""
+
+import asyncio
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from longloop.gateway.endpoint import Endpoint
+from longloop.gateway.session import Session
+from longloop.types import Message, Step
+
+Policy = Callable[[Step], Any]
+
+
+@contextmanager
+def serving(policy: Policy) -> Iterator[tuple[Endpoint, Session]]:
+    """An open session; `policy` is a function of what it reads, or a coroutine."""
+    endpoint, session = Endpoint.here(), Session()
+    endpoint.open(session)
+
+    async def answer() -> None:
+        while True:
+            action = policy(await session.next())
+            session.answer(await action if asyncio.iscoroutine(action) else action)
+
+    async def end() -> None:
+        endpoint.close(session)
+        endpoint.forget(session)
+
+    answering = asyncio.run_coroutine_threadsafe(answer(), endpoint._loop)
+    try:
+        yield endpoint, session
+    finally:
+        answering.cancel()
+        asyncio.run_coroutine_threadsafe(end(), endpoint._loop).result(10)
+
+
+def says(text: str) -> Policy:
+    return lambda step: Message("assistant", text)
+
+
+def post(
+    endpoint: Endpoint, path: str, body: Any, key: str | None = None, **headers: str
+) -> tuple[int, dict[str, Any] | str]:
+    """The status, and the JSON or the text that came back."""
+    where = urlsplit(endpoint.address)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
+    shown = {"authorization": f"Bearer {key}"} if key else {}
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request("POST", path, sent, {"content-type": "application/json", **shown, **headers})
+    reply = connection.getresponse()
+    text = reply.read().decode()
+    connection.close()
+    return reply.status, json.loads(text) if reply.headers["content-type"].startswith("application/json") else text
+
+
+def events(text: Any) -> list[tuple[str, Any]]:
+    """The events of a stream: type, and what it holds."""
+    found = []
+    for block in str(text).strip().split("\n\n"):
+        fields = dict(line.partition(": ")[::2] for line in block.splitlines() if not line.startswith(":"))
+        if fields:
+            data = fields["data"]
+            found.append((fields.get("event", ""), data if data == "[DONE]" else json.loads(data)))
+    return found
