@@ -5,6 +5,8 @@ TEST := $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorde
 # A program from its Debian package, where apt-get may install it. Without it the tests of `test-all` fail that need it.
 get = @command -v $(1) > /dev/null || { apt-get -q update && apt-get -q install -y --no-install-recommends $(2); } \
 	|| echo "There is no $(1), and apt-get could not install the package $(2): install it, and try again."
+# A virtualenv with a framework for agents, of the tests that run the real packages.
+agent = $(PYTHON) -m venv .venv-agents/$(1) && .venv-agents/$(1)/bin/pip install --quiet --disable-pip-version-check $(2)
 
 .PHONY: quickstart test test-all check format docs setup
 .DELETE_ON_ERROR:
@@ -15,12 +17,16 @@ quickstart: setup   ## train a small agent to do errands, some five minutes on a
 test: setup         ## the test suite; tests that need what this machine lacks are skipped, and listed at the end
 	$(TEST)
 
-test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler, clients of two APIs and the environments' virtualenvs
+test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler, Ray, clients of two APIs, TensorBoard, the environments' and the frameworks' virtualenvs
 	$(call get,java,default-jre-headless)
 	$(call get,chromium,chromium)
 	$(call get,g++,g++)
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic
-	-for name in scienceworld textworld_express appworld alfworld; do $(BIN)/longloop envs install $$name; done
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic tensorboard ray
+	-for name in scienceworld textworld_express appworld alfworld reasoning_gym textarena bfcl mcp; do $(BIN)/longloop envs install $$name; done
+	-$(call agent,openai,openai==3.51.0)
+	-$(call agent,langgraph,langgraph==1.2.22 langchain-openai==1.7.3)
+	-$(call agent,openai-agents,openai-agents==0.24.0)
+	-$(call agent,smolagents,'smolagents[openai]==1.26.0')
 	$(TEST) --full
 
 check: setup        ## format, lint, types

@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/mutation.py longloop/algos/grpo.py           some files or folders
     .venv/bin/python benchmarks/mutation.py --sample 300 --seed 1            a random sample, the same for equal seeds
     .venv/bin/python benchmarks/mutation.py --retry                          survivors once more, after new tests
-    .venv/bin/python benchmarks/mutation.py --match LocalLearner._clip       those of a function, a line or an operator
+    .venv/bin/python benchmarks/mutation.py --match LocalLearner.clip       those of a function, a line or an operator
     .venv/bin/python benchmarks/mutation.py --report                         the tables of what has been run so far
 
 Results go to `.mutation/results.jsonl`; a run that is interrupted goes on where it stopped. A mutant is known by its

@@ -278,9 +278,12 @@ eval.scenarios: Share of scenarios whose every task succeeded in every attempt; 
 eval.floor_reward: Mean reward of an agent that does nothing.
 eval.floor_success: Success of an agent that does nothing.
 eval.env_version: The version of the environment that was measured in; empty if it has none.
+eval.usage: Of an endpoint: `calls`, `prompt_tokens`, `completion_tokens`, `repeated` calls; empty for a policy.
 time: Seconds per phase: collect, credit, update, evaluate. Differs between equal runs.
 memory: Bytes in use at most: `process`, resident memory since the process began, and on a GPU `card`, what PyTorch
     allocated in this step. Differs between equal runs.
+ranks: With several ranks, the seconds of each one: `collect`, attempts; `update`, passes of the learner; `wait`, for
+    other ranks at either. Differs between equal runs.
 """
 METRICS = {
     key: " ".join(words.split()) for key, words in re.findall(r"^([\w.]+): (.*?)(?=^\S|\Z)", MEANINGS, re.M | re.S)
@@ -299,7 +302,7 @@ def metrics() -> str:
 
 def metric_names() -> Iterator[str]:
     """The keys that training writes: of a step, of an evaluation, and those that learner and losses name."""
-    yield from ("step", "eval", "time", "memory", *summarize([], [], []))
+    yield from ("step", "eval", "time", "memory", "ranks", *summarize([], [], []))
     yield from (f"eval.{field.name}" for field in dataclasses.fields(Evaluation))
     for source in (*(ROOT / "longloop" / "algos").glob("*.py"), *(ROOT / "longloop" / "learners").glob("*.py")):
         for node in ast.walk(ast.parse(source.read_text())):

@@ -63,6 +63,9 @@ class Disguise:
         """An app's APIs by what they are called here."""
         return _apis(self, app)
 
+    def listed(self, app: str) -> list[str]:
+        return [names.api for names in _names(self, app).values()]
+
     def name(self, api: str) -> str:
         """What an API is called here, both as app.api."""
         return _said(self, api)
@@ -84,11 +87,10 @@ class Disguise:
 
     def about(self, api: str, text: str) -> str:
         """A text about an API, with the foreign noun that it has for what it speaks of, if any."""
-        if api in self.used:
+        if api in self.used or not self.noun:
             return self.called(text)
         rng = random.Random(f"{self.seed}/{api}/noun")
-        strange = self.noun and rng.random() < _FOREIGN
-        return renamed(text, self.noun, rng.choice(_nouns(self.seed)[1:])) if strange else text
+        return renamed(text, self.noun, rng.choice(_nouns(self.seed)[1:])) if rng.random() < _FOREIGN else text
 
     def called(self, text: str) -> str:
         """A text with the foreign noun for what the task is about."""
@@ -148,8 +150,12 @@ def _nouns(seed: str) -> list[str]:
 
 def _verbs(seed: str, app: str) -> list[str]:
     """The foreign verbs that an app may have; no other has them."""
-    all_of_them = random.Random(f"{seed}/verbs").sample(VERBS, len(VERBS))
-    return all_of_them[list(BY_NAME).index(app) :: len(BY_NAME)]
+    return _all_verbs(seed)[list(BY_NAME).index(app) :: len(BY_NAME)]
+
+
+@functools.lru_cache(maxsize=256)
+def _all_verbs(seed: str) -> list[str]:
+    return random.Random(f"{seed}/verbs").sample(VERBS, len(VERBS))
 
 
 @functools.lru_cache(maxsize=256)
@@ -174,7 +180,8 @@ def _disguised(disguise: Disguise, api: Api, names: _Names) -> Api:
             raise ApiError(error.code, say(str(error).removeprefix(f"{error.code} "))) from None
 
     problems = tuple(Problem(problem.code, say(problem.text)) for problem in api.problems)
-    parameters = (replace(p, name=names.parameters.get(p.name, p.name)) for p in api.parameters.values())
+    new = names.parameters
+    parameters = (replace(p, name=new[p.name]) if p.name in new else p for p in api.parameters.values())
     return replace(
         api,
         name=names.api,

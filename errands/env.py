@@ -20,6 +20,7 @@ from errands.judge import changed, outcome
 from errands.scenario import Turns
 from errands.session import Session
 from errands.version import __version__
+from errands.world import World
 from longloop import Environment, Message, Outcome, Player, Step, Task
 from longloop.envs.react import code_of, react
 
@@ -144,6 +145,11 @@ class Errands(Environment):
         reached = outcome(self._setting.goal, self._world)
         self._world.close()
         return reached
+
+    @property
+    def world(self) -> World:
+        """The world of the attempt, once it has started."""
+        return self._world
 
     def fork(self) -> "Errands":
         """An independent copy at this turn, database and Python session."""

@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -292,9 +293,10 @@ class _Root(ClassInstance):
 
     def __init__(self, names: Names | None) -> None:
         super().__init__(_Apis(), id=uuid5(_IDS, "apis"), eager_attrs=tuple(BY_NAME), lazy_attrs="all")
-        self._apps = {app: _Branch(app, names.apis(app) if names else BY_NAME[app].apis) for app in BY_NAME}
+        self._apps = {app: _Branch(app, names) for app in BY_NAME}
         self._by_id = {branch.id: branch for branch in self._apps.values()}
-        self.names = {*BY_NAME, *(name for branch in self._apps.values() for name in branch.apis)}
+        listed = (names.listed(app) if names else BY_NAME[app].apis for app in BY_NAME)
+        self.names = {*BY_NAME, *chain.from_iterable(listed)}
         """The names of the apps and of their APIs."""
 
     def get_eager_attrs(self) -> dict[str, Any]:
@@ -316,11 +318,15 @@ class _Root(ClassInstance):
 
 
 class _Branch(ClassInstance):
-    """Serves `apis.<app>.<api>(...)`."""
+    """Serves `apis.<app>.<api>(...)`. Most attempts use few of the apps: the APIs are made when they are first used."""
 
-    def __init__(self, app: str, apis: Mapping[str, Api]) -> None:
+    def __init__(self, app: str, names: Names | None) -> None:
         super().__init__(_App(), id=uuid5(_IDS, app), lazy_attrs="all", allowed_methods="all")
-        self._app, self.apis = app, apis
+        self._app, self._names = app, names
+
+    @functools.cached_property
+    def apis(self) -> Mapping[str, Api]:
+        return self._names.apis(self._app) if self._names else BY_NAME[self._app].apis
 
     def lookup_lazy_attrs(self, name: str) -> Any:
         if name in self.apis:

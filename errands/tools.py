@@ -22,6 +22,7 @@ from errands.example import opening
 from errands.judge import outcome
 from errands.session import SECONDS
 from errands.values import CHARACTERS, TooLarge, bounded
+from errands.world import World
 from longloop import Outcome, Task
 
 SYSTEM = """You do errands for your owner by calling tools. Each tool is an API of one of their apps, named app__api. \
@@ -42,6 +43,11 @@ def schemas(apps: Sequence[str] | None = None) -> list[dict[str, Any]]:
     return [_schema(name, api) for app in apps or BY_NAME for name, api in _tools(BY_NAME[app].apis).items()]
 
 
+def tool_names(world: World, apps: Sequence[str]) -> dict[str, Api]:
+    """The APIs of these apps by the names that their tools have in a world."""
+    return {name: api for app in apps for name, api in _tools(world.apis(app)).items()}
+
+
 class ToolEpisode:
     """One attempt at a task: made, called, finished, thrown away."""
 
@@ -51,7 +57,7 @@ class ToolEpisode:
         self._world = self._setting.world()
         self._outcome: Outcome | None = None
         offered = [app for app in BY_NAME if apps is None or app in (*apps, "owner")]
-        self._apis = {name: api for app in offered for name, api in _tools(self._world.apis(app)).items()}
+        self._apis = tool_names(self._world, offered)
         asked = opening(self._world, self._setting.instruction)
         self.messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": asked}]
         """The opening of the conversation."""

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Protocol
@@ -60,6 +60,10 @@ class Names(Protocol):
     """Other names for the APIs of the apps (disguise.py)."""
 
     def apis(self, app: str) -> Mapping[str, Api]: ...
+
+    def listed(self, app: str) -> Iterable[str]:
+        """The names of an app's APIs, as in `apis`, which takes longer."""
+        ...
 
     def __hash__(self) -> int: ...
 

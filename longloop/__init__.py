@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from longloop.api import evaluate, load_run, train
     from longloop.config import Config
     from longloop.envs.base import Environment, Player
+    from longloop.envs.judge import Attempt
     from longloop.evaluation import Evaluation
-    from longloop.gateway.judge import Attempt
     from longloop.types import Call, Message, Outcome, Step, Task, UserError
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
 
 _HOMES = {
     "Algorithm": "longloop.algos.base",
-    "Attempt": "longloop.gateway.judge",
+    "Attempt": "longloop.envs.judge",
     "Config": "longloop.config",
     "Environment": "longloop.envs.base",
     "Evaluation": "longloop.evaluation",

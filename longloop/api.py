@@ -5,6 +5,7 @@ Each function returns when its work is done, in a script as in a notebook, where
 """
 
 import asyncio
+import hashlib
 import random
 import signal
 import sys
@@ -12,6 +13,8 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +24,7 @@ from longloop import build
 from longloop import config as configs
 from longloop.analysis.rules import rules
 from longloop.build import Training
+from longloop.cache import cache_dir
 from longloop.config import Config, Overrides
 from longloop.store.demonstrations import best_trajectories, good_trajectories, scored_trajectories
 from longloop.store.lineage import lineage, pinned
@@ -33,11 +37,13 @@ from longloop.store.run_reader import (
     stored_config,
     version_in_words,
 )
-from longloop.types import Fault, Group, SamplingParams, UserError
+from longloop.store.trackers import Mirror, tracker_class
+from longloop.types import Fault, Group, RankLost, SamplingParams, UserError
 
 if TYPE_CHECKING:
     from longloop.diagnose.finding import Finding
     from longloop.evaluation import Evaluation
+    from longloop.gateway.server import Server
     from longloop.memory.forecast import Ledger
     from longloop.training import Report
 
@@ -182,40 +188,71 @@ def prepared(config: Config) -> Training:
 
 
 def trained(config: Config, resume: Path | None, console: Console, **facts: Any) -> Run:
-    """Train, and return the run. `resume` is a run folder to continue; `facts` are added to run.json."""
-    from longloop.diagnose.preflight import preflight
-    from longloop.progress import Progress
+    """Train, and return the run. `resume` is a run folder to continue; `facts` are added to run.json.
+
+    A run that loses a rank goes on from its last checkpoint, `ranks.restarts` times.
+    """
 
     def tell(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
 
+    folder, restarts = Path(config.folder) / config.name, 0
+    while True:
+        try:
+            return _trained(config, resume, console, tell, facts)
+        except RankLost as lost:
+            begun = (folder / "run.json").is_file()
+            if restarts == config.ranks.restarts:
+                how = f" Continue with `longloop train --resume {folder}`, on any number of ranks." if begun else ""
+                raise RankLost(f"{lost}{how}") from lost
+            restarts += 1
+            tell(f"{lost} Restart {restarts} of {config.ranks.restarts}, from the last checkpoint.")
+            resume = folder if begun else resume
+
+
+def _trained(
+    config: Config, resume: Path | None, console: Console, tell: Callable[[str], None], facts: Mapping[str, Any]
+) -> Run:
+    from longloop.diagnose.preflight import preflight
+    from longloop.progress import Progress
+
     if resume is not None:
         _same_version(resume, config)
+    for name in config.track.to:
+        tracker_class(name)  # what cannot be used is refused before anything else
     config = pinned(build.stamped(config))
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
-    parts = prepared(config)
-    if config.demos and (said := other_version(Path(config.demos), config)):
-        tell(said)
-    environment = parts.world.environment
-    declared = environment.analysis
-    rules(declared, source=f"{environment.__name__}.analysis")
-    book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
-    with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
-        tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
-        for key, (before, after) in changed.items():
-            tell(f"from step {run.next_step}: {key} = {after} (was {before})")
-        run.note(analysis=declared, **facts)
-        if book is not None:
-            tell(f"memory: {book}")
-            run.note(memory=book.to_json())
-        try:
-            with Progress(config.steps, run.folder / "logs" / "train.log", console) as report:
-                parts.rollouts.progress = parts.evaluation.progress = report.attempts
-                parts.rollouts.tell = parts.evaluation.tell = report.note
-                complete(_until_terminated(run_loop(parts, run, report)))
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
-            raise KeyboardInterrupt from None
+    several = config.ranks.count > 1
+    with build.crew(config, lineage(config), tell) if several else nullcontext() as crew:
+        parts = prepared(config)
+        if config.demos and (said := other_version(Path(config.demos), config)):
+            tell(said)
+        environment = parts.world.environment
+        declared = environment.analysis
+        rules(declared, source=f"{environment.__name__}.analysis")
+        book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
+        if crew is not None:
+            parts.work_with(crew)
+        with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
+            tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
+            for key, (before, after) in changed.items():
+                tell(f"from step {run.next_step}: {key} = {after} (was {before})")
+            run.note(analysis=declared, **facts)
+            if book is not None:
+                tell(f"memory: {book}")
+                run.note(memory=book.to_json())
+            try:
+                with (
+                    Progress(config.steps, run.folder / "logs" / "train.log", console) as report,
+                    Mirror(config.track.to, config.track.project, run.folder, report.note) as mirror,
+                ):
+                    run.metrics.mirror = mirror.write
+                    parts.rollouts.progress = parts.evaluation.progress = report.attempts
+                    parts.rollouts.tell = parts.evaluation.tell = report.note
+                    complete(_until_terminated(run_loop(parts, run, report)))
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
+                raise KeyboardInterrupt from None
     return run
 
 
@@ -293,25 +330,52 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
 def measure(
     config: Config, checkpoint: Path | None, splits: Sequence[str]
 ) -> "dict[str, tuple[Evaluation, list[Group]]]":
-    """Evaluate a policy on each split: that of a checkpoint, or the model before training."""
+    """Evaluate a policy on each split: that of a checkpoint, the model before training, or an endpoint's."""
+    if build.is_endpoint(config):
+        return _measure_endpoint(config, splits)
     return complete(_measure(config, checkpoint, splits))
+
+
+def _measure_endpoint(config: Config, splits: Sequence[str]) -> "dict[str, tuple[Evaluation, list[Group]]]":
+    """Evaluate what stands behind an endpoint. Its answers are kept until all is measured."""
+    name = hashlib.blake2b(f"{config.to_toml()} {splits}".encode(), digest_size=12).hexdigest()
+    kept = cache_dir() / "answers" / f"{name}.jsonl"
+    measured = complete(_measure(with_engine(config, answers=str(kept)), None, splits))
+    kept.unlink(missing_ok=True)
+    return measured
+
+
+def with_engine(config: Config, **options: Any) -> Config:
+    """The config with other options of its engine."""
+    return config.model_copy(update={"engine": config.engine | options})
 
 
 async def _measure(
     config: Config, checkpoint: Path | None, splits: Sequence[str]
 ) -> "dict[str, tuple[Evaluation, list[Group]]]":
-    world, stages = build.world(config), lineage(config, checkpoint)
+    world = build.world(config)
     tasks = {split: world.tasks(split)[: config.eval.tasks or None] for split in splits}
     from longloop.evaluation import evaluate, floor
     from longloop.rollout.groups import GroupRollouts
 
-    context = build.rollout_context(config, world, build.policy_of(stages), config.eval.sampling)
+    endpoint = None
+    if build.is_endpoint(config):
+        context, endpoint = build.endpoint_context(config, world, config.eval.sampling)
+    else:
+        policy = build.policy_of(lineage(config, checkpoint))
+        context = build.rollout_context(config, world, policy, config.eval.sampling)
     rollouts = GroupRollouts(context, f"{config.seed}/eval", abandon=False)
     attempts, version = config.eval.attempts, world.environment.version
-    return {
-        split: await evaluate(rollouts, some, attempts, await floor(rollouts.idle(), some), version)
-        for split, some in tasks.items()
-    }
+    measured = {}
+    try:
+        for split, some in tasks.items():
+            floors = await floor(rollouts.idle(), some)
+            result, groups = await evaluate(rollouts, some, attempts, floors, version)
+            measured[split] = result if endpoint is None else replace(result, usage=endpoint.spent()), groups
+    finally:
+        if endpoint is not None:
+            await endpoint.close()
+    return measured
 
 
 def write_measured(
@@ -323,7 +387,8 @@ def write_measured(
     step = int(checkpoint.name) if checkpoint is not None else 0
     for split, (result, groups) in measured.items():
         with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:
-            run.note(analysis=declared, measured=str(checkpoint or config.model.path))
+            policy = config.engine["model"] if build.is_endpoint(config) else checkpoint or config.model.path
+            run.note(analysis=declared, measured=str(policy))
             run.evaluations.write(step, groups)
             run.metrics.write({"step": step, "eval": result.to_json()})
 
@@ -342,9 +407,9 @@ def forecast(config: Config) -> "Ledger":
     from longloop.memory import forecast, shapes
 
     shape = shapes.shape_of(lineage(config)[0].model)
-    rollout, algo = config.rollout, build.algorithm(config)
-    limits = rollout.context, rollout.concurrency, config.engine.get("tokens", 0)
-    return forecast.forecast(shape, config.model, config.learner, algo.needs, *limits)
+    rollout, needs = config.rollout, build.algorithm(config).needs
+    limits = rollout.context, rollout.concurrency, config.ranks.shares, config.engine.get("tokens", 0)
+    return forecast.forecast(shape, config.model, config.learner, needs, *limits)
 
 
 def free_memory(config: Config) -> int:
@@ -353,6 +418,36 @@ def free_memory(config: Config) -> int:
     from longloop.model.policy import device_and_dtype
 
     return forecast.available(device_and_dtype(config.model)[0])
+
+
+# --- Serving.
+
+
+def server(
+    target: str,
+    overrides: Overrides = (),
+    *,
+    step: int | None = None,
+    temperature: float | None = None,
+    top_p: float = 1.0,
+    key: str = "",
+) -> "Server":
+    """A policy behind the APIs of OpenAI and Anthropic: that of a run, or any model that `model.path` may name.
+
+    Without a `key`, it answers only to the names of this machine's loopback interface.
+    """
+    from longloop.gateway.server import Server, local_only
+
+    if (Path(target) / "run.json").is_file():
+        config, checkpoint = subject(target, overrides, step)
+    elif step is not None:
+        raise UserError(f"A step can be chosen of a run folder, and {target} is not one.")
+    else:
+        tree = {"env": {"name": "none"}, "model": {"path": target}}
+        config, checkpoint = configs.resolve(tree, "the defaults", overrides), None
+    sampling = SamplingParams(config.rollout.temperature if temperature is None else temperature, top_p)
+    served = build.served(config, lineage(config, checkpoint), sampling, key)
+    return Server(served.find, Path(target).resolve().name, middleware=() if key else local_only())
 
 
 # --- Demonstrations and models.
@@ -404,6 +499,21 @@ def export(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
     from longloop.model.checkpoint import export
 
     export(folder, build.policy_of(lineage(config, checkpoint)), dtype)
+
+
+def export_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
+    """Write a checkpoint's adapters in peft's format, with the tokenizer of their model."""
+    from longloop.model.checkpoint import export_adapter
+
+    if not config.model.lora_rank:
+        raise UserError(f"{checkpoint} has no adapters: the run trained all weights. Leave out --adapter.")
+    stages = lineage(config, checkpoint)
+    if len(stages) > 1:
+        raise UserError(
+            f"The adapters of {checkpoint} were trained on those of {config.model.path}, and are of no use without "
+            "them. Leave out --adapter to get both, merged."
+        )
+    export_adapter(folder, checkpoint, build.policy_of(stages).tokenizer, config.model.path)
 
 
 def new_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:

@@ -7,8 +7,10 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from longloop.config import (
@@ -34,10 +36,15 @@ from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
+    from longloop.cluster.crew import Crew
+    from longloop.cluster.rank import RankParts
+    from longloop.engines.openai import OpenAIEngine
+    from longloop.gateway.serving import Served
     from longloop.learners.local import LocalLearner
     from longloop.model.policy import Policy
     from longloop.rollout.episode import RolloutContext
     from longloop.rollout.groups import GroupRollouts
+    from longloop.tokens.chat import Chat
 
 
 def _known(known: Mapping[str, str], kind: str) -> str:
@@ -101,7 +108,7 @@ def world(config: Config) -> Environments:
         options,
         python=python,
         path=[] if own else sys.path,
-        size=how.workers or os.cpu_count() or 1,
+        size=how.workers or max(1, (os.cpu_count() or 1) // config.ranks.count),
         memory=how.worker_memory,
         disk=how.worker_disk,
         cpu=how.worker_cpu,
@@ -137,11 +144,47 @@ def policy_of(lineage: Lineage) -> "Policy":
     return policy
 
 
+def is_endpoint(config: Config) -> bool:
+    """Whether the engine is an endpoint: a policy of its own, which can be measured and not trained."""
+    return config.engine["name"] == "openai"
+
+
+def endpoint_context(
+    config: Config, world: Environments, sampling: SamplingParams
+) -> "tuple[RolloutContext, OpenAIEngine]":
+    """What episodes with an endpoint's policy need, and the endpoint, which says itself how long a conversation may
+    be."""
+    from longloop.engines.openai import OpenAIEngine, text_chat
+    from longloop.rollout.episode import RolloutContext
+
+    chat = text_chat()
+    engine = OpenAIEngine(None, chat, **options_for(OpenAIEngine, config.engine, "engine"))
+    limits = config.rollout.model_copy(update={"context": sys.maxsize})
+    return RolloutContext(world.make, chat, engine, limits, sampling, world.environment.stop), engine
+
+
 def rollout_context(
     config: Config, world: Environments, policy: "Policy", sampling: SamplingParams
 ) -> "RolloutContext":
     """What episodes need: environments, chat, engine and limits."""
     from longloop.rollout.episode import RolloutContext
+
+    engine, chat = _engine(config, policy)
+    return RolloutContext(world.make, chat, engine, config.rollout, sampling, world.environment.stop)
+
+
+def served(config: Config, lineage: Lineage, sampling: SamplingParams, key: str) -> "Served":
+    """The policy at the end of a lineage, ready to answer calls."""
+    from longloop.gateway.serving import Served
+
+    engine, chat = _engine(config, policy_of(lineage))
+    if "watch" not in inspect.signature(engine.sample).parameters:
+        raise UserError(f"The engine {config.engine['name']!r} cannot serve; take engine.name=native.")
+    return Served(engine, chat, sampling, config.rollout.turn_tokens, config.rollout.context, key)
+
+
+def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
+    """The engine, and the chat that it decodes with."""
     from longloop.tokens.chat import Chat
 
     engine = named(config.engine, ENGINES, "engine")
@@ -150,8 +193,7 @@ def rollout_context(
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
     chat = Chat(policy.tokenizer, policy.end_ids)
-    made = engine(policy, chat, **options)
-    return RolloutContext(world.make, chat, made, config.rollout, sampling, world.environment.stop)
+    return engine(policy, chat, **options), chat
 
 
 @dataclass(frozen=True)
@@ -169,21 +211,29 @@ class Training:
     """To train on: those of the split, or those that have been demonstrated."""
     eval_tasks: list[Task]
 
+    def work_with(self, crew: "Crew") -> None:
+        """Divide the work among several ranks, of which this process is the first."""
+        crew.join(self.learner)
+        self.rollouts.replicas = self.evaluation.replicas = crew.replicas
+
 
 def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> Training:
     """The objects of a run: its policy comes from `lineage`, and `demos` are attempts to imitate.
 
     The cheap ones are built first: a mistake in the config shows before a model loads.
     """
+    if is_endpoint(config):
+        raise UserError(
+            "engine.name=openai cannot train: an endpoint returns text, and training needs the tokens and log-probs of "
+            "a policy in this process. Measure it with `longloop eval`, and train with engine.name=native."
+        )
     algo = algorithm(config)
     environments = world(config)
     tasks, eval_tasks = environments.tasks(config.split), environments.tasks(config.eval.split)
-    from longloop.learners.local import LocalLearner
     from longloop.rollout.groups import GroupRollouts
 
-    policy = policy_of(lineage)
-    learner = LocalLearner(policy, algo.needs, config.learner, config.rollout.temperature, config.seed)
-    context = rollout_context(config, environments, policy, config.rollout.sampling)
+    learner, context = _learner_and_context(config, lineage, algo, environments)
+    policy = learner.policy
     rollouts = GroupRollouts(context, f"{config.seed}/train", stored=demos)
     measured = replace(context, sampling=config.eval.sampling)
     return Training(
@@ -197,6 +247,34 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
         tasks=[group.task for group in demos] or tasks,
         eval_tasks=eval_tasks[: config.eval.tasks or None],
     )
+
+
+def _learner_and_context(
+    config: Config, lineage: Lineage, algo: "Algorithm", environments: Environments
+) -> "tuple[LocalLearner, RolloutContext]":
+    """What learns and what samples, with one policy."""
+    from longloop.learners.local import LocalLearner
+
+    policy = policy_of(lineage)
+    temperature, shares = config.rollout.temperature, config.ranks.shares
+    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, shares)
+    return learner, rollout_context(config, environments, policy, config.rollout.sampling)
+
+
+def crew(config: Config, lineage: Lineage, tell: Callable[[str], None]) -> "AbstractContextManager[Crew]":
+    """The other ranks of a run on several, which end with the block."""
+    from longloop.cluster.crew import crew
+
+    return crew(config.ranks, config.model.device, partial(rank_parts, config, lineage), tell)
+
+
+def rank_parts(config: Config, lineage: Lineage) -> "RankParts":
+    """The parts of a rank that is not the first. Called in its own process."""
+    from longloop.cluster.rank import RankParts
+
+    environments = world(config)
+    learner, context = _learner_and_context(config, lineage, algorithm(config), environments)
+    return RankParts(learner, context, environments.close)
 
 
 def written_out(config: Config) -> Config:

@@ -17,8 +17,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from longloop.options import environment_options, options_of
 from longloop.registry import ALGOS, ENGINES, ENVS
@@ -53,6 +63,15 @@ REFUSED = {
 Count = Annotated[int, Field(gt=0)]
 CountOrNone = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+
+
+def _power_of_two(value: int) -> int:
+    if value.bit_count() != 1:
+        raise PydanticCustomError("power_of_two", "Input should be a power of two: 1, 2, 4, 8, ...")
+    return value
+
+
+PowerOfTwo = Annotated[int, Field(gt=0), AfterValidator(_power_of_two)]
 T = TypeVar("T")
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -99,7 +118,7 @@ class RolloutConfig(Section):
     seconds: Positive = 1800.0
     """Deadline of an episode, in seconds."""
     concurrency: Count = 64
-    """Number of episodes that run at once."""
+    """Number of episodes that run at once, on each rank."""
     max_failure_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Stop the run when more than this fraction of 100 episodes failed for reasons that are not the agent's."""
     straggler_cutoff: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -123,7 +142,8 @@ class WorkerConfig(Section):
     """Run the environment in this process, in worker processes, or in workers with its own virtualenv; empty for what
     its class says."""
     workers: CountOrNone = 0
-    """Number of worker processes, each of which runs one attempt at a time; 0 for one per core."""
+    """Number of worker processes on each rank, each of which runs one attempt at a time; 0 for one per core, divided by
+    ranks.count."""
     worker_memory: Count = 4000
     """Memory limit of a worker and its processes, in MB. A worker that uses half of it after an attempt is replaced."""
     worker_disk: Count = 2000
@@ -178,6 +198,36 @@ class SaveConfig(Section):
     """Number of checkpoints to keep; older ones are deleted."""
 
 
+class RanksConfig(Section):
+    count: PowerOfTwo = 1
+    """Processes that share the work, this one among them: each has a copy of the model and, on GPUs, a card. A power of
+    two; more than 1 needs Ray (`pip install 'longloop[cluster]'`)."""
+    shares: PowerOfTwo = Field(default=8, validate_default=True)
+    """Parts that the gradient of adapters is added up from, a power of two and not below `count`. Results depend on it
+    in the last bits, and never on `count`."""
+    address: str = ""
+    """The Ray cluster to run on, such as `auto`; empty starts one on this machine for the time of the run."""
+    timeout: Positive = 600.0
+    """Seconds without a sign of life after which a rank is given up, and that a run waits for room on the cluster."""
+    restarts: CountOrNone = 0
+    """How often a run goes on by itself, from its last checkpoint, after it has lost a rank."""
+
+    @field_validator("shares")
+    @classmethod
+    def _enough(cls, shares: int, info: ValidationInfo) -> int:
+        if shares < info.data.get("count", 1):
+            raise PydanticCustomError("shares", f"Input should be at least ranks.count, which is {info.data['count']}")
+        return shares
+
+
+class TrackConfig(Section):
+    to: list[str] = []
+    """Trackers that mirror the run's metrics: `tensorboard`, `wandb`, `trackio`, `mlflow`, or `module:Class` of your
+    own. One that fails does not stop the run."""
+    project: str = "longloop"
+    """The project (with MLflow: the experiment) that the run belongs to there."""
+
+
 class Config(Section):
     format: int = FORMAT
     """Version of the config format. longloop writes it."""
@@ -211,6 +261,8 @@ class Config(Section):
     learner: LearnerConfig = LearnerConfig()
     eval: EvalConfig = EvalConfig()
     save: SaveConfig = SaveConfig()
+    ranks: RanksConfig = RanksConfig()
+    track: TrackConfig = TrackConfig()
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump())

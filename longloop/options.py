@@ -91,6 +91,8 @@ def _default(value: ast.expr) -> str:
         return ast.unparse(value)
     given = {word.arg: ast.unparse(word.value) for word in value.keywords}
     made = given.get("default_factory", "")
+    if made.startswith("lambda: "):
+        return made.removeprefix("lambda: ")
     return given.get("default") or {"list": "[]", "dict": "{}", "": ""}.get(made, f"{made}()")
 
 

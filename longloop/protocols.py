@@ -49,6 +49,21 @@ class Engine(Protocol):
         ...
 
 
+class WatchedEngine(Engine, Protocol):
+    """An engine that shows tokens as they come: what `longloop serve` needs."""
+
+    async def sample(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        session: str,
+        watch: Callable[[int], None] | None = None,
+    ) -> Sampled:
+        """Continue `ids`. `watch` is called with each token as soon as it is known."""
+        ...
+
+
 class Rollouts(Protocol):
     """How an algorithm gets attempts at tasks from the policy being trained."""
 
@@ -180,6 +195,10 @@ class Learner(Protocol):
 
     def peak_memory(self) -> dict[str, int]:
         """The most bytes in use: of `process` since it began, and of `card`, where there is one, since last asked."""
+        ...
+
+    def rank_times(self) -> dict[str, Any]:
+        """Where several ranks learn, the entry `ranks` of a step's metrics: each one's seconds since last asked."""
         ...
 
     def save(self, folder: Path) -> None: ...

@@ -94,6 +94,7 @@ ALGOS = {name: where for family in FAMILIES.values() for name, where in family.i
 
 ENVS = {
     "errands": "errands.env:Errands",
+    "errands_tools": "errands.tool_env:ErrandsTools",
     "guess": "longloop.envs.guess:Guess",
     "alfworld": "longloop.envs.alfworld.env:Alfworld",
     "crossroads": "longloop.envs.crossroads:Crossroads",
@@ -104,10 +105,15 @@ ENVS = {
     "scienceworld": "longloop.envs.scienceworld:ScienceWorld",
     "textworld_express": "longloop.envs.textworld_express:TextWorldExpress",
     "gymnasium": "longloop.envs.gymnasium:Gymnasium",
+    "reasoning_gym": "longloop.envs.reasoning_gym:ReasoningGym",
+    "textarena": "longloop.envs.textarena:TextArena",
+    "bfcl": "longloop.envs.bfcl:Bfcl",
+    "mcp": "longloop.envs.mcp:Mcp",
     "agent": "longloop.gateway.env:Agent",
 }
 
 ENGINES = {
     "native": "longloop.engines.engine:NativeEngine",
+    "openai": "longloop.engines.openai:OpenAIEngine",
     "scripted": "longloop.engines.scripted:ScriptedEngine",
 }

@@ -98,7 +98,7 @@ async def train(
         if step == config.steps or (config.eval.every and step % config.eval.every == 0):
             with clock("evaluate"):
                 metrics["eval"] = (await evaluate(step)).to_json()
-        run.metrics.write(metrics | {"time": clock.seconds, "memory": learner.peak_memory()})
+        run.metrics.write(metrics | {"time": clock.seconds, "memory": learner.peak_memory()} | learner.rank_times())
         if step % config.save.every == 0 or step == config.steps:
             report.phase(step, "save")
             state = {"step": step, "taken": tasks.taken, "rollouts": rollouts.state(), "memory": memory}

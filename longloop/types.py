@@ -38,6 +38,15 @@ _INT, _BOOL, _FLOAT = "int64", "bool", "float64"
 class UserError(Exception):
     """Something the user can mend. Shown as it is, without a traceback: what was wrong, where, what to do."""
 
+    exit_status = 2
+    """Of the command that it ends."""
+
+
+class RankLost(UserError):
+    """A rank of the run is gone. The run can be resumed."""
+
+    exit_status = 3
+
 
 def column(values: Any, dtype: str) -> NDArray[Any]:
     """The values as a read-only array."""
@@ -167,7 +176,8 @@ class Outcome:
     success: bool
     """Whether the task was done, all of it."""
     info: dict[str, Any] = field(default_factory=dict)
-    """For instance which tests passed. JSON values only. `key`, a string, says what the attempt came to (an answer, a
+    """For instance which tests passed. JSON values only. `output`, a text, is what a program of the agent's printed; it
+    is kept of attempts without a score too. `key`, a string, says what the attempt came to (an answer, a
     digest of the state): methods that compare outcomes take attempts at a task with equal keys for equal. Without one
     they compare the last actions' texts; an empty key is no outcome."""
 
@@ -294,6 +304,8 @@ class Turn(HasColumns):
     """What the environment said about the step."""
     tools: tuple[dict[str, Any], ...] = ()
     """The tools of the conversation that begins with this turn, for the first time or anew (`Step.tools`)."""
+    thread: str = ""
+    """The conversation that it belongs to, where the attempt has several (`Step.thread`)."""
 
     @property
     def action_key(self) -> tuple[int, ...]:

@@ -14,8 +14,9 @@ Differs from the paper: there is none. Two parts that both scale advantages by e
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -100,13 +101,17 @@ def made_of(slot: str, text: str) -> Any:
     return kind(**given)
 
 
-def kinds(slot: str) -> Iterator[type[Part]]:
+@cache
+def kinds(slot: str) -> tuple[type[Part], ...]:
     """The parts that can fill a slot."""
-    for module in iter_modules(package.__path__):
-        for kind in vars(import_module(f"{package.__name__}.{module.name}")).values():
-            defined_here = inspect.isclass(kind) and kind.__module__ == f"{package.__name__}.{module.name}"
-            if defined_here and issubclass(kind, SLOTS[slot]) and not inspect.isabstract(kind):
-                yield kind
+    modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
+    return tuple(
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if inspect.isclass(kind) and kind.__module__ == module.__name__
+        if issubclass(kind, SLOTS[slot]) and not inspect.isabstract(kind)
+    )
 
 
 def _required(field: Any) -> bool:

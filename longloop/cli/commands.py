@@ -3,16 +3,18 @@ print what came of it."""
 
 import json
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from longloop import api
+from longloop import api, build
 from longloop import config as configs
 from longloop.cli import run_summary
 from longloop.config import Config
+from longloop.model import hub
 from longloop.registry import ENVS
 from longloop.store.model_card import card
 from longloop.store.run_reader import read_facts, stored_config
@@ -37,10 +39,21 @@ def train(config_path: str | None, overrides: list[str], resume: Path | None) ->
     run_summary.show(api.trained(config, resume, console), console)
 
 
+def engine_words(engine: str, url: str, model: str) -> list[str]:
+    """The override for another engine: a table in place of the config's. None where none is named."""
+    if not engine and (url or model):
+        raise UserError("--url and --model are an endpoint's: add --engine openai.")
+    chosen = {key: value for key, value in (("name", engine), ("url", url), ("model", model)) if value}
+    table = ", ".join(f"{key} = {configs.as_toml(value)}" for key, value in chosen.items())
+    return [f"engine={{{table}}}"] if engine else []
+
+
 def evaluate(
     target: Path, overrides: list[str], splits: list[str], step: int | None, as_json: bool, out: Path | None
 ) -> None:
     config, checkpoint = api.subject(target, overrides, step)
+    if build.is_endpoint(config):
+        checkpoint = None  # the run lends its environment
     chosen = splits or [config.eval.split]
     for folder in [out / split for split in chosen] if out is not None else ():
         if folder.exists():  # said before anything is measured
@@ -52,7 +65,8 @@ def evaluate(
     if as_json:
         print(json.dumps(results if splits else results[config.eval.split]))
     else:
-        subject = f"{checkpoint or config.model.path} on {config.env['name']}"
+        policy = config.engine["model"] if build.is_endpoint(config) else checkpoint or config.model.path
+        subject = f"{policy} on {config.env['name']}"
         console.print(f"{subject}, {config.eval.attempts} attempts at each task")
         console.print(run_summary.table([result for result, _ in measured.values()], list(results)))
     if out is not None:
@@ -100,15 +114,27 @@ def _imitate(folder: Path) -> str:
     return f"Imitate them with algo.name=sft demos={folder}."
 
 
-def export(run: Path, folder: Path, step: int | None, dtype: str) -> None:
+def export(run: Path, out: Path | None, step: int | None, dtype: str, adapter: bool, push: str, public: bool) -> None:
+    if out is None and not push:
+        raise UserError("Say where the model goes: a folder with --out, OWNER/NAME on the hub with --push, or both.")
     read_facts(run)
     config, checkpoint = stored_config(run), api.checkpoint_of(run, step)
-    _must_be_new(folder)
-    partial = folder.with_name(folder.name + ".partial")
-    api.export(config, checkpoint, partial, dtype)
-    (partial / "README.md").write_text(card(run, int(checkpoint.name), dtype))
-    partial.replace(folder)
-    console.print(f"{checkpoint} is now in {folder}, in {dtype}.", soft_wrap=True)
+    if out is not None:
+        _must_be_new(out)
+    with tempfile.TemporaryDirectory() as away:
+        folder = out or Path(away) / "model"
+        partial = folder.with_name(folder.name + ".partial")
+        if adapter:
+            api.export_adapter(config, checkpoint, partial)
+        else:
+            api.export(config, checkpoint, partial, dtype)
+        told = "as trained" if adapter else dtype
+        (partial / "README.md").write_text(card(run, int(checkpoint.name), told, adapter))
+        partial.replace(folder)
+        if out is not None:
+            console.print(f"{checkpoint} is now in {folder}, {told if adapter else f'in {dtype}'}.", soft_wrap=True)
+        if push:
+            console.print(f"{checkpoint} is now at {hub.push(folder, push, not public)}.", soft_wrap=True)
 
 
 def new_model(folder: Path, env: str, options: list[str], source: Path | None, words: bool, **shape: int) -> None:

@@ -25,7 +25,7 @@ from longloop.types import Group, UserError
 Results = dict[str, list[dict[str, Any]]]
 """method -> what each seed's run scored, by split."""
 
-_FREE = ("save.", "learner.", "doctor", "env.isolation", "env.worker", "model.threads", "eval.every")
+_FREE = ("save.", "learner.", "ranks.", "doctor", "env.isolation", "env.worker", "model.threads", "eval.every")
 """Settings that may change when a comparison is continued: files, memory and speed."""
 _OF_TRAINING = ("algo.", "steps", "tasks_per_step")
 """Settings that mean nothing to the model before training."""

@@ -1,6 +1,7 @@
 """The commands `check` and `play`: an environment without a model."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +15,13 @@ from longloop import build
 from longloop.config import Config, override
 from longloop.diagnose.trial import Make, Score, by_luck, evenly_spaced, resident, scores, sharing, violations
 from longloop.envs.base import Environment, Player
-from longloop.envs.contract import NoTasks
+from longloop.envs.calls import called
+from longloop.envs.contract import NoExpert, NoTasks
 from longloop.envs.play import answered, expert_of
 from longloop.envs.play import play as play_task
 from longloop.isolation.environments import Environments
-from longloop.types import Fault, Message, Task, UserError
+from longloop.isolation.guard import Watched
+from longloop.types import Fault, Message, Step, Task, UserError
 
 console = Console(highlight=False)
 
@@ -124,7 +127,7 @@ def play(name: str, options: list[str], split: str, task_id: str | None) -> None
     console.rule(f"{task.id}")
     console.print("Write what the agent would say; an empty line sends it, /quit ends the attempt.\n", style="dim")
     try:
-        env = made.guarded(_DEADLINE)()
+        env = _Shown(made.make, _DEADLINE)
         played = asyncio.run(play_task(env, task, _Person(expert_of(env, task))))
     except Fault as fault:
         raise UserError(f"{name} fails on task {task.id!r}: {fault}.") from fault
@@ -133,6 +136,19 @@ def play(name: str, options: list[str], split: str, task_id: str | None) -> None
     console.rule(f"reward {played.outcome.reward:.3f}, {'success' if played.outcome.success else 'no success'}")
     for test in played.outcome.info.get("tests", []):
         console.print(f"{'passed' if test['passed'] else 'FAILED'}  {test['name']}", markup=False, soft_wrap=True)
+
+
+class _Shown(Watched):
+    """An environment for a person, who is told its tools. An agent reads them in its chat template's words."""
+
+    async def start(self, task: Task) -> Sequence[Message] | Step:
+        opening = await super().start(task)
+        if tools := Step.of(opening).tools:
+            console.print("[tools]", style="bold", markup=False)
+            for tool in tools:
+                console.print(json.dumps(tool["function"], ensure_ascii=False), markup=False, soft_wrap=True)
+            console.print(f"A call is a block of JSON:\n{called('NAME', {})}\n", markup=False, style="dim")
+        return opening
 
 
 class _Person:
@@ -152,7 +168,10 @@ class _Person:
             if line == "/quit":
                 return ""
             if line == "/expert" and self._expert is not None:
-                said = await answered(self._expert.act(messages))
+                try:
+                    said = await answered(self._expert.act(messages))
+                except NoExpert:
+                    said = ""
                 console.print(said or "(nothing more)", markup=False, style="cyan")
             elif line or not lines:
                 lines += [line] if line else []

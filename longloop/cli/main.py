@@ -76,14 +76,53 @@ def evaluate(
         Path | None,
         typer.Option(help="Also write the attempts, as one run folder per split, for `view` and others."),
     ] = None,
+    engine: Annotated[str, typer.Option(help="Another engine than the config's; `openai` for an endpoint.")] = "",
+    url: Annotated[str, typer.Option(help="With `--engine openai`: the address, such as http://HOST/v1.")] = "",
+    model: Annotated[str, typer.Option(help="With `--engine openai`: the model's name there.")] = "",
 ) -> None:
     """Measure an agent: success, reward and pass@k with intervals, next to the score of doing nothing.
 
+    An endpoint with OpenAI's API is measured in its place with `--engine openai`; its key is taken from
+    OPENAI_API_KEY.
+
     `longloop eval runs/quickstart --split dev --split test_normal eval.attempts=4`
+
+    `longloop eval quickstart --engine openai --url http://127.0.0.1:8124/v1 --model any`
     """
     from longloop.cli import commands
 
-    commands.evaluate(target, overrides or [], split or [], step, json, out)
+    words = commands.engine_words(engine, url, model) + (overrides or [])
+    commands.evaluate(target, words, split or [], step, json, out)
+
+
+@app.command()
+def serve(
+    target: Annotated[
+        str, typer.Argument(help="A run folder; or a model: a folder, a name of `longloop models` or of the hub.")
+    ],
+    overrides: Overrides = None,
+    host: Annotated[str, typer.Option(help="The address to listen on. Others than this machine's need a key.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8124,
+    key: Annotated[
+        str, typer.Option(envvar="LONGLOOP_KEY", help="What clients must show as their API key.", show_envvar=True)
+    ] = "",
+    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, max=2, help="Where a client names none; that of training by default.")
+    ] = None,
+    top_p: Annotated[float, typer.Option(min=0.01, max=1, help="Where a client names none.")] = 1.0,
+) -> None:
+    """Serve a trained agent, or any model, behind OpenAI's and Anthropic's APIs, for your app.
+
+    `longloop serve runs/quickstart`
+
+    `longloop serve Qwen/Qwen2.5-7B-Instruct --temperature 0.7 rollout.context=8192`
+    """
+    from longloop.cli import serving
+
+    serving.serve(target, overrides or [], host, port, key, step, temperature, top_p)
 
 
 @app.command()
@@ -303,14 +342,37 @@ def play(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    out: Annotated[Path, typer.Option(help="The folder to write, which must not exist yet.")],
+    out: Annotated[Path | None, typer.Option(help="The folder to write, which must not exist yet.")] = None,
     step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    adapter: Annotated[bool, typer.Option("--adapter", help="The LoRA adapters alone, for peft and vLLM.")] = False,
+    push: Annotated[str, typer.Option(metavar="OWNER/NAME", help="Push it to the Hugging Face hub.")] = "",
+    public: Annotated[bool, typer.Option("--public", help="With --push: for all to see.")] = False,
 ) -> None:
-    """Export a run's model as a Hugging Face folder with a model card, adapters merged."""
+    """Export a run's model as a Hugging Face folder with a model card, adapters merged; or push it to the hub.
+
+    `longloop export runs/quickstart --out my-agent`
+
+    `longloop export runs/quickstart --push me/my-agent --adapter`
+    """
     from longloop.cli import commands
 
-    commands.export(run, out, step, dtype)
+    commands.export(run, out, step, dtype, adapter, push, public)
+
+
+@app.command()
+def log(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    to: Annotated[list[str], typer.Option(help="tensorboard, wandb, trackio, mlflow or module:Class. Repeat it.")],
+    project: Annotated[str, typer.Option(help="The project there; that of the run's config by default.")] = "",
+) -> None:
+    """Send a run's metrics to trackers, as `track.to` does during a run.
+
+    `longloop log runs/quickstart --to tensorboard`
+    """
+    from longloop.cli import tracking
+
+    tracking.log(run, to, project)
 
 
 models = typer.Typer(help="List models, fetch or show one, or make a small one.")
@@ -382,7 +444,7 @@ def main() -> None:
         if not isinstance(error, UserError):
             raise
         print(f"longloop: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 
 from longloop.algos.base import Algorithm
 from longloop.config import Config
-from longloop.diagnose import cost, environment, learning, sampling, tools
+from longloop.diagnose import cost, environment, learning, ranks, sampling, tools
 from longloop.diagnose.finding import Finding
 from longloop.diagnose.trial import words
 from longloop.learners.local import LocalLearner
@@ -71,6 +71,8 @@ async def full(
     """All checks. `name` is the environment's name, `evaluated` the number of attempts in an evaluation."""
     context = rollouts.context
     make = environment.watched(context)
+    if config.ranks.count > 1:
+        yield ranks.ranks(config)
     with undisturbed():
         some = _some(tasks, _TASKS)
         sound = await environment.contract(name, context, some[0])

@@ -31,7 +31,7 @@ def tools(trajectories: Sequence[Trajectory], chat: Chat) -> Finding | None:
     transcript.receive(first.context, tools=first.tools)
     messages, restarts = list(first.context), 0
     for _ in range(_ROUNDS):
-        ids = chat.spell(messages, wanted, first.tools)
+        ids = chat.spell(messages, Message("assistant", "", (wanted,)), first.tools)
         if ids is None:
             return Finding(
                 "tools",

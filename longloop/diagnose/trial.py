@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 
 from longloop.envs.base import Environment, Player
-from longloop.envs.contract import remarks
+from longloop.envs.calls import spoken
+from longloop.envs.contract import NoExpert, remarks
 from longloop.envs.play import Played, Script, Silent, answered, cut, expert_of, key_of, play
 from longloop.isolation.guard import Watched
 from longloop.isolation.proxy import Remote
-from longloop.types import Fault, Message, Step, StopReason, Task, UserError
+from longloop.types import Fault, Step, StopReason, Task, UserError
 
 Make = Callable[[], Watched]
 
@@ -98,14 +99,17 @@ async def scores(
         try:
             async with aclosing(contests(make, task, lambda name: expert or name != "expert")) as everyone:
                 async for env, name, player in everyone:
-                    score = found.setdefault(name, Score())
+                    score = found.get(name, Score())
                     turns = {"max_turns": _EXPERT_TURNS} if name == "expert" else {}
                     try:
                         played = await play(env, task, player, **turns, patience=patience)
+                    except NoExpert:  # in a worker, this shows when it is asked to act
+                        continue
                     except Exception as error:
                         _note(score, task, error, patience)
                     else:
                         score.add(task, played, time.perf_counter() - began)
+                    found[name] = score
                     began = time.perf_counter()
         except Exception as error:  # before anyone could play
             _note(found.setdefault(name, Score()), task, error, patience)
@@ -158,7 +162,11 @@ async def alone(make: Callable[[], Environment], task: Task) -> Played:
     """Play an attempt that can be repeated: the expert's, or if there is none, words of the task that may mean
     something."""
     env = make()
-    return await play(env, task, expert_of(env, task) or Script([*itertools.islice(_words(task.data), _WORDS), "?"]))
+    words = Script([*itertools.islice(_words(task.data), _WORDS), "?"])
+    try:
+        return await play(env, task, expert_of(env, task) or words)
+    except NoExpert:
+        return await play(make(), task, words)
 
 
 async def difference(make: Callable[[], Environment], task: Task) -> str:
@@ -204,14 +212,13 @@ async def _side_by_side(make: Make, attempts: Sequence[tuple[Task, Sequence[str]
     envs = [make() for _ in attempts]
     states: list[list[str]] = [[] for _ in attempts]
     try:
-        messages = [
-            list(Step.of(await env.start(task)).messages) for env, (task, _) in zip(envs, attempts, strict=True)
-        ]
+        first = [Step.of(await env.start(task)) for env, (task, _) in zip(envs, attempts, strict=True)]
+        messages = [list(step.messages) for step in first]
         openings = [len(heard) for heard in messages]
         for turn in range(max(len(said) for _, said in attempts)):
-            for env, heard, keys, (_, said) in zip(envs, messages, states, attempts, strict=True):
+            for env, begun, heard, keys, (_, said) in zip(envs, first, messages, states, attempts, strict=True):
                 if turn < len(said):
-                    action = Message("assistant", said[turn])
+                    action = spoken(said[turn], begun.tools)
                     step = await env.step(action)
                     heard += [action, *step.messages]
                     keys.append(key_of(step))

@@ -15,7 +15,7 @@ extra token is dropped.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 import numpy as np
@@ -80,8 +80,15 @@ class NativeEngine:
         self._version = policy.version
         self._loop: asyncio.Task[None] | None = None
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
-        request = Request(session, np.array(ids), params, asyncio.get_running_loop().create_future())
+    async def sample(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        session: str,
+        watch: Callable[[int], None] | None = None,
+    ) -> Sampled:
+        request = Request(session, np.array(ids), params, asyncio.get_running_loop().create_future(), watch)
         self._scheduler.add(request)
         if self._loop is None or self._loop.done():
             self._loop = asyncio.create_task(self._run())
@@ -129,6 +136,8 @@ class NativeEngine:
     def _end(self, step: Step, drawn: Drawn) -> None:
         """Take the tokens of a pass, and end the requests that they complete."""
         for request, token, known in self._scheduler.record(step, *drawn.wait()):
+            if request.watch is not None:
+                request.watch(token)
             if reason := self._finish_reason(request, token, known):
                 request.future.set_result(Sampled(*self._scheduler.finish(request, known), reason))
 

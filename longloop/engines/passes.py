@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longloop.engines.kv_cache import KVCache, Reading
+from longloop.engines.kv_cache import KVCache
+from longloop.engines.reading import Reading
 from longloop.engines.sampler import draw, truncates
 from longloop.engines.slots import Row
 from longloop.model.attention import Plan
@@ -74,7 +75,7 @@ class Eager:
     On a CPU it is row-invariant: a token's numbers depend, to the last bit, on its own conversation alone. The order in
     which a matrix product adds up depends on its shape: with one thread, it is the same for all products of at least
     _ROWS rows; with several, only for equal numbers of rows. So rows are padded, and with several threads cut into
-    equal parts. kv_cache.Reading does the same for attention. A mixture of experts is not row-invariant: how many
+    equal parts. reading.Reading does the same for attention. A mixture of experts is not row-invariant: how many
     tokens an expert gets depends on the others.
     """
 

@@ -15,6 +15,7 @@ Shapes: S slots, R spans in a row, A admitted requests.
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +43,8 @@ class Request:
     params: SamplingParams
     future: asyncio.Future[Sampled]
     """Done when the request has finished, failed or been cancelled."""
+    watch: Callable[[int], None] | None = None
+    """Called with each token."""
     slot: int = -1
     limit: int = field(init=False)
     """The most tokens that prompt and answer may have together."""

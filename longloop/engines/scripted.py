@@ -20,11 +20,21 @@ class ScriptedEngine:
         self._chat = chat
         self._turns: Counter[str] = Counter()
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
+    async def sample(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        session: str,
+        watch: Callable[[int], None] | None = None,
+    ) -> Sampled:
         text = self._script(session, self._turns[session])
         self._turns[session] += 1
         said = self._chat.action_ids(text)
         cut = np.array(said[: params.max_tokens], np.int64)
+        if watch is not None:
+            for id in cut.tolist():
+                watch(id)
         return Sampled(cut, np.zeros(len(cut)), "stop" if len(cut) == len(said) else "length")
 
     def forget(self, session: str) -> None:

@@ -124,7 +124,13 @@ class Slots:
     def row(self, slot_R: np.ndarray, count_R: np.ndarray, singles: int, page_SW: np.ndarray) -> Row:
         """The next unread tokens of some slots, so many of each, which have the pages for them."""
         start_R = self.length[slot_R]
-        span_T = np.repeat(np.arange(len(slot_R)), count_R)
-        position_T = np.arange(len(span_T)) - np.repeat(np.cumsum(count_R) - count_R - start_R, count_R)
+        span_T, number_T = repeated(count_R)
+        position_T = start_R[span_T] + number_T
         page_RW = page_SW[slot_R, : pages.count(int((start_R + count_R).max(initial=0)))]
         return Row(slot_R, start_R, count_R, singles, page_RW, span_T, position_T, self.ids[slot_R[span_T], position_T])
+
+
+def repeated(count_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each index so many times, and for each time its number: of (2, 0, 1), these are (0, 0, 2) and (0, 1, 0)."""
+    index = np.repeat(np.arange(len(count_N)), count_N)
+    return index, np.arange(len(index)) - (np.cumsum(count_N) - count_N)[index]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from longloop.engines.pages import PAGE
-from longloop.engines.slots import Row
+from longloop.engines.slots import Row, repeated
 
 FIELDS = 8
 """Numbers of an item: the first row of its queries, how many queries (0: none, an idle program), its span from 1, the
@@ -61,7 +61,7 @@ def divide(row: Row, queries: int, heads: int) -> Work:
     first_R = np.cumsum(row.count_R) - row.count_R
     many_R = -(-row.count_R // queries)
     many_R[: row.singles] = 0
-    span_N, number_N = _repeated(many_R)
+    span_N, number_N = repeated(many_R)
     offset_N = number_N * queries
     count_N = np.minimum(row.count_R[span_N] - offset_N, queries)
     start_N = row.start_R[span_N] + offset_N
@@ -84,23 +84,17 @@ def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[
     parts_N = np.maximum(-(-keys_N // each_N), 1)
     units_N = (parts_N > 1) * parts_N * queries
     first_N = unit + np.cumsum(units_N) - units_N
-    block_I, part_I = _repeated(parts_N)
+    block_I, part_I = repeated(parts_N)
     items = np.zeros((len(block_I), FIELDS), dtype=np.int64)
     items[:, :4] = blocks_5N[:4].T[block_I]
     items[:, 4] = part_I * each_N[block_I]
     items[:, 5] = np.minimum(items[:, 4] + each_N[block_I], keys_N[block_I])
     items[:, 6] = np.where(parts_N[block_I] > 1, first_N[block_I] + part_I * queries, -1)
     divided = np.flatnonzero(parts_N > 1)
-    of_M, query_M = _repeated(blocks_5N[1, divided])
+    of_M, query_M = repeated(blocks_5N[1, divided])
     merged = np.stack([blocks_5N[0], first_N, parts_N, np.full_like(parts_N, queries)], axis=1)[divided[of_M]]
     merged[:, :2] += query_M[:, None]
     return items, merged, unit + int(units_N.sum())
-
-
-def _repeated(count_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each index so many times, and for each time its number: of (2, 0, 1), these are (0, 0, 2) and (0, 1, 0)."""
-    index = np.repeat(np.arange(len(count_N)), count_N)
-    return index, np.arange(len(index)) - (np.cumsum(count_N) - count_N)[index]
 
 
 def _parts(keys_N: np.ndarray, heads: int) -> np.ndarray | None:

@@ -44,6 +44,10 @@ class NoTasks(UserError):
     """A split is empty."""
 
 
+class NoExpert(UserError):
+    """There is nobody who can do a task."""
+
+
 class ContractError(TypeError):
     """An answer is not what was promised. The text says which method, what was expected, and what came."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longloop.envs.base import Environment, Player
+from longloop.envs.calls import spoken
 from longloop.envs.contract import expect
 from longloop.envs.react import act
 from longloop.types import Message, Outcome, Step, Task
@@ -70,12 +71,13 @@ async def play(
     states: list[str] = []
     try:
         async with asyncio.timeout(patience):
-            arrived: Sequence[Message] = Step.of(expect("start", await answered(env.start(task)))).messages
+            first = Step.of(expect("start", await answered(env.start(task))))
+            arrived: Sequence[Message] = first.messages
             messages = list(arrived)
             opening = len(messages)
             while turns < max_turns and (said := await answered(player.act(arrived))):
                 turns += 1
-                action = Message("assistant", said)
+                action = spoken(said, first.tools)
                 asked = time.perf_counter()
                 step = expect("step", await answered(env.step(action)))
                 seconds += time.perf_counter() - asked

@@ -1,11 +1,13 @@
 """Anthropic's messages: `POST /v1/messages`."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from longloop.gateway.request import (
     Body,
+    Event,
+    Piece,
     Refused,
     Reply,
     Request,
@@ -13,6 +15,7 @@ from longloop.gateway.request import (
     list_of,
     may_call,
     need,
+    sampling,
     stops,
     text_of,
     tool,
@@ -47,6 +50,7 @@ class AnthropicMessages:
             stops(body.get("stop_sequences")),
             limit(body.get("max_tokens")),
             may_call(body.get("tool_choice")),
+            **sampling(body),
         )
 
     def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
@@ -66,9 +70,32 @@ class AnthropicMessages:
             "usage": {"input_tokens": reply.prompt_tokens, "output_tokens": reply.tokens},
         }
 
-    def events(self, reply: Reply, body: Body) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        for kind, content in _events(self.whole(reply, body)):
-            yield kind, {"type": kind} | content
+    async def events(self, pieces: AsyncIterator[Piece], body: Body) -> AsyncIterator[Event]:
+        begun = spoken = False
+        async for piece in pieces:
+            if not begun:
+                begun = True
+                yield _event("message_start", message=_begun(piece.id, body))
+            if piece.text and not spoken:
+                spoken = True
+                yield _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+            if piece.text:
+                yield _event("content_block_delta", index=0, delta={"type": "text_delta", "text": piece.text})
+            if piece.reply is None:
+                continue
+            if spoken:
+                yield _event("content_block_stop", index=0)
+            whole = self.whole(piece.reply, body)
+            for index, block in enumerate(whole["content"]):
+                if block["type"] == "tool_use":
+                    arguments = json.dumps(block["input"], ensure_ascii=False)
+                    delta = {"type": "input_json_delta", "partial_json": arguments}
+                    yield _event("content_block_start", index=index, content_block=block | {"input": {}})
+                    yield _event("content_block_delta", index=index, delta=delta)
+                    yield _event("content_block_stop", index=index)
+            ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+            yield _event("message_delta", delta=ended, usage=whole["usage"])
+            yield _event("message_stop")
 
     def refusal(self, refused: Refused) -> dict[str, Any]:
         kind = _ERRORS.get(refused.status, "invalid_request_error")
@@ -96,18 +123,12 @@ def _messages(role: str, content: Any, where: str) -> Iterator[Message]:
         yield Message(role, text_of(texts, where), tuple(calls))
 
 
-def _events(whole: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    begun = whole | {"content": [], "stop_reason": None, "usage": whole["usage"] | {"output_tokens": 0}}
-    yield "message_start", {"message": begun}
-    for index, block in enumerate(whole["content"]):
-        if block["type"] == "text":
-            empty, delta = block | {"text": ""}, {"type": "text_delta", "text": block["text"]}
-        else:
-            empty = block | {"input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
-        yield "content_block_start", {"index": index, "content_block": empty}
-        yield "content_block_delta", {"index": index, "delta": delta}
-        yield "content_block_stop", {"index": index}
-    ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
-    yield "message_delta", {"delta": ended, "usage": {"output_tokens": whole["usage"]["output_tokens"]}}
-    yield "message_stop", {}
+def _begun(id: str, body: Body) -> dict[str, Any]:
+    """A message of which nothing has been said yet; its tokens are counted at its end."""
+    head = {"id": f"msg_{id}", "type": "message", "role": "assistant", "model": str(body.get("model") or "policy")}
+    usage = {"input_tokens": 0, "output_tokens": 0}
+    return head | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+
+
+def _event(kind: str, **content: Any) -> Event:
+    return kind, {"type": kind} | content

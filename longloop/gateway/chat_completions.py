@@ -1,11 +1,13 @@
 """OpenAI's chat completions: `POST /v1/chat/completions`."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from longloop.gateway.request import (
     Body,
+    Event,
+    Piece,
     Refused,
     Reply,
     Request,
@@ -13,6 +15,7 @@ from longloop.gateway.request import (
     list_of,
     may_call,
     need,
+    sampling,
     stops,
     text_of,
     tool,
@@ -28,13 +31,12 @@ class ChatCompletions:
     path = "/v1/chat/completions"
 
     def read(self, body: Body, earlier: Mapping[str, Sequence[Message]]) -> Request:
-        need(body.get("n") in (None, 1), "n must be 1: each call is one action of the policy. Call several times.")
-        need(not body.get("logprobs"), "logprobs are not returned: the policy's are kept for training.")
+        need(body.get("n") in (None, 1), "n must be 1: each call gets one answer of the policy. Call several times.")
+        need(not body.get("logprobs"), "logprobs are not returned.")
         form = body.get("response_format") or {}
         need(
             isinstance(form, dict) and form.get("type", "text") == "text",
-            "response_format must be text: a grammar changes the distribution that the policy is trained on. Ask for "
-            "the format in the prompt.",
+            "response_format must be text: the policy is sampled without a grammar. Ask for the format in the prompt.",
         )
         messages = tuple(_message(one, number) for number, one in enumerate(list_of(body, "messages")))
         need(messages, "messages must hold at least one message.")
@@ -50,6 +52,7 @@ class ChatCompletions:
             stops(body.get("stop")),
             limit(body.get("max_completion_tokens"), body.get("max_tokens")),
             may_call(body.get("tool_choice")),
+            **sampling(body),
         )
 
     def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
@@ -59,25 +62,29 @@ class ChatCompletions:
         else:
             message["content"] = reply.message.content
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH[reply.finish]}
-        return _head(reply, body, "chat.completion") | {"choices": [choice], "usage": _usage(reply)}
+        return _head(reply.id, body, "chat.completion") | {"choices": [choice], "usage": _usage(reply)}
 
-    def events(self, reply: Reply, body: Body) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        head = _head(reply, body, "chat.completion.chunk")
+    async def events(self, pieces: AsyncIterator[Piece], body: Body) -> AsyncIterator[Event]:
+        head: dict[str, Any] = {}
 
-        def chunk(delta: dict[str, Any], finish: str | None = None) -> tuple[str, dict[str, Any]]:
+        def chunk(delta: dict[str, Any], finish: str | None = None) -> Event:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
             return "", head | {"choices": [choice]}
 
-        yield chunk({"role": "assistant", "content": ""})
-        if reply.message.content:
-            yield chunk({"content": reply.message.content})
-        for index, call in enumerate(reply.message.calls):
-            yield chunk({"tool_calls": [{"index": index} | _function(call)]})
-        yield chunk({}, _FINISH[reply.finish])
-        options = body.get("stream_options")
-        if isinstance(options, dict) and options.get("include_usage"):
-            yield "", head | {"choices": [], "usage": _usage(reply)}
-        yield "", "[DONE]"
+        async for piece in pieces:
+            if not head:
+                head = _head(piece.id, body, "chat.completion.chunk")
+                yield chunk({"role": "assistant", "content": ""})
+            if piece.text:
+                yield chunk({"content": piece.text})
+            if reply := piece.reply:
+                for index, call in enumerate(reply.message.calls):
+                    yield chunk({"tool_calls": [{"index": index} | _function(call)]})
+                yield chunk({}, _FINISH[reply.finish])
+                options = body.get("stream_options")
+                if isinstance(options, dict) and options.get("include_usage"):
+                    yield "", head | {"choices": [], "usage": _usage(reply)}
+                yield "", "[DONE]"
 
     def refusal(self, refused: Refused) -> dict[str, Any]:
         return {
@@ -110,9 +117,9 @@ def _function(call: Call) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _head(reply: Reply, body: Body, kind: str) -> dict[str, Any]:
+def _head(id: str, body: Body, kind: str) -> dict[str, Any]:
     model = str(body.get("model") or "policy")
-    return {"id": f"chatcmpl-{reply.id}", "object": kind, "created": int(time.time()), "model": model}
+    return {"id": f"chatcmpl-{id}", "object": kind, "created": int(time.time()), "model": model}
 
 
 def _usage(reply: Reply) -> dict[str, int]:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from longloop.envs.base import Environment
+from longloop.envs.judge import Attempt, found, judged, outcome_of, reported
+from longloop.envs.shared.user_files import absolute, read_tasks
 from longloop.gateway.endpoint import Endpoint
-from longloop.gateway.judge import Attempt, found, judged, outcome_of, reported
 from longloop.gateway.process import Program
 from longloop.gateway.session import Session
 from longloop.isolation import scratch, worker
@@ -73,7 +74,7 @@ class Agent(Environment):
                 raise UserError(f"There is no program {command[0]!r}; name one that is on the PATH, or its file.")
         if not options.tasks:
             raise UserError("env.tasks must name a file with a task on each line: id, split and data, as JSON.")
-        return [task for task in _read(Path(options.tasks)) if task.split == split]
+        return [task for task in read_tasks(Path(options.tasks)) if task.split == split]
 
     async def start(self, task: Task) -> Step:
         self._endpoint = Endpoint.here()
@@ -87,7 +88,9 @@ class Agent(Environment):
             return Outcome(0.0, False)  # it was never started
         try:
             await self._endpoint.run(self._end())
-            return await self._verdict()
+            outcome = await self._verdict()
+            printed = self._program.output if self._program is not None else ""
+            return replace(outcome, info={"output": printed} | outcome.info) if printed else outcome
         finally:
             await self._endpoint.run(self._forget())
             scratch.remove(self._base)
@@ -172,7 +175,7 @@ class Agent(Environment):
             "LONGLOOP_OUTCOME_URL": f"{self._endpoint.address}/outcome",
             "LONGLOOP_OUTCOME_KEY": self._session.judge_key,
         }
-        program = Program(_absolute(command), self._variables() | told, self._folder)
+        program = Program(absolute(command), self._variables() | told, self._folder)
         try:
             code = await asyncio.shield(program.ended)
         finally:
@@ -194,7 +197,7 @@ class Agent(Environment):
         if not self.options.judge:
             variables["LONGLOOP_OUTCOME"] = str(self._report)
         if not self.options.agent:
-            return _absolute(self.options.command), variables
+            return absolute(self.options.command), variables
         path = os.pathsep.join(str(Path(entry or ".").absolute()) for entry in sys.path)
         whole = json.dumps(asdict(replace(task, data=told)))
         return [*_FUNCTION, self.options.agent], variables | {"PYTHONPATH": path, "LONGLOOP_WHOLE_TASK": whole}
@@ -203,29 +206,3 @@ class Agent(Environment):
         """Those of the worker, which has no others than it needs; elsewhere as few."""
         wanted = {*VARIABLES, "TMPDIR", *self.variables}
         return {key: value for key, value in os.environ.items() if worker.serving or key in wanted}
-
-
-def _absolute(command: Sequence[str]) -> list[str]:
-    """A command for another folder: what names a file here is made absolute."""
-    return [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
-
-
-def _read(file: Path) -> list[Task]:
-    """The tasks in a file, one on each line."""
-    try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
-        raise UserError(f"Cannot read the tasks in {file}: {error.strerror}.") from error
-    tasks = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-            tasks.append(Task(value["id"], value["split"], value.get("data", {}), value.get("scenario", "")))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{file}, line {number}, is no task ({error!r}): write "
-                '{"id": "1", "split": "train", "data": {...}}.'
-            ) from error
-    return tasks

@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from longloop.gateway.judge import found, outcome_of
+from longloop.envs.judge import found, outcome_of
 from longloop.types import Task
 
 

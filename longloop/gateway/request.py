@@ -1,10 +1,10 @@
-"""What an agent asks and what it is told, in no provider's words: the APIs translate to these and back."""
+"""What a client asks and what it is told, in no provider's words: the APIs translate to these and back."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from longloop.types import Message
+from longloop.types import Action, Message
 
 Body = Mapping[str, Any]
 """The JSON object that a client sent."""
@@ -26,6 +26,10 @@ class Request:
     """The most tokens of the answer; 0 for the run's limit."""
     calls: bool = True
     """Whether the answer may be read as calls of tools."""
+    temperature: float | None = None
+    """What the client would like; None for what the server has. An attempt is sampled at the run's, whatever it is."""
+    top_p: float | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,26 @@ class Reply:
 
     id: str
     message: Message
-    """As the agent is told: text without calls in it, and the calls."""
+    """As the client is told: text without calls in it, and the calls."""
     finish: Ending
     prompt_tokens: int
     tokens: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an answer, as it comes."""
+
+    id: str
+    """The answer's."""
+    text: str
+    """What is new in the answer's text."""
+    reply: Reply | None = None
+    """The whole answer, with its last piece."""
+
+
+Event = tuple[str, dict[str, Any] | str]
+"""Of a stream: its type, or empty; and what it holds."""
 
 
 class Refused(Exception):
@@ -46,6 +66,19 @@ class Refused(Exception):
     def __init__(self, status: int, text: str, code: str = "invalid_request") -> None:
         super().__init__(text)
         self.status, self.code = status, code
+
+
+class Answers(Protocol):
+    """Who answers the calls that show a key."""
+
+    @property
+    def earlier(self) -> Mapping[str, Sequence[Message]]:
+        """The conversations that replies ended, by the replies' ids."""
+        ...
+
+    def pieces(self, request: Request, body: Body, retried: bool) -> AsyncIterator[Piece]:
+        """The answer to a call, or `Refused`. `retried`: the client says that it has sent the same call before."""
+        ...
 
 
 class Api(Protocol):
@@ -61,13 +94,23 @@ class Api(Protocol):
         """The answer in one piece."""
         ...
 
-    def events(self, reply: Reply, body: Body) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """The answer as a stream: (type of the event, or empty; what it holds)."""
+    def events(self, pieces: AsyncIterator[Piece], body: Body) -> AsyncIterator[Event]:
+        """The answer as a stream. Nothing is sent before the first piece has come."""
         ...
 
     def refusal(self, refused: Refused) -> dict[str, Any]:
         """An error."""
         ...
+
+
+def told(id: str, request: Request, action: Message) -> Reply:
+    """What the client is told of an action: its text, cut at a stop text, and its calls."""
+    said = action if isinstance(action, Action) else Action(action.role, action.content, action.calls)
+    calls = said.calls if request.calls else ()
+    words = replace(said, calls=calls).words
+    words = words[: min((words.index(stop) for stop in request.stop if stop in words), default=len(words))]
+    finish: Ending = "length" if said.finish == "length" else "calls" if calls else "stop"
+    return Reply(id, Message("assistant", words, calls), finish, said.prompt_tokens, said.tokens)
 
 
 def need(met: object, text: str) -> None:
@@ -110,6 +153,19 @@ def limit(*values: Any) -> int:
     return found
 
 
+def sampling(body: Body) -> dict[str, Any]:
+    """How the client would like to have its answer sampled."""
+    temperature, top_p, seed = (body.get(name) for name in ("temperature", "top_p", "seed"))
+    need(temperature is None or (_number(temperature) and 0 <= temperature <= 2), "temperature must be from 0 to 2.")
+    need(top_p is None or (_number(top_p) and 0 < top_p <= 1), "top_p must be above 0, and at most 1.")
+    need(seed is None or isinstance(seed, int), "seed must be an integer.")
+    return {"temperature": temperature, "top_p": top_p, "seed": seed}
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
     """A tool as chat templates take it."""
     need(isinstance(name, str) and name, "A tool needs a name.")
@@ -121,11 +177,15 @@ def tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
 
 
 def may_call(choice: Any) -> bool:
-    """Whether the answer may call tools. A choice that forces a call is refused."""
+    """Whether the answer may call tools.
+
+    Agents that want a call in every answer (`required`; Anthropic's `any`) get what the policy says, with a call or
+    without: nothing forces one. A choice that names the tool is refused.
+    """
     kind = choice.get("type") if isinstance(choice, dict) else choice
     need(
-        kind in (None, "auto", "none"),
-        "tool_choice can be auto or none: forcing a call would need a grammar, and a grammar changes the distribution "
-        "that the policy is trained on. Ask for the call in the prompt.",
+        kind in (None, "auto", "none", "required", "any"),
+        "tool_choice cannot name a tool: forcing a call would need a grammar, and the policy is sampled without one. "
+        "Ask for the call in the prompt.",
     )
     return kind != "none"

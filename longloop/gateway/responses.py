@@ -1,12 +1,13 @@
 """OpenAI's Responses: `POST /v1/responses`."""
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from longloop.gateway.request import (
     Body,
+    Event,
+    Piece,
     Refused,
     Reply,
     Request,
@@ -14,6 +15,7 @@ from longloop.gateway.request import (
     list_of,
     may_call,
     need,
+    sampling,
     text_of,
     tool,
 )
@@ -29,16 +31,15 @@ class Responses:
         form = (body.get("text") or {}).get("format") or {} if isinstance(body.get("text") or {}, dict) else {}
         need(
             isinstance(form, dict) and form.get("type", "text") == "text",
-            "text.format must be text: a grammar changes the distribution that the policy is trained on. Ask for the "
-            "format in the prompt.",
+            "text.format must be text: the policy is sampled without a grammar. Ask for the format in the prompt.",
         )
-        need(not body.get("background"), "background is not supported: an attempt lasts as long as its agent.")
+        need(not body.get("background"), "background is not supported: wait for the answer.")
         messages: list[Message] = []
         if instructions := text_of(body.get("instructions"), "instructions"):
             messages.append(Message("system", instructions))
         if before := body.get("previous_response_id"):
             known = earlier.get(str(before).removeprefix(_ID))
-            need(known is not None, f"There is no response {before!r} in this attempt.")
+            need(known is not None, f"There is no response {before!r} here, or it is too long ago.")
             skip = 1 if messages and known and known[0].role == "system" else 0  # instructions are not carried over
             messages += (known or ())[skip:]
         messages += _input(body.get("input"))
@@ -51,7 +52,8 @@ class Responses:
             )
             tools.append(tool(one.get("name"), one.get("description"), one.get("parameters")))
         calls = may_call(body.get("tool_choice"))
-        return Request(tuple(messages), tuple(tools), (), limit(body.get("max_output_tokens")), calls)
+        most = limit(body.get("max_output_tokens"))
+        return Request(tuple(messages), tuple(tools), (), most, calls, **sampling(body))
 
     def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
         cut = reply.finish == "length"
@@ -81,10 +83,36 @@ class Responses:
             },
         }
 
-    def events(self, reply: Reply, body: Body) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        whole = self.whole(reply, body)
-        for number, (kind, content) in enumerate(_events(whole)):
+    async def events(self, pieces: AsyncIterator[Piece], body: Body) -> AsyncIterator[Event]:
+        number = 0
+        async for kind, content in self._events(pieces, body):
             yield kind, {"type": kind, "sequence_number": number} | content
+            number += 1
+
+    async def _events(self, pieces: AsyncIterator[Piece], body: Body) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        begun = spoken = False
+        async for piece in pieces:
+            at = {"item_id": f"msg_{piece.id}", "output_index": 0, "content_index": 0}
+            if not begun:
+                begun = True
+                empty = self.whole(Reply(piece.id, Message("assistant", ""), "stop", 0, 0), body)
+                empty |= {"status": "in_progress", "output": [], "usage": None}
+                yield "response.created", {"response": empty}
+                yield "response.in_progress", {"response": empty}
+            if piece.text and not spoken:
+                spoken = True
+                item = _spoken(piece.id, "") | {"content": [], "status": "in_progress"}
+                yield "response.output_item.added", {"output_index": 0, "item": item}
+                yield "response.content_part.added", at | {"part": _part("")}
+            if piece.text:
+                yield "response.output_text.delta", at | {"delta": piece.text, "logprobs": []}
+            if piece.reply is not None:
+                whole = self.whole(piece.reply, body)
+                for index, item in enumerate(whole["output"]):
+                    for event in _said(at, item) if item["type"] == "message" else _called(index, item):
+                        yield event
+                ended = "response.incomplete" if whole["status"] == "incomplete" else "response.completed"
+                yield ended, {"response": whole}
 
     def refusal(self, refused: Refused) -> dict[str, Any]:
         return {
@@ -131,34 +159,38 @@ def _input(value: Any) -> Iterator[Message]:
 def _output(reply: Reply) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if reply.message.content or not reply.message.calls:
-        part = {"type": "output_text", "text": reply.message.content, "annotations": []}
-        items.append({"id": f"msg_{reply.id}", "type": "message", "role": "assistant", "content": [part]})
+        items.append(_spoken(reply.id, reply.message.content))
     for number, call in enumerate(reply.message.calls):
         called = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
         items.append({"id": f"fc_{reply.id}{number}", "type": "function_call", **called})
     return [item | {"status": "completed"} for item in items]
 
 
-def _events(whole: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    begun = whole | {"status": "in_progress", "output": [], "usage": None}
-    yield "response.created", {"response": begun}
-    yield "response.in_progress", {"response": begun}
-    for index, item in enumerate(whole["output"]):
-        at = {"item_id": item["id"], "output_index": index}
-        empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
-        started = json.loads(json.dumps(item)) | empty | {"status": "in_progress"}
-        yield "response.output_item.added", {"output_index": index, "item": started}
-        if item["type"] == "message":
-            part = item["content"][0]
-            inside = at | {"content_index": 0}
-            yield "response.content_part.added", inside | {"part": part | {"text": ""}}
-            yield "response.output_text.delta", inside | {"delta": part["text"], "logprobs": []}
-            yield "response.output_text.done", inside | {"text": part["text"], "logprobs": []}
-            yield "response.content_part.done", inside | {"part": part}
-        else:
-            yield "response.function_call_arguments.delta", at | {"delta": item["arguments"]}
-            done = {"name": item["name"], "arguments": item["arguments"]}
-            yield "response.function_call_arguments.done", at | done
-        yield "response.output_item.done", {"output_index": index, "item": item}
-    ended = "response.incomplete" if whole["status"] == "incomplete" else "response.completed"
-    yield ended, {"response": whole}
+def _spoken(id: str, text: str) -> dict[str, Any]:
+    return {"id": f"msg_{id}", "type": "message", "role": "assistant", "content": [_part(text)]}
+
+
+def _part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def _said(at: dict[str, Any], item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The end of a text, whose parts have been sent."""
+    (part,) = item["content"]
+    if part["text"]:
+        yield "response.output_text.done", at | {"text": part["text"], "logprobs": []}
+        yield "response.content_part.done", at | {"part": part}
+        yield "response.output_item.done", {"output_index": 0, "item": item}
+
+
+def _called(index: int, item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A call, which is sent in one piece."""
+    at = {"item_id": item["id"], "output_index": index}
+    yield (
+        "response.output_item.added",
+        {"output_index": index, "item": item | {"arguments": "", "status": "in_progress"}},
+    )
+    yield "response.function_call_arguments.delta", at | {"delta": item["arguments"]}
+    done = {"name": item["name"], "arguments": item["arguments"]}
+    yield "response.function_call_arguments.done", at | done
+    yield "response.output_item.done", {"output_index": index, "item": item}

@@ -8,13 +8,13 @@ import hashlib
 import json
 import secrets
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from longloop.gateway.request import Body, Ending, Refused, Reply, Request
+from longloop.gateway.request import Body, Piece, Refused, Reply, Request, told
 from longloop.gateway.threads import Threads
-from longloop.types import Action, Message, Step
+from longloop.types import Message, Step
 
 _MOST_WAITING = 256
 """Calls that may wait at once. No agent needs more; one that runs wild is told so."""
@@ -50,6 +50,11 @@ class Session:
         self._asks: dict[str, _Ask] = {}
         """The last call with each body."""
         self.over = False
+
+    async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncIterator[Piece]:
+        """The policy's answer to a call, in one piece."""
+        reply = await self.ask(request, body, retried)
+        yield Piece(reply.id, reply.message.content, reply)
 
     async def ask(self, request: Request, body: Body, retried: bool = False) -> Reply:
         """The policy's answer to a call, from the agent's side.
@@ -91,7 +96,7 @@ class Session:
         """Answer the call that `next` returned."""
         ask, self._current = self._current, None
         assert ask is not None
-        reply = _reply(ask.request, action)
+        reply = told(secrets.token_hex(12), ask.request, action)
         self.earlier[reply.id] = self.threads.answered(reply.message)
         ask.reply.set_result(reply)
 
@@ -105,13 +110,3 @@ class Session:
             ask.reply.exception()  # there may be nobody left to see it
         self._waiting.clear()
         self._current = None
-
-
-def _reply(request: Request, action: Message) -> Reply:
-    """What the agent is told of an action: its text, cut at a stop text, and its calls."""
-    said = action if isinstance(action, Action) else Action(action.role, action.content, action.calls)
-    calls = said.calls if request.calls else ()
-    words = replace(said, calls=calls).words
-    words = words[: min((words.index(stop) for stop in request.stop if stop in words), default=len(words))]
-    finish: Ending = "length" if said.finish == "length" else "calls" if calls else "stop"
-    return Reply(secrets.token_hex(12), Message("assistant", words, calls), finish, said.prompt_tokens, said.tokens)

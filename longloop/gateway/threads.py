@@ -47,7 +47,7 @@ class Threads:
 
     def place(self, request: Request) -> Step:
         """What the policy has to read for a request: what is new in its conversation, or all of it."""
-        asked, tools = [plain(message) for message in request.messages], _canonical(request.tools)
+        asked, tools = [plain(message) for message in request.messages], canonical(request.tools)
         known = [
             thread
             for thread in self.all
@@ -87,10 +87,11 @@ def plain(message: Message) -> Plain:
 
 def _arguments(text: str) -> str:
     try:
-        return _canonical(json.loads(text))
+        return canonical(json.loads(text))
     except (ValueError, RecursionError):
         return text
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
+    """JSON that is equal for equal values."""
     return json.dumps(value, sort_keys=True)

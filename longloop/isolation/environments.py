@@ -35,6 +35,11 @@ class Environments:
         """Return what makes environments for players without a model, with a deadline of `seconds` for each call."""
         return lambda: Watched(self.make, seconds)
 
+    def close(self) -> None:
+        """End the workers, if there are any."""
+        if self.pool is not None:
+            self.pool.close()
+
     def tasks(self, split: str) -> list[Task]:
         """Return the tasks of a split, or of several that are separated by commas."""
         tasks = [task for name in split.split(",") for task in self._tasks(name.strip())]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from longloop.envs.base import Environment, Player, declare_as
-from longloop.envs.contract import ContractError, expect, failure
+from longloop.envs.contract import ContractError, NoExpert, expect, failure
 from longloop.envs.play import answered
 from longloop.envs.user_code import raised_at, running_at
 from longloop.isolation.watchdog import Blocked, Span, unblocked
@@ -65,17 +65,22 @@ class Guarded:
             if this.cancelling():
                 raise  # someone cancelled this episode; otherwise the environment raised it on its own
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
+        except NoExpert:  # no fault of the environment's
+            raise
         except (Exception, SystemExit) as error:
             raise Fault(StopReason.ENV_ERROR, failure(method, error, self._env)) from error
 
-    async def leave(self, seconds: float) -> None:
-        """Call finish() for cleanup and discard its result. If a timed-out call is still running, finish() runs after
-        it in a background thread."""
+    async def leave(self, seconds: float) -> dict[str, Any]:
+        """Call finish() for cleanup and discard its verdict; of its notes, `output` is returned. If a timed-out call is
+        still running, finish() runs after it in a background thread."""
         if self.busy and not inspect.iscoroutinefunction(self._env.finish):
             threading.Thread(target=self._finish, daemon=True).start()
-            return
-        with contextlib.suppress(Fault):
-            await self.call("finish", (), seconds)
+            return {}
+        try:
+            outcome = await self.call("finish", (), seconds)
+        except Fault:
+            return {}
+        return {key: value for key, value in outcome.info.items() if key == "output"}
 
     def _finish(self) -> None:
         with contextlib.suppress(BaseException):

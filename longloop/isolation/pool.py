@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import psutil
 
 from longloop.envs.base import Environment
-from longloop.envs.contract import ContractError, NoTasks
+from longloop.envs.contract import ContractError, NoExpert, NoTasks
 from longloop.isolation import confinement, scratch
 from longloop.isolation.worker import LONGEST, packed
 from longloop.types import Task, UserError
@@ -50,7 +50,7 @@ VARIABLES = (
 """Environment variables that a worker gets, beside those that the environment's class names."""
 _STARTING = 180.0
 """Seconds for a new worker to import the environment and make one; a used one has a tenth of it."""
-_SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks, ContractError)}
+_SPOKEN = {kind.__name__: kind for kind in (UserError, NoTasks, NoExpert, ContractError)}
 """Errors that keep their class on the way here; of any other, only the name is kept."""
 _LOOKS = 0.25
 """Seconds between two looks at what workers use; ten times what a look takes, if that is more."""

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from longloop.envs.contract import expect, tasks_of
+from longloop.envs.contract import NoExpert, expect, tasks_of
 from longloop.envs.user_code import raised_at
 from longloop.isolation.confinement import confine
 from longloop.types import Action, Call, Message, Step, Task, UserError
@@ -89,7 +89,7 @@ class Host:
     def expert(self, env: int, task: dict[str, Any]) -> int:
         player = self._envs[env].expert(Task(**task))
         if player is None:
-            raise UserError(f"there is no expert for {task['id']!r}; name the splits that have one in expert_splits")
+            raise NoExpert(f"there is no expert for {task['id']!r}; name the splits that have one in expert_splits")
         return self._kept(self._players, player)
 
     def baselines(self, env: int, task: dict[str, Any]) -> dict[str, int]:

@@ -3,12 +3,15 @@
 An update is: forward and backward over micro-batches, with the loss's sum divided by the mini-batch's one norm; then
 the guards; then one optimizer step. A guard that fires leaves the weights untouched. Of the algorithm it knows what
 that asks for (`Needs`) and the loss that it is called with.
+
+Whatever takes a pass of the model is a method that gets shares of micro-batches (shares.py), so that several ranks can
+divide it among them: `scores`, `previews`, `gradients`. What is made of their results is decided once, on the first.
 """
 
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -24,6 +27,7 @@ from longloop.config import LearnerConfig
 from longloop.learners.agreement import Agreement, check, compare, still_good
 from longloop.learners.batching import PackedBatch, microbatches, pack
 from longloop.learners.peak import peak
+from longloop.learners.shares import Gradients, Microbatch, OneRank, Ranks, add_up
 from longloop.model import attention, checkpoint
 from longloop.model.fp32_weights import FP32Weights
 from longloop.model.policy import Policy
@@ -40,7 +44,11 @@ _MOST_NAN = 20
 
 
 class LocalLearner:
-    def __init__(self, policy: Policy, needs: Needs, config: LearnerConfig, temperature: float, seed: int) -> None:
+    """`shares` is the number of parts that the gradient of adapters is added up from, a power of two."""
+
+    def __init__(
+        self, policy: Policy, needs: Needs, config: LearnerConfig, temperature: float, seed: int, shares: int = 1
+    ) -> None:
         self.policy = policy
         self.config = config
         self.needs = needs
@@ -59,16 +67,17 @@ class LocalLearner:
         if config.checkpointing:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.agreement: Agreement | None = None
+        self.shares = shares if policy.adapters is not None else 1
+        self.ranks: Ranks = OneRank(self.shares)
+        """Who computes; a run on several ranks puts them here."""
         self._not_finite = 0
         self._seed = seed
 
-    @torch.no_grad()
     def read(self, samples: Sequence[Sample], *columns: str) -> list[Sample]:
         """Adapters off, or the stated second copy, gives the `reference`; one pass of the policy all the rest."""
         rows: dict[str, list[Floats]] = {}
         if "reference" in columns:
-            with self._as_reference():
-                rows |= self._read(samples, ["logprobs"], called=["reference"])
+            rows |= self._read(samples, ["logprobs"], called=["reference"], reference=True)
         others = [name for name in columns if name != "reference"]
         if others:
             rows |= self._read(samples, others, called=others)
@@ -107,6 +116,7 @@ class LocalLearner:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
+        self.ranks.follow(heads=True)
 
     def fit_heads(
         self,
@@ -146,6 +156,7 @@ class LocalLearner:
                 assert isinstance(first, torch.nn.Linear)
                 first.weight.div_(scale_D)
                 first.bias.sub_(first.weight @ mean_D)
+        self.ranks.follow(heads=True)
 
     @torch.no_grad()
     def _hidden(self, samples: Sequence[Sample]) -> Tensor:
@@ -200,56 +211,94 @@ class LocalLearner:
         rows, _ = self._preview(epoch, loss)
         return [replace(sample, logprobs=rows[id(sample)]) if sample.own else sample for sample in samples]
 
-    @torch.no_grad()
     def _preview(self, epoch: Sequence[Minibatch], loss: Loss) -> tuple[dict[int, Floats], float]:
         """The learner's log-probs by the samples' ids, and the share of units that the loss clips against theirs."""
+        pieces = [
+            piece
+            for minibatch in epoch
+            for piece in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_units)
+        ]
         rows: dict[int, Floats] = {}
         sums: Metrics = {}
-        with self._as_in_updates():
-            for minibatch in epoch:
-                for piece in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_units):
-                    packed = pack(piece, _LATE, self.policy.device)
-                    scored = self._score(packed)
-                    rows |= zip(map(id, piece), _rows(piece, scored.logp_N), strict=True)
-                    _add(sums, loss(scored, packed.batch)[1])
+        for piece, (metrics, found) in zip(pieces, self.ranks.map(self.previews, pieces, loss), strict=True):
+            rows |= zip(map(id, piece), found, strict=True)
+            _add(sums, metrics)
         clipped, units = sums.get("clipped", (0.0, 1))
         return rows, float(clipped) / units
+
+    @torch.no_grad()
+    def previews(self, shares: Sequence[Sequence[Microbatch]], loss: Loss) -> list[tuple[Metrics, list[Floats]]]:
+        """Of each micro-batch the loss's metrics, as late in a run as can be, and the samples' log-probs."""
+        found: list[tuple[Metrics, list[Floats]]] = []
+        with self._as_in_updates():
+            for piece in (piece for share in shares for piece in share):
+                packed = pack(piece, _LATE, self.policy.device)
+                scored = self._score(packed)
+                found.append((_plain(loss(scored, packed.batch)[1]), _rows(piece, scored.logp_N)))
+        return found
 
     def update(self, minibatch: Minibatch, loss: Loss) -> Update:
         self.optimizer.zero_grad()
         values, learned = self._gradient(minibatch, loss)
         stop = self._guard(values)
         if not stop:
-            values["grad_norm"] = self._clip()
+            self.ranks.add_up()
+            values["grad_norm"] = self.clip()
             stop = self._not_finite_stop(values["grad_norm"])
+        self.ranks.step(None if stop else minibatch.lr_scale)
+        self.step(None if stop else minibatch.lr_scale)
         if not stop:
+            self._not_finite = 0
+        return Update(values, stop, learned)
+
+    def step(self, lr_scale: float | None) -> None:
+        """Take the optimizer's step with the gradient that the parameters hold, unless None, and drop the gradient."""
+        if lr_scale is not None:
             for group in self.optimizer.param_groups:
-                group["lr"] = self.needs.lr * minibatch.lr_scale
+                group["lr"] = self.needs.lr * lr_scale
             self.optimizer.step()
             self.fp32_weights.publish()
             self.policy.version += 1
-            self._not_finite = 0
         self.optimizer.zero_grad()  # gradients are not held while the engine samples
-        return Update(values, stop, learned)
 
     def gradient(self, minibatch: Minibatch, loss: Loss) -> dict[str, float]:
         """Add the mini-batch's gradient to what the parameters hold, and return its metrics."""
         return self._gradient(minibatch, loss)[0]
 
-    def _gradient(self, minibatch: Minibatch, loss: Loss) -> tuple[dict[str, float], Learned]:
-        sums: Metrics = {}
-        scores: list[tuple[Sample, Floats]] = []
-        with self._kernels():
-            for samples in microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_units):
+    def gradients(
+        self, shares: Sequence[Sequence[Microbatch]], minibatch: Minibatch, loss: Loss
+    ) -> list[tuple[Metrics, list[Floats]]]:
+        """Add the gradient of shares of a mini-batch, whose samples are these, to what the parameters hold. Returns the
+        metrics of each micro-batch and, if the policy is still the one that sampled, the samples' log-probs."""
+        found: list[tuple[Metrics, list[Floats]]] = []
+
+        def of(share: Sequence[Microbatch]) -> Gradients:
+            for samples in share:
                 packed = pack(samples, minibatch.step, self.policy.device)
                 scored = self._score(packed)
-                if minibatch.on_policy:
-                    rows = zip(samples, _rows(samples, scored.logp_N), strict=True)
-                    scores += [(sample, row) for sample, row in rows if sample.own]
                 total, metrics = loss(scored, replace(packed.batch, facts=minibatch.facts))
                 (total / minibatch.norm).backward()
-                _add(sums, metrics | _standard_metrics(scored, packed, total))
+                rows = _rows(samples, scored.logp_N) if minibatch.on_policy else []
+                found.append((_plain(metrics | _standard_metrics(scored, packed, total)), rows))
                 del packed, scored, total  # or its hidden states would stay beside the next micro-batch
+            held: Gradients = [parameter.grad for parameter in self.parameters.values()]
+            self.optimizer.zero_grad()
+            return held
+
+        with self._kernels():
+            total = add_up(shares, of)
+        for parameter, gradient in zip(self.parameters.values(), total, strict=True):
+            parameter.grad = gradient
+        return found
+
+    def _gradient(self, minibatch: Minibatch, loss: Loss) -> tuple[dict[str, float], Learned]:
+        pieces = microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_units)
+        computed = self.ranks.map(self.gradients, pieces, replace(minibatch, samples=()), loss)
+        sums: Metrics = {}
+        scores: list[tuple[Sample, Floats]] = []
+        for samples, (metrics, rows) in zip(pieces, computed, strict=True):
+            _add(sums, metrics)
+            scores += [(sample, row) for sample, row in zip(samples, rows, strict=bool(rows)) if sample.own]
         values = {name: float(total) / count for name, (total, count) in sums.items()}
         values["loss"] = float(sums["loss"][0]) / minibatch.norm
         # Per trajectory of the mini-batch, not of its pieces: these may share one.
@@ -305,8 +354,39 @@ class LocalLearner:
             self._not_finite = 0
             self.policy.version += 1
 
+    def moved(self) -> list[str]:
+        """The parameters that the optimizer has moments of: those that have had a gradient."""
+        return [name for name, parameter in self.parameters.items() if self.optimizer.state.get(parameter)]
+
+    def trained_tensors(self, moved: Collection[str]) -> list[Tensor]:
+        """All that training changes, in a fixed order: the weights, and the moments of the parameters that have moved,
+        which are made where they are missing."""
+        tensors: list[Tensor] = list(self.parameters.values())
+        for name, parameter in self.parameters.items():
+            if name not in moved:
+                self.optimizer.state.pop(parameter, None)
+                continue
+            state = self.optimizer.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            tensors += [state["step"], state["exp_avg"], state["exp_avg_sq"]]
+        return tensors
+
+    def head_tensors(self) -> list[Tensor]:
+        return [parameter for head in self.heads.values() for parameter in head.parameters()]
+
+    def republish(self) -> None:
+        """Let the model and the engine see weights that somebody else has changed."""
+        self.fp32_weights.publish()
+        self.policy.version += 1
+
     def peak_memory(self) -> dict[str, int]:
         return peak(self.policy.device)
+
+    def rank_times(self) -> dict[str, Any]:
+        found = self.ranks.seconds()
+        return {"ranks": found} if found else {}
 
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.heads, self.fp32_weights, self.parameters, self.optimizer)
@@ -321,6 +401,7 @@ class LocalLearner:
                 known["p99"] = known.pop("most")
             self.agreement = Agreement(**known)
         self.policy.version += 1
+        self.ranks.follow()
 
     def _score(self, packed: PackedBatch) -> Scored:
         plan = attention.VarlenPlan(packed.lengths, packed.after)
@@ -334,21 +415,32 @@ class LocalLearner:
         return Scored(logp_N, entropy_N, heads, numbers)
 
     def _read(
-        self, samples: Sequence[Sample], columns: Sequence[str], called: Sequence[str]
+        self, samples: Sequence[Sample], columns: Sequence[str], called: Sequence[str], reference: bool = False
     ) -> dict[str, list[Floats]]:
         """Columns of `Scored` for each sample, aligned with its ids, from one forward pass."""
+        pieces = microbatches(samples, self.config.micro_tokens, whole_units=False)
         rows: dict[tuple[str, int], Floats] = {}
-        with self._as_in_updates():
-            for piece in microbatches(samples, self.config.micro_tokens, whole_units=False):
-                scored = self._score(pack(piece, 0, self.policy.device))
-                known = {"logprobs": scored.logp_N, "entropy": scored.entropy_N, **scored.heads, **scored.numbers}
-                for column, name in zip(columns, called, strict=True):
-                    found = _rows(piece, known[column])
-                    rows |= {(name, id(sample)): row for sample, row in zip(piece, found, strict=True)}
+        for piece, found in zip(pieces, self.ranks.map(self.scores, pieces, columns, reference), strict=True):
+            for name, column in zip(called, found, strict=True):
+                rows |= {(name, id(sample)): row for sample, row in zip(piece, column, strict=True)}
         return {name: [rows[name, id(sample)] for sample in samples] for name in called}
 
-    def _clip(self) -> float:
-        """Clip the policy's gradient, and each head's apart from it: none may shrink another's step."""
+    @torch.no_grad()
+    def scores(
+        self, shares: Sequence[Sequence[Microbatch]], columns: Sequence[str], reference: bool
+    ) -> list[list[list[Floats]]]:
+        """Of each micro-batch the columns of `Scored`, for each sample, of the policy or of the reference."""
+        found: list[list[list[Floats]]] = []
+        with self._as_reference() if reference else nullcontext(), self._as_in_updates():
+            for piece in (piece for share in shares for piece in share):
+                scored = self._score(pack(piece, 0, self.policy.device))
+                known = {"logprobs": scored.logp_N, "entropy": scored.entropy_N, **scored.heads, **scored.numbers}
+                found.append([_rows(piece, known[column]) for column in columns])
+        return found
+
+    def clip(self) -> float:
+        """Clip the policy's gradient, and each head's apart from it: none may shrink another's step. Returns the norm
+        of the policy's before that."""
         limit = self.needs.max_grad_norm
         for head in self.heads.values():
             torch.nn.utils.clip_grad_norm_(head.parameters(), limit)
@@ -400,10 +492,15 @@ def _standard_metrics(scored: Scored, packed: PackedBatch, total: Tensor) -> Met
         }
 
 
+def _plain(metrics: Metrics) -> Metrics:
+    """Sums as numbers of double precision, which are not read yet: that would make a GPU wait."""
+    return {name: (torch.as_tensor(total).detach().double(), count) for name, (total, count) in metrics.items()}
+
+
 def _add(sums: Metrics, more: Metrics) -> None:
     for name, (total, count) in more.items():
         before, counted = sums.get(name, (0.0, 0))
-        sums[name] = (before + torch.as_tensor(total).double(), counted + count)
+        sums[name] = (before + total, counted + count)
 
 
 def _head(policy: Policy, seed: int) -> torch.nn.Module:

@@ -26,6 +26,7 @@ from transformers import PreTrainedConfig
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.engines.pages import PAGE, most_pages
 from longloop.learners.local import LocalLearner
+from longloop.learners.shares import waiting_sums
 from longloop.memory.shapes import Blank, weightless
 from longloop.types import Batch, Metrics, Minibatch, Needs, Sample, Scored, UserError
 
@@ -42,6 +43,7 @@ class Ledger:
     fp32_weights: int
     """The float32 copies of what is trained, where the model itself is in bfloat16."""
     gradients: int
+    """With adapters, one for each level of the tree in which the shares of a mini-batch are added up, too."""
     optimizer: int
     second_copy: int
     """The reference policy of an algorithm that needs one, where there are no adapters to turn off."""
@@ -91,6 +93,7 @@ def forecast(
     needs: Needs,
     longest: int,
     sessions: int,
+    shares: int = 1,
     kv_tokens: int = 0,
 ) -> Ledger:
     """What training a model of this shape needs if its longest trajectory has `longest` tokens.
@@ -98,7 +101,7 @@ def forecast(
     kv_tokens: the engine's limit to the tokens whose keys and values it holds; 0 for none.
     """
     try:
-        learner = weightless(shape, model, config, needs)
+        learner = weightless(shape, model, config, needs, shares)
         forward, peak = _followed(learner, longest)
     except (NotImplementedError, RuntimeError) as error:
         raise UserError(
@@ -113,7 +116,7 @@ def forecast(
         weights=_bytes(policy.module.parameters()) - adapters + sum(_bytes(head.parameters()) for head in heads),
         adapters=adapters,
         fp32_weights=_bytes(learner.fp32_weights.apart.values()),
-        gradients=trained,
+        gradients=trained * (1 + waiting_sums(learner.shares)),
         optimizer=2 * trained,
         second_copy=_bytes(copy.parameters()) if copy else 0,
         activations=forward - trained,
@@ -124,8 +127,14 @@ def forecast(
 
 def check(learner: LocalLearner, longest: int, sessions: int, kv_tokens: int = 0) -> Ledger:
     """Refuse a run whose longest trajectory would not fit, and say what to lower."""
-    policy = learner.policy
-    book = forecast(policy.module.config, policy.config, learner.config, learner.needs, longest, sessions, kv_tokens)
+    policy, needs = learner.policy, learner.needs
+    shape, model, config = policy.module.config, policy.config, learner.config
+    described = (shape.to_json_string(), model.model_dump_json(), config.model_dump_json())
+    limits = longest, sessions, learner.shares, kv_tokens
+    asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()), *limits)
+    if asked not in _forecasts:
+        _forecasts[asked] = forecast(shape, model, config, needs, *limits)
+    book = _forecasts[asked]
     room = available(policy.device)
     needed = book.to_come
     if needed > room:
@@ -139,6 +148,10 @@ def check(learner: LocalLearner, longest: int, sessions: int, kv_tokens: int = 0
             learner.optimizer.zero_grad()
             torch.cuda.empty_cache()
     return book
+
+
+_forecasts: dict[tuple[object, ...], Ledger] = {}
+"""What was forecast before a run. In one process, such as that of a comparison, most runs ask for the same again."""
 
 
 def available(device: torch.device) -> int:

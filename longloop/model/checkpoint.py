@@ -5,6 +5,8 @@ NAME_head.safetensors                   for each head of the algorithm
 optimizer.safetensors                   both moments, the step count and the float32 weights of every trained tensor
 """
 
+import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,14 @@ def export(folder: Path, policy: Policy, dtype: str) -> None:
     module.config.use_cache = True
     module.to(kinds[dtype]).save_pretrained(folder, max_shard_size="1TB")
     policy.tokenizer.save_pretrained(folder)
+
+
+def export_adapter(folder: Path, checkpoint: Path, tokenizer: Any, base: str) -> None:
+    """Write a checkpoint's adapters as they were trained, for the model `base`."""
+    shutil.copytree(checkpoint / "model", folder)
+    settings = folder / "adapter_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": base}, indent=2))
+    tokenizer.save_pretrained(folder)
 
 
 def merged(policy: Policy) -> Any:

@@ -1,7 +1,7 @@
 """Demonstrations: an environment's own expert plays a task, and what it says becomes a trajectory like any other.
 
 The expert speaks text, which the policy's tokenizer encodes; its tokens have log-prob 0. A stored trajectory is encoded
-in the same way.
+in the same way. Where the expert calls a tool, the policy's chat template says how its model would have called it.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from longloop.envs.base import Player
+from longloop.envs.calls import spoken
+from longloop.envs.contract import NoExpert
 from longloop.envs.play import answered, expert_of
 from longloop.isolation.guard import Watched
 from longloop.rollout.episode import RolloutContext, run_episode
@@ -90,8 +92,11 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
 
 
 def _said(chat: Chat, text: str) -> Sampled:
-    ids = np.array(chat.action_ids(text))
-    return Sampled(ids, np.zeros(len(ids)), "stop")
+    return _sure(chat.action_ids(text))
+
+
+def _sure(ids: Sequence[int]) -> Sampled:
+    return Sampled(np.array(ids), np.zeros(len(ids)), "stop")
 
 
 class _ExpertAsEngine:
@@ -100,6 +105,8 @@ class _ExpertAsEngine:
     def __init__(self, env: Watched, expert: Player, context: RolloutContext) -> None:
         self._env, self._expert, self._chat = env, expert, context.chat
         self._seen: Sequence[Message] = ()
+        self._conversation: list[Message] = []
+        self._tools: Sequence[dict[str, Any]] = ()
         self._lost = True  # until it has answered
 
     async def ready(self) -> None:
@@ -107,7 +114,8 @@ class _ExpertAsEngine:
 
     async def start(self, task: Task) -> Sequence[Message] | Step:
         opening = await self._env.start(task)
-        self._seen = Step.of(opening).messages
+        first = Step.of(opening)
+        self._seen, self._conversation, self._tools = first.messages, list(first.messages), first.tools
         self._lost = False
         return opening
 
@@ -116,6 +124,7 @@ class _ExpertAsEngine:
         step = await self._env.step(action)
         self._lost = False
         self._seen = step.messages
+        self._conversation = [*([] if step.rebuild else (*self._conversation, action)), *step.messages]
         return step
 
     async def finish(self) -> Outcome:
@@ -129,7 +138,19 @@ class _ExpertAsEngine:
         return self._env.reward_range
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
-        return _said(self._chat, await answered(self._expert.act(self._seen)))
+        try:
+            action = spoken(await answered(self._expert.act(self._seen)), self._tools)
+        except NoExpert as error:
+            raise Fault(StopReason.ENV_ERROR, str(error)) from error
+        if not action.calls:
+            return _said(self._chat, action.content)
+        spelled = self._chat.spell(self._conversation, action, self._tools)
+        if spelled is None:
+            raise UserError(
+                "The expert calls a tool, and how this model's chat template writes a call could not be seen, so there "
+                "is nothing to imitate. Set model.chat_template to a file with a template that takes tools."
+            )
+        return _sure(spelled)
 
     def forget(self, session: str) -> None: ...
 

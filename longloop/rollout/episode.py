@@ -116,7 +116,7 @@ async def run_episode(
         if stop.scored:
             outcome = await env.call("finish", (), context.limits.step_seconds)
         else:
-            await env.leave(context.limits.step_seconds)
+            outcome = Outcome(0.0, False, await env.leave(context.limits.step_seconds))
     except Fault as fault:
         stop, error = fault.stop, str(fault)
     except asyncio.CancelledError:
@@ -192,6 +192,7 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
             rebuilt=step.rebuild or another,
             finish=sampled.finish,
             tools=tuple(tools) if begins or step.rebuild else (),
+            thread=step.thread,
         )
         record.act(turn, step.thread)
         said = turn.action

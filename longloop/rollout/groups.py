@@ -9,10 +9,10 @@ from typing import Any
 from longloop.rollout.demonstrations import demonstrate, retokenize
 from longloop.rollout.episode import Record, RolloutContext, ended
 from longloop.rollout.failure_budget import Faults
-from longloop.rollout.search import grow
-from longloop.rollout.starts import act_once, run_from
+from longloop.rollout.replica import LocalReplica, Replica, Rooms
+from longloop.rollout.starts import ids_at
 from longloop.rollout.stragglers import Stragglers
-from longloop.types import Group, Start, Task, Trajectory
+from longloop.types import Group, Start, StopReason, Task, Trajectory
 
 
 class GroupRollouts:
@@ -32,6 +32,8 @@ class GroupRollouts:
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self.tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr)
         """Called with a sentence when a task is set aside."""
+        self.replicas: Sequence[Replica] = [LocalReplica()]
+        """Where attempts are played; a run on several ranks puts more here."""
         self.faults = faults or Faults(context.limits.max_failure_share, lambda text: self.tell(text))
         self._name = name
         self._abandon = abandon
@@ -64,8 +66,8 @@ class GroupRollouts:
         sampling = [replace(self.context.sampling, temperature=t) for t in temperatures] or [self.context.sampling]
         contexts = [replace(self.context, sampling=one, limits=limits) for one in sampling]
         if single_action:
-            return await act_once(contexts, starts, k, f"{self._name}/{seed}", self.progress)
-        gate = asyncio.Semaphore(limits.concurrency)
+            return await self._act_once(contexts, starts, k, f"{self._name}/{seed}")
+        rooms = Rooms(self.replicas, limits.concurrency)
         # Attempt by attempt, not start by start: each start has its first attempt before any has its second.
         keys = [(index, number) for number in range(k) for index in range(len(starts))]
         stragglers = Stragglers(len(starts), k, limits.straggler_cutoff if self._abandon else 1.0, limits.min_scored)
@@ -73,12 +75,12 @@ class GroupRollouts:
 
         async def attempt(index: int, number: int) -> Trajectory:
             start = starts[index]
-            async with gate:
+            async with rooms.room(index) as replica:
                 if aside := self.faults.instead(start.task, number):
                     return self.faults.seen(aside)
                 session = f"{self._name}/{seed + index}/{number}"
                 context = contexts[number % len(contexts)]
-                one = await run_from(context, start, number, session, records[index, number])
+                one = await replica.attempt(context, start, number, session, records[index, number])
                 return self.faults.seen(one)
 
         running = {key: asyncio.create_task(attempt(*key)) for key in keys}
@@ -93,12 +95,14 @@ class GroupRollouts:
                         stragglers.end(key[0], one)
                 for key in pending:
                     records[key].look(running[key])
+                for replica in self.replicas:
+                    replica.abandon_beyond(stragglers.cutoff)
                 self.progress(len(keys) - len(pending), len(keys))
         finally:
             for record in records.values():
                 record.abandoned = True  # whatever ended this, live environments are to be finished
             await ended(running.values())
-            self.context.engine.release()
+            self._release()
         groups = [
             Group(start.task, tuple(stragglers.judge(running[index, number].result()) for number in range(k)))
             for index, start in enumerate(starts)
@@ -106,17 +110,61 @@ class GroupRollouts:
         self.faults.settle(groups)
         return groups
 
+    async def _act_once(
+        self, contexts: Sequence[RolloutContext], starts: Sequence[Start], k: int, name: str
+    ) -> list[Group]:
+        """K attempts from each start that end with one action. A state that fills the context gets none."""
+        rooms = Rooms(self.replicas, contexts[0].limits.concurrency)
+        states = [ids_at(start) for start in starts]
+        finished = 0
+
+        async def attempt(index: int, number: int) -> Trajectory:
+            nonlocal finished
+            start = starts[index]
+            assert start.recorded is not None
+            async with rooms.room(id(start.recorded)) as replica:
+                instead_of, session = start.recorded.turns[start.turn], f"{name}/{index}/{number}"
+                own = await replica.action(contexts[number % len(contexts)], instead_of, states[index], session)
+            finished += 1
+            self.progress(finished, len(running))
+            return Trajectory(
+                start.task, number, (*start.turns, own), 0.0, False, StopReason.PRACTISED, replayed=len(start.turns)
+            )
+
+        # From the end: the longest state of an attempt is read once, and the earlier ones are beginnings of it.
+        running = {
+            (index, number): asyncio.create_task(attempt(index, number))
+            for index in reversed(range(len(starts)))
+            if len(states[index]) < contexts[0].limits.context
+            for number in range(k)
+        }
+        try:
+            await asyncio.gather(*running.values())
+        finally:
+            await ended(running.values())
+            self._release()
+        return [
+            Group(start.task, tuple(running[index, n].result() for n in range(k) if (index, n) in running))
+            for index, start in enumerate(starts)
+        ]
+
+    def _release(self) -> None:
+        self.context.engine.release()
+        for replica in self.replicas:
+            replica.release()
+
     async def trees(
         self, tasks: Sequence[Task], attempts: int, explore: float, seed: int, *, puct: bool = False
     ) -> list[Group]:
         """A group of attempts that branch off one another for each task (search.py), all tasks concurrently."""
-        gate = asyncio.Semaphore(self.context.limits.concurrency)
+        rooms = Rooms(self.replicas, self.context.limits.concurrency)
 
         async def one(index: int) -> Group:
-            async with gate:
+            async with rooms.room(index) as replica:
                 if aside := self.faults.instead(tasks[index], 0):
                     return Group(tasks[index], (self.faults.seen(aside),))
-                group = await grow(self.context, tasks[index], f"{self._name}/{seed + index}", attempts, explore, puct)
+                session = f"{self._name}/{seed + index}"
+                group = await replica.tree(self.context, tasks[index], session, attempts, explore, puct)
                 return Group(group.task, tuple(map(self.faults.seen, group.trajectories)))
 
         growing = [asyncio.create_task(one(index)) for index in range(len(tasks))]
@@ -124,7 +172,7 @@ class GroupRollouts:
             groups = list(await asyncio.gather(*growing))
         finally:
             await ended(growing)
-            self.context.engine.release()
+            self._release()
         self.faults.settle(groups)
         return groups
 

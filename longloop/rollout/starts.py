@@ -6,16 +6,15 @@ be what was recorded, id by id. An environment that answers otherwise fails, as 
 Where a single action is asked for, no environment is needed: the policy reads the recorded turns and acts once.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from longloop.protocols import Engine
-from longloop.rollout.episode import Record, RolloutContext, ended, run_episode, seed_of
-from longloop.types import Fault, Group, Ids, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
+from longloop.rollout.episode import Record, RolloutContext, run_episode, seed_of
+from longloop.types import Fault, Ids, Sampled, SamplingParams, Start, StopReason, Trajectory, Turn
 
 
 async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
@@ -81,51 +80,8 @@ def _otherwise(turn: int, recorded: Trajectory) -> str:
     )
 
 
-async def act_once(
-    contexts: Sequence[RolloutContext],
-    starts: Sequence[Start],
-    k: int,
-    name: str,
-    progress: Callable[[int, int], None],
-) -> list[Group]:
-    """K attempts from each start that end with one action. A state that fills the context gets none."""
-    gate = asyncio.Semaphore(contexts[0].limits.concurrency)
-    states = [ids_at(start) for start in starts]
-    finished = 0
-
-    async def attempt(index: int, number: int) -> Trajectory:
-        nonlocal finished
-        start = starts[index]
-        assert start.recorded is not None
-        async with gate:
-            instead_of, session = start.recorded.turns[start.turn], f"{name}/{index}/{number}"
-            own = await _act(contexts[number % len(contexts)], instead_of, states[index], session)
-        finished += 1
-        progress(finished, len(running))
-        return Trajectory(
-            start.task, number, (*start.turns, own), 0.0, False, StopReason.PRACTISED, replayed=len(start.turns)
-        )
-
-    # From the end: the longest state of an attempt is read once, and the earlier ones are beginnings of it.
-    running = {
-        (index, number): asyncio.create_task(attempt(index, number))
-        for index in reversed(range(len(starts)))
-        if len(states[index]) < contexts[0].limits.context
-        for number in range(k)
-    }
-    try:
-        await asyncio.gather(*running.values())
-    finally:
-        await ended(running.values())
-        contexts[0].engine.release()
-    return [
-        Group(start.task, tuple(running[index, n].result() for n in range(k) if (index, n) in running))
-        for index, start in enumerate(starts)
-    ]
-
-
-async def _act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str) -> Turn:
-    """The policy's own action in place of a recorded one."""
+async def act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str) -> Turn:
+    """The policy's own action in place of a recorded one, after these ids."""
     asked = time.perf_counter()
     try:
         params = context.params(ids, seed_of(session))

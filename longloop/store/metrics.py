@@ -1,8 +1,8 @@
 """metrics.jsonl: one object per step. A step that was repeated after a crash has two lines; the last one counts."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,13 @@ from longloop.store.files import append_lines, read_lines
 class Metrics:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.mirror: Callable[[Mapping[str, Any]], None] = lambda line: None
+        """Called with every line that was written."""
 
     def write(self, values: dict[str, Any]) -> None:
-        append_lines(self._path, [_finite(values)])
+        line = _finite(values)
+        append_lines(self._path, [line])
+        self.mirror(line)
 
     def read(self) -> list[dict[str, Any]]:
         """One line for each step, in order. A damaged line costs its step, not the run."""
@@ -50,12 +54,14 @@ class Evaluation:
     floor_success: float
     env_version: str = ""
     """The version of the environment that it was measured in; empty where that has none."""
+    usage: dict[str, int] = field(default_factory=dict)
+    """Of an endpoint (`engine.name=openai`): what has to be paid for, as it counts. Calls, tokens, repeated calls."""
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Evaluation":
         """Raises KeyError or TypeError for what is not a stored evaluation."""
-        stored = {"env_version": ""} | dict(stored)  # which evaluations from before versions lack
-        values = {field.name: stored[field.name] for field in fields(cls)}
+        stored = {"env_version": "", "usage": {}} | dict(stored)  # which earlier evaluations lack
+        values = {one.name: stored[one.name] for one in fields(cls)}
         if not isinstance(values["success"], int | float):
             raise TypeError("an evaluation without a success")
         for name in ("success_interval", "reward_interval"):
@@ -82,6 +88,9 @@ class Evaluation:
             cells["scenarios"] = f"{self.scenarios:.1%}"
         if self.env_version:
             cells["environment"] = f"version {self.env_version}"
+        if self.usage:
+            tokens = f"{self.usage['prompt_tokens']:,} + {self.usage['completion_tokens']:,} tokens"
+            cells["cost"] = f"{tokens} in {self.usage['calls']:,} calls, {self.usage['repeated']:,} repeated"
         spoiled = f", {self.unscored} spoiled by the environment" if self.unscored else ""
         return cells | {"tasks": f"{self.tasks} x {self.attempts} attempts{spoiled}"}
 

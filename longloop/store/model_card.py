@@ -3,20 +3,25 @@
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from longloop.config import Config, isolation
 from longloop.store.metrics import Evaluation, when
 from longloop.store.run_reader import load_run
 
 
-def card(folder: Path, step: int, dtype: str) -> str:
-    """The card of the model that a run had after `step`, in Hugging Face's form: facts for machines, then Markdown."""
+def card(folder: Path, step: int, dtype: str, adapter: bool = False) -> str:
+    """The card of the model that a run had after `step`, in Hugging Face's form: facts for machines, then Markdown.
+
+    `adapter`: the card of its adapters alone.
+    """
     run = load_run(folder)
     config, facts = run.config, run.facts
     lines = [line for line in run.metrics if line["step"] <= step]
     evaluations = {at: found for at, found in run.evaluations.items() if at <= step}
     env, algo, path = config.env["name"], config.algo["name"], config.model.path
-    hub = f"base_model: {path}\n" if path.count("/") == 1 and not Path(path).exists() else ""
-    changed = f"LoRA adapters of rank {config.model.lora_rank}, merged" if config.model.lora_rank else "all weights"
+    kept = "not merged" if adapter else "merged"
+    changed = f"LoRA adapters of rank {config.model.lora_rank}, {kept}" if config.model.lora_rank else "all weights"
     about = {
         "environment": _settings(isolation(config.env)[1]),
         "trained on": _trained_on(config, lines),
@@ -33,10 +38,7 @@ def card(folder: Path, step: int, dtype: str) -> str:
         "started": facts.get("started", ""),
     }
     return f"""---
-library_name: transformers
-pipeline_tag: text-generation
-{hub}tags: [agent, reinforcement-learning, longloop, {algo}]
----
+{_facts(config, evaluations.get(step), adapter)}---
 
 # {config.name}
 
@@ -48,8 +50,7 @@ pipeline_tag: text-generation
 {_results(config, evaluations, step)}
 ## Use
 
-A plain Hugging Face folder with its chat template: `AutoModelForCausalLM.from_pretrained(FOLDER)`, `vllm serve FOLDER`,
-or `model.path = "FOLDER"` in longloop. It expects the conversation that `{env}` holds with an agent: the same opening,
+{_ADAPTER if adapter else _WHOLE} It expects the conversation that `{env}` holds with an agent: the same opening,
 and answers in the same form.
 
 ## How it was made
@@ -61,6 +62,50 @@ The whole config:
 {config.to_toml().strip()}
 ```
 """
+
+
+_WHOLE = """\
+A plain Hugging Face folder with its chat template: `AutoModelForCausalLM.from_pretrained(FOLDER)`, `vllm serve FOLDER`,
+or `model.path = "FOLDER"` in longloop."""
+_ADAPTER = """\
+Adapters in peft's format, for the model that they were trained on: `PeftModel.from_pretrained(MODEL, FOLDER)`, or
+`vllm serve MODEL --enable-lora --lora-modules agent=FOLDER`."""
+
+
+def _facts(config: Config, evaluation: Evaluation | None, adapter: bool) -> str:
+    """What the hub reads, as YAML: the base model, and results of the model itself."""
+    path = config.model.path
+    facts: dict[str, Any] = {
+        "library_name": "peft" if adapter else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["agent", "reinforcement-learning", "longloop", config.algo["name"]],
+    }
+    if path.count("/") == 1 and not Path(path).exists():
+        facts |= {"base_model": path, "base_model_relation": "adapter" if adapter else "finetune"}
+    if evaluation is not None:
+        facts["model-index"] = [{"name": config.name, "results": [_result(config, evaluation)]}]
+    return yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+
+
+def _result(config: Config, found: Evaluation) -> dict[str, Any]:
+    """An evaluation as an entry of a `model-index`."""
+    name = str(config.env["name"])
+    dataset = {"type": name, "name": name, "split": config.eval.split}
+    if found.env_version:
+        dataset["revision"] = found.env_version
+    numbers = {
+        "success": (found.success, found.success_interval, found.floor_success),
+        "reward": (found.reward, found.reward_interval, found.floor_reward),
+    }
+    metrics = [
+        {
+            "type": kind,
+            "value": round(value, 4),
+            "name": f"{kind}, 95% [{low:.3f}, {high:.3f}] over {found.tasks} tasks; doing nothing: {floor:.3f}",
+        }
+        for kind, (value, (low, high), floor) in numbers.items()
+    ]
+    return {"task": {"type": "reinforcement-learning"}, "dataset": dataset, "metrics": metrics}
 
 
 def _trained_on(config: Config, lines: list[dict[str, Any]]) -> str:

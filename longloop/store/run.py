@@ -27,7 +27,8 @@ from longloop.types import UserError
 from longloop.version import __version__
 
 CHANGEABLE = (
-    *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "model.threads", "env_version"),
+    *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "ranks", "track", "model.threads"),
+    "env_version",
     *("algo.lr", "algo.weight_decay", "algo.max_grad_norm", "algo.kl_guard"),
     *(f"env.{name}" for name in WorkerConfig.model_fields),
 )

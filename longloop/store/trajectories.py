@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,12 @@ class StoredTurn:
     calls: tuple[Call, ...] = ()
     """Those of the action."""
     tools: tuple[dict[str, Any], ...] = ()
+    thread: str = ""
+
+    @property
+    def said(self) -> Message:
+        """The action with its calls."""
+        return Message("assistant", self.action, self.calls)
 
     @classmethod
     def of(cls, turn: Turn) -> "StoredTurn":
@@ -115,6 +122,17 @@ class StoredTrajectory:
         """What the agent was asked: the last message before its first action."""
         context = self.turns[0].context if self.turns else ()
         return context[-1].content if context else ""
+
+    @property
+    def printed(self) -> str:
+        """What the agent's own program printed, where it has one."""
+        output = self.info.get("output") if isinstance(self.info, dict) else None
+        return output if isinstance(output, str) else ""
+
+    @property
+    def conversations(self) -> list[list[StoredTurn]]:
+        """The turns of each conversation."""
+        return [list(turns) for _, turns in groupby(self.turns, key=lambda turn: turn.thread)]
 
     @property
     def tests(self) -> list[dict[str, Any]]:
@@ -471,7 +489,7 @@ def _calls(stored: Any) -> tuple[Call, ...]:
     return tuple(Call(**({"id": "", "name": "", "arguments": ""} | _known(Call, call))) for call in stored or ())
 
 
-_RARE = ("calls", "call", "tools")
+_RARE = ("calls", "call", "tools", "thread")
 """Fields of messages and turns that few environments fill: left out of a line where they are empty."""
 _FIELDS: dict[type[Any], list[str]] = {
     kind: [one.name for one in fields(kind)]

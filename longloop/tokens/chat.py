@@ -20,7 +20,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from longloop.tokens.tools import ToolFormat, as_function, format_of, spelled_out
-from longloop.types import Call, Message, UserError
+from longloop.types import Message, UserError
 
 # Unicode noncharacters, which no text may contain: they mark what must not be read as a special token.
 _ESCAPE = "\ufdd0"
@@ -181,10 +181,14 @@ class Chat:
             )
         return Message("assistant", text, self.tool_format.calls(text, tools))
 
-    def spell(self, messages: Sequence[Message], call: Call, tools: Sequence[dict[str, Any]]) -> tuple[int, ...] | None:
-        """The ids of a turn that makes this call, as the template writes it; None where that cannot be seen."""
+    def spell(
+        self, messages: Sequence[Message], action: Message, tools: Sequence[dict[str, Any]]
+    ) -> tuple[int, ...] | None:
+        """The ids of a turn with an action's words and calls, as the template writes it after these messages; None
+        where that cannot be seen."""
         before = self.render(messages, tools=tools)
-        after = self.render([*messages, Message("assistant", "", (call,))], generate=False, tools=tools)
+        told = Message("assistant", action.words, tuple(replace(call, text="") for call in action.calls))
+        after = self.render([*messages, told], generate=False, tools=tools)
         if not after.startswith(before):
             return None
         ids = self.encode(after[len(before) :])

@@ -2,15 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from statistics import fmean
 from typing import Any
 
 from longloop.store.run_reader import FOLDERS, RunReader, mixed_versions
-from longloop.store.trajectories import IndexEntry, StoredTrajectory
-from longloop.types import StopReason, Task
+from longloop.store.trajectories import IndexEntry, StoredTrajectory, StoredTurn
+from longloop.types import Call, StopReason, Task
 from longloop.viewer import tokens
 from longloop.viewer.diff import CHARACTERS, LINES, Comparison
 from longloop.viewer.page import NotThere, Page, address
@@ -163,6 +163,7 @@ def attempt(run: RunReader, kind: str, number: int, index: int, which: int, by: 
     seconds: Counter[str] = Counter()
     for turn in trajectory.turns:
         seconds.update(turn.seconds)
+    talks = trajectory.conversations
     values = {
         "kind": kind,
         "number": number,
@@ -170,6 +171,8 @@ def attempt(run: RunReader, kind: str, number: int, index: int, which: int, by: 
         "heading": _title(kind, number),
         "trajectory": trajectory,
         "turns": list(zip_longest(trajectory.turns, colored or [])),
+        "begins": _begins(talks) if len(talks) > 1 else {},
+        "called": {call.id: call.name for talk in talks for call in _calls(talk)},
         "advantage": stored.advantages(number).get(entry.key),
         "seconds": dict(seconds),
         "tests": trajectory.tests,
@@ -281,9 +284,22 @@ def _course(entry: IndexEntry, trajectory: StoredTrajectory) -> str:
     return json.dumps([turns, paid])
 
 
+def _begins(talks: Sequence[Sequence[StoredTurn]]) -> dict[int, tuple[int, int]]:
+    """The index of the turn that begins each conversation -> its number, and how many turns it has."""
+    starts = accumulate((len(talk) for talk in talks), initial=0)
+    return {start: (number, len(talk)) for number, (start, talk) in enumerate(zip(starts, talks, strict=False), 1)}
+
+
+def _calls(turns: Iterable[StoredTurn]) -> Iterator[Call]:
+    """Every call of a tool, by the agent or in what it was shown."""
+    for turn in turns:
+        yield from (call for message in (*turn.context, turn.said) for call in message.calls)
+
+
 def _notes(trajectory: StoredTrajectory) -> str:
     """What else the judge wrote."""
-    return _json({key: value for key, value in trajectory.info.items() if key != "tests" or not trajectory.tests})
+    shown = {"tests": trajectory.tests, "output": trajectory.printed}
+    return _json({key: value for key, value in trajectory.info.items() if not shown.get(key)})
 
 
 def _json(value: Any) -> str:

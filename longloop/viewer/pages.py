@@ -47,6 +47,7 @@ class Pages:
             link=link,
             attempts=attempts,
             action=text.action,
+            arguments=text.arguments,
             excerpt=text.excerpt,
             long=text.long,
             legend=legend,

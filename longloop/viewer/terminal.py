@@ -1,5 +1,6 @@
 """One attempt in a terminal. Text of models and environments is printed without its control sequences."""
 
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -27,11 +28,20 @@ def show(folder: Path, attempt_id: str, console: Console) -> None:
     console.print(Text(said, "dim"))
     if trajectory.error:
         console.print(Text(visible(trajectory.error), "red"))
-    for number, turn in enumerate(trajectory.turns, 1):
-        _turn(number, turn, console)
+    talks, numbers = trajectory.conversations, count(1)
+    for which, talk in enumerate(talks, 1):
+        if len(talks) > 1:
+            console.print()
+            console.print(Text(f"conversation {which} of {len(talks)}", "bold magenta"))
+        for turn in talk:
+            _turn(next(numbers), turn, console)
     note = unread_note(run, trajectory)
     for message in trajectory.unread:
         _message(message, console, note)
+    if trajectory.printed:
+        console.print()
+        console.print(Text("the agent's program printed", "bold cyan"))
+        console.print(Padding(Text(visible(trajectory.printed.rstrip())), (0, 0, 0, 2)))
     for test in trajectory.tests:
         passed = bool(test.get("passed"))
         mark = ("pass  ", "green") if passed else ("FAIL  ", "bold red")
@@ -46,14 +56,23 @@ def _turn(number: int, turn: StoredTurn, console: Console) -> None:
     notes += [f"paid {turn.reward:g}"] if turn.reward else []
     console.print()
     console.print(Text(", ".join(notes), "bold cyan"))
-    console.print(Padding(Text(visible(turn.action)), (0, 0, 0, 2)))
+    _said(turn.said, console, "")
+
+
+def _said(message: Message, console: Console, style: str) -> None:
+    """A message's words, and its calls of tools."""
+    if message.words or not message.calls:
+        console.print(Padding(Text(visible(message.words), style), (0, 0, 0, 2)))
+    for call in message.calls:
+        text = Text.assemble(("calls ", "cyan"), f"{visible(call.name)} {visible(call.arguments)}", style=style)
+        console.print(Padding(text, (0, 0, 0, 2)))
 
 
 def _message(message: Message, console: Console, note: str = "") -> None:
     console.print()
     said = [(visible(message.role), "dim bold"), *([(f"  {note}", "yellow")] if note else [])]
     console.print(Text.assemble(*said), soft_wrap=True)
-    console.print(Padding(Text(visible(message.content), "dim"), (0, 0, 0, 2)))
+    _said(message, console, "dim")
 
 
 def _find(run: RunReader, attempt_id: str) -> tuple[str, IndexEntry]:

@@ -1,5 +1,6 @@
 """Text of models and environments for pages and terminals. None of it is trusted: it is escaped here."""
 
+import json
 import re
 
 from markupsafe import Markup
@@ -15,15 +16,25 @@ _LONG = (1000, 14)
 """Characters and lines; longer messages are folded."""
 
 
-def action(text: str) -> Markup:
-    """What an agent said: prose, and code in fences."""
+def action(text: str, quiet: object = None) -> Markup:
+    """What an agent said: prose, and code in fences. With `quiet`, nothing is shown for nothing."""
     parts = []
     end = 0
     for fence in _FENCE.finditer(text):
         parts += [_prose(text[end : fence.start()]), code(fence[2], fence[1][3:].strip())]
         end = fence.end()
     parts.append(_prose(text[end:]))
-    return Markup("").join(parts) if text.strip() else Markup('<p class="quiet small">(nothing)</p>')
+    if quiet or text.strip():
+        return Markup("").join(parts)
+    return Markup('<p class="quiet small">(nothing)</p>')
+
+
+def arguments(text: str) -> Markup:
+    """The arguments of a call: JSON, one on each line, or whatever else was written."""
+    try:
+        return code(json.dumps(json.loads(text), indent=2, ensure_ascii=False), "json")
+    except (ValueError, RecursionError):
+        return Markup('<pre class="code">{}</pre>').format(text)
 
 
 def code(text: str, language: str = "") -> Markup:

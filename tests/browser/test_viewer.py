@@ -14,7 +14,7 @@ from longloop.store.run import Run
 from longloop.types import Group, Message, StopReason, Task
 from tests.support import recorded
 from tests.support.chromium import CHROMIUM, Browser
-from tests.support.viewing import server
+from tests.support.viewing import served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on the PATH: `apt-get install chromium`")
 
@@ -58,7 +58,7 @@ def own(browser: Browser, port: int) -> bool:
 
 def test_a_run_is_opened_step_by_step_down_to_an_attempt(browser, tmp_path):
     recorded.small(tmp_path / "runs/quickstart")
-    with server(tmp_path / "runs") as (port, _):
+    with served(tmp_path / "runs") as port:
         browser.open(f"http://127.0.0.1:{port}/")
         assert "quickstart" in browser.text() and "finished" in browser.text()
         assert browser.run("document.querySelectorAll('svg.spark').length") == 1
@@ -94,7 +94,7 @@ def test_a_run_is_opened_step_by_step_down_to_an_attempt(browser, tmp_path):
 
 def test_the_analysis_leads_to_the_attempts_that_failed(browser, tmp_path):
     recorded.small(tmp_path / "runs/quickstart")
-    with server(tmp_path / "runs") as (port, _):
+    with served(tmp_path / "runs") as port:
         browser.open(f"http://127.0.0.1:{port}/run/quickstart")
         browser.run("document.querySelector('.lead a').click()")
         browser.until("location.pathname === '/run/quickstart/analysis' && document.readyState === 'complete'")
@@ -114,7 +114,7 @@ def test_the_analysis_leads_to_the_attempts_that_failed(browser, tmp_path):
 
 def test_arrows_go_through_the_attempts_of_a_step(browser, tmp_path):
     recorded.small(tmp_path / "run", steps=1)
-    with server(tmp_path / "run") as (port, _):
+    with served(tmp_path / "run") as port:
         browser.open(f"http://127.0.0.1:{port}/run/run/step/1/0/2")
         for key, path in (("ArrowRight", "0/3"), ("ArrowRight", "1/0"), ("ArrowLeft", "0/3"), ("u", "0")):
             browser.press(key)
@@ -136,7 +136,7 @@ def test_attempts_are_filtered(browser, tmp_path):
     tried.append(recorded.attempt(task, 2, False, StopReason.ENV_ERROR, error="The database is on fire."))
     with Run.reopen(run) as again:
         again.trajectories.write(3, [Group(task, tuple(tried))])
-    with server(run) as (port, _):
+    with served(run) as port:
 
         def filtered(**fields: str) -> list[str]:
             browser.open(f"http://127.0.0.1:{port}/run/run/find")
@@ -168,7 +168,7 @@ def test_a_run_that_is_training_is_followed(browser, tmp_path):
             assert writer.stdout.readline() == "written\n"
 
         write(1)
-        with server(tmp_path / "runs") as (port, _):
+        with served(tmp_path / "runs") as port:
             browser.open(f"http://127.0.0.1:{port}/run/live")
             assert browser.run("document.querySelectorAll('.ribbon a').length") == 1
             browser.until("!document.querySelector('.live').hidden")
@@ -200,7 +200,7 @@ def choose(browser: Browser, selector: str, value: str) -> None:
 
 def test_curves_are_drawn_as_one_likes(browser, tmp_path):
     recorded.small(tmp_path / "run", steps=3)
-    with server(tmp_path / "run") as (port, _):
+    with served(tmp_path / "run") as port:
         browser.open(f"http://127.0.0.1:{port}/run/run")
         assert browser.run("document.querySelectorAll('.faint').length") == 0
         browser.run("document.querySelector('#config').open = false")
@@ -217,7 +217,7 @@ def test_runs_are_filtered_sorted_and_tagged(browser, tmp_path):
     for name in ("apple", "pear"):
         recorded.small(tmp_path / "runs" / name, steps=1)
     shown = "JSON.stringify([...document.querySelectorAll('.runs tbody b')].map((one) => one.innerText))"
-    with server(tmp_path / "runs") as (port, _):
+    with served(tmp_path / "runs") as port:
         browser.open(f"http://127.0.0.1:{port}/?sort=run&order=down")
         assert browser.run(shown) == '["pear","apple"]'
         browser.run("document.querySelector('.filters input[type=search]').focus()")
@@ -241,7 +241,7 @@ def test_runs_are_filtered_sorted_and_tagged(browser, tmp_path):
 def test_a_narrow_window_has_all_of_the_menu_and_no_page_runs_off_the_edge(browser, tmp_path):
     name = "a-run-with-a-rather-long-name-2026-11-17"
     recorded.small(tmp_path / name, steps=2)
-    with server(tmp_path / name) as (port, _):
+    with served(tmp_path / name) as port:
         try:
             for width in (400, 1280):
                 browser.call(
@@ -291,7 +291,7 @@ def test_hostile_content_is_shown_as_text(browser, tmp_path):
     hostile(tmp_path / "runs" / "<img src=x onerror=hacked=1>")
     name = "%3Cimg%20src%3Dx%20onerror%3Dhacked%3D1%3E"
     left = f"{name}:step/1/0/0"
-    with server(tmp_path / "runs") as (port, _):
+    with served(tmp_path / "runs") as port:
         paths = ["/", f"/run/{name}", f"/run/{name}/step/1", f"/run/{name}/step/1/0", f"/run/{name}/step/1/0/0"]
         paths += [
             f"/run/{name}/find?text=%3Cscript%3E&task=%3Cscript",
@@ -348,7 +348,7 @@ def test_the_html_export_opens_without_a_server(browser, tmp_path):
 
 def test_a_page_of_fifty_thousand_attempts_stays_small(browser, tmp_path):
     recorded.big(tmp_path / "big")
-    with server(tmp_path / "big") as (port, _):
+    with served(tmp_path / "big") as port:
         for path in ("/run/big", "/run/big/find", "/run/big/step/200"):
             browser.open(f"http://127.0.0.1:{port}{path}")
             assert browser.run("document.querySelectorAll('*').length") < 4000, path

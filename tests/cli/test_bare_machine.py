@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WANTING = (
-    *(f"tests/contract/test_{name}.py" for name in ("scienceworld", "textworld_express", "appworld", "alfworld")),
+    *(
+        f"tests/contract/test_{name}.py"
+        for name in ("scienceworld", "textworld_express", "appworld", "alfworld", "mcp")
+    ),
     *("tests/browser/test_viewer.py", "tests/cli/test_web_envs.py"),
 )
 """The files whose tests want something that nobody installs along with longloop."""
@@ -39,6 +42,7 @@ def test_what_is_missing_is_skipped_and_listed(bare, tmp_path):
         "scienceworld needs a Java runtime",
         "textworld_express needs a Java runtime",
         "`longloop envs install appworld`",
+        "`longloop envs install mcp`",
         "there is no Chromium on the PATH: `apt-get install chromium`",
         f"needs published data: alfworld is not in {tmp_path}",
         f"needs published data: webshop is not in {tmp_path}",

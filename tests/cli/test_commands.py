@@ -138,13 +138,13 @@ def test_ones_own_are_shown_in_full(longloop, command, tmp_path, monkeypatch):
         assert code == 2 and error.startswith("longloop: ") and "Traceback" not in error
 
 
-@pytest.mark.parametrize("name", ["errands", "guess", "crossroads"])
+@pytest.mark.parametrize("name", ["errands", "errands_tools", "guess", "crossroads"])
 def test_an_environment_in_full(longloop, name):
     printed = longloop("envs", name)
     assert "train" in printed and "nothing" in printed, "its splits, and what doing nothing scores on them"
 
 
-@pytest.mark.parametrize("name", sorted({*ENVS} - {"errands", "guess", "crossroads"}))
+@pytest.mark.parametrize("name", sorted({*ENVS} - {"errands", "errands_tools", "guess", "crossroads"}))
 def test_an_environment_that_needs_something_says_what(longloop, monkeypatch, name):
     monkeypatch.delenv("LONGLOOP_DATA", raising=False)
     printed = longloop("envs", name)

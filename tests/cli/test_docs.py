@@ -224,7 +224,8 @@ def follow(guide: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *shorter: 
 
 @pytest.mark.parametrize(("guide", "name", "count"), [("environment.md", "letters", 4), ("algorithm.md", "cispo", 1)])
 def test_following_a_guide_makes_the_agent_better(guide, name, count, tmp_path, monkeypatch):
-    assert follow(guide, tmp_path, monkeypatch) == count
+    """After 25 steps, which are fewer than the guides' own."""
+    assert follow(guide, tmp_path, monkeypatch, "steps=25") == count
     steps = [line for line in Metrics(tmp_path / "runs" / name / "metrics.jsonl").read() if "success" in line]
     first, last = (sum(step["success"] for step in part) / 5 for part in (steps[:5], steps[-5:]))
     assert last > first + 0.2

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard, RepoUrl
 from safetensors.torch import load_file
 
+from longloop.model import tiny
 from longloop.store.files import read_lines
+from longloop.store.run_reader import stored_config
 from tests.support.helpers import GUESS, write_config
 
 SHORT = ("algo.name=sft", "algo.k=1", "steps=2", "eval.every=1", "eval.tasks=3", "save.keep=2")
@@ -29,11 +32,12 @@ def logprobs(model: Any, ids: torch.Tensor) -> torch.Tensor:
     return logits[:-1].log_softmax(-1).gather(1, ids[1:, None].long())[:, 0]
 
 
-def gaps(run: Path, step: int, folder: Path) -> list[float]:
-    """Between the log-probs stored when attempts were sampled in an evaluation, and those of an exported model."""
+def gaps(run: Path, step: int, exported: Any) -> list[float]:
+    """Between the log-probs stored when attempts were sampled in an evaluation, and those of an exported model: a
+    folder, or the model itself."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(exported) if isinstance(exported, Path) else exported
     columns = load_file(run / "evaluations" / f"{step:06d}.safetensors")
     found = []
     for attempt in read_lines(run / "evaluations" / f"{step:06d}.jsonl"):
@@ -74,6 +78,69 @@ def test_the_card(run: Path, command: Any, tmp_path: Path) -> None:
     assert facts["command"] in card and facts["commit"] in card and facts["packages"]["torch"] in card
     assert ("merged" in card) == ("lora_rank = 4" in card)
     assert card.startswith("---\n") and "base_model" not in card, "`tiny` is no name on the hub"
+    data = ModelCard(card).data
+    assert (data.library_name, data.model_name) == ("transformers", "test")
+    assert [one.metric_type for one in data.eval_results] == ["success", "reward"], "as the hub's own reader sees it"
+    result = data.eval_results[0]
+    assert (result.dataset_type, result.dataset_split, result.metric_type) == ("guess", "dev", "success")
+    assert result.metric_value == round(found["success"], 4) and f"[{low:.3f}, {high:.3f}]" in result.metric_name
+
+
+def test_adapters_alone(run: Path, command: Any, tmp_path: Path) -> None:
+    """peft puts them on the model that they were trained on, and has what was sampled from."""
+    code, said, error = command("export", run, "--out", tmp_path / "adapter", "--adapter")
+    if not stored_config(run).model.lora_rank:
+        assert code == 2 and "trained all weights" in error
+        return
+    assert code == 0 and "as trained" in said, error
+    from peft import PeftModel
+
+    base = tiny.model(0)
+    model = PeftModel.from_pretrained(base, str(tmp_path / "adapter"))
+    assert max(gaps(run, 2, model)) < 1e-4
+    told = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert told["base_model_name_or_path"] == "tiny"
+    data = ModelCard.load(tmp_path / "adapter" / "README.md").data
+    assert data.library_name == "peft"
+    assert "not merged" in (tmp_path / "adapter" / "README.md").read_text()
+
+
+class Hub:
+    """A hub that takes what it is given, or fails."""
+
+    files: dict[str, bytes] = {}
+    made: list[tuple[str, bool]] = []
+    fails: Exception | None = None
+
+    def create_repo(self, name: str, *, private: bool, exist_ok: bool) -> RepoUrl:
+        if self.fails:
+            raise self.fails
+        self.made.append((name, private))
+        return RepoUrl(f"https://huggingface.co/{name}")
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        found = {path.name: path.read_bytes() for path in folder_path.iterdir()}
+        self.files.update({f"{repo_id}/{name}": content for name, content in found.items()})
+
+
+@pytest.mark.parametrize("run", ["model.lora_rank=0"], indirect=True)
+def test_push(run: Path, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr(Hub, "files", {})
+    monkeypatch.setattr(Hub, "made", [])
+    code, said, error = command("export", run, "--push", "me/agent")
+    assert code == 0 and "huggingface.co/me/agent" in said, error
+    assert Hub.made == [("me/agent", True)], "private, unless it is said"
+    names = {name.removeprefix("me/agent/") for name in Hub.files}
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert b"model-index" in Hub.files["me/agent/README.md"]
+    assert command("export", run, "--push", "me/open", "--public", "--out", tmp_path / "also")[0] == 0
+    assert Hub.made[1] == ("me/open", False) and (tmp_path / "also" / "README.md").exists()
+    monkeypatch.setattr(Hub, "fails", OSError("Token is required\nand more"))
+    code, _, error = command("export", run, "--push", "me/agent")
+    assert code == 2 and "Token is required. Log in with `hf auth login`" in error
+    code, _, error = command("export", run)
+    assert code == 2 and "--out" in error and "--push" in error
 
 
 def test_it_says_when_the_model_itself_was_not_evaluated(command: Any, tmp_path: Path) -> None:

@@ -229,3 +229,14 @@ def test_the_novice_is_small_and_knows_the_language():
     ((_, groups),) = api.measure(settings, None, [settings.eval.split]).values()
     said = [group.trajectories[0].turns[0].action.content for group in groups]
     assert all("apis.docs.show(api=" in text for text in said), said
+
+
+def test_play_with_tools(longloop, monkeypatch):
+    """A person is shown the tools, and calls them as experts do."""
+    call = ["```json", '{"name": "owner__show_time", "arguments": {}}', "```", ""]
+    typed = iter([*call, "/expert", "/quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    code, printed = longloop("play", "errands_tools", "--task", "train/phone-number-of-someone/0")
+    assert code == 0 and "A call is a block of JSON" in printed
+    assert '"name": "owner__complete_task"' in printed, "a tool"
+    assert "[tool]" in printed and "weekday" in printed, "what came back"

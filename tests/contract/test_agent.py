@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from longloop import api, config
+from longloop.envs.judge import outcome_of
 from longloop.gateway.env import Agent
-from longloop.gateway.judge import outcome_of
 from longloop.isolation.environments import Environments
 from longloop.isolation.pool import Pool
 from longloop.store.run import Run
@@ -78,7 +78,7 @@ def test_a_bad_agent_costs_its_attempt_and_nothing_more(world: Any) -> None:
     for (stop, text), one in zip(BAD.values(), found, strict=False):
         assert one.stop is stop and text in one.error, one.error
         assert one.reward == 0.0
-    assert [(t.stop, t.reward, t.error) for t in found[len(BAD) :]] == [(StopReason.FINISHED, 1.0, "")] * len(BAD)
+    assert found[0].info == {"output": "a traceback\nValueError: the model said nonsense\n"}, "kept without a score"
 
 
 def test_nothing_that_an_agent_started_survives_it(world: Any) -> None:
@@ -96,7 +96,7 @@ def test_a_flood_of_output_and_calls(world: Any) -> None:
     """100 calls at once where 3 are left: two are answered, the others are told that it is over."""
     (one,) = attempts(world(), "flood")
     assert (one.stop, one.reward, len(one.turns)) == (StopReason.MAX_TURNS, 1.0, 3), one.error
-    assert len(one.stretches()) == 3, "each call is a conversation of its own"
+    assert len(one.stretches()) == len({turn.thread for turn in one.turns}) == 3, "each call is its own conversation"
 
 
 def test_forged_keys_and_refused_calls(world: Any) -> None:
@@ -253,7 +253,7 @@ def test_training_through_an_agent_is_training_in_the_environment(isolation: str
     assert sum(step["updates"] for step in through) > 0
     for ours, theirs in zip(through, plain, strict=True):
         assert ours["success"] == theirs["success"] and ours["update"] == theirs["update"]
-        assert ours["update"].get("ratio_gap", 0.0) < 1e-4
+        assert not ours["updates"] or ours["update"]["ratio_gap"] < 1e-4
     for step in (1, 2, 3):
         one, other = (Trajectories(tmp_path / "runs" / name / "trajectories").read(step) for name in ("agent", "plain"))
         for group, twin in zip(one, other, strict=True):

@@ -32,6 +32,12 @@ EXPLAINED = ("owner.show_account", "owner.complete_task")
 """What the system prompt explains, besides login and the docs themselves."""
 
 
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """Each scenario. Its tests follow one another, and those of the same worlds share them."""
+    return request.param
+
+
 def task_of(name: str, seed: int) -> Task:
     return Task(f"{name}/{seed}", "tests", {"scenario": name, "world": f"tests/{seed}"}, name)
 
@@ -103,7 +109,6 @@ def test_the_same_tasks_are_made_in_another_process() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_every_wording_says_everything(name: str) -> None:
     kind, slots = by_name()[name], setting(name, "tests/0").goal.slots
     assert len(set(kind.phrasings)) >= 3 and len(set(kind.phrasings)) == len(kind.phrasings)
@@ -112,7 +117,6 @@ def test_every_wording_says_everything(name: str) -> None:
     assert all(find(api) for api in kind.apis)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_tasks_of_a_scenario_differ(name: str) -> None:
     settings = [setting(name, f"tests/{seed}") for seed in range(6)]
     assert len({one.goal.start.content.image() for one in settings}) == 6
@@ -125,7 +129,6 @@ def test_tasks_of_a_scenario_differ(name: str) -> None:
         assert one.goal.steps or one.goal.answer is not None
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_the_numbers_of_rows_cannot_be_learnt_by_heart(name: str) -> None:
     """What has to be looked up is not the same in every world."""
     numbers = []
@@ -135,7 +138,6 @@ def test_the_numbers_of_rows_cannot_be_learnt_by_heart(name: str) -> None:
     assert not all(numbers) or any(one != numbers[0] for one in numbers), f"always {numbers[0]}"
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_the_expert_succeeds_in_any_world_and_reads_the_documentation_first(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +172,6 @@ def made() -> Errands:
     return Errands(Errands.Options())
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_every_wrong_variant_fails(name: str) -> None:
     found = asyncio.run(audit(made, by_name()[name], 1))
     assert found.faults == []
@@ -184,7 +185,6 @@ def test_where_nothing_can_be_done_wrong_nothing_is_proved(monkeypatch: pytest.M
     assert asyncio.run(audit(made, by_name()["text-someone"], 0)).faults == [], "nobody has looked"
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_those_who_must_not_succeed_do_not(name: str) -> None:
     """The one who deletes everything is slow, so it tries only where deleting is part of the task."""
     destroys = any(api.partition(".")[2].startswith(_DESTROYS) for api in by_name()[name].apis)

@@ -159,7 +159,7 @@ def test_long_contexts_beside_short_ones(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_memory_grows_without_moving() -> None:
-    """By an eighth at most beyond what is used, while passes that were recorded before go on."""
+    """By a sixteenth at most beyond what is used, while passes that were recorded before go on."""
     engine = recorded(plain_module("llama"), context=512)
 
     async def many() -> None:
@@ -169,7 +169,7 @@ def test_memory_grows_without_moving() -> None:
 
     asyncio.run(many())
     assert len(engine.cache._slabs) > 3
-    assert len(engine.cache.address_P) - 1 <= 9 / 8 * engine.pages.used + 1
+    assert len(engine.cache.address_P) - 1 <= 17 / 16 * engine.pages.used + 1
 
 
 def test_release_gives_all_memory_back() -> None:

@@ -11,11 +11,11 @@ from tests.support.helpers import train
 LEARNS: dict[str, list[str]] = {
     "compose": [],
     # rollouts and branches
-    "vineppo": ["algo.m=3", "algo.kl=0.0", "tasks_per_step=3", "algo.lr=1e-2"],
-    "pav": ["algo.m=2", "tasks_per_step=3", "algo.lr=1e-2"],
+    "vineppo": ["algo.m=3", "algo.kl=0.0", "tasks_per_step=3", "algo.lr=5e-3"],
+    "pav": ["algo.m=2", "tasks_per_step=3", "algo.lr=5e-3"],
     "arpo": ["algo.first=4", "algo.epochs=2", "algo.minibatch=24", "algo.lr=5e-3"],
     "himac": ["rollout.context=256", "algo.kl=0.0", "algo.lr=6e-3", "algo.epochs=2", "algo.minibatch=24"],
-    "critique_grpo": ["rollout.context=512", "algo.minibatch=16", "algo.lr=1e-2"],
+    "critique_grpo": ["rollout.context=512", "algo.minibatch=16", "algo.lr=5e-3"],
     "drpo": ["algo.k=12", "algo.kl=0.02"],
     # turns and critics
     "gigpo": ["algo.kl=0.0"],
@@ -37,7 +37,7 @@ LEARNS: dict[str, list[str]] = {
     "seed_grpo": ["algo.lr=6e-3"],
     "aspo": ["algo.behavior='[123]'", "algo.epochs=2", "algo.minibatch=24"],
     "aepo": [],
-    "ettrl": ["algo.votes=0.1", "algo.lr=6e-3"],  # without labels: test_shapes_rewards_tasks.py
+    "ettrl": ["algo.votes=0.1"],  # without labels: test_shapes_rewards_tasks.py
     "empo": ["algo.votes=0.1", "algo.epochs=2", "algo.minibatch=24"],
     "otc": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],
     "ares": ["algo.kl=0.0", "algo.epochs=2", "algo.minibatch=24"],

@@ -1,14 +1,18 @@
-"""An endpoint whose calls are answered by a function in place of a policy, and a plain client for it."""
+"""An endpoint whose calls are answered by a function in place of a policy; a server in a thread; a plain client."""
 
 import asyncio
 import http.client
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from longloop.gateway.endpoint import Endpoint
+from longloop.gateway.server import Server
 from longloop.gateway.session import Session
 from longloop.types import Message, Step
 
@@ -38,12 +42,34 @@ def serving(policy: Policy) -> Iterator[tuple[Endpoint, Session]]:
         asyncio.run_coroutine_threadsafe(end(), endpoint._loop).result(10)
 
 
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    address: str
+
+
+@contextmanager
+def listening(server: Server) -> Iterator[Address]:
+    """A server that listens on a free port, in a thread of its own."""
+    bound, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(server.run(bound, ready.set)))
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield Address(f"http://127.0.0.1:{bound.getsockname()[1]}")
+    finally:
+        server.stop()
+        thread.join(30)
+        bound.close()
+
+
 def says(text: str) -> Policy:
     return lambda step: Message("assistant", text)
 
 
 def post(
-    endpoint: Endpoint, path: str, body: Any, key: str | None = None, **headers: str
+    endpoint: Endpoint | Address, path: str, body: Any, key: str | None = None, **headers: str
 ) -> tuple[int, dict[str, Any] | str]:
     """The status, and the JSON or the text that came back."""
     where = urlsplit(endpoint.address)

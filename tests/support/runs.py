@@ -27,8 +27,8 @@ def differences(one: Path, other: Path) -> list[str]:
 
 def _timeless(line: str) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(line)
-    value.pop("time", None)
-    value.pop("memory", None)
+    for name in ("time", "memory", "ranks"):
+        value.pop(name, None)
     for turn in value.get("turns", []) if isinstance(value.get("turns"), list) else []:
         turn.pop("seconds")
     return value

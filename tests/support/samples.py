@@ -118,11 +118,18 @@ def loss_and_slopes(algo: Any, logp: Sequence[float], of: Batch, **heads: Sequen
 
 
 def learner(
-    algo: Any, *, lora: int = 0, seed: int = 0, temperature: float = 1.0, dtype: Any = "float32", **options: Any
+    algo: Any,
+    *,
+    lora: int = 0,
+    seed: int = 0,
+    temperature: float = 1.0,
+    dtype: Any = "float32",
+    shares: int = 1,
+    **options: Any,
 ) -> LocalLearner:
     """The tiny model and its learner. The last layer of each head, which starts at zero, is given numbers."""
     policy = load(ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu", dtype=dtype), seed)
-    made = LocalLearner(policy, algo.needs, LearnerConfig(**options), temperature, seed)
+    made = LocalLearner(policy, algo.needs, LearnerConfig(**options), temperature, seed, shares)
     for head in made.heads.values():
         torch.manual_seed(seed)
         torch.nn.init.normal_(head[-1].weight)  # type: ignore[index]

@@ -1,14 +1,21 @@
-"""A viewer as a process of its own, and how to ask it."""
+"""A viewer, as a process of its own or in this one, and how to ask it."""
 
 import http.client
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
+
+import uvicorn
+
+from longloop.viewer.library import Library
+from longloop.viewer.pages import Pages
+from longloop.viewer.server import app, listen
 
 
 @contextmanager
@@ -23,6 +30,24 @@ def server(*runs: Path) -> Iterator[tuple[int, int]]:
         process.send_signal(signal.SIGINT)
         process.wait(30)
         process.stdout.close()
+
+
+@contextmanager
+def served(*runs: Path) -> Iterator[int]:
+    """The port of a viewer in a thread of this process: the same pages at once, where a process has to begin first."""
+    bound = listen(0)
+    pages = app(Pages(Library(runs)))
+    config = uvicorn.Config(pages, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    viewer = uvicorn.Server(config)
+    thread = threading.Thread(target=viewer.run, kwargs={"sockets": [bound]})
+    thread.start()
+    try:
+        yield bound.getsockname()[1]
+    finally:
+        viewer.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive(), "the viewer does not end"
+        bound.close()
 
 
 def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str, dict[str, str]]:

@@ -285,19 +285,39 @@ def test_sessions_take_turns_when_pages_run_out(tokens: int, ahead: int) -> None
     assert len(scarce.cache.address_P) <= max(tokens // PAGE, 4) + 2
 
 
+def test_a_card_that_is_full_in_the_middle_of_a_step_fails_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has room for six pages, where all sessions together take twenty: some wait, and get what they would have."""
+    module = plain_module("llama")
+
+    async def talks(engine: NativeEngine) -> list[list[Sampled]]:
+        return await asyncio.gather(
+            *(talk(engine, str(n), n, (90, 60), max_tokens=40, temperature=0.8) for n in range(5))
+        )
+
+    roomy, scarce = engine_of(module), engine_of(module)
+    wanted = asyncio.run(talks(roomy))
+    assert roomy.pages.used == 20
+    card = Card(monkeypatch, [], pages=7)
+    for one, other in zip(asyncio.run(talks(scarce)), wanted, strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same, 1e-4)
+    assert card.refused and card.waited == [] and len(scarce.cache.address_P) <= 7
+
+
 class Card:
-    """Has room for a number of takings one after the other: True, or False for none."""
+    """Has room for a number of takings one after the other (True, or False for none), or for so many pages."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
-        self.room, self.waited = room, list[float]()
-        zeros = Tensor.new_zeros
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: list[bool], pages: int | None = None) -> None:
+        self.waited, self.refused = list[float](), 0
+        new_slab = KVCache._new_slab
 
-        def new_zeros(like: Tensor, *shape: int) -> Tensor:
-            if not self.room.pop(0):
+        def allocated(cache: KVCache, many: int) -> Tensor:
+            if many > pages if pages is not None else not room.pop(0):
+                self.refused += 1
                 raise torch.OutOfMemoryError("no room")
-            return zeros(like, *shape)
+            return new_slab(cache, many)
 
-        monkeypatch.setattr(Tensor, "new_zeros", new_zeros)
+        monkeypatch.setattr(KVCache, "_new_slab", allocated)
         monkeypatch.setattr(time, "sleep", self.waited.append)
 
 
@@ -316,7 +336,7 @@ def test_what_was_read_stays_when_memory_grows(moves: bool) -> None:
     where = cache.address_P.tolist()
     assert cache.grow(9, wait=False) and len(cache.address_P) == (12 if moves else 9)
     assert (cache.address_P[:8].tolist() == where) is not moves
-    assert cache.grow(90, wait=False) and cache.grow(91, wait=False) and len(cache.address_P) == 100
+    assert all(cache.grow(pages, wait=False) for pages in (90, 91, 96)) and len(cache.address_P) == 100
     assert cache.bytes == 100 * before[0].nbytes
     assert all(torch.equal(cache.page(number), page) for number, page in enumerate(before))
     assert not any(cache.page(number).any() for number in range(8, 100))

@@ -103,7 +103,7 @@ def test_a_streamed_chat_completion() -> None:
 
 
 def test_a_stream_shows_signs_of_life_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longloop.gateway.endpoint._PING", 0.05)
+    monkeypatch.setattr("longloop.gateway.server._PING", 0.05)
 
     async def slow(step: Step) -> Message:
         await asyncio.sleep(0.5)
@@ -199,6 +199,15 @@ def test_anthropics_messages() -> None:
     assert json.loads(found[5][1]["delta"]["partial_json"]) == {"city": "Rome"}
 
 
+@pytest.mark.parametrize(("path", "choice"), [(CHAT, "required"), (RESPONSES, "required"), (MESSAGES, {"type": "any"})])
+def test_an_agent_that_wants_a_call_gets_what_the_policy_says(path: str, choice: Any) -> None:
+    """With a call or without: smolagents asks so, and reads an answer without one itself."""
+    body = ASK | {"input": "hello", "tool_choice": choice}
+    with serving(says("no call")) as (endpoint, session):
+        status, reply = post(endpoint, path, body, session.key)
+    assert status == 200 and "no call" in json.dumps(reply)
+
+
 FORCED = {"type": "function", "function": {"name": "weather"}}
 
 
@@ -208,7 +217,6 @@ FORCED = {"type": "function", "function": {"name": "weather"}}
         (CHAT, ASK | {"n": 2}, "n must be 1"),
         (CHAT, ASK | {"response_format": {"type": "json_schema", "json_schema": {}}}, "grammar"),
         (CHAT, ASK | {"response_format": {"type": "json_object"}}, "grammar"),
-        (CHAT, ASK | {"tool_choice": "required"}, "grammar"),
         (CHAT, ASK | {"tool_choice": FORCED}, "grammar"),
         (CHAT, ASK | {"logprobs": True}, "logprobs"),
         (CHAT, ASK | {"messages": []}, "at least one"),
@@ -225,7 +233,7 @@ FORCED = {"type": "function", "function": {"name": "weather"}}
         (RESPONSES, {"input": "x", "tools": [{"type": "web_search"}]}, "do not exist"),
         (RESPONSES, {"input": [{"type": "computer_call"}]}, "cannot read"),
         (RESPONSES, {"input": "x", "background": True}, "background"),
-        (MESSAGES, ASK | {"tool_choice": {"type": "any"}}, "grammar"),
+        (MESSAGES, ASK | {"tool_choice": {"type": "tool", "name": "weather"}}, "grammar"),
         (MESSAGES, ASK | {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "do not exist"),
         (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "not text"),
     ],
@@ -244,7 +252,7 @@ def test_what_cannot_be_honored_is_refused_with_a_sentence(path: str, body: Any,
 
 
 def test_a_request_may_be_so_large_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longloop.gateway.endpoint._LARGEST", 1000)
+    monkeypatch.setattr("longloop.gateway.server._LARGEST", 1000)
     with serving(says("ok")) as (endpoint, session):
         assert post(endpoint, CHAT, ASK | {"messages": [{"role": "user", "content": "x" * 800}]}, session.key)[0] == 200
         assert (
@@ -320,11 +328,12 @@ def test_a_client_that_hung_up_and_asks_again_gets_the_answer_it_missed(stream: 
         assert "answer 1" in json.dumps(reply), "it was delivered: the next is another call"
 
 
-def test_an_attempt_that_ends_tells_those_who_wait() -> None:
-    async def never(step: Step) -> Message:
-        await asyncio.sleep(3600)
-        raise AssertionError
+async def never(step: Step) -> Message:
+    await asyncio.sleep(3600)
+    raise AssertionError
 
+
+def test_an_attempt_that_ends_tells_those_who_wait() -> None:
     with serving(never) as (endpoint, session):
         found: list[Any] = []
         clients = [
@@ -337,10 +346,20 @@ def test_an_attempt_that_ends_tells_those_who_wait() -> None:
             threading.Event().wait(0.01)
     for client in clients:
         client.join(10)
-    plain = [reply for status, reply in found if status == 400]
-    (stream,) = (reply for status, reply in found if status == 200)
-    assert [reply["error"]["code"] for reply in plain] == ["longloop_stopped"] * 2
-    assert [kind for kind, _ in events(stream)] == ["error"]
+    assert [status for status, _ in found] == [400] * 3
+    assert [reply["error"]["code"] for _, reply in found] == ["longloop_stopped"] * 3
+
+
+def test_a_stream_that_has_begun_to_wait_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longloop.gateway.server._PING", 0.05)
+    with serving(never) as (endpoint, session):
+        where = urlsplit(endpoint.address)
+        connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=60)
+        connection.request("POST", f"/{session.key}{CHAT}", json.dumps(ASK | {"stream": True}))
+        reply = connection.getresponse()
+        assert reply.status == 200
+    assert [kind for kind, _ in events(reply.read().decode())] == ["error"]
+    connection.close()
 
 
 def test_a_refusal_in_each_api() -> None:

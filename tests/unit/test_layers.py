@@ -25,33 +25,34 @@ ALLOWED = {
     "cache": set(),
     "config": {"types", "options", "registry"},
     "tokens": {"types"},
-    "store": {"version", "types", "config"},
+    "store": {"version", "types", "options", "config"},
     "model": {"types", "config", "cache"},
-    "envs": {"types"},
+    "envs": {"types", "tokens"},
     "algos": {"types", "protocols", "config"},
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},
-    "gateway": {"types", "envs", "isolation"},
+    "gateway": {"types", "protocols", "tokens", "envs", "isolation"},
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
     "memory": {"types", "protocols", "config", "algos", "model", "engines", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
+    "cluster": {"types", "config", "learners", "rollout"},
     "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {
         *("types", "protocols", "config", "tokens", "envs", "isolation", "algos", "engines", "learners", "memory"),
-        *("rollout", "training"),
+        *("rollout", "cluster", "training"),
     },
     "build": {
-        *("types", "options", "registry", "config", "envs", "isolation", "tokens", "store", "model", "algos"),
-        *("learners", "rollout"),
+        *("types", "options", "registry", "config", "envs", "isolation", "gateway", "tokens", "store", "model"),
+        *("algos", "engines", "learners", "rollout", "cluster"),
     },
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
     "analysis": {"types", "registry", "stats", "envs", "store"},
     "viewer": {"types", "config", "stats", "store", "model", "analysis"},
     "progress": {"types", "diagnose"},
     "api": {
-        *("types", "config", "envs", "store", "model", "memory", "rollout", "evaluation", "training", "diagnose"),
-        *("build", "analysis", "progress"),
+        *("types", "config", "envs", "gateway", "store", "model", "memory", "rollout", "evaluation", "training"),
+        *("diagnose", "build", "analysis", "progress", "cache"),
     },
     "cli": {
         *("version", "types", "options", "config", "registry", "envs", "isolation", "algos", "model", "stats", "store"),
@@ -59,8 +60,9 @@ ALLOWED = {
     },
 }
 
-PUBLIC_MODULES = {"longloop.envs.play", "longloop.envs.react"}
-"""Helpers for environments: players without a model, and agents that write code between thoughts."""
+PUBLIC_MODULES = {"longloop.envs.calls", "longloop.envs.play", "longloop.envs.react"}
+"""Helpers for environments: players without a model, their calls of tools, and agents that write code between
+thoughts."""
 
 
 def modules() -> dict[str, Path]:
@@ -147,7 +149,8 @@ def test_workers_need_no_other_package():
         "import sys\n"
         "for name in ('numpy', 'pydantic', 'torch', 'rich', 'psutil', 'scipy'): sys.modules[name] = None\n"
         "import longloop.isolation.worker, longloop.envs.scienceworld, longloop.envs.textworld_express, "
-        "longloop.envs.appworld, longloop.envs.alfworld.env"
+        "longloop.envs.appworld, longloop.envs.alfworld.env, longloop.envs.reasoning_gym, longloop.envs.textarena, "
+        "longloop.envs.bfcl, longloop.envs.mcp"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

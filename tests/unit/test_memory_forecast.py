@@ -78,9 +78,12 @@ def blocks(work: Callable[[], object]) -> int:
     return most
 
 
-def learner_of(shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig) -> LocalLearner:
+def learner_of(
+    shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig, shares: int = 1
+) -> LocalLearner:
     torch.manual_seed(0)
-    return LocalLearner(Policy(AutoModelForCausalLM.from_config(shape), None, model), algo.needs, config, 1.0, 0)
+    policy = Policy(AutoModelForCausalLM.from_config(shape), None, model)
+    return LocalLearner(policy, algo.needs, config, 1.0, 0, shares)
 
 
 def minibatch(count: int, tokens: int) -> Minibatch:
@@ -149,6 +152,19 @@ def test_peak_of_an_update_in_bfloat16(name, rank):
     assert book.update == pytest.approx(peak, rel=0.05)
 
 
+def test_sums_that_wait_in_the_tree():
+    """While the last of eight shares is computed, three sums wait, and the share's own first micro-batch has been
+    added. Adapters of a high rank, so that they are seen."""
+    shape, model = SHAPES["llama, tied, narrow"], ModelConfig(device="cpu", dtype="float32", lora_rank=64)
+    config, algo = LearnerConfig(micro_tokens=64, chunk=16), Loop(kl_guard=1e9)
+    held, peak = real(algo, learner_of(shape, algo, model, config, shares=8), count=16, tokens=64)
+    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, shares=8)
+    assert book.held == held and book.gradients == 4 * book.adapters > 0.2 * peak
+    assert book.update == pytest.approx(peak, rel=0.05)
+    all_weights = forecast.forecast(shape, ModelConfig(device="cpu", dtype="float32"), config, algo.needs, 64, 4, 8)
+    assert all_weights.gradients == all_weights.weights
+
+
 def test_peak_with_a_value_head():
     model = ModelConfig(device="cpu", dtype="float32")
     algo = Ppo(warmup=0, kl_guard=1e9)
@@ -211,7 +227,9 @@ def test_kv_cache_is_what_the_engine_holds(family):
         engine = engine_of(plain_module(family), slots=4, context=100, tokens=tokens)
         for session in range(4):
             sample(engine, prompt(session, 95), str(session), max_tokens=5)
-        book = forecast.forecast(shape, ModelConfig(device="cpu"), LearnerConfig(), Loop().needs, 100, 4, tokens)
+        book = forecast.forecast(
+            shape, ModelConfig(device="cpu"), LearnerConfig(), Loop().needs, 100, 4, kv_tokens=tokens
+        )
         assert book.kv == engine.cache.bytes == pages * engine.cache.page(0).nbytes
         assert book.collect == book.held + book.kv
 
@@ -249,3 +267,27 @@ def test_a_model_that_cannot_be_followed():
     assert foreseen(shape, ModelConfig(device="cuda"), tokens=64).activations > 0
     with pytest.raises(UserError, match=r"'mixtral'.*learner\.memory_check=false"):
         foreseen(shape, ModelConfig(device="cpu"), tokens=64)
+
+
+def test_equal_runs_are_forecast_once(monkeypatch):
+    """What differs in any way that memory depends on is forecast anew."""
+    plain, asked = forecast.forecast, []
+    monkeypatch.setattr(forecast, "_forecasts", {})
+    monkeypatch.setattr(forecast, "forecast", lambda *about: asked.append(about) or plain(*about))
+
+    def book(name="llama, tied, narrow", algo=None, model=ModelConfig(), config=LearnerConfig(), longest=64, n=2):  # noqa: B008
+        return forecast.check(learner_of(SHAPES[name], algo or Loop(), model, config), longest, n)
+
+    first = book()
+    assert book() == first and len(asked) == 1
+    for other in (
+        {"name": "qwen3, tied"},
+        {"algo": Ppo()},
+        {"algo": Grpo(kl=0.01)},
+        {"model": ModelConfig(dtype="bfloat16")},
+        {"config": LearnerConfig(checkpointing=True)},
+        {"longest": 128},
+        {"n": 3},
+    ):
+        before = len(asked)
+        assert book(**other) != first and len(asked) == before + 1, other

@@ -1,17 +1,23 @@
 """Who is in which slot, and what each pass reads: by hand, without a model."""
 
 import asyncio
+import importlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from longloop.engines.kv_cache import KVCache
 from longloop.engines.pages import PAGE, Pages
 from longloop.engines.scheduler import Request, Scheduler, Step
 from longloop.engines.slots import UNKNOWN, Slots
 from longloop.types import SamplingParams
 from tests.support.families import engine_of, plain_logprobs, plain_module, prompt, sample
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def request(session: str, ids: Sequence[int], max_tokens: int = 2) -> Request:
@@ -171,6 +177,50 @@ def test_a_full_device_is_a_limit() -> None:
     assert not pages.extend(1, PAGE) and pages.limited and pages.count_S.tolist() == [2, 0]
     assert not pages.supply(1) and pages.supply(1, anyway=True)
     assert asked == [(3, False), (4, False), (4, True)], "it is asked once, and then only to wait"
+
+
+@pytest.mark.parametrize("name", ["errands", "long", "tools"])
+def test_memory_follows_what_is_live_under_an_agents_load(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loads of benchmarks/agent_load.py, at a third of their lengths, without a model. The most pages that a cache
+    on a card has had hold at most 1.15 times the most tokens that sessions had at once, shared ones counted once."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    load = importlib.import_module("agent_load").LOADS[name]
+    conversations = load.drawn(vocab=50_000, scale=0.33)
+    slots, cache = Slots(96), KVCache(torch.empty(1, 1), layers=1, most=10**6, moves=False)
+    pages = Pages(96, None, cache.grow)
+    scheduler, most_live = Scheduler(slots, pages, 8192), 0
+    said = np.random.default_rng(0)
+    so_far: dict[str, list[int]] = {}
+    turns = {str(number): iter(turns) for number, turns in enumerate(conversations)}
+
+    def ask(session: str) -> None:
+        """The session's next turn, or its end."""
+        if (turn := next(turns[session], None)) is None:
+            return scheduler.forget(session)
+        so_far.setdefault(session, []).extend(turn.observed)
+        scheduler.add(request(session, so_far[session], turn.new))
+
+    for session in turns:
+        ask(session)
+    while scheduler.busy:
+        step, spans = planned(scheduler)
+        scheduler.advance(step)
+        for asked, _, known in scheduler.record(step, said.integers(16, 50_000, len(spans)), np.zeros(len(spans))):
+            if known == asked.limit:
+                so_far[asked.session] += scheduler.finish(asked, known)[0].tolist()
+                asked.future.cancel()
+                ask(asked.session)
+        most_live = max(most_live, live(slots, pages, scheduler))
+    assert most_live < (len(cache.address_P) - 1) * PAGE <= 1.15 * most_live
+
+
+def live(slots: Slots, pages: Pages, scheduler: Scheduler) -> int:
+    """The tokens of all sessions that are not forgotten. A page that several share counts once."""
+    tokens_P = np.zeros(pages.made, dtype=np.int64)
+    for slot in scheduler._slot_of.values():
+        page_W = pages.table_SW[slot, : pages.count_S[slot]]
+        tokens_P[page_W] = np.clip(slots.known[slot] - PAGE * np.arange(len(page_W)), 0, PAGE)
+    return int(tokens_P.sum())
 
 
 def test_after_an_error_nothing_is_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,15 @@ import pytest
 
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
+from longloop.envs.calls import called, spoken
 from longloop.envs.contract import ContractError, expect
 from longloop.envs.play import Script, play
-from longloop.rollout.demonstrations import retokenize
+from longloop.rollout.demonstrations import demonstrate, retokenize
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
 from longloop.tokens.chat import Chat
-from longloop.types import Group, Message, SamplingParams, Start, Step, Trajectory
+from longloop.types import Action, Group, Message, SamplingParams, Start, Step, Task, Trajectory
 from tests.support.obedient import made, pool
 from tests.support.tool_templates import tokenizer
 from tests.support.toolbox import ADD, Toolbox
@@ -114,6 +115,54 @@ def test_a_conversation_that_is_rebuilt_keeps_its_tools() -> None:
 def test_a_player_without_a_model_sees_the_messages() -> None:
     done = asyncio.run(play(Toolbox(Toolbox.Options()), TASKS[0], Script(["well", "yes"])))
     assert [m.content for m in done.messages[:2]] == ["use tools", "add 0 and 2"] and done.turns == 2
+
+
+class Taught(Toolbox):
+    """The same with an expert, who speaks text as all players do."""
+
+    def expert(self, task: Task) -> Script:
+        return Script([f"I add.\n{called('add', {'a': task.data['a'], 'b': 2})}", "done"])
+
+    def step(self, action: Message) -> Step:
+        """A player without a model counts no tokens."""
+        counted = (
+            action if isinstance(action, Action) else Action(action.role, action.content, action.calls, "", "", 1, 1)
+        )
+        return super().step(counted)
+
+
+def test_a_player_calls_tools_with_blocks_of_json_where_there_are_tools() -> None:
+    env = Taught(Taught.Options())
+    done = asyncio.run(play(env, TASKS[1], env.expert(TASKS[1])))
+    action, answer = done.messages[2:4]
+    assert [(call.name, call.arguments) for call in action.calls] == [("add", '{"a": 1, "b": 2}')]
+    assert (action.words, answer.content, answer.call) == ("I add.", "3", action.calls[0].id)
+    assert done.outcome.success
+    assert spoken(called("add", {"a": 1}), ()).calls == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("qwen2.5", 'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'),
+        ("llama3.1", '{"name": "add", "parameters": {"a": 1, "b": 2}}'),
+        ("chatml", 'I add.\n```json\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n```'),
+    ],
+)
+def test_a_demonstration_calls_tools_as_the_policys_model_does(name: str, said: str) -> None:
+    chat = Chat(tokenizer(name))
+    context = RolloutContext(
+        lambda: Taught(Taught.Options()),
+        chat,
+        ScriptedEngine(None, chat, calls),
+        RolloutConfig(context=2000),
+        SamplingParams(),
+    )
+    one = asyncio.run(demonstrate(context, TASKS[1]))
+    assert (one.success, one.expert, [turn.restarts_context for turn in one.turns[:2]]) == (True, True, [False, False])
+    assert one.turns[0].action.content == said
+    assert [call.arguments for call in one.turns[0].action.calls] == ['{"a": 1, "b": 2}']
+    assert one.turns[0].action_ids[-1] == chat.end_id and one.turns[1].action.content == "done"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from longloop.viewer.charts import Chart, Line, powers, styled
 from longloop.viewer.library import Library
 from longloop.viewer.pages import HERE, Pages
 from tests.support import recorded
-from tests.support.viewing import ask, server
+from tests.support.viewing import ask, served
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_tags_have_a_file_of_their_own(runs: Path) -> None:
 
 
 def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
-    with server(runs) as (port, _):
+    with served(runs) as port:
         own = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
         tag = json.dumps({"tag": "mine", "on": True}).encode()
 

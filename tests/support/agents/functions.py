@@ -5,7 +5,7 @@ import os
 import sys
 import urllib.request
 
-from longloop.gateway.judge import Attempt
+from longloop.envs.judge import Attempt
 from longloop.types import Outcome, Task
 
 

@@ -1,0 +1,124 @@
+"""A rank that is not the first, in a process of its own: it builds the same parts as the first and does as it is told.
+
+It decides nothing, and writes nothing to disk. Its methods are called by the crew (crew.py), through Ray.
+"""
+
+import asyncio
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from longloop.cluster.exchange import Exchange
+from longloop.config import RolloutConfig
+from longloop.learners.local import LocalLearner
+from longloop.learners.shares import Microbatch
+from longloop.rollout.episode import Record, RolloutContext
+from longloop.rollout.replica import LocalReplica
+from longloop.types import Group, Ids, SamplingParams, Start, Task, Trajectory, Turn
+
+
+@dataclass(frozen=True)
+class RankParts:
+    """What every rank has."""
+
+    learner: LocalLearner
+    context: RolloutContext
+    close: Callable[[], object]
+    """Ends the environments' workers."""
+
+
+class Rank:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._replica = LocalReplica()
+        self._cutoff = math.inf
+        self._playing: dict[asyncio.Task[Any], Record] = {}
+
+    def sign(self) -> None:
+        """Show that the process lives. It runs beside everything else."""
+
+    def build(self, make: Callable[[], RankParts], threads: int) -> tuple[str, int]:
+        """Build the parts; return the host and the process id."""
+        torch.set_num_threads(threads)  # Ray allows one: with another number than the first rank's, sums would differ
+        self._parts = make()
+        return socket.gethostname(), os.getpid()
+
+    def join(self, host: str, port: int, count: int, timeout: float) -> None:
+        """Connect to the other ranks."""
+        store = dist.TCPStore(host, port, is_master=False)
+        learner = self._parts.learner
+        self._exchange = Exchange(store, self.number, count, learner.policy.device, timeout)
+
+    # --- Attempts.
+
+    async def attempt(
+        self, limits: RolloutConfig, sampling: SamplingParams, start: Start, number: int, session: str
+    ) -> Trajectory:
+        record = Record(lambda: self._cutoff)
+        attempt = self._replica.attempt(self._context(limits, sampling), start, number, session, record)
+        task = asyncio.create_task(attempt)
+        self._playing[task] = record
+        try:
+            return await task
+        finally:
+            del self._playing[task]
+
+    async def action(
+        self, limits: RolloutConfig, sampling: SamplingParams, instead_of: Turn, ids: Ids, session: str
+    ) -> Turn:
+        return await self._replica.action(self._context(limits, sampling), instead_of, ids, session)
+
+    async def tree(
+        self,
+        limits: RolloutConfig,
+        sampling: SamplingParams,
+        task: Task,
+        session: str,
+        attempts: int,
+        explore: float,
+        puct: bool,
+    ) -> Group:
+        return await self._replica.tree(self._context(limits, sampling), task, session, attempts, explore, puct)
+
+    def abandon_beyond(self, cutoff: float) -> None:
+        self._cutoff = cutoff
+        for task, record in list(self._playing.items()):
+            record.look(task)
+
+    def release(self) -> None:
+        self._cutoff = math.inf
+        self._parts.context.engine.release()
+
+    def _context(self, limits: RolloutConfig, sampling: SamplingParams) -> RolloutContext:
+        return replace(self._parts.context, limits=limits, sampling=sampling)
+
+    # --- Learning.
+
+    def learn(self, work: str, shares: Sequence[Sequence[Microbatch]], *arguments: Any) -> tuple[list[Any], float]:
+        """What one of the learner's methods makes of this rank's shares, and the seconds it took."""
+        began = time.perf_counter()
+        return getattr(self._parts.learner, work)(shares, *arguments), time.perf_counter() - began
+
+    def add_up(self) -> None:
+        self._exchange.add_up(list(self._parts.learner.parameters.values()))
+
+    def step(self, lr_scale: float | None) -> None:
+        if lr_scale is not None:
+            self._parts.learner.clip()
+        self._parts.learner.step(lr_scale)
+
+    def follow(self, moved: Sequence[str] | None) -> None:
+        """Take over the first rank's heads (None), or its weights and the moments of the parameters that have moved."""
+        learner = self._parts.learner
+        self._exchange.copy(learner.head_tensors() if moved is None else learner.trained_tensors(moved))
+        learner.republish()
+
+    def close(self) -> None:
+        self._parts.close()

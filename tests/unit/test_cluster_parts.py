@@ -1,0 +1,251 @@
+"""The parts of a run on several ranks, each by itself and without Ray: rooms, a rank, sums between processes."""
+
+import asyncio
+import math
+import multiprocessing
+import pickle
+import sys
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from longloop import api, build
+from longloop.cluster.exchange import Exchange
+from longloop.cluster.placement import Asked, asked, inventory
+from longloop.cluster.rank import Rank
+from longloop.config import RanksConfig
+from longloop.learners.shares import add_up
+from longloop.rollout.episode import Record
+from longloop.rollout.replica import Rooms
+from longloop.store.lineage import lineage
+from longloop.types import Start, StopReason, UserError
+from tests.support.helpers import load_config
+from tests.support.ranks import SimulatedRanks
+from tests.support.samples import NOW, learner, make, mixed_groups, sampled, weights
+
+# --- Rooms.
+
+
+class Place:
+    """A replica that notes what is played on it."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+        self.now = self.most = 0
+        self.busy = 0.0
+
+    async def play(self, group: int, turns: int) -> None:
+        self.groups.append(group)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        self.now -= 1
+
+
+def played(places: list[Place], size: int, attempts: list[tuple[int, int]]) -> None:
+    """Play attempts, each a group and a number of turns, in rooms on these places."""
+
+    async def main() -> None:
+        rooms: Any = Rooms(places, size)  # type: ignore[arg-type]
+
+        async def one(group: int, turns: int) -> None:
+            async with rooms.room(group) as place:
+                await place.play(group, turns)
+
+        await asyncio.gather(*(one(group, turns) for group, turns in attempts))
+
+    asyncio.run(main())
+
+
+def test_a_group_stays_together_and_groups_go_round():
+    places = [Place(), Place()]
+    played(places, 100, [(group, 5) for _ in range(3) for group in range(4)])
+    assert sorted(places[0].groups) == [0, 0, 0, 2, 2, 2] and sorted(places[1].groups) == [1, 1, 1, 3, 3, 3]
+    assert all(place.busy > 0 for place in places)
+
+
+def test_no_place_gets_more_than_its_size_and_a_free_one_gets_the_next():
+    """Two at a time on each; the groups of the first place take long, so the second plays all the others."""
+    places = [Place(), Place()]
+    played(places, 2, [(group, 200 if group in (0, 2) else 1) for group in range(10)])
+    assert [place.most for place in places] == [2, 2]
+    assert sorted(places[0].groups) == [0, 2] and len(places[1].groups) == 8
+
+
+# --- A rank, in this process: Ray only carries its methods' arguments and results.
+
+
+@pytest.fixture
+def rank(tmp_path):
+    config = load_config(tmp_path, "model.lora_rank=4", "ranks.shares=2", "rollout.max_turns=2", "env.tries=2")
+    made = Rank(1)
+    threads = torch.get_num_threads()
+    make_parts = pickle.loads(pickle.dumps((build.rank_parts, config, lineage(config))))
+    host, pid = made.build(lambda: make_parts[0](*make_parts[1:]), threads)
+    assert host and pid
+    yield made, api.prepared(config)
+    made.close()
+
+
+def test_an_attempt_is_the_same_on_any_rank(rank):
+    other, parts = rank
+    limits, sampling = parts.rollouts.context.limits, parts.rollouts.context.sampling
+    groups = asyncio.run(parts.rollouts.play([Start(parts.tasks[0])], 2, seed=7))
+
+    async def elsewhere() -> list[Any]:
+        start = Start(parts.tasks[0])
+        return [await other.attempt(limits, sampling, start, n, f"0/train/7/{n}") for n in range(2)]
+
+    for here, there in zip(groups[0].trajectories, asyncio.run(elsewhere()), strict=True):
+        assert [turn.action_key for turn in there.turns] == [turn.action_key for turn in here.turns]
+        assert [t.action_logprobs.tolist() for t in there.turns] == [t.action_logprobs.tolist() for t in here.turns]
+        assert (there.reward, there.stop) == (here.reward, here.stop)
+    other.release()
+
+
+def test_a_rank_abandons_what_grows_beyond_the_cutoff(rank):
+    other, parts = rank
+    limits, sampling = parts.rollouts.context.limits, parts.rollouts.context.sampling
+
+    async def main() -> Any:
+        other.abandon_beyond(0.0)
+        return await other.attempt(limits, sampling, Start(parts.tasks[0]), 0, "session")
+
+    assert asyncio.run(main()).stop is StopReason.CANCELLED
+    other.release()
+    assert other._cutoff == math.inf and not other._playing
+    one = asyncio.run(other.attempt(limits, sampling, Start(parts.tasks[0]), 0, "session"))
+    assert one.stop is not StopReason.CANCELLED
+
+
+def test_a_cutoff_reaches_attempts_that_wait(rank):
+    """As the leader's own: an attempt is cancelled though its engine or environment has not answered."""
+    other, _ = rank
+
+    async def main() -> bool:
+        record = Record(lambda: other._cutoff)
+        record.turns = [sampled(mixed_groups(), learner(make("loop")))[0].trajectories[0].turns[0]]
+        task = asyncio.create_task(asyncio.sleep(60))
+        other._playing[task] = record
+        other.abandon_beyond(1.0)
+        await asyncio.wait([task])
+        del other._playing[task]
+        return task.cancelled() and record.abandoned
+
+    assert asyncio.run(main())
+
+
+# --- Heads are fitted once, and given to all.
+
+
+def test_heads_that_the_first_rank_fits_are_everyones():
+    algo = make("ppo", k=3)
+    team = [learner(algo, lora=4, shares=2, seed=seed) for seed in (0, 1)]
+    team[0].ranks = SimulatedRanks(team, 2)
+    samples = make("loop", k=3).credit(sampled(mixed_groups(), team[0]), team[0], NOW)
+    team[0].fit_heads(samples, lambda said, slow: (said["value"] ** 2).sum(), lr=0.1, steps=2, slow=0.5)
+    heads = [[p for name, p in weights(one).items() if name.startswith("value_head")] for one in team]
+    assert all(torch.equal(a, b) for a, b in zip(*heads, strict=True))
+
+
+# --- Sums between processes.
+
+
+def _rank_of_four(rank: int, port: int, results: Any) -> None:
+    """Adds up four gradients; the second parameter has one on rank 2 alone, the third nowhere."""
+    torch.set_num_threads(1)
+    store = dist.TCPStore("localhost", port, is_master=False)
+    exchange = Exchange(store, rank, 4, torch.device("cpu"), 60.0)
+    parameters = [torch.nn.Parameter(torch.zeros(3)) for _ in range(3)]
+    parameters[0].grad = torch.tensor(NUMBERS[rank])
+    if rank == 2:
+        parameters[1].grad = torch.tensor([-0.0, 1.0, math.nan])
+    exchange.add_up(parameters)
+    copied = torch.full((2,), float(rank + 1))
+    exchange.copy([copied])
+    results.put((rank, [None if p.grad is None else p.grad.numpy().tobytes() for p in parameters], copied.tolist()))
+    exchange.close()
+
+
+NUMBERS = [[2.0**24, 0.1, -0.0], [1.0, 0.7, -0.0], [1.0, -0.3, -0.0], [1.0, 1e-9, -0.0]]
+
+
+def test_four_processes_add_up_as_one_does():
+    (expected,) = add_up(NUMBERS, lambda numbers: [torch.tensor(numbers)])
+    assert expected is not None and expected[0] == 2.0**24 + 2  # one after another it would be 2^24
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    forks = multiprocessing.get_context("fork")
+    results = forks.Queue()
+    processes = [forks.Process(target=_rank_of_four, args=(rank, store.port, results)) for rank in range(4)]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=100) for _ in processes]
+    for process in processes:
+        process.join()
+    alone = torch.tensor([-0.0, 1.0, math.nan]).numpy().tobytes()
+    for _, sums, copied in found:
+        assert sums == [expected.numpy().tobytes(), alone, None]
+        assert copied == [1.0, 1.0]
+
+
+# --- What a cluster has.
+
+
+class FakeRay:
+    """A cluster of two machines, of which one has cards, and one that is gone."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        def node(name: str, alive: bool, **has: float) -> dict[str, Any]:
+            return {"NodeManagerHostname": name, "NodeManagerAddress": "10.0.0.1", "Alive": alive, "Resources": has}
+
+        return [node("a", True, CPU=32.0, GPU=4.0), node("b", True, CPU=3.0), node("c", False, CPU=99.0, GPU=8.0)]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 35.0, "GPU": 4.0}
+
+    def available_resources(self) -> dict[str, float]:
+        return {"CPU": 30.0}
+
+
+def test_what_ranks_ask_for_and_what_there_is():
+    assert asked(FakeRay(), "") == asked(FakeRay(), "cuda") == Asked(cards=1)
+    assert asked(FakeRay(), "cpu") == Asked(cards=0)
+    assert Asked(1).fits(FakeRay()) == 4 and Asked(0).fits(FakeRay()) == 35
+    assert Asked(1).words(8) == "8 ranks with a card and a core each"
+    assert inventory(FakeRay()) == (
+        "a (10.0.0.1) has 4 cards and 32 cores; b (10.0.0.1) has 3 cores; 30 cores of all that are free"
+    )
+    with pytest.raises(UserError, match="every rank takes its own"):
+        asked(FakeRay(), "cuda:1")
+
+
+def test_without_ray_a_sentence_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"pip install 'longloop\[cluster\]', or set ranks.count=1"):
+        api.train(load_config(tmp_path, "ranks.count=2"), progress=False)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_one_rank_loads_neither_ray_nor_a_process_group(tmp_path):
+    loaded = set(sys.modules)
+    api.train(load_config(tmp_path, "steps=1", "model.lora_rank=4", "doctor=false"), progress=False)
+    assert not {name for name in set(sys.modules) - loaded if name.partition(".")[0] == "ray"}
+    assert not dist.is_initialized()
+
+
+def test_counts_and_shares_are_powers_of_two(tmp_path):
+    for settings, words in (
+        (["ranks.count=3"], "'ranks.count' in .*: Input should be a power of two"),
+        (["ranks.shares=12"], "'ranks.shares' in .*: Input should be a power of two"),
+        (["ranks.count=16"], "'ranks.shares' in .*: Input should be at least ranks.count, which is 16, but it is 8"),
+    ):
+        with pytest.raises(UserError, match=words):
+            load_config(tmp_path, *settings)
+    assert load_config(tmp_path, "ranks.count=16", "ranks.shares=16").ranks == replace_count(16)
+
+
+def replace_count(count: int) -> RanksConfig:
+    return RanksConfig(count=count, shares=count)
