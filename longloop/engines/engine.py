@@ -3,9 +3,9 @@
 The way of a token: `sample` adds a request. The scheduler (scheduler.py) admits it to a slot, finds pages for it
 (pages.py) and plans the next pass, a row of tokens to read. The pass (passes.py, or cuda_graphs.py on a GPU) runs the
 model over the row. Its attention (reading.py, or triton_kernels.py) writes the keys and values of the row's tokens into
-their pages (kv_cache.py) and reads those of their sequences. The sampler (sampler.py) draws a token where a sequence has
-been read to its end. The token goes into its slot (slots.py), to be read by the next pass, until a stop token, a stop
-string or the limit ends the request.
+their pages (kv_cache.py) and reads those of their sequences. The sampler (sampler.py) draws a token where a sequence
+has been read to its end. The token goes into its slot (slots.py), to be read by the next pass, until a stop token, a
+stop string or the limit ends the request.
 
 Requests join and leave at every pass. A session's next turn reads only what is new, and a group's opening is read once.
 Each request has its own random numbers: what else is being sampled has no influence on its tokens.

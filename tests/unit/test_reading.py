@@ -1,5 +1,6 @@
 """Attention over pages in plain torch: against sums written out, and wherever pages lie."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,4 @@ def test_pages_in_runs_by_hand() -> None:
     assert page_N[order_N].tolist() == [4, 5, 6, 9, 5, 5] and order_N.tolist() == [2, 0, 4, 1, 3, 5]
     runs = reading._runs(page_N[order_N], heads=2, device=CPU)
     pairs, found = [0, 6, 8, 10, 12], [(8, 14), (18, 20), (10, 12), (10, 12)]
-    assert runs == [
-        (slice(*pair), slice(*page)) for pair, page in zip(zip(pairs, pairs[1:], strict=False), found, strict=True)
-    ]
+    assert runs == [(slice(*pair), slice(*page)) for pair, page in zip(pairwise(pairs), found, strict=True)]
