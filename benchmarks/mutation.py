@@ -53,13 +53,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["longloop/algos", "longloop/learners/batching.py", "longloop/learners/local.py", "longloop/rollout"]
-TESTS = ["tests/unit", "tests/invariant"]
+TESTS = ["tests/unit", "tests/invariant", "tests/contract/test_methods.py"]
 SKIPPED = {
     *("test_analysis_markdown", "test_analysis_rules", "test_analyze", "test_chat", "test_compiled_update"),
     *("test_config", "test_failure_kinds"),
     *("test_graphs", "test_fused_projections", "test_kernels", "test_layers", "test_memory_forecast", "test_resume"),
     *("test_unearned", "test_view_analysis", "test_view_attempts", "test_worker_faults", "test_worker_settings"),
-    *("test_engine", "test_estimators", "test_unnoticed", "test_workers"),
+    *("test_engine", "test_unnoticed", "test_workers"),
 }
 """Tests that say nothing of the targets, run them in other processes, where a mutant does not reach, or take long."""
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
@@ -608,6 +608,11 @@ def files_of(target: str) -> list[str]:
     return [str(file.relative_to(ROOT)) for file in found]
 
 
+def test_files() -> list[str]:
+    files = (Path(file) for target in TESTS for file in files_of(target))
+    return [str(file) for file in files if file.name.startswith("test_") and file.stem not in SKIPPED]
+
+
 def copied(where: Path) -> None:
     """The tree as it is now, without what git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -717,9 +722,7 @@ def _run(options: Any, todo: Sequence[Mutant], results: Path, scratch: Path) -> 
         if done % 50 == 0:
             print(f"{done} of {len(todo)}", file=sys.stderr, flush=True)
 
-    tests = [
-        str(path) for folder in TESTS for path in sorted(Path(folder).glob("test_*.py")) if path.stem not in SKIPPED
-    ]
+    tests = test_files()
     # The first child collects, and becomes the parent of those that run tests; this process must not import longloop.
     pid = os.fork()
     if pid == 0:

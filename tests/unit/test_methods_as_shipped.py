@@ -1,0 +1,349 @@
+"""What each composed method is made of at its own settings: numbers as its page and its paper have them.
+
+tests/contract/test_methods.py compares methods at neutral settings with each other; here nothing is neutral.
+"""
+
+import math
+from dataclasses import fields, replace
+from importlib import import_module
+
+import pytest
+
+from longloop.algos.base import Algorithm
+from longloop.algos.composed import Composed, Parts
+from longloop.algos.parts import branches, critic
+from longloop.algos.parts.blueprints import Blueprints, EveryTwice
+from longloop.algos.parts.branches import PlusTurns, ValueSteps
+from longloop.algos.parts.choose import Corrected, Curvature, DampDrift, DropCovarying, DropSmall, Extremes, TopTokens
+from longloop.algos.parts.credit import Anchors, BetaNormalized, Centered, NormalizedRewards, Returns, Standardized
+from longloop.algos.parts.critic import AfterWarmup, Gae, Summed, ValueLoss
+from longloop.algos.parts.forks import UnsureForks
+from longloop.algos.parts.hold import Anchor, Corridor, HoldCovarying, HoldRare, Kl, ReverseKl
+from longloop.algos.parts.objective import Balanced, Clipped, Implicit, KeepGradient, Reinforce, TrustRegion, Weighted
+from longloop.algos.parts.refine import BestRefinement, Unclipped
+from longloop.algos.parts.rewards import Discounted, Economy, Effort, Votes
+from longloop.algos.parts.risk import Risk
+from longloop.algos.parts.rollouts import FromStates, Resets
+from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, TurnEntropy
+from longloop.algos.parts.tasks import Bandit, Horizon
+from longloop.algos.parts.thermostat import Thermostat
+from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
+from longloop.algos.parts.turn_rewards import Gains, TurnRewards
+from longloop.registry import ALGOS
+
+SHIPPED: dict[str, tuple[tuple[int, int, int], Parts]] = {
+    "compose": ((6, 2, 32), Parts()),
+    "vineppo": (
+        (8, 2, 32),
+        Parts(
+            rollouts=FromStates(9, 1, 20),
+            credit=ValueSteps(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.0001),),
+        ),
+    ),
+    "pav": ((6, 2, 32), Parts(rollouts=FromStates(9, 1, 20), rewards=branches.Progress(3.0, 4), credit=PlusTurns())),
+    "drpo": (
+        (6, 4, 32),
+        Parts(rollouts=Resets(1.0), objective=Clipped(low=0.8, high=1.2), hold=(Kl(0.05),)),
+    ),
+    "arpo": (
+        (16, 2, 32),
+        Parts(
+            rollouts=UnsureForks(8, 0.2, 0.5, 0.0),
+            credit=Standardized(),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+        ),
+    ),
+    "himac": (
+        (8, 2, 32),
+        Parts(
+            tasks=EveryTwice(),
+            rollouts=Blueprints(8, "First plan: list the sub-goals, one a line.", "Follow this plan:"),
+            credit=Standardized(),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.01),),
+        ),
+    ),
+    "critique_grpo": (
+        (8, 1, 64),
+        Parts(
+            rollouts=BestRefinement(2000), credit=Centered(), choose=(), objective=Unclipped(divisor=1024.0, gamma=0.1)
+        ),
+    ),
+    "gigpo": (
+        (8, 1, 0),
+        Parts(
+            credit=Anchors(1.0, 0.95, 0, 1.0),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.01),),
+        ),
+    ),
+    "igpo": (
+        (6, 2, 32),
+        Parts(
+            rewards=Gains("Thought: I can answer now.\nAction: Finish[", 1.0),
+            credit=NormalizedRewards(1.0, "joint"),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.001),),
+        ),
+    ),
+    "gtpo": (
+        (6, 2, 32),
+        Parts(
+            rewards=TurnRewards(1.0, -0.1),
+            credit=Returns(0.9, "turns"),
+            choose=(),
+            objective=Clipped("tokens", 0.8, 1.2),
+            hold=(Kl(0.01),),
+        ),
+    ),
+    "turn_ppo": (
+        (6, 2, 32),
+        Parts(
+            rewards=TurnRewards(1.0, 0.0),
+            credit=Gae("turn", 1.0, 1.0, 0.0, 1.0, False),
+            choose=(),
+            objective=AfterWarmup(objective=Clipped(low=1 / 1.1, high=1.1), steps=10),
+            hold=(ValueLoss(("value",), 0.1, 0.001, 200, "turn", False),),
+        ),
+    ),
+    "reinforce_value": (
+        (6, 1, 0),
+        Parts(
+            rewards=TurnRewards(1.0, 0.0),
+            credit=Gae("turn", 1.0, 1.0, 0.0, 1.0, False),
+            choose=(),
+            objective=AfterWarmup(objective=Summed(), steps=10),
+            hold=(ValueLoss(("value",), 0.1, 0.1, 200, "turn", False),),
+        ),
+    ),
+    "tppo": (
+        (6, 2, 32),
+        Parts(
+            rewards=TurnRewards(0.0, 0.0),
+            credit=Gae("token", 1.0, 1.0, 0.0, 1.0, True),
+            choose=(),
+            objective=AfterWarmup(objective=Clipped(low=1 / 1.1, high=1.1), steps=10),
+            hold=(ValueLoss(("value",), 0.1, 0.001, 200, "token", False),),
+        ),
+    ),
+    "eapo": (
+        (6, 1, 60),
+        Parts(
+            rewards=Discounted(0.995, 0.0),
+            credit=Returns(0.0, "turns"),
+            choose=(),
+            objective=Clipped(low=0.9997, high=1.0004, ratio="turn", geometric=True),
+        ),
+    ),
+    "digirl": (
+        (6, 1, 0),
+        Parts(
+            rewards=TurnRewards(1.0, 0.0),
+            credit=critic.Progress("turn", 1.0, 0.05),
+            choose=(),
+            objective=Reinforce("tokens"),
+            hold=(ValueLoss(("success_1", "success_2"), 1.0, 1.0, 200, "turn", True),),
+        ),
+    ),
+    "archer": (
+        (6, 1, 0),
+        Parts(
+            rollouts=FreshActions(4, 64),
+            rewards=TurnRewards(1.0, 0.0),
+            credit=TurnCritic(0.95, 4, 0.1, 0.003, 200, TurnRewards(1.0, 0.0)),
+            choose=(),
+            objective=Summed(),
+        ),
+    ),
+    "bnpo": (
+        (6, 2, 32),
+        Parts(credit=BetaNormalized(1 / 3, 5.0, 0.0, 1.0), objective=Clipped(low=0.8, high=1.2)),
+    ),
+    "riskpo": (
+        (5, 2, 32),
+        Parts(credit=Risk(5, 0.2, 0.9, 1.5, 0.1, True), objective=Clipped(low=0.8, high=1.2)),
+    ),
+    "empg": ((6, 2, 32), Parts(credit=Standardized(), shape=(TurnEntropy(1.0, 1.0, 0.1, True),))),
+    "seed_grpo": ((6, 2, 32), Parts(credit=Centered(), shape=(SemanticEntropy(0.5, "shannon"),))),
+    "aspo": (
+        (8, 1, 32),
+        Parts(
+            credit=Standardized(),
+            shape=(Nudge(-2.0, 0.7, "```|<tool_call>|(?i:\\bsearch\\[)"),),
+            objective=Clipped("tokens", 0.8, 1.28),
+        ),
+    ),
+    "aepo": (
+        (16, 2, 32),
+        Parts(
+            rollouts=UnsureForks(0, 0.2, 0.5, 0.05),
+            credit=Standardized(),
+            shape=(EntropyUp(0.2),),
+            objective=KeepGradient(low=0.8, high=1.28, tokens="uncertain"),
+        ),
+    ),
+    "ettrl": (
+        (6, 2, 32),
+        Parts(
+            rewards=Votes("majority", 1.0),
+            credit=Standardized(),
+            shape=(EntropyDown(1.0),),
+            objective=Clipped(low=0.8, high=1.2),
+        ),
+    ),
+    "empo": (
+        (7, 1, 0),
+        Parts(rewards=Votes("share", 1.0), credit=Standardized(), objective=Clipped(low=0.8, high=1.2)),
+    ),
+    "otc": (
+        (6, 1, 0),
+        Parts(
+            rewards=Economy(1.0, 4.0, ""),
+            credit=Standardized(),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.001),),
+        ),
+    ),
+    "ares": (
+        (6, 1, 0),
+        Parts(
+            rewards=Effort(0.5, 4, 0.95, 0.99),
+            credit=Standardized(),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.01),),
+        ),
+    ),
+    "dump": (
+        (16, 1, 0),
+        Parts(
+            tasks=Bandit(0.1, 300),
+            credit=Standardized(),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.001),),
+        ),
+    ),
+    "scaling_inter": (
+        (6, 1, 0),
+        Parts(
+            tasks=Horizon((10, 20, 30), 100),
+            credit=Standardized(),
+            choose=(),
+            objective=Clipped(low=0.8, high=1.2),
+            hold=(Kl(0.001),),
+        ),
+    ),
+    "cispo": ((6, 2, 32), Parts(credit=Standardized(), objective=Weighted("tokens", 0.0, 5.0))),
+    "bapo": (
+        (6, 2, 32),
+        Parts(credit=Standardized(), objective=Balanced("tokens", 0.5, (0.6, 0.9), (1.2, 3.0), 0.05, 3.0)),
+    ),
+    "nft": ((6, 2, 32), Parts(credit=Centered(), objective=Implicit(divisor=1000.0, negatives=1.0))),
+    "clip_cov": (
+        (6, 2, 32),
+        Parts(
+            credit=Standardized(),
+            choose=(DropSmall(0.01), DropCovarying(0.0002, 1.0, 5.0)),
+            objective=Clipped("tokens", 0.0, 2.0),
+        ),
+    ),
+    "kl_cov": (
+        (6, 2, 32),
+        Parts(
+            credit=Standardized(),
+            objective=Clipped("tokens", 0.0, math.inf),
+            hold=(HoldCovarying(0.002, 1.0),),
+        ),
+    ),
+    "d3s": ((6, 2, 32), Parts(credit=Standardized(), choose=(Extremes(0.25), TopTokens(0.2)))),
+    "tis": ((6, 2, 32), Parts(choose=(DropSmall(0.01), Corrected(2.0, "token", "cap")))),
+    "mis": ((6, 2, 32), Parts(choose=(DropSmall(0.01), Corrected(2.0, "turn", "drop")))),
+    "trm": (
+        (6, 2, 32),
+        Parts(objective=TrustRegion(low=1 / 1.1, high=1.1, delta=0.05, unit="turn", divergence="k3")),
+    ),
+    "capo": (
+        (6, 2, 32),
+        Parts(
+            credit=Standardized(),
+            choose=(DropSmall(0.01), Curvature(5e-05, 0.0001, 0.01, 0.02)),
+            objective=Clipped("tokens", 0.8, 1.2),
+        ),
+    ),
+    "steer": (
+        (6, 2, 32),
+        Parts(
+            credit=Standardized(),
+            choose=(DropSmall(0.01), DampDrift(0.8)),
+            objective=Clipped("tokens", 0.8, 1.28, dual=10.0),
+        ),
+    ),
+    "epo": ((6, 2, 32), Parts(choose=(), hold=(Corridor(0.001, 0.05, 0.0, 2.0, 1.0),))),
+    "siren": (
+        (6, 2, 32),
+        Parts(
+            credit=Centered(),
+            choose=(),
+            objective=Clipped(divisor=1024.0, low=0.8, high=1.2),
+            hold=(Anchor(0.005, 0.8, 0.8),),
+        ),
+    ),
+    "lp_reg": (
+        (6, 1, 0),
+        Parts(credit=Standardized(), objective=Clipped("tokens", 0.0, 10.0), hold=(HoldRare(0.01, 0.02, 1.0),)),
+    ),
+    "demo_rl": ((6, 2, 32), Parts(choose=(), hold=(ReverseKl(0.05),))),
+    "aepo_entropy": (
+        (6, 2, 32),
+        Parts(
+            credit=Standardized(),
+            shape=(Thermostat(0.5, 0.1, 1.2, 0.8),),
+            objective=Clipped("tokens", 0.8, 1.2),
+        ),
+    ),
+}
+"""Attempts at a task, epochs and the size of a mini-batch; and the parts."""
+
+
+def as_shipped(name: str) -> Algorithm:
+    module, _, attribute = ALGOS[name].partition(":")
+    made: Algorithm = getattr(import_module(module), attribute)()
+    return made
+
+
+def test_every_composed_method_is_here() -> None:
+    assert list(SHIPPED) == [name for name in ALGOS if isinstance(as_shipped(name), Composed)]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_it_is_made_of(name: str) -> None:
+    algo = as_shipped(name)
+    assert isinstance(algo, Composed)
+    assert ((algo.k, algo.epochs, algo.minibatch), algo.parts) == SHIPPED[name]
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name != "compose"])
+def test_each_of_its_numbers_changes_a_part(name: str) -> None:
+    algo = as_shipped(name)
+    own = {field.name for field in fields(algo)} - {field.name for field in fields(Composed)}
+    for setting in own:
+        value = getattr(algo, setting)
+        if type(value) in (int, float):
+            other = replace(algo, **{setting: round(value + 0.05, 9) if type(value) is float else value + 1})
+            assert other.parts != algo.parts, setting  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, parts) in SHIPPED.items() if any(isinstance(h, Kl) for h in parts.hold)]
+)
+def test_without_a_penalty_no_reference_is_needed(name: str) -> None:
+    algo = as_shipped(name)
+    assert algo.needs_reference and not replace(algo, kl=0.0).needs_reference  # type: ignore[call-arg]
