@@ -759,6 +759,15 @@ def test_inpo_by_hand() -> None:
         Inpo(tau=0.1)
 
 
+def test_inpo_says_how_far_its_pairs_are_apart() -> None:
+    """Three pairs of one token each, with margins of 2, 0 and -1."""
+    of = batch([0.0] * 3, [1.0, 1.0, -1.0], [2.0, 1.0, 1.0])
+    of = replace(of, columns={name: torch.zeros(3) for name in ("reference", "logprobs")})
+    total, metrics = Inpo(eta=0.5, tau=0.5).loss(Scored(torch.tensor([1.0, 0.0, 1.0]), torch.zeros(3)), of)
+    assert {name: (float(x), n) for name, (x, n) in metrics.items()} == {"margin": (1.0, 3), "settled": (1.0, 3)}
+    close(total.item(), 1 + 1 + 4)
+
+
 def test_inpo_pairs_the_best_with_the_worst() -> None:
     ((better, worse),) = Inpo().pairs(group(0.5, 0.0, 1.0, 0.0, 1.0))
     assert (better.attempt, worse.attempt) == (2, 3)
