@@ -622,15 +622,31 @@ def copied(where: Path) -> None:
             shutil.copy2(ROOT / name, where / name)
 
 
-def equivalents() -> set[tuple[str, str, str]]:
-    """File, source line and change of mutants that cannot be killed. A change may end in #n: of several equal ones."""
+Known = set[tuple[str, str, str, str]]
+"""File, function (empty for any), source line and change of mutants that cannot be killed. A change may end in #n: of
+several equal ones."""
+
+
+def equivalents() -> Known:
     listed = tomllib.loads(EQUIVALENT.read_text())["equivalent"]
-    return {(one["file"], one["line"], change) for one in listed for change in one["changes"]}
+    return {(one["file"], one.get("function", ""), one["line"], change) for one in listed for change in one["changes"]}
 
 
-def is_equivalent(mutant: Mutant, listed: set[tuple[str, str, str]]) -> bool:
+def names(mutant: Mutant) -> Known:
+    """What it may be listed as."""
     changes = mutant.change, f"{mutant.change} #{mutant.occurrence}"
-    return any((mutant.file, mutant.text, change) in listed for change in changes)
+    return {(mutant.file, name, mutant.text, change) for name in ("", mutant.function) for change in changes}
+
+
+def is_equivalent(mutant: Mutant, listed: Known) -> bool:
+    return bool(names(mutant) & listed)
+
+
+def outdated(mutants: Sequence[Mutant]) -> Known:
+    """What is listed for files of these mutants and is none of them: the line has changed since."""
+    files = {mutant.file for mutant in mutants}
+    found = {name for mutant in mutants for name in names(mutant)}
+    return {listed for listed in equivalents() if listed[0] in files} - found
 
 
 def report(mutants: Sequence[Mutant], verdicts: dict[str, str]) -> None:
@@ -639,11 +655,10 @@ def report(mutants: Sequence[Mutant], verdicts: dict[str, str]) -> None:
     alive: list[Mutant] = []
     for mutant in mutants:
         verdict = verdicts.get(mutant.key, "not run")
-        if verdict in (SURVIVED, UNTESTED):
-            if is_equivalent(mutant, same):
-                verdict = "equivalent"
-            else:
-                alive.append(mutant)
+        if verdict not in (KILLED, TIMEOUT) and is_equivalent(mutant, same):
+            verdict = "equivalent"
+        elif verdict in (SURVIVED, UNTESTED):
+            alive.append(mutant)
         kinds[mutant.file][verdict] += 1
     columns = [KILLED, TIMEOUT, SURVIVED, UNTESTED, "equivalent", INVALID, "not run"]
     print(f"{'file':42}", *(f"{name:>12}" for name in columns), f"{'share':>7}")
@@ -673,6 +688,8 @@ def main() -> None:
     options.folder.mkdir(exist_ok=True)
     options.folder = options.folder.resolve()
     mutants = [mutant for target in options.targets for file in files_of(target) for mutant in mutants_of(file)]
+    for file, _, line, change in sorted(outdated(mutants)):
+        print(f"{EQUIVALENT.name} is out of date: {file} has no `{line}` with {change}", file=sys.stderr)
     mutants = [mutant for mutant in mutants if options.match in mutant.key]
     if options.sample:
         mutants = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
