@@ -80,6 +80,8 @@ def test_a_setting_without_a_default_must_be_given(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_slot_is_filled_by_its_own_parts_alone() -> None:
+    found = {kind.__name__ for kind in compose.kinds.__wrapped__("hold")}
+    assert found == {"Anchor", "Corridor", "HoldCovarying", "HoldRare", "Kl", "ReverseKl", "ValueLoss"}
     for slot, text in (("credit", "kl"), ("hold", "hold"), ("objective", "objective")):
         with pytest.raises(UserError, match=f"there is no part '{text}'"):
             made_of(slot, text)

@@ -6,6 +6,7 @@ tests/contract/test_methods.py compares methods at neutral settings with each ot
 import math
 from dataclasses import fields, replace
 from importlib import import_module
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -29,6 +30,8 @@ from longloop.algos.parts.tasks import Bandit, Horizon
 from longloop.algos.parts.thermostat import Thermostat
 from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
 from longloop.algos.parts.turn_rewards import Gains, TurnRewards
+from longloop.algos.tppo import Tppo
+from longloop.algos.turn_ppo import TurnPpo
 from longloop.registry import ALGOS
 
 SHIPPED: dict[str, tuple[tuple[int, int, int], Parts]] = {
@@ -331,14 +334,26 @@ def test_what_it_is_made_of(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name != "compose"])
-def test_each_of_its_numbers_changes_a_part(name: str) -> None:
+def test_each_of_its_settings_changes_a_part(name: str) -> None:
     algo = as_shipped(name)
+    hints = get_type_hints(type(algo))
     own = {field.name for field in fields(algo)} - {field.name for field in fields(Composed)}
     for setting in own:
-        value = getattr(algo, setting)
-        if type(value) in (int, float):
-            other = replace(algo, **{setting: round(value + 0.05, 9) if type(value) is float else value + 1})
-            assert other.parts != algo.parts, setting  # type: ignore[attr-defined]
+        value, choices = getattr(algo, setting), get_args(hints[setting])
+        others: list[Any]
+        match value:
+            case str():
+                others = [choice for choice in choices if choice != value] or [f"{value}."]
+            case bool():
+                others = [not value]
+            case int():
+                others = [value + 1]
+            case float():
+                others = [round(value + 0.05, 9)]
+            case _:
+                others = [[7]]
+        for other in others:
+            assert replace(algo, **{setting: other}).parts != algo.parts, setting  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -347,3 +362,12 @@ def test_each_of_its_numbers_changes_a_part(name: str) -> None:
 def test_without_a_penalty_no_reference_is_needed(name: str) -> None:
     algo = as_shipped(name)
     assert algo.needs_reference and not replace(algo, kl=0.0).needs_reference  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("method", "more"), [(Tppo, {}), (TurnPpo, {"critic": "token", "ratio": "turn"})])
+def test_both_bounds_follow_the_clip_and_the_loss_its_critic(method: type[Composed], more: dict[str, Any]) -> None:
+    parts = method(clip=0.25, **more).parts  # type: ignore[call-arg]
+    assert parts.objective == AfterWarmup(
+        objective=Clipped(low=0.8, high=1.25, ratio=more.get("ratio", "token")), steps=10
+    )
+    assert parts.hold == (ValueLoss(("value",), 0.1, 0.001, 200, "token"),)

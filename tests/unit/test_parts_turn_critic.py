@@ -15,7 +15,7 @@ from longloop.algos.archer import Archer
 from longloop.algos.parts.turn_critic import FreshActions, TurnCritic, places
 from longloop.envs.crossroads import ROADS, Crossroads
 from longloop.store.run import Run
-from longloop.types import Group, Message, Now, Start, StopReason, Task, Trajectory, Turn
+from longloop.types import Group, Message, Now, Sample, Start, StopReason, Task, Trajectory, Turn
 from tests.support.helpers import Silent, load_config, train
 from tests.support.runs import contents
 from tests.support.samples import attempt, learner, mixed_groups
@@ -191,6 +191,29 @@ def test_fitted_heads_read_hidden_states_as_they_are() -> None:
     (read,) = model.read(at.samples, "v_2")
     assert read.columns["v_2"][read.mask] == pytest.approx(seen[-1], abs=0.05)
     assert seen[-1] == pytest.approx(np.arange(4.0), abs=0.1)
+
+
+def test_the_advantage_is_of_the_smaller_q_over_the_smaller_v() -> None:
+    """One turn: its state is read first, then its action."""
+    said = {"q_1": [9.0, 0.8], "q_2": [9.0, 0.6], "v_1": [0.1, 9.0], "v_2": [0.4, 9.0]}
+
+    class Reader:
+        def read(self, samples: Sequence[Sample], *columns: str) -> list[Sample]:
+            (one,) = samples
+            rows = {name: np.zeros(len(one.ids)) for name in columns}
+            for name, row in rows.items():
+                row[one.mask] = said[name]
+            return [one.with_columns(**rows)]
+
+    one = attempt(1.0, (1,))
+    assert TurnCritic().advantages([one], Reader())[id(one)] == pytest.approx([0.6 - 0.1])  # type: ignore[arg-type]
+
+
+def test_without_steps_there_is_no_critic() -> None:
+    part, one = TurnCritic(gamma=0.5, steps=0), attempt(1.0, (1, 1, 1))
+    group = Group(one.task, (one,))
+    nobody: Any = None
+    assert part.credit([group], part.rewards.pay([group], nobody, Now(1, 1)), nobody, Now(1, 1)) == [[[0.25, 0.5, 1.0]]]
 
 
 def test_an_attempt_without_a_turn_has_no_advantages() -> None:
