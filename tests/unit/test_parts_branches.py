@@ -416,3 +416,9 @@ def test_single_failures_leave_their_states_without_a_value() -> None:
     assert len(failed) == 4 and all(t.side for t in failed) and len(group.sides) == 2
     first = fmean(t.reward for t in group.sides)
     assert steps(group) == [[t.reward - first, *[0.0] * (len(t.turns) - 1)] for t in group.scored]
+
+
+def test_every_demonstration_is_begun_in() -> None:
+    shown = Group(TASK, (attempt(1.0, (1, 1), 0), attempt(1.0, (1, 1), 1)))
+    starts = [Resets().start(shown, seed) for seed in range(20)]
+    assert {start.recorded.attempt for start in starts if start.recorded} == {0, 1}

@@ -430,6 +430,7 @@ def test_choices_at_their_edges() -> None:
     uneven = [sample([-1.0], [2.0], (0, 0)), sample([-1.0] * 3, [1.0] * 3, (1, 0)), sample([-1.0], [0.0], (2, 0))]
     chosen = Extremes(2 / 3).choose(uneven, TASKS, NOW)
     assert [s.source.group for s in chosen] == [0, 2]  # by the mean over an attempt's tokens
+    assert make("d3s").denominator([], chosen) == 2  # those that are left
     assert DampDrift().choose([], TASKS, NOW) == [] and mean(np.zeros(0)) == 0.0
 
 

@@ -276,3 +276,23 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: list[str], tmp_
     a, b = contents(whole.folder), contents(stopped.folder)
     same = [name for name in a if not name.startswith(("metrics", "evaluations"))]
     assert len(same) > 4 and [name for name in same if a[name] != b[name]] == []
+
+
+def test_one_fresh_action_at_each_state_drawn() -> None:
+    """And nothing from a state that left no room for one."""
+
+    class Acts:
+        def __init__(self) -> None:
+            self.asked: list[tuple[int, int]] = []
+
+        async def play(self, starts: Sequence[Start], k: int, seed: int, **how: Any) -> list[Group]:
+            if how.get("single_action"):
+                self.asked.append((len(starts), k))
+                return [Group(start.task, (attempt(0.0),) if n else ()) for n, start in enumerate(starts)]
+            return [Group(start.task, ()) for start in starts]
+
+    stored, rollouts = Group(Task("old", "train"), (attempt(1.0, (1, 1, 1)),)), Acts()
+    now = Now(2, 9, past=lambda step: [stored])
+    tasks = [Task("new", "train")]
+    groups = asyncio.run(FreshActions(1, 2).collect(rollouts, tasks, 3, 0, 0, now))  # type: ignore[arg-type]
+    assert rollouts.asked == [(2, 1)] and [len(group.trajectories) for group in groups] == [0, 1]
