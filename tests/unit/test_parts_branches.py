@@ -147,6 +147,7 @@ def test_which_states_are_valued() -> None:
     assert of(FromStates(3, max_states=2)) == [(0, 0), (0, 1), (1, 1)]
     assert of(FromStates(3, every=2)) == [(0, 0), (0, 2), (1, 2)]
     assert of(FromStates(3, every=2), step=3) == [(0, 1), (0, 3), (1, 1), (1, 3)]
+    assert of(FromStates(3, every=3), step=1) == [(0, 2), (1, 2)]
     failed = Group(TASK, (replace(group.trajectories[0], stop=StopReason.TIMEOUT),))
     assert FromStates(3).starts(failed, NOW) == []
 

@@ -303,17 +303,18 @@ def test_small_advantages_are_left_out() -> None:
 
 
 def test_ties_go_to_the_first_of_many() -> None:
-    """Of 128 tokens, 96 alike are the largest; a sort that is not stable would take others than the first 16."""
-    large = np.tile([0.0, 1.0, 1.0, 1.0], 32)
-    size, first = len(large), large * (np.cumsum(large) <= 16)
-    half = [math.log(0.5)] * size
-    same = [sample([0.0] * size, (1 + large).tolist(), entropy=[1.0] * size)]
-    close(weights(TopTokens(1 / 8).choose(same, TASKS, NOW)), 8 * first)
-    likely = [sample(np.where(large, -1.0, -2.0).tolist(), [1.0] * size)]  # no advantage varies: all are the same
-    assert column(HoldCovarying(1 / 8).mark(likely, TASKS, NOW), "held") == [1.0] * 16 + [0.0] * 112
+    """Of 1024 tokens, 768 are alike and 256 are; a sort that is not stable would take others than the first ones."""
+    high = np.tile([0.0, 1.0, 1.0, 1.0], 256)
+    size, half = len(high), [math.log(0.5)] * len(high)
+    first = high * (np.cumsum(high) <= 256)
+    same = [sample([0.0] * size, (1 + high).tolist(), entropy=[1.0] * size)]
+    close(weights(TopTokens(1 / 4).choose(same, TASKS, NOW)), first * (1024 / 256))
+    rare = [sample((high - 2).tolist(), high.tolist())]  # (3/4)^2 for the fewer, (1/4)^2 for the others
+    held = (1 - high) * (np.cumsum(1 - high) <= 128)
+    assert column(HoldCovarying(1 / 8).mark(rare, TASKS, NOW), "held") == held.tolist()
     known = {"logprobs": half, "sum_p2": [0.5] * size, "sum_p3": [0.25] * size, "hidden_norm2": [1.0] * size}
-    part = Curvature(lr=1.0, policy_shift=0.5, objective_shift=math.inf, max_share=1 / 8)
-    assert weights(part.choose([sample(half, (4 + large).tolist(), **known)], TASKS, NOW)) == (1 - first).tolist()
+    part = Curvature(lr=1.0, policy_shift=0.5, objective_shift=math.inf, max_share=1 / 4)
+    assert weights(part.choose([sample(half, (4 + high).tolist(), **known)], TASKS, NOW)) == (1 - first).tolist()
 
 
 def test_d3s_keeps_what_varies_most() -> None:

@@ -125,6 +125,7 @@ def test_where_history_was_rewritten_all_ids_are_made_anew() -> None:
     assert as_if_untold(anew, attempt(1.0, (1, 1), 1), plain).error == ""
     again = as_if_untold(anew, attempt(1.0, (1, 1, 1), 1, fresh=(0,)), plain)
     assert again.error == "" and len(again.turns) == 3, "the first turn is replaced anyway"
+    assert again.turns[0].action_ids.tolist() == attempt(1.0, (1, 1, 1), 1).turns[0].action_ids.tolist()
     assert as_if_untold(anew, attempt(1.0, (1, 1, 1), 1, fresh=(2,)), plain).error == "anew", "one is enough"
     rewritten = as_if_untold(anew, attempt(1.0, (1, 1), 1, fresh=(1,)), plain)
     assert rewritten.error == "anew" and rewritten.expert
