@@ -763,8 +763,9 @@ def _run(options: Any, todo: Sequence[Mutant], results: Path, scratch: Path) -> 
         statements = [mutant.statement] if mutant.function else users(mutant)
         tests = coverage.tests(mutant.file, statements) or coverage.tests(mutant.file, everything)
         if not mutant.function:  # a default is used where its class is, also by those who execute no line of its file
+            by = {module_of(mutant.file), *(["longloop.registry"] if mutant.file.startswith("longloop/algos") else [])}
             named = {
-                str(path) for path in Path("tests").rglob("test_*.py") if module_of(mutant.file) in path.read_text()
+                str(path) for path in Path("tests").rglob("test_*.py") if any(name in path.read_text() for name in by)
             }
             users_elsewhere = (test for test in coverage.seconds if test.partition("::")[0] in named)
             tests = sorted({*tests, *users_elsewhere}, key=lambda test: (coverage.seconds[test], test))

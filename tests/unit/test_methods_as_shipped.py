@@ -1,4 +1,4 @@
-"""What each composed method is made of at its own settings: numbers as its page and its paper have them.
+"""What each method is set to and made of where nobody says otherwise: numbers as its page and its paper have them.
 
 tests/contract/test_methods.py compares methods at neutral settings with each other; here nothing is neutral.
 """
@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from longloop.algos.base import Algorithm
+from longloop.algos.compose import SLOTS, kinds
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts import branches, critic
 from longloop.algos.parts.blueprints import Blueprints, EveryTwice
@@ -21,8 +22,9 @@ from longloop.algos.parts.critic import AfterWarmup, Gae, Summed, ValueLoss
 from longloop.algos.parts.forks import UnsureForks
 from longloop.algos.parts.hold import Anchor, Corridor, HoldCovarying, HoldRare, Kl, ReverseKl
 from longloop.algos.parts.objective import Balanced, Clipped, Implicit, KeepGradient, Reinforce, TrustRegion, Weighted
+from longloop.algos.parts.part import snake
 from longloop.algos.parts.refine import BestRefinement, Unclipped
-from longloop.algos.parts.rewards import Discounted, Economy, Effort, Votes
+from longloop.algos.parts.rewards import Discounted, Economy, Effort, Rewards, Votes
 from longloop.algos.parts.risk import Risk
 from longloop.algos.parts.rollouts import FromStates, Resets
 from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, TurnEntropy
@@ -316,6 +318,417 @@ SHIPPED: dict[str, tuple[tuple[int, int, int], Parts]] = {
 """Attempts at a task, epochs and the size of a mini-batch; and the parts."""
 
 
+DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
+    "tasks": {
+        "every_twice": {},
+        "in_order": {},
+        "bandit": {"temperature": 0.1, "window": 300},
+        "horizon": {"rounds": (), "every": 100},
+    },
+    "rollouts": {
+        "blueprints": {"plans": 8, "ask": "First plan: list the sub-goals, one a line.", "follow": "Follow this plan:"},
+        "unsure_forks": {"first": 8, "w": 0.2, "threshold": 0.5, "penalty": 0.0},
+        "best_refinement": {"max_chars": 2000},
+        "attempts": {},
+        "from_states": {"m": 9, "every": 1, "max_states": 20},
+        "resets": {"beta": 1.0},
+        "fresh_actions": {"replay": 4, "states": 64},
+    },
+    "rewards": {
+        "progress": {"alpha": 3.0, "best_of": 4},
+        "rewards": {},
+        "votes": {"by": "share", "w": 1.0},
+        "economy": {"w": 1.0, "c": 4.0, "calls": ""},
+        "discounted": {"gamma": 0.995, "turn_weight": 1.0},
+        "judged": {"scale": 0.1, "limit": 0.5, "judgment": "(?i)\\bjudge\\W{0,3}(useful|not)\\b"},
+        "explored": {"scale": 0.1, "limit": 0.5, "query": "(?is)```sql\\s(.*?)```", "error": "(?i)\\berror\\b"},
+        "effort": {"alpha": 0.5, "window": 4, "quantile": 0.95, "decay": 0.99},
+        "turn_rewards": {"weight": 1.0, "failed": 0.0},
+        "gains": {"prefix": "", "weight": 1.0},
+    },
+    "credit": {
+        "value_steps": {},
+        "plus_turns": {},
+        "leave_one_out": {},
+        "standardized": {},
+        "centered": {},
+        "anchors": {"w": 1.0, "gamma": 0.95, "history": 0, "alpha": 1.0},
+        "returns": {"gamma": 0.9, "pool": "turns"},
+        "normalized_rewards": {"gamma": 1.0, "normalize": "joint"},
+        "beta_normalized": {"share": 1 / 3, "most": 5.0, "low": 0.0, "high": 1.0},
+        "gae": {"unit": "turn", "gamma": 1.0, "lam": 1.0, "low": 0.0, "high": 1.0, "cut": False},
+        "progress": {"unit": "turn", "weight": 1.0, "margin": 0.05},
+        "risk": {"bundle": 5, "low": 0.2, "high": 0.9, "weight": 1.5, "rate": 0.1, "normalize": True},
+        "turn_critic": {"gamma": 0.95, "replay": 4, "slow": 0.1, "lr": 0.003, "steps": 200, "rewards": Rewards()},
+    },
+    "shape": {
+        "turn_entropy": {"scale": 1.0, "future": 1.0, "zeta": 0.1, "center": True},
+        "semantic_entropy": {"alpha": 0.5, "estimate": "shannon"},
+        "nudge": {"delta": -2.0, "bound": 0.7, "behavior": ""},
+        "entropy_up": {"w": 0.2},
+        "entropy_down": {"w": 1.0},
+        "thermostat": {"target": 0.5, "most": 0.1, "hot": 1.2, "cold": 0.8},
+    },
+    "choose": {
+        "drop_small": {"below": 0.01},
+        "extremes": {"share": 0.25},
+        "top_tokens": {"share": 0.2},
+        "corrected": {"cap": 2.0, "unit": "token", "beyond": "cap"},
+        "drop_covarying": {"share": 0.0002, "low": 1.0, "high": 5.0},
+        "damp_drift": {"least": 0.8},
+        "curvature": {"lr": 5e-05, "policy_shift": 0.0001, "objective_shift": 0.01, "max_share": 0.02},
+    },
+    "objective": {
+        "summed": {"average": "trajectories", "divisor": 0.0},
+        "after_warmup": {"average": "trajectories", "divisor": 0.0, "objective": Clipped(), "steps": 0},
+        "clipped": {
+            "average": "trajectories",
+            "divisor": 0.0,
+            "low": 1 / 1.1,
+            "high": 1.1,
+            "ratio": "token",
+            "geometric": False,
+            "dual": math.inf,
+        },
+        "reinforce": {"average": "trajectories", "divisor": 0.0},
+        "weighted": {"average": "trajectories", "divisor": 0.0, "low": 0.0, "high": 5.0},
+        "keep_gradient": {
+            "average": "trajectories",
+            "divisor": 0.0,
+            "low": 1 / 1.1,
+            "high": 1.1,
+            "ratio": "token",
+            "geometric": False,
+            "dual": math.inf,
+            "tokens": "uncertain",
+        },
+        "trust_region": {
+            "average": "trajectories",
+            "divisor": 0.0,
+            "low": 1 / 1.1,
+            "high": 1.1,
+            "ratio": "token",
+            "geometric": False,
+            "dual": math.inf,
+            "delta": 0.05,
+            "unit": "turn",
+            "divergence": "k3",
+        },
+        "balanced": {
+            "average": "trajectories",
+            "divisor": 0.0,
+            "target": 0.5,
+            "lows": (0.6, 0.9),
+            "highs": (1.2, 3.0),
+            "step": 0.05,
+            "dual": 3.0,
+        },
+        "implicit": {"average": "trajectories", "divisor": 0.0, "negatives": 1.0},
+        "unclipped": {"average": "trajectories", "divisor": 1024.0, "gamma": 0.1},
+    },
+    "hold": {
+        "value_loss": {"of": ("value",), "start": 0.1, "end": 0.001, "steps": 200, "unit": "turn", "logits": False},
+        "kl": {"coefficient": 0.04},
+        "reverse_kl": {"coefficient": 0.05},
+        "hold_covarying": {"share": 0.002, "coefficient": 1.0},
+        "hold_rare": {"share": 0.01, "floor": 0.02, "coefficient": 1.0},
+        "corridor": {"bonus": 0.001, "penalty": 0.05, "low": 0.0, "high": 2.0, "decay": 1.0},
+        "anchor": {"coefficient": 0.005, "nucleus": 0.8, "quantile": 0.8},
+    },
+}
+"""The settings of every part that `compose` is not given."""
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "loop": {
+        "k": 6,
+        "epochs": 2,
+        "minibatch": 32,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "drop_below": 0.01,
+        "clip": 0.1,
+        "ratio": "token",
+        "normalize": False,
+    },
+    "reinforce": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 0,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+    },
+    "rloo": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 0,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "drop_below": 0.01,
+    },
+    "grpo": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 0,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "clip": 0.2,
+        "kl": 0.04,
+    },
+    "dr_grpo": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 0,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "clip": 0.2,
+        "divisor": 1024.0,
+    },
+    "dapo": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 32,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "tries": 10,
+    },
+    "gspo": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 60,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "clip_low": 0.0003,
+        "clip_high": 0.0004,
+    },
+    "ppo": {
+        "k": 6,
+        "epochs": 2,
+        "minibatch": 32,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "clip": 0.1,
+        "gamma": 1.0,
+        "lam": 1.0,
+        "warmup": 10,
+        "value_weight": 0.1,
+        "value_weight_end": 0.001,
+        "value_steps": 200,
+    },
+    "sft": {
+        "k": 1,
+        "epochs": 1,
+        "minibatch": 64,
+        "lr": 1e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "least_reward": 1.0,
+        "warmup": 0.03,
+        "everything": False,
+    },
+    "sft_gt": {
+        "k": 1,
+        "epochs": 1,
+        "minibatch": 64,
+        "lr": 1e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "least_reward": 1.0,
+        "warmup": 0.03,
+        "everything": False,
+    },
+    "ei": {
+        "k": 6,
+        "epochs": 2,
+        "minibatch": 32,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "least_reward": 1.0,
+    },
+    "rft": {
+        "k": 20,
+        "epochs": 30,
+        "minibatch": 32,
+        "lr": 5e-05,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "least_reward": 1.0,
+        "coldest": 0.05,
+        "hottest": 1.0,
+        "with_expert": False,
+    },
+    "nat": {
+        "k": 1,
+        "epochs": 2,
+        "minibatch": 64,
+        "lr": 5e-05,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "least_reward": 1.0,
+        "warmup": 0.03,
+        "note": "Do this in a way that is incorrect.",
+    },
+    "dpo": {
+        "k": 1,
+        "epochs": 1,
+        "minibatch": 64,
+        "lr": 1e-06,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.0,
+    },
+    "dmpo": {
+        "k": 2,
+        "epochs": 3,
+        "minibatch": 32,
+        "lr": 1e-06,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.1,
+        "gamma": 0.7,
+        "gap": 0.0,
+    },
+    "eto": {
+        "k": 1,
+        "epochs": 3,
+        "minibatch": 32,
+        "lr": 1e-06,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.1,
+        "later_beta": 0.5,
+        "longer": 10,
+    },
+    "spin": {
+        "k": 1,
+        "epochs": 3,
+        "minibatch": 64,
+        "lr": 5e-07,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.1,
+    },
+    "tree_dpo": {
+        "k": 30,
+        "epochs": 3,
+        "minibatch": 32,
+        "lr": 1e-06,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.0,
+        "gap": 0.2,
+        "explore": 1.0,
+    },
+    "agent_q": {
+        "k": 30,
+        "epochs": 3,
+        "minibatch": 32,
+        "lr": 1e-06,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.0,
+        "gap": 0.2,
+        "explore": 1.0,
+        "alpha": 0.5,
+        "rankings": 1,
+        "logged": True,
+    },
+    "mcts_ipl": {
+        "k": 64,
+        "epochs": 1,
+        "minibatch": 64,
+        "lr": 1e-06,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.0,
+        "gap": 0.0,
+        "explore": 1.0,
+        "smooth": 1.0,
+    },
+    "inpo": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 32,
+        "lr": 1e-06,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.0,
+        "eta": 0.0075,
+        "tau": 0.0025,
+    },
+    "stepagent_implicit": {
+        "k": 1,
+        "epochs": 1,
+        "minibatch": 16,
+        "lr": 5e-07,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "beta": 0.1,
+        "warmup": 0.0,
+        "practice": 3,
+        "least_reward": 1.0,
+    },
+    "stepagent_inverse": {
+        "k": 6,
+        "epochs": 1,
+        "minibatch": 16,
+        "lr": 5e-07,
+        "weight_decay": 0.01,
+        "max_grad_norm": 1.0,
+        "kl_guard": 20.0,
+        "clip": 0.2,
+        "practice": 3,
+        "least_reward": 1.0,
+        "head_lr": 0.001,
+        "head_steps": 200,
+        "smoothing": 0.1,
+        "most": 5.0,
+        "final": 0.0,
+    },
+}
+"""The settings of the methods that are not composed."""
+
+
 def as_shipped(name: str) -> Algorithm:
     module, _, attribute = ALGOS[name].partition(":")
     made: Algorithm = getattr(import_module(module), attribute)()
@@ -371,3 +784,17 @@ def test_both_bounds_follow_the_clip_and_the_loss_its_critic(method: type[Compos
         objective=Clipped(low=0.8, high=1.25, ratio=more.get("ratio", "token")), steps=10
     )
     assert parts.hold == (ValueLoss(("value",), 0.1, 0.001, 200, "token"),)
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_parts_have_these_settings_unless_told_otherwise(slot: str) -> None:
+    found = {snake(kind.__name__): kind() for kind in kinds(slot)}
+    assert {name: {f.name: getattr(part, f.name) for f in fields(part)} for name, part in found.items()} == DEFAULTS[
+        slot
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in ALGOS if name not in SHIPPED])
+def test_what_it_is_set_to(name: str) -> None:
+    algo = as_shipped(name)
+    assert {field.name: getattr(algo, field.name) for field in fields(algo)} == SETTINGS[name]

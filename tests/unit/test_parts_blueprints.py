@@ -171,6 +171,23 @@ def test_every_attempt_is_as_long_as_the_step_allows(part: Attempts, step: int, 
     assert rollouts.asked == asked
 
 
+def test_a_plan_that_was_not_said_is_not_followed() -> None:
+    """The task may have filled the context."""
+
+    class Mute(Limited):
+        async def play(self, starts: Sequence[Start], k: int, seed: int, *, max_turns: int, **_: object) -> list[Group]:
+            groups = await super().play(starts, k, seed, max_turns=max_turns)
+            if max_turns > 1:
+                return groups
+            return [
+                replace(g, trajectories=(replace(g.trajectories[0], turns=()), *g.trajectories[1:])) for g in groups
+            ]
+
+    rollouts = Mute()
+    asyncio.run(Blueprints(plans=4).collect(rollouts, [TASK], 3, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    assert rollouts.asked == [(1, 4, 1), (3, 1, 7)]
+
+
 def test_a_plan_has_the_end_of_the_attempt_that_followed_it() -> None:
     plan = replace(attempt(0.0, (1,), 4), unread=(Message("user", "more"),))
     followed = replace(attempt(1.0, (1,), 0), stop=StopReason.MAX_TURNS, error="why", info={"key": "7"})

@@ -296,3 +296,10 @@ def test_one_fresh_action_at_each_state_drawn() -> None:
     tasks = [Task("new", "train")]
     groups = asyncio.run(FreshActions(1, 2).collect(rollouts, tasks, 3, 0, 0, now))  # type: ignore[arg-type]
     assert rollouts.asked == [(2, 1)] and [len(group.trajectories) for group in groups] == [0, 1]
+
+
+@pytest.mark.parametrize("step", range(2, 7))
+def test_the_states_drawn_lie_in_the_order_in_which_they_were_met(step: int) -> None:
+    stored = Group(Task("old", "train"), (attempt(1.0, (1,) * 8),))
+    turns = [start.turn for start in FreshActions(1, 5).starts(Now(step, 9, past=lambda _: [stored]))]
+    assert len(turns) == 5 and turns == sorted(turns)
