@@ -1,17 +1,21 @@
 """Methods put together in the config."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from longloop import build
+from longloop.algos import compose
 from longloop.algos.compose import Compose, made_of
 from longloop.algos.composed import Composed, Parts, differing
 from longloop.algos.parts.credit import Anchors
-from longloop.algos.parts.hold import Kl
+from longloop.algos.parts.hold import Hold, Kl
 from longloop.algos.parts.objective import Clipped
-from longloop.types import UserError
+from longloop.types import Batch, Group, Metrics, Now, Scored, UserError
 from tests.support.helpers import load_config, train
+from tests.support.samples import TASK, attempt
 
 
 def test_parts_are_written_as_names_and_settings() -> None:
@@ -55,6 +59,44 @@ def test_shapes_that_undo_each_other_are_refused(shape: tuple[str, ...], words: 
         assert Compose(shape=(text,)).parts.shape == (made_of("shape", text),), "each alone is a method"
     Compose(shape=("nudge", "turn_entropy"))
     Compose(shape=("turn_entropy center=false", "nudge"))
+
+
+@dataclass(frozen=True)
+class Needy(Hold):
+    """A part with a setting that has no default."""
+
+    size: float
+    by: tuple[str, ...] = field(default_factory=tuple)
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        raise NotImplementedError
+
+
+def test_a_setting_without_a_default_must_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compose, "kinds", lambda slot: (Needy,))
+    with pytest.raises(UserError, match=r"'needy' needs size; write it as needy size="):
+        made_of("hold", "needy")
+    assert made_of("hold", "needy size=2.0") == Needy(2.0)
+
+
+def test_a_slot_is_filled_by_its_own_parts_alone() -> None:
+    found = {kind.__name__ for kind in compose.kinds.__wrapped__("hold")}
+    assert found == {"Anchor", "Corridor", "HoldCovarying", "HoldRare", "Kl", "ReverseKl", "ValueLoss"}
+    for slot, text in (("credit", "kl"), ("hold", "hold"), ("objective", "objective")):
+        with pytest.raises(UserError, match=f"there is no part '{text}'"):
+            made_of(slot, text)
+    with pytest.raises(UserError, match=r"algo\.k = 1"):
+        Compose(k=1)
+    assert [Compose(objective=f"clipped ratio={unit}").whole_units for unit in ("turn", "trajectory")] == [False, True]
+
+
+def test_the_choice_of_tasks_learns_from_the_step() -> None:
+    """And nothing is read where there is nothing to read."""
+    algo, now = Compose(tasks="bandit"), Now(1, 9)
+    groups = [Group(TASK, (attempt(1.0, (1,), 0), attempt(0.0, (1,), 1)))]
+    algo.credit(groups, None, now)  # type: ignore[arg-type]
+    assert now.memory["Bandit"]["train"]["sizes"] == [1.0, 1.0]  # type: ignore[index, call-overload]
+    assert Compose(hold=("kl",)).credit([], None, now) == []  # type: ignore[arg-type]
 
 
 def test_it_can_be_trained_with_from_a_config(tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """What an expert shows, what stands for it when it fails, and why it did."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from longloop.rollout.demonstrations import demonstrate, retokenize, why_failed
-from longloop.types import Message, StopReason, Task, Trajectory, UserError
+from longloop.envs.calls import called
+from longloop.envs.contract import NoExpert
+from longloop.rollout.demonstrations import _ExpertAsEngine, demonstrate, retokenize, why_failed
+from longloop.types import Fault, Message, Outcome, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import attempt
 from tests.support.worlds import CHAT, TASKS, Env, Log, rollouts
 
@@ -132,3 +136,105 @@ def test_waiting_for_a_worker_is_not_the_environments_time() -> None:
 
     setting = rollouts(lambda: Late(Log()), step_seconds=1.0).context
     assert asyncio.run(asyncio.wait_for(demonstrate(setting, TASKS[0]), 60)).success
+
+
+# --- the expert in the engine's place ---
+
+
+class Recorded:
+    """An environment and a chat template in one, which note what they are given."""
+
+    reward_range = (0.0, 1.0)
+
+    def __init__(self, *steps: Step, spells: bool = True) -> None:
+        self.steps, self.spells = list(steps), spells
+        self.conversations: list[list[str]] = []
+        self.ended: list[str] = []
+
+    async def start(self, task: Task) -> Sequence[Message] | Step:
+        return self.steps.pop(0)
+
+    async def step(self, action: Message) -> Step:
+        if not self.steps:
+            raise RuntimeError("broken")
+        return self.steps.pop(0)
+
+    async def finish(self) -> Outcome:
+        self.ended.append("finished")
+        return Outcome(1.0, True)
+
+    async def leave(self) -> None:
+        self.ended.append("left")
+
+    def spell(self, conversation: Sequence[Message], action: Message, tools: Any) -> list[int] | None:
+        self.conversations.append([message.content for message in conversation])
+        return [5] if self.spells else None
+
+    def action_ids(self, text: str) -> list[int]:
+        return [len(text), 2]
+
+
+class Caller:
+    """Calls the tool `go`, or says that there is no expert."""
+
+    def __init__(self, knows: bool = True) -> None:
+        self.knows = knows
+
+    def act(self, seen: Sequence[Message]) -> str:
+        if not self.knows:
+            raise NoExpert("nobody knows this one")
+        return called("go", {})
+
+
+GO = ({"type": "function", "function": {"name": "go", "parameters": {"type": "object", "properties": {}}}},)
+
+
+def seated(env: Recorded, expert: Caller) -> Any:
+    return _ExpertAsEngine(env, expert, SimpleNamespace(chat=env))  # type: ignore[arg-type]
+
+
+def said(text: str, **more: Any) -> Step:
+    return Step([Message("user", text)], **more)
+
+
+def test_calls_are_spelled_in_the_conversation_so_far() -> None:
+    """Opening, action, answer; and after a rebuild only what was told anew."""
+
+    async def played() -> list[list[str]]:
+        env = Recorded(said("opening", tools=GO), said("answer"), said("all of it", rebuild=True))
+        seat = seated(env, Caller())
+        await seat.start(TASKS[0])
+        for action in ("one", "two", ""):
+            sampled = await seat.sample([], None, session="")
+            assert sampled.ids.tolist() == [5]
+            if action:
+                await seat.step(Message("assistant", action))
+        return env.conversations
+
+    assert asyncio.run(played()) == [["opening"], ["opening", "one", "answer"], ["all of it"]]
+
+
+def test_an_environment_is_judged_if_it_answered_last_and_left_otherwise() -> None:
+    async def ended(steps: int) -> list[str]:
+        env = Recorded(*[said("text")] * steps)
+        seat = seated(env, Caller())
+        assert seat.reward_range == (0.0, 1.0)
+        with contextlib.suppress(IndexError, RuntimeError):
+            await seat.start(TASKS[0])
+            await seat.step(Message("assistant", "go"))
+        await seat.finish()
+        return env.ended
+
+    assert [asyncio.run(ended(steps)) for steps in (0, 1, 2)] == [["left"], ["left"], ["finished"]]
+
+
+def test_what_an_expert_cannot_do_is_said() -> None:
+    async def sampled(env: Recorded, expert: Caller) -> None:
+        seat = seated(env, expert)
+        await seat.start(TASKS[0])
+        await seat.sample([], None, session="")
+
+    with pytest.raises(Fault, match="nobody knows this one"):
+        asyncio.run(sampled(Recorded(said("text")), Caller(knows=False)))
+    with pytest.raises(UserError, match="chat template"):
+        asyncio.run(sampled(Recorded(said("text", tools=GO), spells=False), Caller()))

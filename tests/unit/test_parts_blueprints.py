@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from longloop.algos.himac import Himac
-from longloop.algos.parts.blueprints import Blueprints, EveryTwice
-from longloop.algos.parts.rollouts import Attempts
+from longloop.algos.parts.blueprints import Blueprints, EveryTwice, best_plan, paid_plans
+from longloop.algos.parts.refine import BestRefinement
+from longloop.algos.parts.rollouts import Attempts, FromStates, Resets
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.training import TaskStream
-from longloop.types import Group, Now, Sampled, SamplingParams, StopReason, Task
-from tests.support.samples import NOW, learner
+from longloop.types import Group, Message, Now, Sampled, SamplingParams, Start, StopReason, Task
+from tests.support.samples import NOW, attempt, learner
 from tests.support.worlds import CHAT
 
 TASK = Task("crossroads", "train")
@@ -136,3 +137,72 @@ def test_nothing_but_the_plan_is_trained_on_when_planning() -> None:
     rewards = [t.reward for t in groups[0].scored]
     scaled = (np.array(rewards) - np.mean(rewards)) / (np.std(rewards, ddof=1) + 1e-6)
     assert [sample.advantages[sample.mask][0] for sample in one] == pytest.approx(scaled.tolist())
+
+
+class Limited:
+    """Rollouts that note how many attempts of how many turns they are asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+
+    async def play(self, starts: Sequence[Start], k: int, seed: int, *, max_turns: int, **_: object) -> list[Group]:
+        self.asked.append((len(starts), k, max_turns))
+        return [Group(start.task, tuple(attempt(0.5, (1, 1), n) for n in range(k))) for start in starts]
+
+    async def demonstrations(self, tasks: Sequence[Task]) -> list[Group]:
+        return [Group(task, ()) for task in tasks]
+
+
+@pytest.mark.parametrize(
+    ("part", "step", "asked"),
+    [
+        (Attempts(), 1, [(1, 3, 7)]),
+        (FromStates(m=2), 1, [(1, 3, 7), (6, 2, 7)]),
+        (Resets(), 1, [(1, 3, 7)]),
+        (BestRefinement(), 1, [(1, 2, 7), (2, 1, 7)]),
+        (Blueprints(plans=4), 1, [(1, 4, 1), (4, 1, 7)]),
+        (Blueprints(plans=4), 2, [(1, 3, 7)]),
+    ],
+)
+def test_every_attempt_is_as_long_as_the_step_allows(part: Attempts, step: int, asked: list[tuple[int, ...]]) -> None:
+    rollouts = Limited()
+    now = Now(step, 9, past=lambda _: [])
+    asyncio.run(part.collect(rollouts, [TASK], 3, 0, 7, now))  # type: ignore[arg-type]
+    assert rollouts.asked == asked
+
+
+def test_a_plan_that_was_not_said_is_not_followed() -> None:
+    """The task may have filled the context."""
+
+    class Mute(Limited):
+        async def play(self, starts: Sequence[Start], k: int, seed: int, *, max_turns: int, **_: object) -> list[Group]:
+            groups = await super().play(starts, k, seed, max_turns=max_turns)
+            if max_turns > 1:
+                return groups
+            return [
+                replace(g, trajectories=(replace(g.trajectories[0], turns=()), *g.trajectories[1:])) for g in groups
+            ]
+
+    rollouts = Mute()
+    asyncio.run(Blueprints(plans=4).collect(rollouts, [TASK], 3, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    assert rollouts.asked == [(1, 4, 1), (3, 1, 7)]
+
+
+def test_a_plan_has_the_end_of_the_attempt_that_followed_it() -> None:
+    plan = replace(attempt(0.0, (1,), 4), unread=(Message("user", "more"),))
+    followed = replace(attempt(1.0, (1,), 0), stop=StopReason.MAX_TURNS, error="why", info={"key": "7"})
+    paid, side = paid_plans(TASK, [(plan, followed)]).trajectories
+    assert (paid.reward, paid.success, paid.stop, paid.error, paid.info) == (
+        1.0,
+        True,
+        StopReason.MAX_TURNS,
+        "why",
+        {"key": "7"},
+    )
+    assert paid.unread == () and paid.turns == plan.turns and side.side
+
+
+def test_the_best_plan_is_the_first_of_equals_whatever_their_order() -> None:
+    assert best_plan(Group(TASK, ())) is None
+    best = best_plan(Group(TASK, (attempt(0.5, (1,), 2), attempt(0.5, (1,), 1), attempt(0.2, (1,), 0))))
+    assert best is not None and best.attempt == 1

@@ -147,6 +147,7 @@ def test_which_states_are_valued() -> None:
     assert of(FromStates(3, max_states=2)) == [(0, 0), (0, 1), (1, 1)]
     assert of(FromStates(3, every=2)) == [(0, 0), (0, 2), (1, 2)]
     assert of(FromStates(3, every=2), step=3) == [(0, 1), (0, 3), (1, 1), (1, 3)]
+    assert of(FromStates(3, every=3), step=1) == [(0, 2), (1, 2)]
     failed = Group(TASK, (replace(group.trajectories[0], stop=StopReason.TIMEOUT),))
     assert FromStates(3).starts(failed, NOW) == []
 
@@ -416,3 +417,9 @@ def test_single_failures_leave_their_states_without_a_value() -> None:
     assert len(failed) == 4 and all(t.side for t in failed) and len(group.sides) == 2
     first = fmean(t.reward for t in group.sides)
     assert steps(group) == [[t.reward - first, *[0.0] * (len(t.turns) - 1)] for t in group.scored]
+
+
+def test_every_demonstration_is_begun_in() -> None:
+    shown = Group(TASK, (attempt(1.0, (1, 1), 0), attempt(1.0, (1, 1), 1)))
+    starts = [Resets().start(shown, seed) for seed in range(20)]
+    assert {start.recorded.attempt for start in starts if start.recorded} == {0, 1}

@@ -137,3 +137,48 @@ def test_aepo_makes_k_attempts_of_which_the_first_says_how_many_begin_anew() -> 
     assert engine.asked == sum(len(t.turns) for g in groups for t in g.trajectories) - 2 * 3
     assert len(engine.sessions) == 16 and Aepo().attempts_per_task == 16
     assert courses(collected(Aepo(first=6).parts.rollouts, 6)) == courses(collected(Attempts(), 6))
+
+
+class Scripted:
+    """Rollouts whose attempts have as many turns as the test says, and that note what they are asked for."""
+
+    def __init__(self, *turns: int) -> None:
+        self.turns = turns
+        self.calls: list[tuple[list[tuple[str, int]], int, int]] = []
+
+    async def play(self, starts: Sequence[Start], k: int, seed: int, *, max_turns: int) -> list[Group]:
+        self.calls.append(([(start.task.id, start.turn) for start in starts], k, seed))
+        assert max_turns == 7
+        size = {task.id: turns for task, turns in zip(TASKS, self.turns, strict=True)}
+        return [
+            Group(
+                s.task, tuple(replace(surprised(*[1.0] * size[s.task.id], number=n), replayed=s.turn) for n in range(k))
+            )
+            for s in starts
+        ]
+
+
+def test_groups_fork_until_each_is_full_and_every_call_has_a_seed_of_its_own() -> None:
+    """Attempts at the first task have one turn and nowhere to be left: its free places are filled in the end."""
+    rollouts = Scripted(1, 3)
+    part = UnsureForks(first=1, threshold=-9.0)
+    groups = asyncio.run(part.collect(rollouts, TASKS, 4, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    assert [len(group.trajectories) for group in groups] == [4, 4]
+    begun, forked, again, filled = rollouts.calls
+    assert begun == ([("one", 0), ("other", 0)], 1, 0)
+    assert forked[0] == [("other", 1), ("other", 2)]
+    assert again[0] == [("other", 2)], "the branches are left behind the turn at which they began, not the first again"
+    assert filled[0] == [("one", 0)] * 3
+    assert len({seed for _, _, seed in rollouts.calls}) == 4
+
+
+def test_forks_in_a_row_begin_at_none() -> None:
+    """With a penalty of 1, a fork is followed by none: that of turn 1 by turn 2's, which is none."""
+    rollouts = Scripted(4, 4)
+    asyncio.run(UnsureForks(first=1, threshold=0.0, w=0.0, penalty=2.0).collect(rollouts, TASKS, 2, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    assert rollouts.calls[1][0] == [("one", 1), ("other", 1)]
+
+
+def test_the_first_turn_is_none_that_followed() -> None:
+    """H_0 = 2 and H_1 = 0: 1 + floor(16 sigmoid(1)), where with the mean of both it were sigmoid(1/2)."""
+    assert balanced(Group(TASKS[0], (surprised(2.0, 0.0),)), 16) == 1 + 11

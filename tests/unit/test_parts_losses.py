@@ -21,6 +21,7 @@ from longloop.algos.parts.choose import (
     Curvature,
     DampDrift,
     DropCovarying,
+    DropSmall,
     Extremes,
     TopTokens,
     covariances,
@@ -40,9 +41,19 @@ from longloop.algos.parts.hold import (
     outside,
     phase,
 )
-from longloop.algos.parts.objective import Balanced, Clipped, Implicit, KeepGradient, Objective, TrustRegion, Weighted
+from longloop.algos.parts.objective import (
+    Balanced,
+    Clipped,
+    Implicit,
+    KeepGradient,
+    Objective,
+    Reinforce,
+    TrustRegion,
+    Weighted,
+    _way,
+)
 from longloop.algos.parts.thermostat import Thermostat
-from longloop.algos.parts.tokens import Tokens
+from longloop.algos.parts.tokens import Tokens, mean
 from longloop.registry import ALGOS
 from longloop.types import Batch, Group, Now, Sample, SampleSource, Scored, Task, UserError
 from tests.contract.test_methods import gradient, lively_groups, make, of, stepped
@@ -196,7 +207,114 @@ def test_trm_one_token_drops_its_turn() -> None:
     assert TrustRegion(unit="trajectory").whole_units and not TrustRegion().whole_units
 
 
+def test_what_a_token_counts_and_which_tokens_must_stay_together() -> None:
+    assert (Reinforce().weights, Reinforce("tokens").weights, Reinforce(divisor=4.0).weights) == ("token", 1.0, 0.25)
+    assert (Clipped(ratio="turn").weights, Clipped("tokens", ratio="turn").weights) == ("turn", 1.0)
+    assert Clipped(ratio="turn", divisor=4.0).weights == 0.25
+    assert [Clipped(ratio=unit).whole_units for unit in ("token", "turn", "trajectory")] == [False, False, True]
+
+
+def test_cispo_counts_the_tokens_outside_the_bounds() -> None:
+    of = batch([-2.0] * 5, [2.0] * 5, [1.0] * 5)
+    logp_N = torch.tensor([-4.0, -3.0, -2.0, -1.0, 0.0], requires_grad=True)
+    total, metrics = Weighted(low=1.0, high=1.0).loss(Scored(logp_N, torch.zeros(5)), of)
+    assert torch.autograd.grad(total, logp_N)[0].tolist() == [-2.0] * 5
+    outside_tokens, tokens = metrics["bounded"]
+    assert (int(outside_tokens), tokens) == (4, 5)  # a ratio at the bound is inside
+
+
+def test_the_kept_gradient_counts_by_weight_and_advantage() -> None:
+    part, of = KeepGradient(low=0.8, high=1.25, tokens="all"), batch([-2.0], [2.0], [3.0])
+    close(loss_and_slopes(part, [-1.0], of)[1], [-1.25 * 2 * 3])
+    at_the_bound = [slopes_of(kind(low=0.5, high=1.0, **more), [1.0], [1.0]) for kind, more in (
+        (Clipped, {}), (KeepGradient, {"tokens": "all"}),
+    )]  # fmt: skip
+    assert at_the_bound[0] == at_the_bound[1]
+    even = [sample([-1.0] * 2, [1.0] * 2, entropy=[0.5, 0.5])]
+    assert column(part.mark(even, TASKS, NOW), "uncertain") == [0, 0]
+
+
+def test_bapo_the_way_of_its_bounds() -> None:
+    close(_way(0.0, 1.0, 0.25), [0, 0.25, 0.5, 0.75, 1])
+    close(_way(0.0, 0.6, 0.25), [0, 0.25, 0.5, 0.6])
+    search = Balanced().search
+    close(search(np.array([1.2, 1.0]), np.array([1.0, -1.0])), (0.6, 1.2))  # a ratio at the bound counts
+    close(search(np.array([1.22, 1.0]), np.array([1.0, -1.0])), (0.9, 1.25))
+    close(search(np.array([1.0, 1.0]), np.array([0.5, -0.6])), (0.9, 3.0))
+
+
+E20 = math.exp(20)
+
+
+@pytest.mark.parametrize(
+    ("log_ratios", "pushes", "met"),
+    [
+        ((0, 25), (1.5 * E20, -1.0), True),
+        ((0, 25), (0.7 * E20, -1.0), False),
+        ((-25, 0), (E20, -0.7), True),
+        ((-25, 0), (E20, -1.5), False),
+    ],
+)
+def test_bapo_takes_no_ratio_beyond_e_to_the_20(
+    log_ratios: tuple[int, int], pushes: tuple[float, float], met: bool
+) -> None:
+    read = [sample([-2.0] * 2, pushes, logprobs=[-2.0 + x for x in log_ratios])]
+    close(list(Balanced().facts(read, NOW).values()), (0.6, 1.2) if met else (0.9, 3.0))
+
+
+def test_bapo_without_facts_has_its_first_bounds_and_says_them() -> None:
+    of = batch([-2.0] * 2, [-1.0] * 2, [1.0] * 2)
+    close(loss_and_slopes(Balanced(), [-2 + math.log(0.7), -2 + math.log(5.0)], of)[1], [0.7, 0.0])  # 5 > dual
+    metrics = Balanced().loss(Scored(torch.zeros(2), torch.zeros(2)), of)[1]
+    assert (metrics["clip_low"], metrics["clip_high"]) == ((0.6, 1), (1.2, 1))
+
+
+def test_nft_where_all_or_none_succeeded() -> None:
+    close(slopes_of(Implicit(), [1.0], [0.0], reward=[1.0], mean_reward=[1.0]), [-0.02])
+    close(slopes_of(Implicit(), [1.0], [0.0], reward=[0.0], mean_reward=[0.0]), [0.02])
+    with pytest.raises(UserError, match="between 0 and 1"):
+        Implicit().mark([], [group(1.5, 1.0)], NOW)
+
+
+@pytest.mark.parametrize("x", [25.0, -25.0])
+def test_trm_bounds_the_divergence(x: float) -> None:
+    """At 20^2 / 2."""
+    of = batch([-30.0, -30.0], [-1.0] * 2, [1.0] * 2)
+
+    def slopes(delta: float) -> list[float]:
+        return loss_and_slopes(TrustRegion(low=0.0, delta=delta, unit="token", divergence="k2"), [-30 + x, -30.0], of)[
+            1
+        ]
+
+    assert slopes(199.0)[0] == 0 and slopes(201.0)[0] > 0
+    assert slopes(0.0)[1] == 1.0  # nothing moved: not beyond 0
+    near = batch([-2.0], [-1.0], [1.0])
+    close(loss_and_slopes(TrustRegion(low=0.0, delta=0.03, divergence="k2"), [-1.8], near)[1], [math.exp(0.2)])
+
+
 # -- choices -----------------------------------------------------------------------------------------------------------
+
+
+def test_small_advantages_are_left_out() -> None:
+    """By the largest of the attempt, whichever stretch has it."""
+    one, other = sample([-1.0] * 2, [0.001, -0.02], (0, 0)), sample([-1.0], [0.0], (0, 0))
+    small, just = sample([-1.0], [0.0099], (0, 1)), sample([-1.0], [0.01], (1, 0))
+    assert [id(s) for s in DropSmall().choose([one, small, other, just], TASKS, NOW)] == [id(one), id(other), id(just)]
+
+
+def test_ties_go_to_the_first_of_many() -> None:
+    """Of 1024 tokens, 768 are alike and 256 are; a sort that is not stable would take others than the first ones."""
+    high = np.tile([0.0, 1.0, 1.0, 1.0], 256)
+    size, half = len(high), [math.log(0.5)] * len(high)
+    first = high * (np.cumsum(high) <= 256)
+    same = [sample([0.0] * size, (1 + high).tolist(), entropy=[1.0] * size)]
+    close(weights(TopTokens(1 / 4).choose(same, TASKS, NOW)), first * (1024 / 256))
+    rare = [sample((high - 2).tolist(), high.tolist())]  # (3/4)^2 for the fewer, (1/4)^2 for the others
+    held = (1 - high) * (np.cumsum(1 - high) <= 128)
+    assert column(HoldCovarying(1 / 8).mark(rare, TASKS, NOW), "held") == held.tolist()
+    known = {"logprobs": half, "sum_p2": [0.5] * size, "sum_p3": [0.25] * size, "hidden_norm2": [1.0] * size}
+    part = Curvature(lr=1.0, policy_shift=0.5, objective_shift=math.inf, max_share=1 / 4)
+    assert weights(part.choose([sample(half, (4 + high).tolist(), **known)], TASKS, NOW)) == (1 - first).tolist()
 
 
 def test_d3s_keeps_what_varies_most() -> None:
@@ -306,7 +424,132 @@ def test_steer_by_hand() -> None:
     close(weights(DampDrift().choose(small, TASKS, NOW)), [0.8 ** (0.010986 / 0.02)], 1e-4)
 
 
+def test_choices_at_their_edges() -> None:
+    assert growing(0.4, Now(2, 2)) == 1.0
+    samples = [sample([-1.0], [a], (n, 0)) for n, a in enumerate([0, -3, 1, -1, 2])]
+    assert [s.advantages[1] for s in Extremes(0.1).choose(samples, TASKS, NOW)] == [-3]  # one at least
+    uneven = [sample([-1.0], [2.0], (0, 0)), sample([-1.0] * 3, [1.0] * 3, (1, 0)), sample([-1.0], [0.0], (2, 0))]
+    chosen = Extremes(2 / 3).choose(uneven, TASKS, NOW)
+    assert [s.source.group for s in chosen] == [0, 2]  # by the mean over an attempt's tokens
+    assert make("d3s").denominator([], chosen) == 2  # those that are left
+    assert DampDrift().choose([], TASKS, NOW) == [] and mean(np.zeros(0)) == 0.0
+
+
+def test_tis_and_mis_take_no_ratio_beyond_e_to_the_20() -> None:
+    samples = [sample([-2.0] * 2, [1.0] * 2, logprobs=[23.0, -27.0])]
+    assert weights(Corrected(cap=1e12).choose(samples, TASKS, NOW)) == pytest.approx([E20, 1 / E20])
+    same = [sample([-2.0], [1.0], logprobs=[-2.0])]
+    assert weights(Corrected(1.0, beyond="drop").choose(same, TASKS, NOW)) == [1.0]  # at the cap: not beyond it
+
+
+def test_covariances_around_the_means_and_strictly_between_the_bounds() -> None:
+    uneven = [sample([-0.1, -2.0], [a, a], (n, 0)) for n, a in enumerate((1.0, 0.0))]
+    close(covariances(Tokens(uneven, TASKS)), np.array([0.95, -0.95, -0.95, 0.95]) / 2)
+    exact = [sample([0.0, -2.0], [a, a], (n, 0)) for n, a in enumerate((1.0, -1.0))]  # 1, -1, -1, 1
+    for low, high, dropped in ((0.5, 2.0, 2), (1.0, 2.0, 0), (0.5, 1.0, 0)):
+        assert weights(DropCovarying(1.0, low, high).choose(exact, TASKS, NOW)).count(0.0) == dropped
+
+
+def test_capo_reads_in_float32() -> None:
+    half = torch.tensor([[0.8, 0.2]]).log().bfloat16()
+    assert {of(half, half).dtype for of in Curvature().of_logits.values()} == {torch.float32}
+
+
+def test_the_chance_of_a_token_follows_from_its_place_alone() -> None:
+    one = sample([-1.0] * 3, [1.0] * 3, (0, 0))
+    others = [replace(one, source=SampleSource(0, 1)), replace(one, source=SampleSource(1, 0)), replace(one, stretch=1)]
+    tokens = Tokens([one, *others], TASKS)
+    every = tokens.chances(np.arange(12), 1)
+    assert len(set(every)) == 12 and not set(every) & set(tokens.chances(np.arange(12), 2))
+    for n, alone in enumerate(tokens.samples):
+        assert Tokens([alone], TASKS).chances(np.arange(3), 1) == every[3 * n : 3 * n + 3]
+
+
+def test_tokens_lie_in_one_order_and_columns_in_that_of_the_samples() -> None:
+    one, other = sample([-1.0, -2.0], [0.0] * 2, (0, 0)), sample([-3.0], [0.0], (1, 0))
+    tokens = Tokens([other, one], TASKS)
+    flat = tokens.flat(lambda s: s.logprobs)
+    assert flat.tolist() == [-1.0, -2.0, -3.0]
+    assert [x.tolist() for x in tokens.columns(flat)] == [[0.0, -3.0], [0.0, -1.0, -2.0]]
+    assert Tokens([], TASKS).units("turn").dtype == int
+
+
 # -- holds -------------------------------------------------------------------------------------------------------------
+
+
+def test_kl_by_hand() -> None:
+    """d = log 2: 2 - 0.693147 - 1, and e^10 - 11 where d = 12 and beyond."""
+    of = batch([-1.0] * 3, [0.0] * 3, [4.0] * 3, reference=[-1.0, -1.0, -20.0])
+    logp_N = torch.tensor([-1 - math.log(2), -13.0, -8.0], requires_grad=True)
+    total, metrics = Kl(0.5).loss(Scored(logp_N, torch.zeros(3)), of)
+    each = [0.306853, math.exp(10) - 11, math.exp(-10) + 9]
+    close(total.item(), 2 * sum(each))
+    close(torch.autograd.grad(total, logp_N)[0].tolist(), [-2.0, 0.0, 0.0])
+    close((float(metrics["reference_kl"][0]), metrics["reference_kl"][1]), (sum(each), 3))
+
+
+def test_reverse_kl_by_hand() -> None:
+    of = batch([-1.0] * 2, [0.0] * 2, [4.0] * 2, reference=[-1.0, -1.0])
+    total, metrics = ReverseKl(0.5).loss(Scored(torch.tensor([-1.5, -4.0]), torch.zeros(2)), of)
+    close(total.item(), 2 * (0.125 + 4.5))
+    close((float(metrics["reference_kl"][0]), metrics["reference_kl"][1]), (-3.5, 2))
+    assert ReverseKl().reference is True
+
+
+def test_kl_cov_counts_by_weight_and_coefficient() -> None:
+    of = replace(batch([-2.0] * 2, [0.0] * 2, [3.0] * 2), columns={"held": torch.tensor([1.0, 0.0])})
+    total, metrics = HoldCovarying(coefficient=2.0).loss(Scored(torch.tensor([-1.5, -1.0]), torch.zeros(2)), of)
+    close(total.item(), 3.0)
+    close((float(metrics["held"][0]), metrics["held"][1]), (0.5, 2))
+
+
+def test_lp_reg_at_its_edges() -> None:
+    logp = torch.tensor([[0.7, 0.3]]).log()
+    close(float(HoldRare(floor=1.0).of_logits["log_kept_mass"](logp, logp)), math.log(0.7))  # the likeliest stays
+    known = {"logprobs": [-3.0, -5.0, -6.0], "log_floor": [-3.0] * 3, "log_kept_mass": [0.0] * 3}
+    marked = HoldRare(share=1.0).mark([sample([-1.0] * 3, [-1.0, 0.0, 0.5], **known)], TASKS, NOW)
+    assert column(marked, "rare") == [1, 0, 0]  # at the floor it is in q; the others were not paid less
+    few = HoldRare(share=0.5).mark(
+        [sample([-1.0] * 2, [-1.0, 0.0], **{n: x[:2] for n, x in known.items()})], TASKS, NOW
+    )
+    assert column(few, "rare") == [1, 0]
+    value, slopes = value_and_slopes(HoldRare(), [1.0], [0.0], rare=[1.0], target=[10.0])  # log p is -2: d = 12
+    close((value, *slopes), (math.exp(10) - 11, 0.0))
+
+
+def test_epo_at_its_edges() -> None:
+    close(
+        [phase(Now(2, 5), 1.0), phase(Now(1, 1), 1.0), phase(Now(2, 2), 1.0)], [1 + math.exp(-0.5), 2, 1 + math.exp(-1)]
+    )
+    first = Corridor().mark([sample([-1.0], [1.0], entropy=[0.5])], TASKS, Now(1, 4, {}))
+    assert column(first, "past_entropy") == [0.0]
+    logp = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
+    close(Corridor().of_logits["entropy_with_gradient"](logp, logp).tolist(), [0.693147, 0.325083])
+    of = replace(
+        batch([-1.0] * 3, [0.0] * 3, [1.0] * 3),
+        columns={
+            name: torch.full((3,), x)
+            for name, x in (("turn_share", 1.0), ("past_entropy", 2.0), ("entropy_penalty", 1.0))
+        },
+    )
+    entropy = torch.tensor([0.5, 2.0, 4.0])  # around 1 to 3: 0.5 too low, inside, 1 too high
+    scored = Scored(torch.zeros(3), torch.zeros(3), numbers={"entropy_with_gradient": entropy})
+    close(Corridor(bonus=1.0, low=0.5, high=1.5).loss(scored, of)[0].item(), -(6.5 - 1.5))
+
+
+def test_siren_at_its_edges() -> None:
+    even = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
+    assert nucleus_entropy(even, 0.5).tolist() == [0.0]  # the first alone reaches the mass
+    samples = [sample([-1.0] * 2, [1.0] * 2, (n, 0), nucleus_entropy=x) for n, x in enumerate([(1, 2), (4, 3), (5, 6)])]
+    assert column(Anchor(quantile=1.0).mark(samples, TASKS, Now(1, 4, {})), "peak") == [0, 1, 1, 0, 0, 1]
+    assert Anchor().mark([], TASKS, Now(1, 4, {})) == []
+    of = replace(
+        batch([-1.0] * 2, [0.0] * 2, [1.0] * 2),
+        columns={"peak": torch.tensor([0.5, 1.0]), "first_entropy": torch.full((2,), 3.0)},
+    )
+    scored = Scored(torch.zeros(2), torch.zeros(2), numbers={"nucleus_entropy": torch.tensor([1.0, 2.0])})
+    total, units = Anchor().loss(scored, of)[1]["peak_entropy"]
+    assert (float(total), units) == (2.5, 2)
 
 
 def test_kl_cov_holds_the_largest_covariances() -> None:
@@ -466,6 +709,22 @@ def test_aepo_at_the_target_is_grpo_and_the_distance_counts_up_to_a_limit() -> N
     assert memory == {"Thermostat": {"entropy": 0.7}}
 
 
+def test_aepo_at_its_edges() -> None:
+    numbers = {"log_norm_hot": [0.5] * 2, "log_norm_cold": [-0.5] * 2}
+    samples = [sample([-1.0] * 2, [1.0] * 2, logprobs=[-0.6, -0.8], **numbers)]
+    memory: dict[str, Any] = {}
+    (first,) = Thermostat().shape(samples, [group(1.0)], Now(1, 9, memory))  # nothing is remembered: as at entropy 0
+    (cold,) = Thermostat().shape(samples, [group(1.0)], Now(2, 9, {"Thermostat": {"entropy": 0.0}}))
+    close(first.advantages, cold.advantages)
+    share = 0.1 / (1 + 0.1)  # 0.1 over one attempt of one
+    hot = [math.exp(x / 1.2 - 0.5 - x) for x in (-0.6, -0.8)]
+    close(first.advantages[1:], [(1 - share) + share * x for x in hot])
+    close(memory["Thermostat"]["entropy"], 0.7)
+    (lost,) = Thermostat().shape(samples, [group(0.0)], Now(2, 9, {"Thermostat": {"entropy": 0.0}}))
+    assert lost.advantages.tolist() == samples[0].advantages.tolist()
+    assert Thermostat().shape([], [], Now(2, 9, {"Thermostat": {"entropy": 0.0}})) == []
+
+
 @pytest.mark.parametrize(("entropy", "rises"), [(0.0, True), (3.0, False)])
 def test_aepo_raises_and_lowers_the_entropy_of_a_bandit(entropy: float, rises: bool) -> None:
     """Both actions succeed, so that all that acts is the thermostat: its exact gradient by the logits."""
@@ -501,6 +760,15 @@ def test_inpo_by_hand() -> None:
         assert loss_and_slopes(Inpo(tau=tau), logp, moved) == loss_and_slopes(Inpo(tau=tau), logp, elsewhere)
     with pytest.raises(UserError, match="0 <= tau <= eta"):
         Inpo(tau=0.1)
+
+
+def test_inpo_says_how_far_its_pairs_are_apart() -> None:
+    """Three pairs of one token each, with margins of 1/2, 0 and -1."""
+    of = batch([0.0] * 3, [1.0, 1.0, -1.0], [0.5, 1.0, 1.0])
+    of = replace(of, columns={name: torch.zeros(3) for name in ("reference", "logprobs")})
+    total, metrics = Inpo(eta=0.5, tau=0.5).loss(Scored(torch.tensor([1.0, 0.0, 1.0]), torch.zeros(3)), of)
+    assert {name: (float(x), n) for name, (x, n) in metrics.items()} == {"margin": (-0.5, 3), "settled": (1.0, 3)}
+    close(total.item(), 0.25 + 1 + 4)
 
 
 def test_inpo_pairs_the_best_with_the_worst() -> None:

@@ -14,7 +14,7 @@ from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
-from longloop.types import Group, Now, Sampled, SamplingParams, Task, Trajectory
+from longloop.types import Group, Now, Sampled, SamplingParams, StopReason, Task, Trajectory
 from tests.support.samples import NOW, attempt, batch, learner, loss_and_slopes
 from tests.support.worlds import CHAT
 
@@ -82,6 +82,16 @@ def test_which_one_is_the_best(rewards: Sequence[float], best: int | None) -> No
     assert len(joined.sides) == max(0, len(rewards) - 1)
 
 
+def test_a_refinement_that_failed_or_said_nothing_is_not_the_best() -> None:
+    refined = [
+        replace(attempt(1.0, (1,), 0), stop=StopReason.ENV_ERROR),
+        replace(attempt(1.0, (), 1), stop=StopReason.CONTEXT_FULL),
+        attempt(0.5, (1, 1), 2),
+    ]
+    joined = BestRefinement().joined(None, Group(TASK, (attempt(0.0),)), refined, 2)  # type: ignore[arg-type]
+    assert [t.reward for t in joined.scored] == [0.0, 0.5] and len(joined.trajectories) == 4
+
+
 def test_a_success_counts_more_than_a_higher_reward() -> None:
     refined = [replace(attempt(2.0, (1, 1), 0), success=False), attempt(1.0, (1, 2), 1)]
     joined = BestRefinement().joined(None, Group(TASK, (attempt(0.0),)), refined, 2)  # type: ignore[arg-type]
@@ -89,7 +99,11 @@ def test_a_success_counts_more_than_a_higher_reward() -> None:
 
 
 def test_the_critique_says_what_the_verifier_said() -> None:
-    tests = [{"name": "the letter was sent", "passed": False}, {"name": "nothing else changed", "passed": True}]
+    tests = [
+        "no test",
+        {"name": "the letter was sent", "passed": False},
+        {"name": "nothing else changed", "passed": True},
+    ]
     failed = replace(attempt(0.5), info={"tests": tests})
     assert "What was wrong: the letter was sent. Do" in BestRefinement().critique(failed).content
     assert "It succeeded. Do" in BestRefinement().critique(attempt(1.0)).content
@@ -109,6 +123,10 @@ def test_where_history_was_rewritten_all_ids_are_made_anew() -> None:
     plain = attempt(0.0, (1, 1), 0)
     anew: Any = Anew()
     assert as_if_untold(anew, attempt(1.0, (1, 1), 1), plain).error == ""
+    again = as_if_untold(anew, attempt(1.0, (1, 1, 1), 1, fresh=(0,)), plain)
+    assert again.error == "" and len(again.turns) == 3, "the first turn is replaced anyway"
+    assert again.turns[0].action_ids.tolist() == attempt(1.0, (1, 1, 1), 1).turns[0].action_ids.tolist()
+    assert as_if_untold(anew, attempt(1.0, (1, 1, 1), 1, fresh=(2,)), plain).error == "anew", "one is enough"
     rewritten = as_if_untold(anew, attempt(1.0, (1, 1), 1, fresh=(1,)), plain)
     assert rewritten.error == "anew" and rewritten.expert
 

@@ -74,6 +74,24 @@ def test_quantiles_are_those_of_the_steps_before() -> None:
     assert found == pytest.approx([-2 / 3, -2 / 3, 4 / 3])
 
 
+def test_risk_at_its_edges() -> None:
+    assert at_risk(1.0, 0.0, 4.0, 0.0, 1.0, 1.5) == pytest.approx(-1.2)  # no tail below the smallest score
+    part = Risk(bundle=1, low=0.0, high=1.0, weight=0.0)
+    assert credited(part, Now(1, 1), (1,)) == [[]]
+    # scores 2 and 0: (S - 2) over the deviation of scores and over that of rewards, both the square root of 2
+    assert credited(part, Now(1, 1), (2, 0))[0] == pytest.approx([0.5, -0.5], abs=1e-5)
+    assert part._scale([0.0, 0.002]) == pytest.approx(0.002 / 2**0.5 + 1e-6, rel=1e-9)
+    assert part._scale([0.0, 0.001]) == 1.0
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_task_that_comes_twice_is_not_bundled_with_itself(step: int) -> None:
+    """Three groups make two bundles: the other task is with one of the two, and its papers have different scores."""
+    part = Risk(bundle=2, low=0.0, high=1.0, weight=0.0, normalize=False)
+    *_, (first, second) = credited(part, Now(step, 9), (1, 0), (1, 0), (0, 0), ids=(3, 3, 4))
+    assert first > second
+
+
 def test_levels_that_are_not_followed_are_refused() -> None:
     for options in ({"low": 0.22}, {"low": 0.9, "high": 0.2}, {"high": 1.2}):
         with pytest.raises(UserError, match=r"multiples of 0\.05"):

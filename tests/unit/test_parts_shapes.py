@@ -25,8 +25,8 @@ from longloop.algos.parts.rewards import (
     effort,
     outcome_key,
 )
-from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, Shape, TurnEntropy
-from longloop.algos.parts.tasks import Bandit, Horizon
+from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, Shape, TurnEntropy, over_tokens
+from longloop.algos.parts.tasks import Bandit, Horizon, InOrder
 from longloop.algos.reduce import standardize, to_samples
 from longloop.algos.scaling_inter import ScalingInter
 from longloop.training import TaskStream
@@ -435,3 +435,90 @@ def test_the_horizon_follows_from_the_step() -> None:
     for wrong in ({"rounds": [0]}, {"every": 0}):
         with pytest.raises(UserError, match="at least 1"):
             ScalingInter(**wrong)  # type: ignore[arg-type]
+
+
+# -- at their edges ----------------------------------------------------------------------------------------------------
+
+
+def test_shapes_at_their_edges() -> None:
+    both = [Group(TASK, (attempt(1.0, (1, 1), 0),))]
+    paid_late = step(both, [[[0.0, 1.0]]], {(0, 0, 0): 0.2, (0, 0, 1): 0.6})  # type: ignore[list-item]
+    assert shaped(TurnEntropy(scale=0.0, zeta=0.0), paid_late, both) == [[-0.5, 0.5]]  # one turn's advantage is enough
+    even = step(both, [[0.0]], {})
+    assert TurnEntropy().shape(even, both, NOW) == even and EntropyUp().shape([], [], NOW) == []
+    for shape in (TurnEntropy(), EntropyUp()):
+        (found,) = shape.shape(paid_late, both, NOW)
+        assert not found.advantages[~found.mask].any()
+    assert not over_tokens(paid_late[0], {}).any()
+    assert shaped(EntropyDown(), step(both, [[2.0]], {}), both) == [[2.0, 2.0]]  # no entropy, nothing to compare
+
+
+def test_entropy_up_divides_by_the_unbiased_deviation() -> None:
+    groups = [Group(TASK, (attempt(1.0, (1, 1, 1), 0),))]
+    samples = step(groups, [[1.0]], {(0, 0, 1): 1.0, (0, 0, 2): 2.0})
+    assert shaped(EntropyUp(0.5), samples, groups) == [[0.5, 1.0, 1.5]]
+    alone = [Group(TASK, (attempt(1.0, (1,), 0),))]
+    assert shaped(EntropyUp(), step(alone, [[2.0]], {(0, 0, 0): 3.0}), alone) == [[2.0]]
+
+
+def test_semantic_entropy_of_one_attempt_and_of_attempts_that_came_to_nothing() -> None:
+    assert SemanticEntropy().disagreement(outcomes("a")) == 0.0
+    # clusters of 2, 1 and 1: (log 2 / 2 + log 4 / 2) / log 4
+    assert SemanticEntropy().disagreement(outcomes("a", "a", None, None)) == pytest.approx(0.75)
+
+
+def test_rewards_at_their_edges() -> None:
+    assert outcome_key(tried(said=("a", "b", "c"))) == "c"
+    assert pay(Votes(), outcomes(None, None)).outcomes == [0.0, 0.0]
+    one_of_two = conversed(("It was Ada.", "JUDGE(useful)"), answers=["Grace", "Ada"])
+    assert pay(Judged(), one_of_two).turns == [[0.1]]
+    fenced = conversed(("", "```SQL\nSELECT 1```"), ("1", "```sql\nselect 1\n```"), ("1", "Done."))
+    assert pay(Explored(), fenced).turns == [[0.1, 0.0, 0.0]]  # the same query, whatever is around it
+
+
+@pytest.mark.parametrize(
+    ("rewards", "level"),
+    [
+        ((1, 1, 0), "easy"),
+        ((1, 0), "medium"),
+        ((1, 0, 0), "medium"),
+        ((1, 0, 0, 0), "hard"),
+        ((0, 0), "hard"),
+        ((), "hard"),
+    ],
+)
+def test_difficulty(rewards: Sequence[float], level: str) -> None:
+    assert difficulty(Group(TASK, tuple(attempt(r, (1,), n) for n, r in enumerate(rewards)))) == level
+
+
+def test_effort_where_the_penalty_is_linear() -> None:
+    assert effort("medium", True, 3.5, 10, 0.5) == pytest.approx(-0.5 * (4 - 1.5) / 5.5)  # 4 beyond the margin of 2.5
+
+
+def test_effort_looks_at_windows_and_what_is_above_the_threshold() -> None:
+    group = Group(TASK, (attempt(1.0, (20,), 0), attempt(1.0, (20,), 1)))
+    memory: dict[str, Any] = {"Effort": {"threshold": 0.6}}
+    pairs = Known([1.0, 1.0, 0.0, 0.0] * 5, [0.0] * 20)  # of each pair one window of two is full
+    (paid,) = Effort(window=2, decay=1.0).pay([group], pairs, Now(1, 1, memory))  # type: ignore[arg-type]
+    assert paid.outcomes == pytest.approx([1 + effort("easy", True, 5, 2.5, 0.5), 1.0]) and paid.outcomes[0] < 0.92
+    uneven = Group(TASK, (attempt(1.0, (8,), 0), attempt(1.0, (2,), 1)))
+    (paid,) = Effort().pay([uneven], Known([1.0] * 8, [1.0] * 2), Now(1, 1, {}))  # type: ignore[arg-type]
+    assert paid.outcomes == [1.0, 1.0]  # all are at the threshold, none above
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bandit_shuffles_by_seed_source_and_epoch(seed: int) -> None:
+    def drawn(seed: int) -> tuple[str, list[str], list[str]]:
+        ids = [task.id for task in Bandit(1e9).take(TaskStream(TASKS, seed), 40, Now(1, 9, {}))]
+        of_a, of_b = ([one[1:] for one in ids if one[0] == source] for source in "ab")
+        return "".join(one[0] for one in ids), of_a, of_b
+
+    (sources, of_a, of_b), (others, other_a, _) = drawn(seed), drawn(seed + 10)
+    assert sources != others and of_a[:5] != other_a[:5]
+    assert len(set(of_a[:5])) == 5 and of_a[:10] != of_a[:5] * 2 and of_a[:10] != of_b[:10]
+
+
+def test_a_cold_bandit_takes_the_best_source() -> None:
+    memory = {"a": known([0.4, 0.6], 60), "b": known([0.8], 40)}
+    assert Bandit(1e-4).chances(["a", "b", "c"], memory)["c"] == 1.0
+    assert InOrder().max_turns(NOW) == 0

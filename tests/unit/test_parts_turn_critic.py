@@ -15,7 +15,7 @@ from longloop.algos.archer import Archer
 from longloop.algos.parts.turn_critic import FreshActions, TurnCritic, places
 from longloop.envs.crossroads import ROADS, Crossroads
 from longloop.store.run import Run
-from longloop.types import Group, Message, Now, Start, StopReason, Task, Trajectory, Turn
+from longloop.types import Group, Message, Now, Sample, Start, StopReason, Task, Trajectory, Turn
 from tests.support.helpers import Silent, load_config, train
 from tests.support.runs import contents
 from tests.support.samples import attempt, learner, mixed_groups
@@ -193,6 +193,29 @@ def test_fitted_heads_read_hidden_states_as_they_are() -> None:
     assert seen[-1] == pytest.approx(np.arange(4.0), abs=0.1)
 
 
+def test_the_advantage_is_of_the_smaller_q_over_the_smaller_v() -> None:
+    """One turn: its state is read first, then its action."""
+    said = {"q_1": [9.0, 0.8], "q_2": [9.0, 0.6], "v_1": [0.1, 9.0], "v_2": [0.4, 9.0]}
+
+    class Reader:
+        def read(self, samples: Sequence[Sample], *columns: str) -> list[Sample]:
+            (one,) = samples
+            rows = {name: np.zeros(len(one.ids)) for name in columns}
+            for name, row in rows.items():
+                row[one.mask] = said[name]
+            return [one.with_columns(**rows)]
+
+    one = attempt(1.0, (1,))
+    assert TurnCritic().advantages([one], Reader())[id(one)] == pytest.approx([0.6 - 0.1])  # type: ignore[arg-type]
+
+
+def test_without_steps_there_is_no_critic() -> None:
+    part, one = TurnCritic(gamma=0.5, steps=0), attempt(1.0, (1, 1, 1))
+    group = Group(one.task, (one,))
+    nobody: Any = None
+    assert part.credit([group], part.rewards.pay([group], nobody, Now(1, 1)), nobody, Now(1, 1)) == [[[0.25, 0.5, 1.0]]]
+
+
 def test_an_attempt_without_a_turn_has_no_advantages() -> None:
     """The opening may fill the context."""
     part = TurnCritic(steps=2)
@@ -253,3 +276,30 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: list[str], tmp_
     a, b = contents(whole.folder), contents(stopped.folder)
     same = [name for name in a if not name.startswith(("metrics", "evaluations"))]
     assert len(same) > 4 and [name for name in same if a[name] != b[name]] == []
+
+
+def test_one_fresh_action_at_each_state_drawn() -> None:
+    """And nothing from a state that left no room for one."""
+
+    class Acts:
+        def __init__(self) -> None:
+            self.asked: list[tuple[int, int]] = []
+
+        async def play(self, starts: Sequence[Start], k: int, seed: int, **how: Any) -> list[Group]:
+            if how.get("single_action"):
+                self.asked.append((len(starts), k))
+                return [Group(start.task, (attempt(0.0),) if n else ()) for n, start in enumerate(starts)]
+            return [Group(start.task, ()) for start in starts]
+
+    stored, rollouts = Group(Task("old", "train"), (attempt(1.0, (1, 1, 1)),)), Acts()
+    now = Now(2, 9, past=lambda step: [stored])
+    tasks = [Task("new", "train")]
+    groups = asyncio.run(FreshActions(1, 2).collect(rollouts, tasks, 3, 0, 0, now))  # type: ignore[arg-type]
+    assert rollouts.asked == [(2, 1)] and [len(group.trajectories) for group in groups] == [0, 1]
+
+
+@pytest.mark.parametrize("step", range(2, 7))
+def test_the_states_drawn_lie_in_the_order_in_which_they_were_met(step: int) -> None:
+    stored = Group(Task("old", "train"), (attempt(1.0, (1,) * 8),))
+    turns = [start.turn for start in FreshActions(1, 5).starts(Now(step, 9, past=lambda _: [stored]))]
+    assert len(turns) == 5 and turns == sorted(turns)

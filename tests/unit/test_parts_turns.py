@@ -15,7 +15,8 @@ from longloop.algos.gigpo import Gigpo
 from longloop.algos.gtpo import Gtpo
 from longloop.algos.igpo import Igpo
 from longloop.algos.parts.credit import Anchors, BetaNormalized, NormalizedRewards, Returns, beta, state_keys
-from longloop.algos.parts.critic import CUT, Gae, ValueLoss, gae
+from longloop.algos.parts.critic import CUT, AfterWarmup, Gae, ValueLoss, gae
+from longloop.algos.parts.objective import Clipped
 from longloop.algos.parts.part import Paid
 from longloop.algos.parts.turn_rewards import TurnRewards
 from longloop.algos.ppo import Ppo
@@ -466,3 +467,70 @@ def test_a_task_without_an_answer_is_refused() -> None:
     algo = Igpo()
     with pytest.raises(UserError, match="'task' has no answers"):
         algo.credit([Group(TASK, (attempt(1.0), attempt(0.0, number=1)))], learner(algo), NOW)
+
+
+# --- at their edges ---
+
+
+def test_anchors_at_their_edges() -> None:
+    assert Anchors().credit([], [], NOBODY, Now(1, 1)) == []
+    assert of_group(Anchors(gamma=1.0, alpha=0.0), *TWO) == of_group(Anchors(gamma=1.0), *TWO)  # one length, any weight
+
+
+def test_pooled_trajectories_share_what_varies_within_them() -> None:
+    """Returns (2, 1), 0 and 0: means 1.5, 0, 0 with variance 3/4, and 1/4 within the first, of three less one."""
+    three = walked(0, 1.0, "", rewards=(1.0, 0.0)), walked(1, 0.0), walked(2, 0.0)
+    first = of_group(Returns(1.0, "trajectories"), *three)[0]
+    assert first == pytest.approx([1.5 / 0.875**0.5, 0.5 / 0.875**0.5], abs=1e-5)
+
+
+def test_igpo_with_a_single_reward_of_a_turn_and_an_attempt_without_turns() -> None:
+    part = NormalizedRewards(normalize="split")
+    found = of_group(part, walked(0, 1.0, "", rewards=(0.3, 0.0)), walked(1, 0.0))
+    assert [x for one in found for x in one] == pytest.approx([0.5**0.5, 0.5**0.5, -(0.5**0.5)], abs=1e-5)
+    empty = of_group(part, walked(0, 1.0), walked(1, 0.0), attempt(0.0, (), 2))
+    assert empty[0] == pytest.approx([0.5**0.5], abs=1e-5) and empty[2] == []
+
+
+def test_bnpo_at_its_edges() -> None:
+    """Rates 1 and 1/2: m = 3/4, v = 1/8, c = 1/2."""
+    first, second, third = beta_credit(BetaNormalized(), (1, 0, 0, 0), (1, 1, 1, 0), (1,))
+    assert first == pytest.approx([0.71661] + [-0.23887] * 3, abs=1e-5) and len(second) == 4 and third == []
+    mapped, _ = beta_credit(BetaNormalized(low=-2.0, high=2.0), (2, -2, -2, -2), (2, 2, 2, -2))
+    assert mapped == pytest.approx(first, abs=1e-5)
+    density = beta(1 + 0.125, 1 + 0.125 / 3)(0.5)
+    beyond, half = beta_credit(BetaNormalized(), (2, 2), (1, 0))  # a rate beyond 1 is 1, where the density is 0
+    assert beyond == [0.0, 0.0] and half == pytest.approx([0.5 / density, -0.5 / density])
+
+
+def test_the_reward_of_an_only_turn_is_paid() -> None:
+    one = attempt(1.0, (2,))
+    one = replace(one, turns=(replace(one.turns[0], reward=0.5),))
+    assert credited(TurnPpo(value_high=9.0), one, value=[0.0] * 2)["advantage"] == [1.5, 1.5]
+
+
+def test_digirl_at_its_edges() -> None:
+    failed = attempt(0.0, (1, 1, 1))
+
+    def imitated(*values: float, of: Trajectory = failed) -> dict[str, list[float]]:
+        return credited(DigiRL(), of, success_1=[logit(p) for p in values], success_2=[99.0] * 3)
+
+    assert imitated(0.5, 0.53, 0.56)["advantage"] == [0.0] * 3  # 0.03 is less than the margin
+    assert imitated(0.9, 0.2, 0.2)["advantage"] == [0.0] * 3  # nothing follows the last state
+    turns = tuple(replace(t, reward=r) for t, r in zip(failed.turns, (0.5, 0.0, 0.0), strict=True))
+    found = imitated(0.5, 0.5, 0.5, of=replace(failed, turns=turns))
+    assert found["advantage"] == [1.0, 0.0, 0.0] and found["target"] == [1.0, 0.0, 0.0]
+
+
+def test_cross_entropy_counts_where_there_is_a_weight() -> None:
+    columns = {"target": torch.tensor([1.0, 0.0]), "value_weight": torch.tensor([2.0, 0.0])}
+    scored = Scored(torch.zeros(2), torch.zeros(2), {"success": torch.tensor([0.0, 2.0])})
+    hold = ValueLoss(("success",), 0.5, 0.5, logits=True)
+    total, metrics = hold.loss(scored, replace(_batch(2, {}), columns=columns, turns=1))
+    assert total.item() == pytest.approx(np.log(2)) and float(metrics["success_error"][0]) == pytest.approx(np.log(2))
+
+
+def test_before_the_warm_up_ends_the_loss_is_nothing() -> None:
+    part = AfterWarmup(objective=Clipped(ratio="trajectory"), steps=2)
+    assert part.loss(Scored(torch.zeros(2), torch.zeros(2)), replace(_batch(2, {}), step=2)) == (0.0, {})
+    assert part.whole_units is True and AfterWarmup().whole_units is False

@@ -12,7 +12,7 @@ import torch
 
 from longloop.algos.agent_q import AgentQ
 from longloop.algos.mcts_ipl import MctsIpl, visits
-from longloop.algos.parts.proposals import ranked, ranks_of
+from longloop.algos.parts.proposals import asking, ranked, ranks_of
 from longloop.algos.preference import Preference
 from longloop.algos.tree_dpo import TreeDpo, taken_actions
 from longloop.types import Group, Message, Now, Sample, Sampled, SamplingParams, StopReason, Trajectory, Turn
@@ -182,6 +182,8 @@ def test_the_smoothed_loss_by_hand(noise: float, slope: float) -> None:
         ("3 > 1 > 2", 3, [0.5, 0.0, 1.0]),
         ("the best is 2", 3, [0.25, 1.0, 0.25]),  # the others share 1/2 and 0
         ("2 2 1 9", 2, [0.0, 1.0]),
+        ("0, 9, 2 and 1", 2, [0.0, 1.0]),
+        ("7: 2", 3, [0.25, 1.0, 0.25]),
         ("I cannot say", 3, [0.5, 0.5, 0.5]),
     ],
 )
@@ -213,6 +215,27 @@ def test_the_policy_is_asked_at_every_state_with_several_actions() -> None:
     assert len(answers) == 9 and {t.stop for t in answers} == {StopReason.PRACTISED} and len(told.scored) == 4
     assert [t.attempt for t in told.trajectories] == list(range(13))
     assert len(told.policy_trajectories) == 4, "nothing is learned from an answer"
+
+
+def test_the_question_stands_behind_what_was_read_and_an_only_action_is_not_asked_about() -> None:
+    class Same:
+        def retokenize(self, trajectory: Trajectory) -> Trajectory:
+            return trajectory
+
+    one, other = acted(4, 1.0, 1, 10), acted(5, 0.0, 1, 11)
+    heard = Message("user", "You are here.")
+    told = replace(one, turns=(replace(one.turns[0], context=(Message("system", "Go."), heard)),))
+    start = asking(Same(), [[told], [other]], 0)  # type: ignore[arg-type]
+    assert start.recorded is not None and start.recorded.attempt == 4
+    first, last = start.recorded.turns[0].context
+    assert first.content == "Go." and last.content.startswith("You are here.\n\nDo not act yet.")
+    unheard = replace(one, turns=(replace(one.turns[0], context=()),))
+    silent = asking(Same(), [[unheard], [other]], 0).recorded  # type: ignore[arg-type]
+    assert silent is not None and silent.turns[0].context[0].content.startswith("\n\nDo not act yet.")
+    nobody: Any = None
+    group = Group(TASK, (one,))
+    assert asyncio.run(ranked(nobody, [group], [[(0, {(10,): [one]})]], 3, seed=0)) == [group]
+    assert visits([one, replace(other, info={"visits": 3})]) == 4 and MctsIpl().needs_reference is True
 
 
 def test_q_is_a_mixture_of_rewards_and_rankings() -> None:

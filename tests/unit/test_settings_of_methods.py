@@ -20,6 +20,7 @@ from longloop.algos.ei import Ei
 from longloop.algos.eto import Eto
 from longloop.algos.grpo import Grpo
 from longloop.algos.gspo import Gspo
+from longloop.algos.inpo import Inpo
 from longloop.algos.loop import Loop
 from longloop.algos.mcts_ipl import MctsIpl
 from longloop.algos.nat import Nat
@@ -28,7 +29,9 @@ from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action, to_samples
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.rft import Rft
+from longloop.algos.riskpo import RiskPO
 from longloop.algos.rloo import Rloo
+from longloop.algos.scaling_inter import ScalingInter
 from longloop.algos.sft import SFT
 from longloop.algos.spin import Spin
 from longloop.algos.stepagent_implicit import StepAgentImplicit
@@ -108,6 +111,26 @@ def test_what_is_collected(algo: Any, calls: list[Any], attempts: int) -> None:
     assert [len(g.trajectories) for g in groups] == [attempts] * 3
 
 
+@pytest.mark.parametrize(
+    ("algo", "attempts"),
+    [
+        (Loop(k=4), 4),
+        (Reinforce(k=4), 4),
+        (SFT(), 1),
+        (Rft(k=4), 4),
+        (Rft(k=4, with_expert=True), 5),
+        (Eto(k=4), 5),
+        (Spin(k=4), 5),
+        (Nat(k=4), 5),
+        (StepAgentImplicit(), 1),
+        (StepAgentInverse(k=4), 1),
+        (StepAgentInverse(k=4, final=0.5), 5),
+    ],
+)
+def test_attempts_that_count_against_a_budget(algo: Algorithm, attempts: int) -> None:
+    assert algo.attempts_per_task == attempts
+
+
 @pytest.mark.parametrize("practice", [StepAgentImplicit(least_reward=0.5), StepAgentInverse(least_reward=0.5)])
 def test_poor_demonstrations_are_left_out_of_practice(practice: Any) -> None:
     asked = Asked()
@@ -138,6 +161,11 @@ def test_poor_demonstrations_are_left_out_of_practice(practice: Any) -> None:
         (Rft, {"k": 0}, {"k": 1}, r"algo\.k = 0"),
         (SFT, {"k": 0}, {"k": 1}, r"algo\.k = 0"),
         (Reinforce, {"k": 0}, {"k": 1}, r"algo\.k = 0"),
+        (Inpo, {"tau": 0.0, "eta": 0.0}, {"tau": 0.5, "eta": 0.5}, r"algo\.eta = 0\.0"),
+        (Inpo, {"tau": -0.1}, {"tau": 0.0}, r"algo\.tau = -0\.1"),
+        (RiskPO, {"low": 0.5, "high": 0.5}, {"low": 0.0, "high": 1.0}, r"algo\.low = 0\.5"),
+        (ScalingInter, {"every": 0}, {"every": 1}, r"algo\.every"),
+        (ScalingInter, {"rounds": [5, 0]}, {"rounds": [1, 5]}, r"algo\.rounds"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(method: Any, bad: Any, good: Any, words: str) -> None:

@@ -1,5 +1,6 @@
 """What all parts have: what they need besides the groups, and what they know before an update."""
 
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -42,7 +43,7 @@ Advantages = list[list[float]]
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(ABC):  # noqa: B024  (which of its methods a part must have, its slot says)
     """A frozen dataclass whose fields are its settings."""
 
     reads: ClassVar[tuple[str, ...]] = ()
