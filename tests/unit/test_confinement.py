@@ -310,7 +310,13 @@ def test_a_range_that_is_none_is_refused(declared: Any, monkeypatch: pytest.Monk
 
 def test_all_environments_that_pay_up_to_one_say_so() -> None:
     declared = {name: getattr(build.named({"name": name}, ENVS, "env"), "reward_range", None) for name in ENVS}
-    assert {name for name, one in declared.items() if one is None} == {"gymnasium", "agent", "mcp", "openenv", "verifiers"}
+    assert {name for name, one in declared.items() if one is None} == {
+        "gymnasium",
+        "agent",
+        "mcp",
+        "openenv",
+        "verifiers",
+    }
     assert all(one in (None, (0.0, 1.0)) for one in declared.values())
 
 
