@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import pickle
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from longloop.cluster.placement import Asked, asked, inventory
 from longloop.cluster.rank import Rank
 from longloop.config import RanksConfig
 from longloop.learners.shares import add_up
+from longloop.rollout import replica
 from longloop.rollout.episode import Record
 from longloop.rollout.replica import Rooms
 from longloop.store.lineage import lineage
@@ -66,6 +68,16 @@ def test_a_group_stays_together_and_groups_go_round():
     played(places, 100, [(group, 5) for _ in range(3) for group in range(3)])
     assert sorted(places[0].groups) == [0, 0, 0, 2, 2, 2] and sorted(places[1].groups) == [1, 1, 1]
     assert all(place.busy > 0 for place in places)
+
+
+def test_a_place_is_busy_from_its_first_attempt_to_its_last(monkeypatch):
+    """Attempts side by side count once: the clock is read as the first begins and as the last ends, twice."""
+    clock = iter([10.0, 13.0, 20.0, 21.0])
+    monkeypatch.setattr(replica, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    place = Place()
+    for _ in range(2):
+        played([place], 2, [(0, 3), (1, 5)])
+    assert place.busy == 3.0 + 1.0 and next(clock, None) is None
 
 
 def test_no_place_gets_more_than_its_size_and_a_free_one_gets_the_next():

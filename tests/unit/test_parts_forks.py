@@ -175,7 +175,7 @@ def test_groups_fork_until_each_is_full_and_every_call_has_a_seed_of_its_own() -
 def test_forks_in_a_row_begin_at_none() -> None:
     """With a penalty of 1, a fork is followed by none: that of turn 1 by turn 2's, which is none."""
     rollouts = Scripted(4, 4)
-    asyncio.run(UnsureForks(first=1, threshold=0.0, w=0.0, penalty=2.0).collect(rollouts, TASKS, 2, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    asyncio.run(UnsureForks(first=1, threshold=1e-9, w=0.0, penalty=1.0).collect(rollouts, TASKS, 2, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
     assert rollouts.calls[1][0] == [("one", 1), ("other", 1)]
 
 

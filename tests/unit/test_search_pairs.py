@@ -235,7 +235,9 @@ def test_the_question_stands_behind_what_was_read_and_an_only_action_is_not_aske
     nobody: Any = None
     group = Group(TASK, (one,))
     assert asyncio.run(ranked(nobody, [group], [[(0, {(10,): [one]})]], 3, seed=0)) == [group]
-    assert visits([one, replace(other, info={"visits": 3})]) == 4 and MctsIpl().needs_reference is True
+    assert (
+        visits([replace(one, info={}), replace(other, info={"visits": 3})]) == 4 and MctsIpl().needs_reference is True
+    )
 
 
 def test_q_is_a_mixture_of_rewards_and_rankings() -> None:
