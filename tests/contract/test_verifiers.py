@@ -29,8 +29,8 @@ def world(**options: object) -> build.Environments:
 def place():
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HUB)  # where the module is found
-        found = world()
         try:
+            found = world()
             found.tasks("dev")
         except UserError as error:
             pytest.skip(str(error))
