@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import io
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -212,8 +213,10 @@ def test_hosts_come_and_go_and_the_run_is_the_undisturbed_one(machines, tmp_path
         trained(hosted)
     assert lost.value.exit_status == 3 and not isinstance(lost.value, HostLost)
     log = (folder / "logs" / "train.log").read_text()
-    assert log.count("Lost the environment host") == 3 and "What it played is played again; 2 workers are left" in log
-    assert "2 workers; 4 in all" in log and "waiting 2 s for another" in log
+    assert log.count("Lost the environment host") == 3 and "waiting 2 s for another" in log
+    # Whether Ray notices the first loss before or after the next host has joined is its own affair.
+    assert re.search(r"What it played is played again; [24] workers are left", log)
+    assert re.search(r"2 workers; [46] in all", log)
     assert len(set(sites)) == 3, "the one that joined was used"
 
     machines.add(3)
@@ -229,7 +232,7 @@ QUICKSTART = [
 
 
 def test_the_quick_start_on_three_machines_of_which_one_is_lost(machines, tmp_path, monkeypatch):
-    """The second machine has the second rank and a host, the third another host. The second is lost while attempts are
+    """The second machine has a core for a rank and a host, the third another host. The second is lost while attempts are
     played, after the first step; there is a new one, and the run goes on by itself. It is the run of one process."""
     alone = config.load(Path("quickstart"), [f"folder={tmp_path}", "name=alone", *QUICKSTART])
     trained(alone)
@@ -249,7 +252,8 @@ def test_the_quick_start_on_three_machines_of_which_one_is_lost(machines, tmp_pa
     monkeypatch.setattr(module.HostedWorker, "exchange", watched)
     several = ["name=three", "ranks.count=2", "env.hosts=true", "ranks.address=auto", "ranks.restarts=1"]
     said = trained(config.load(Path("quickstart"), [f"folder={tmp_path}", *QUICKSTART, *several]))
-    assert lost and "Restart 1 of 1, from the last checkpoint" in said
+    # Ray decides which of the two machines with a core has the second rank: either that is lost, or a host alone.
+    assert lost and ("Restart 1 of 1, from the last checkpoint" in said or "Lost the environment host" in said)
     assert differences(folder, tmp_path / "alone") == []
     steps = contents(folder)["metrics"]
     assert len(steps) == 3 and any(step.get("trained_tokens") for step in steps.values())
