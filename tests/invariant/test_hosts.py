@@ -233,7 +233,7 @@ QUICKSTART = [
 
 def test_the_quick_start_on_three_machines_of_which_one_is_lost(machines, tmp_path, monkeypatch):
     """The second machine has a core for a rank and a host, the third another host. The second is lost while attempts
-    are played, after the first step; there is a new one, and the run goes on by itself. It is the run of one process."""
+    are played, after the first step; there is a new one, and the run goes on by itself. It is that of one process."""
     alone = config.load(Path("quickstart"), [f"folder={tmp_path}", "name=alone", *QUICKSTART])
     trained(alone)
     while machines.hosts:
