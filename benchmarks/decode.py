@@ -64,7 +64,7 @@ def engine_rate(engine: NativeEngine, rows: list[list[int]], new: int) -> tuple[
     asyncio.run(everyone())
     whole = time.perf_counter() - start
     engine._pass = timed._inner
-    engine.slots.length[:] = 0  # the prompts are to be read again next time
+    engine._scheduler.discard_cache()  # the prompts are to be read again next time
     full = [at for at, size, single in timed.ended if single and size == len(rows)]
     return len(rows) * (len(full) - 1) / (full[-1] - full[0]), len(rows) * new / whole
 

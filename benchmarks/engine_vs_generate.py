@@ -28,7 +28,7 @@ from transformers import DynamicCache
 
 from longloop.engines import passes
 from longloop.engines.engine import NativeEngine
-from longloop.engines.kv_cache import Reading
+from longloop.engines.reading import Reading
 from longloop.tokens.chat import Chat
 from longloop.types import SamplingParams
 

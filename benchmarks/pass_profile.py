@@ -24,7 +24,7 @@ REPLAYS = 5
 def measure(shape: str, batch: int, rank: int) -> None:
     rows = decode.prompts(batch, 512, common.SHAPES[shape]["vocab_size"])
     policy = common.policy(common.random_model(shape, device="cuda"), lora_rank=rank)
-    engine = NativeEngine(policy, decode._Silent(), slots=batch, step_tokens=16384, compile=True)
+    engine = NativeEngine(policy, common.Silent(), slots=batch, step_tokens=16384, compile=True)
     decode.engine_rate(engine, rows, 128)  # records the passes
     rate = decode.engine_rate(engine, rows, 128)[0]
     recordings = engine._pass._graphs

@@ -102,9 +102,12 @@ def _lower(config: Config, book: "Ledger", room: int) -> dict[str, Any]:
         if config.learner.micro_tokens > rollout.context:
             return {"learner.micro_tokens": rollout.context}
     else:
-        sessions = (room - book.held) * (rollout.concurrency + 1) // book.kv - 1
-        if sessions > 0:
-            return {"rollout.concurrency": sessions}
+        from longloop.memory.forecast import kv_tokens
+
+        limits = rollout.context, rollout.concurrency, config.engine.get("tokens", 0)
+        tokens = kv_tokens(book, room - book.held, *limits)
+        if tokens >= rollout.context:
+            return {"engine.tokens": tokens}
     if not config.model.lora_rank:
         return {"model.lora_rank": _RANK}
     return {"rollout.context": rollout.context // 2} if rollout.context >= 2 * _SHORT else {}
@@ -179,7 +182,8 @@ def changed(config: Config, settings: dict[str, Any]) -> Config:
     """The config with some `section.key` changed."""
     for dotted, value in settings.items():
         section, _, key = dotted.partition(".")
-        part = getattr(config, section).model_copy(update={key: value})
+        part = getattr(config, section)
+        part = part | {key: value} if isinstance(part, dict) else part.model_copy(update={key: value})
         config = config.model_copy(update={section: part})
     return config
 

@@ -30,8 +30,8 @@ async def preflight(
     await environment.try_out(world.environment.__name__, rollouts.context, tasks[0])
     if isinstance(world.pool, Pool) and (missing := confinement.unprotected()):
         tell(f"warning (workers): {missing}")
-    limits = config.rollout
-    book = forecast.check(learner, limits.context, limits.concurrency) if config.learner.memory_check else None
+    limits = config.rollout.context, config.rollout.concurrency, config.engine.get("tokens", 0)
+    book = forecast.check(learner, *limits) if config.learner.memory_check else None
     if not config.doctor:
         return book
     async with aclosing(checkup.quick(rollouts, algo, learner, tasks)) as findings:

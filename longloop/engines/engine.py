@@ -1,10 +1,11 @@
 """Samples with the learner's own module: there is no second copy of the weights, and nothing to synchronize.
 
-The way of a token: `sample` adds a request. The scheduler (scheduler.py) admits it to a slot and plans the next pass, a
-row of tokens to read. The pass (passes.py, or cuda_graphs.py on a GPU) runs the model over the row, with keys and
-values in the cache (kv_cache.py), and the sampler (sampler.py) draws a token where a sequence has been read to its end.
-The token goes into its slot (slots.py), to be read by the next pass, until a stop token, a stop string or the limit
-ends the request.
+The way of a token: `sample` adds a request. The scheduler (scheduler.py) admits it to a slot, finds pages for it
+(pages.py) and plans the next pass, a row of tokens to read. The pass (passes.py, or cuda_graphs.py on a GPU) runs the
+model over the row. Its attention (reading.py, or triton_kernels.py) writes the keys and values of the row's tokens into
+their pages (kv_cache.py) and reads those of their sequences. The sampler (sampler.py) draws a token where a sequence
+has been read to its end. The token goes into its slot (slots.py), to be read by the next pass, until a stop token, a
+stop string or the limit ends the request.
 
 Requests join and leave at every pass. A session's next turn reads only what is new, and a group's opening is read once.
 Each request has its own random numbers: what else is being sampled has no influence on its tokens.
@@ -22,7 +23,8 @@ import numpy as np
 import torch
 
 from longloop.engines import sampler
-from longloop.engines.kv_cache import KVCache
+from longloop.engines.kv_cache import KVCache, Probe
+from longloop.engines.pages import Pages, count, most_pages
 from longloop.engines.passes import Drawn, Eager, Model, Pass
 from longloop.engines.scheduler import Request, Scheduler, Step
 from longloop.engines.slots import Slots
@@ -31,12 +33,14 @@ from longloop.types import Finish, Sampled, SamplingParams, UserError
 
 
 class NativeEngine:
-    """Continuous batching with a KV cache that has a slot per session.
+    """Continuous batching with a KV cache in pages, of which sequences that begin alike share the first.
 
     slots: how many sessions keep their keys and values; with more sessions, some are read again. In a run,
         rollout.concurrency unless it is set.
     context: the most tokens a session is expected to have; no memory is taken for more. In a run, rollout.context
         unless it is set.
+    tokens: the most tokens whose keys and values are held at once, shared ones counted once; 0 for slots x context.
+        When they run out, the youngest sessions wait or are read again.
     step_tokens: at most this many prompt tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: record passes as CUDA graphs and replay them; by default, on a CUDA device where Triton is installed.
     compile: fuse recorded passes with torch.compile, which takes half a minute when a run starts. Other passes ignore
@@ -49,13 +53,12 @@ class NativeEngine:
         chat: Chat,
         slots: int = 64,
         context: int = 2**20,
+        tokens: int = 0,
         step_tokens: int = 4096,
         graphs: bool | None = None,
         compile: bool = False,
     ) -> None:
         self.model = policy
-        self.slots = Slots(slots, context)
-        self.cache = KVCache(slots, policy.layers)
         self.forwarded = 0
         """Tokens that went through the model since the engine was made."""
         self._decode = chat.decode
@@ -63,8 +66,18 @@ class NativeEngine:
         """Whether a token can complete one of these stop strings."""
         if graphs is None:
             graphs = policy.device.type == "cuda" and find_spec("triton") is not None
-        self._pass = self._recorded(compile) if graphs else Eager(policy, self.cache)
-        self._scheduler = Scheduler(self.slots, step_tokens)
+        if graphs and policy.device.type != "cuda":
+            raise UserError("engine.graphs=true needs a CUDA device; without one, leave it out.")
+        probe = self._probed()
+        self.cache = KVCache(probe.like_KD, policy.layers, most_pages(slots, context, tokens), moves=not graphs)
+        self.pages = Pages(slots, count(tokens) if tokens else None, self.cache.grow)
+        self.slots = Slots(slots)
+        self._scheduler = Scheduler(self.slots, self.pages, step_tokens)
+        self._pass: Pass = Eager(policy, self.cache, slots)
+        if graphs:
+            from longloop.engines.cuda_graphs import Graphs
+
+            self._pass = Graphs(policy, self.cache, slots, probe.group, compile=compile)
         self._version = policy.version
         self._loop: asyncio.Task[None] | None = None
 
@@ -112,7 +125,6 @@ class NativeEngine:
         step = self._scheduler.schedule()
         if step is None:
             return None
-        self.cache.reserve(self.slots.capacity)
         for copy in step.copies:
             self.cache.copy(*copy)
         spans = list(zip(step.requests, step.draws_R.tolist(), strict=True))
@@ -148,9 +160,9 @@ class NativeEngine:
         tail = self._decode(self.slots.ids[request.slot, begin:known].tolist())
         return any(stop in tail for stop in request.params.stop)
 
-    def _recorded(self, compile: bool) -> Pass:
-        from longloop.engines.cuda_graphs import Graphs
-
-        if self.model.device.type != "cuda":
-            raise UserError("engine.graphs=true needs a CUDA device; without one, leave it out.")
-        return Graphs(self.model, self.cache, compile=compile)
+    @torch.inference_mode()
+    def _probed(self) -> Probe:
+        """What keys are like, seen in a pass over one token."""
+        probe, one = Probe(), torch.zeros(1, dtype=torch.long, device=self.model.device)
+        self.model.hidden(one, one, probe)
+        return probe

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longloop.engines.kv_cache import KVCache, Reading
+from longloop.engines.kv_cache import KVCache
+from longloop.engines.reading import Reading
 from longloop.engines.sampler import draw, truncates
 from longloop.engines.slots import Row
 from longloop.model.attention import Plan
@@ -74,14 +75,14 @@ class Eager:
     On a CPU it is row-invariant: a token's numbers depend, to the last bit, on its own conversation alone. The order in
     which a matrix product adds up depends on its shape: with one thread, it is the same for all products of at least
     _ROWS rows; with several, only for equal numbers of rows. So rows are padded, and with several threads cut into
-    equal parts. kv_cache.Reading does the same for attention. A mixture of experts is not row-invariant: how many
+    equal parts. reading.Reading does the same for attention. A mixture of experts is not row-invariant: how many
     tokens an expert gets depends on the others.
     """
 
     ahead = 0
 
-    def __init__(self, model: Model, cache: KVCache) -> None:
-        self._model, self._cache = model, cache
+    def __init__(self, model: Model, cache: KVCache, slots: int) -> None:
+        self._model, self._cache, self._slots = model, cache, slots
 
     def __call__(self, row: Row, numbers_PR: np.ndarray) -> Drawn:
         device, size = self._model.device, self._size()
@@ -101,7 +102,7 @@ class Eager:
         """The number of rows that every product must have; None for any multiple of _ROWS."""
         if self._model.device.type != "cpu" or torch.get_num_threads() == 1:
             return None
-        return min(-(-self._cache.slots // _ROWS), 2) * _ROWS
+        return min(-(-self._slots // _ROWS), 2) * _ROWS
 
     def _ends(self, row: Row, device: torch.device, size: int | None) -> Tensor:
         """The last hidden state of each span that ends in this part of the row."""

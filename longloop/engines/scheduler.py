@@ -1,9 +1,14 @@
-"""Decides who is in which slot, and what the next forward pass reads. Knows neither tensors nor the model.
+"""Decides who is in which slot, who has which pages, and what the next forward pass reads. Knows neither tensors nor
+the model.
 
-A request waits until it is admitted to a slot. Then each pass reads some of its prompt or, once that is read, the token
-that was drawn last; a pass that reads the last known token draws the next one. Admission prefers the slot that already
-holds most of the prompt. What lies in another slot is copied: `Step.copies` tells the cache so, and is all that the
-scheduler ever asks of it.
+A request waits until it is admitted to a slot and to the pages for its prompt. Then each pass reads some of its prompt
+or, once that is read, the token that was drawn last; a pass that reads the last known token draws the next one.
+Admission prefers the slot that already holds most of the prompt, and shares the pages of another that does.
+`Step.copies` is all that the scheduler ever asks of the cache.
+
+When pages run out, those of forgotten sequences go first. Then the oldest session is served first, and takes them from
+the youngest: that one's request waits with the tokens it has, to be read again when there is room. The oldest request
+always gets what it needs, so no request ever fails for want of pages.
 
 Shapes: S slots, R spans in a row, A admitted requests.
 """
@@ -15,11 +20,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from longloop.engines.pages import PAGE, Pages, count
 from longloop.engines.slots import UNKNOWN, Row, Slots
 from longloop.types import Sampled, SamplingParams
 
 # A request waits for another that is reading the same opening when that saves at least this many tokens.
 _WORTH_WAITING = 16
+
+_BESIDE = 1024
+"""The most tokens of a pass in which prompts are read beside single tokens. More would hold up those who wait for a
+single one, and gain nothing: from some hundreds on, a pass takes as long as its tokens are many."""
+
+_FORGOTTEN = 2**60
+"""Forgotten sequences count as younger than all sessions, the first to be forgotten as the youngest."""
 
 
 @dataclass(eq=False)
@@ -52,19 +65,22 @@ class Step:
     """The request of each span."""
     draws_R: np.ndarray
     """Which spans end with the last known token of their sequence, so that the next one is drawn."""
-    copies: list[tuple[int, int, int]]
-    """What to do in the cache first, in this order: (from slot, to slot, number of tokens)."""
+    copies: list[tuple[int, int]]
+    """What to do in the cache first, in this order: (from page, to page)."""
 
 
 class Scheduler:
     """Requests from their arrival to their end. `step_tokens` is the most prompt tokens that one pass reads."""
 
-    def __init__(self, slots: Slots, step_tokens: int) -> None:
-        self._slots, self._step_tokens = slots, step_tokens
+    def __init__(self, slots: Slots, pages: Pages, step_tokens: int) -> None:
+        self._slots, self._pages, self._step_tokens = slots, pages, step_tokens
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._slot_of: dict[str, int] = {}
         self._session_in: dict[int, str] = {}
+        self._born_S = np.zeros(slots.count, dtype=np.int64)
+        """When the session in each slot began, as a number that counts up."""
+        self._now = 0
 
     @property
     def busy(self) -> bool:
@@ -74,17 +90,26 @@ class Scheduler:
         self._waiting.append(request)
 
     def forget(self, session: str) -> None:
-        """Let others have the session's slot. Its content stays until then and may still be reused."""
-        self._session_in.pop(self._slot_of.pop(session, -1), None)
+        """Let others have the session's slot and pages. Their content stays until then and may still be reused."""
+        slot = self._slot_of.pop(session, -1)
+        if slot >= 0:
+            self._session_in.pop(slot, None)
+            self._now += 1
+            self._born_S[slot] = 2 * _FORGOTTEN - self._now
 
     def clear(self) -> None:
         """Forget all sequences."""
         self._slots.clear()
+        self._pages.clear()
         self._slot_of.clear()
         self._session_in.clear()
 
     def discard_cache(self) -> None:
         """Read everything again: the cache holds keys and values of other weights, or of an interrupted step."""
+        for request in list(self._running):
+            self._pause(request)
+        for slot in range(self._slots.count):
+            self._pages.shrink(slot, 0)
         self._slots.length[:] = 0
 
     def fail(self, error: Exception) -> None:
@@ -99,6 +124,7 @@ class Scheduler:
         """Admit who can be, and plan the next pass. None if there is nothing to read."""
         for queue in (self._waiting, self._running):
             queue[:] = [request for request in queue if not request.future.done()]
+        self._find_pages()
         copies = self._admit()
         requests, row = self._next_row()
         if not requests:
@@ -130,63 +156,153 @@ class Scheduler:
         A further token that is being drawn is dropped.
         """
         slots, slot = self._slots, request.slot
-        self._running.remove(request)
+        (self._running if request in self._running else self._waiting).remove(request)
         slots.known[slot] = known
         slots.length[slot] = min(slots.length[slot], known)
         sampled = slice(len(request.ids), known)
         return slots.ids[slot, sampled].copy(), slots.logp[slot, sampled].copy()
 
-    def _admit(self) -> list[tuple[int, int, int]]:
+    def _find_pages(self) -> None:
+        """Give each running request the pages for all tokens that it knows; who cannot have them is paused."""
+        slots, pages = self._slots, self._pages
+        slot_A = np.array([request.slot for request in self._running], dtype=int)
+        short_A = slots.known[slot_A] > PAGE * pages.count_S[slot_A]
+        if not short_A.any():
+            return
+        by_age = sorted((self._running[n] for n in np.flatnonzero(short_A)), key=lambda r: self._born_S[r.slot])
+        oldest = min(self._running, key=lambda r: self._born_S[r.slot])
+        for request in by_age:
+            if request not in self._running:
+                continue  # an older one has taken its pages
+            slot, known = request.slot, int(slots.known[request.slot])
+            if self._make_room(count(known) - int(pages.count_S[slot]), request, {slot}, anyway=request is oldest):
+                pages.extend(slot, known)
+            else:
+                self._pause(request)
+
+    def _admit(self) -> list[tuple[int, int]]:
         """Give waiting requests a slot, and as much of their prompt as some slot holds. Returns what to copy for it."""
-        slots, copies = self._slots, []
-        busy_S = np.zeros(slots.count, dtype=bool)
-        busy_S[[request.slot for request in self._running]] = True
-        for request in list(self._waiting):
-            ids, own = request.ids, self._slot_of.get(request.session, -1)
-            slot = own if own >= 0 and not busy_S[own] else self._free_slot(busy_S)
+        if not self._waiting:
+            return []
+        slots, pages, copies = self._slots, self._pages, list[tuple[int, int]]()
+        reads_S, taken_S = np.zeros((2, slots.count), dtype=bool)
+        reads_S[[request.slot for request in self._running]] = True
+        taken_S[[request.slot for request in self._running + self._waiting if request.slot >= 0]] = True
+        for request in sorted(self._waiting, key=self._born):
+            own = self._slot_of.get(request.session, -1)
+            paused = request.slot >= 0
+            slot = request.slot if paused else own if own >= 0 and not taken_S[own] else self._free_slot(taken_S)
             if slot < 0:
                 continue
             slots.reserve(request.limit)
+            ids = slots.seen(slot) if paused else request.ids
+            known = int(slots.known[slot]) if paused else len(ids)
             if slot == own and slots.extends(own, ids):  # the next turn of a conversation, as nearly always
                 donor, reuse = own, int(slots.length[own])
             else:
                 common_S = slots.common(ids)
                 read_S = np.minimum(common_S, slots.length)
                 donor = own if own >= 0 and read_S[own] == read_S.max() else int(read_S.argmax())
-                reuse = min(int(read_S[donor]), len(ids) - 1)
-                if (common_S[busy_S] >= reuse + _WORTH_WAITING).any():
+                reuse = min(int(read_S[donor]), known - 1)
+                if (common_S[reads_S] >= reuse + _WORTH_WAITING).any():
                     continue  # another request is reading more of it just now
-            if donor != slot and reuse:
-                copies.append((donor, slot, reuse))
-            slots.assign(slot, ids, reuse)
-            busy_S[slot] = True
+            needed = count(known) - pages.kept(donor, slot, reuse)
+            if pages.limited:  # a page stays free for each older one: else the next token of one would pause this one
+                needed += sum(self._born_S[other.slot] < self._born(request) for other in self._running)
+            if not self._make_room(needed, request, {slot, donor}, anyway=False):
+                if self._running:
+                    break
+                donor, reuse = slot, reuse if donor == slot else 0  # there may be no room beside the other
+                self._make_room(count(known) - pages.kept(slot, slot, reuse), request, {slot}, anyway=True)
+            copies += pages.fork(donor, slot, reuse)
+            pages.extend(slot, known)
+            slots.length[slot] = reuse
+            if not paused:
+                slots.assign(slot, ids, reuse)
+            reads_S[slot] = taken_S[slot] = True
             if slot != own:
                 self.forget(self._session_in.get(slot, ""))
                 self._slot_of[request.session], self._session_in[slot] = slot, request.session
+                self._now += 1
+                self._born_S[slot] = self._now
             request.slot = slot
             self._waiting.remove(request)
             self._running.append(request)
         return copies
 
-    def _free_slot(self, busy_S: np.ndarray) -> int:
+    def _make_room(self, needed: int, request: Request, spared: set[int], anyway: bool) -> bool:
+        """Have so many free pages: those of forgotten sequences first, then new ones, then those of younger sessions.
+
+        anyway: if that is not enough, also those of older sessions that are idle, and more than the limit.
+        """
+        pages, born = self._pages, self._born(request)
+        while pages.free < needed and self._take_pages(needed - pages.free, _FORGOTTEN, spared):
+            pass
+        while not pages.supply(needed):
+            if not self._take_pages(1, born, spared):
+                break
+        else:
+            return True
+        while anyway and not pages.supply(needed):
+            if not self._take_pages(1, -1, spared):
+                return pages.supply(needed, anyway=True)
+        return anyway
+
+    def _born(self, request: Request) -> int:
+        """When the request's session began: a new one comes after all others."""
+        slot = request.slot if request.slot >= 0 else self._slot_of.get(request.session, -1)
+        return int(self._born_S[slot]) if slot >= 0 else _FORGOTTEN
+
+    def _take_pages(self, many: int, born: int, spared: set[int]) -> bool:
+        """Take the last pages of the youngest sequence that began after `born`, and all of them if it runs.
+
+        Returns False if there is none. Pages that others share do not become free.
+        """
+        born_S = np.where(self._pages.count_S > 0, self._born_S, -1)
+        born_S[list(spared)] = -1
+        slot = int(born_S.argmax())
+        if born_S[slot] <= born:
+            return False
+        for request in self._running:
+            if request.slot == slot:
+                self._pause(request)
+                return True
+        left = max(0, int(self._pages.count_S[slot]) - many)
+        self._pages.shrink(slot, left)
+        self._slots.length[slot] = min(int(self._slots.length[slot]), left * PAGE)
+        return True
+
+    def _pause(self, request: Request) -> None:
+        """Let a running request wait. It keeps its slot and its tokens, and loses its pages."""
+        self._running.remove(request)
+        self._waiting.append(request)
+        self._pages.shrink(request.slot, 0)
+        self._slots.length[request.slot] = 0
+
+    def _free_slot(self, taken_S: np.ndarray) -> int:
         """A slot of no session, else that of the session that has been idle longest, else -1."""
-        for slot in np.flatnonzero(~busy_S).tolist():
+        for slot in np.flatnonzero(~taken_S).tolist():
             if slot not in self._session_in:
                 return slot
-        return next((slot for slot in self._slot_of.values() if not busy_S[slot]), -1)
+        return next((slot for slot in self._slot_of.values() if not taken_S[slot]), -1)
 
     def _next_row(self) -> tuple[list[Request], Row]:
-        """Single tokens first, then longer spans within the budget. A request that has all its tokens reads nothing."""
+        """Single tokens first, then longer spans within the budget, in the order of admission. A request that has all
+        its tokens reads nothing."""
         slots = self._slots
         slot_A, limit_A = np.array([(r.slot, r.limit) for r in self._running], dtype=int).reshape(-1, 2).T
         reading = np.flatnonzero(slots.known[slot_A] < limit_A)
         slot_R = slot_A[reading]
         unread_R = slots.known[slot_R] - slots.length[slot_R]
-        order = np.lexsort((slot_R, unread_R > 1))
-        slot_R, unread_R = slot_R[order], unread_R[order]
-        span_R = np.where(unread_R > 1, unread_R, 0)
-        room_R = self._step_tokens - (np.cumsum(span_R) - span_R)
-        count_R = np.where(unread_R > 1, np.clip(room_R, 0, unread_R), 1)
+        single_R = unread_R == 1
+        order = np.lexsort((np.where(single_R, slot_R, reading), ~single_R))
+        slot_R, unread_R, single_R = slot_R[order], unread_R[order], single_R[order]
+        span_R = np.where(single_R, 0, unread_R)
+        singles = int(single_R.sum())
+        budget = min(max(_BESIDE - singles, _BESIDE // 4), self._step_tokens) if singles else self._step_tokens
+        room_R = budget - (np.cumsum(span_R) - span_R)
+        count_R = np.where(single_R, 1, np.clip(room_R, 0, unread_R))
         now = count_R > 0
         requests = [self._running[n] for n in reading[order[now]]]
-        return requests, slots.row(slot_R[now], count_R[now], singles=int((unread_R == 1).sum()))
+        row = slots.row(slot_R[now], count_R[now], singles, self._pages.table_SW)
+        return requests, row

@@ -1,21 +1,23 @@
 """The engine's table of sequences: one slot per session, with its token ids and how many of them were read.
 
-A slot's ids say exactly what its keys and values (kv_cache.py) belong to. So reusing them is a comparison of ids and
-can never be wrong: a session finds its own past, and a group's second attempt finds the opening that the first has
-read.
+A slot's ids say exactly what its keys and values (pages.py, kv_cache.py) belong to. So reusing them is a comparison of
+ids and can never be wrong: a session finds its own past, and a group's second attempt finds the opening that the first
+has read.
 
-Shapes: S slots, C capacity in tokens, R spans in a row, T tokens in it.
+Shapes: S slots, C capacity in tokens, R spans in a row, T tokens in it, W pages of the longest of its sequences.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from longloop.engines import pages
+
 UNKNOWN = -1
 """Stands for a token that was drawn on the device but not yet copied from it."""
 
 _GROWTH = 256
-"""The capacity is a multiple of this many tokens, unless the longest allowed sequence is shorter."""
+"""The capacity is a multiple of this many tokens."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,10 @@ class Row:
     """The number of tokens of each span."""
     singles: int
     """How many of the spans, the first ones, are single tokens."""
-    slot_T: np.ndarray
+    page_RW: np.ndarray
+    """The pages of each span's sequence, up to the span's last token and perhaps more."""
+    span_T: np.ndarray
+    """The span of each token."""
     position_T: np.ndarray
     ids_T: np.ndarray
     """The token ids, or UNKNOWN: then it is the token that was drawn last in that slot."""
@@ -59,18 +64,18 @@ class Row:
             upto_R = np.minimum(end_R, begin + size)
             here = np.flatnonzero(from_R < upto_R)
             start_R = self.start_R + from_R - (end_R - self.count_R)
-            slot_T, position_T, ids_T = (x[begin : begin + size] for x in (self.slot_T, self.position_T, self.ids_T))
+            span_T, position_T, ids_T = (x[begin : begin + size] for x in (self.span_T, self.position_T, self.ids_T))
             spans = self.slot_R[here], start_R[here], (upto_R - from_R)[here], int((here < self.singles).sum())
             ends_elsewhere = bool(upto_R[here[-1]] < end_R[here[-1]])
-            parts.append(Row(*spans, slot_T, position_T, ids_T, ends_elsewhere))
+            parts.append(Row(*spans, self.page_RW[here], span_T - here[0], position_T, ids_T, ends_elsewhere))
         return parts
 
 
 class Slots:
-    """Up to `count` sequences. The table grows up to `max_tokens` a sequence, beyond that only as far as one needs."""
+    """Up to `count` sequences of any length."""
 
-    def __init__(self, count: int, max_tokens: int) -> None:
-        self.count, self.max_tokens = count, max_tokens
+    def __init__(self, count: int) -> None:
+        self.count = count
         self.clear()
 
     def clear(self) -> None:
@@ -87,8 +92,7 @@ class Slots:
         """Make room for sequences of this many tokens."""
         if tokens <= self.capacity:
             return
-        grown = (max(tokens + _GROWTH, self.capacity * 3 // 2) // _GROWTH + 1) * _GROWTH
-        grown = max(tokens, min(self.max_tokens, grown))
+        grown = (max(tokens, self.capacity * 3 // 2) // _GROWTH + 1) * _GROWTH
         more = ((0, 0), (0, grown - self.capacity))
         self.ids, self.logp = np.pad(self.ids, more), np.pad(self.logp, more)
         self.capacity = grown
@@ -101,9 +105,15 @@ class Slots:
         return np.minimum(first_difference, self.known)
 
     def extends(self, slot: int, ids: np.ndarray) -> bool:
-        """Whether these ids are the slot's whole sequence and more."""
+        """Whether these ids are the slot's whole sequence, which was read but for its last token, and more."""
         known = self.known[slot]
-        return bool(0 < known < len(ids) and (self.ids[slot, :known] == ids[:known]).all())
+        whole = 0 < known < len(ids) and self.length[slot] >= known - 1
+        return bool(whole and (self.ids[slot, :known] == ids[:known]).all())
+
+    def seen(self, slot: int) -> np.ndarray:
+        """A sequence as far as its tokens have come from the device: all of it, or all but the last."""
+        ids = self.ids[slot, : self.known[slot]]
+        return ids[:-1] if ids[-1] == UNKNOWN else ids
 
     def assign(self, slot: int, ids: np.ndarray, read: int) -> None:
         """Put a sequence into a slot whose cache holds its first `read` tokens."""
@@ -111,9 +121,16 @@ class Slots:
         self.length[slot] = read
         self.known[slot] = len(ids)
 
-    def row(self, slot_R: np.ndarray, count_R: np.ndarray, singles: int) -> Row:
-        """The next unread tokens of some slots, so many of each."""
+    def row(self, slot_R: np.ndarray, count_R: np.ndarray, singles: int, page_SW: np.ndarray) -> Row:
+        """The next unread tokens of some slots, so many of each, which have the pages for them."""
         start_R = self.length[slot_R]
-        slot_T = np.repeat(slot_R, count_R)
-        position_T = np.arange(len(slot_T)) - np.repeat(np.cumsum(count_R) - count_R - start_R, count_R)
-        return Row(slot_R, start_R, count_R, singles, slot_T, position_T, self.ids[slot_T, position_T])
+        span_T, number_T = repeated(count_R)
+        position_T = start_R[span_T] + number_T
+        page_RW = page_SW[slot_R, : pages.count(int((start_R + count_R).max(initial=0)))]
+        return Row(slot_R, start_R, count_R, singles, page_RW, span_T, position_T, self.ids[slot_R[span_T], position_T])
+
+
+def repeated(count_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each index so many times, and for each time its number: of (2, 0, 1), these are (0, 0, 2) and (0, 1, 0)."""
+    index = np.repeat(np.arange(len(count_N)), count_N)
+    return index, np.arange(len(index)) - (np.cumsum(count_N) - count_N)[index]

@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedConfig
 
 from longloop.config import LearnerConfig, ModelConfig
+from longloop.engines.pages import PAGE, most_pages
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import waiting_sums
 from longloop.memory.shapes import Blank, weightless
@@ -51,7 +52,7 @@ class Ledger:
     working: int
     """What operations need beyond that while they run, at the worst moment of forward and backward."""
     kv: int
-    """Of all sessions at full length; given back before the update."""
+    """Of all sessions at full length, or of engine.tokens; given back before the update."""
 
     def __str__(self) -> str:
         parts = {name.replace("_", " "): size for name, size in asdict(self).items() if size}
@@ -93,8 +94,12 @@ def forecast(
     longest: int,
     sessions: int,
     shares: int = 1,
+    kv_tokens: int = 0,
 ) -> Ledger:
-    """What training a model of this shape needs if its longest trajectory has `longest` tokens."""
+    """What training a model of this shape needs if its longest trajectory has `longest` tokens.
+
+    kv_tokens: the engine's limit to the tokens whose keys and values it holds; 0 for none.
+    """
     try:
         learner = weightless(shape, model, config, needs, shares)
         forward, peak = _followed(learner, longest)
@@ -116,16 +121,16 @@ def forecast(
         second_copy=_bytes(copy.parameters()) if copy else 0,
         activations=forward - trained,
         working=peak - forward,
-        kv=_kv_bytes_per_token(shape, policy.bf16) * longest * (sessions + 1),
+        kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * kv_pages(longest, sessions, kv_tokens),
     )
 
 
-def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
+def check(learner: LocalLearner, longest: int, sessions: int, kv_tokens: int = 0) -> Ledger:
     """Refuse a run whose longest trajectory would not fit, and say what to lower."""
     policy, needs = learner.policy, learner.needs
     shape, model, config = policy.module.config, policy.config, learner.config
     described = (shape.to_json_string(), model.model_dump_json(), config.model_dump_json())
-    limits = longest, sessions, learner.shares
+    limits = longest, sessions, learner.shares, kv_tokens
     asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()), *limits)
     if asked not in _forecasts:
         _forecasts[asked] = forecast(shape, model, config, needs, *limits)
@@ -255,6 +260,16 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
+def kv_pages(longest: int, sessions: int, tokens: int) -> int:
+    """The most pages of the KV cache: at least those of the longest trajectory, which the limit does not hold up."""
+    return max(most_pages(sessions, longest, tokens), most_pages(1, longest, 0))
+
+
+def kv_tokens(book: Ledger, room: int, longest: int, sessions: int, tokens: int) -> int:
+    """For how many tokens a KV cache has room, if `book` was made for these limits."""
+    return max(0, room * kv_pages(longest, sessions, tokens) // book.kv - 1) * PAGE
+
+
 def _kv_bytes_per_token(shape: PreTrainedConfig, bf16: bool) -> int:
     config = shape.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -267,7 +282,7 @@ def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
         return f"{n / 2**30:.1f} GiB"
 
     lower = (
-        "rollout.concurrency or rollout.context"
+        "engine.tokens, rollout.concurrency or rollout.context"
         if book.collect > book.update
         else "rollout.context or learner.micro_tokens, set learner.checkpointing=true, or train adapters "
         "(model.lora_rank=16)"

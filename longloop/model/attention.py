@@ -2,7 +2,7 @@
 
 Engine and learner run the same Hugging Face module. All tokens of a forward pass lie end to end in one row; a *plan*
 says which tokens belong together and where their keys and values are. `VarlenPlan` is the learner's plan
-(whole sequences, no cache); the engine's plans are in `engines/kv_cache.py` and `engines/cuda_graphs.py`.
+(whole sequences, no cache); the engine's plans are in `engines/reading.py` and `engines/cuda_graphs.py`.
 
 Private here: `aten._flash_attention_forward`, the kernel of torch's own attention for sequences of any lengths. The
 public `torch.nn.attention.varlen.varlen_attn` calls the same kernel, but takes fewer key than query heads only since

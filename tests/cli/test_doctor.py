@@ -11,7 +11,7 @@ from longloop import config as configs
 from longloop.cli import doctor
 from longloop.config import Config
 from longloop.memory import shapes
-from longloop.memory.forecast import Ledger
+from longloop.memory.forecast import Ledger, kv_pages
 from tests.support.helpers import load_config, write_config
 
 GIB = 2**30
@@ -110,7 +110,7 @@ def test_mistakes(command, tmp_path, arguments, words):
 
 
 def made_up(config: Config) -> Ledger:
-    """1,000 bytes of weights, a byte of activations per token (or a tenth), a byte of cache for 100 tokens."""
+    """1,000 bytes of weights, a byte of activations per token (or a tenth), a byte of cache for two pages."""
     rollout = config.rollout
     trained = 0 if config.model.lora_rank else 1000
     tokens = max(rollout.context, config.learner.micro_tokens)
@@ -123,7 +123,7 @@ def made_up(config: Config) -> Ledger:
         second_copy=0,
         activations=tokens // 10 if config.learner.checkpointing else tokens,
         working=0,
-        kv=rollout.context * (rollout.concurrency + 1) // 100,
+        kv=kv_pages(rollout.context, rollout.concurrency, config.engine.get("tokens", 0)) // 2,
     )
 
 
@@ -134,9 +134,10 @@ LEAN = ["model.lora_rank=4", "learner.checkpointing=true", "rollout.concurrency=
     ("room", "overrides", "settings", "peak"),
     [
         (13000, [], {}, 12000),
-        (10000, [], {"learner.checkpointing": True}, 8200),
-        (7000, [], {"learner.checkpointing": True, "rollout.concurrency": 40}, 6280),
-        (4500, [], {"learner.checkpointing": True, "model.lora_rank": 16, "rollout.concurrency": 37}, 4040),
+        (10000, [], {"learner.checkpointing": True}, 7000),
+        (7000, [], {"learner.checkpointing": True, "engine.tokens": 6599 * 64}, 6300),
+        (7000, ["engine.tokens=500000"], {"learner.checkpointing": True, "engine.tokens": 6599 * 64}, 6300),
+        (4500, [], {"learner.checkpointing": True, "model.lora_rank": 16, "engine.tokens": 6099 * 64}, 4050),
         (2300, [*LEAN, "learner.micro_tokens=40000"], {"learner.micro_tokens": 8000}, 1800),
         (1700, LEAN, {"rollout.context": 4000, "learner.micro_tokens": 4000}, 1400),
         (1100, LEAN, {"rollout.context": 2000, "learner.micro_tokens": 2000}, 1200),

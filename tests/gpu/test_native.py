@@ -9,7 +9,9 @@ import torch
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
+from longloop.engines import work_items
 from longloop.engines.engine import NativeEngine
+from longloop.engines.pages import PAGE
 from longloop.engines.sampler import draw, numbers
 from longloop.learners.local import LocalLearner
 from longloop.model.attention import VarlenPlan, causal
@@ -129,6 +131,45 @@ def test_new_weights_are_used_by_old_recordings() -> None:
         for ids, said in conversation(number, session, turns):
             assert said.logprobs.tolist() == pytest.approx(plain_logprobs(other, ids, len(said.ids), 0.8), abs=2e-3)
     assert len(engine._pass._graphs) <= before + 2
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_few_pages_sample_what_many_do(family: str) -> None:
+    """Sessions that are paused in the middle of an answer, while a pass of theirs is under way, and read again."""
+    module = plain_module(family)
+    scarce = recorded(module, tokens=4 * PAGE)
+    for one, other in zip(asyncio.run(talks(scarce)), asyncio.run(talks(recorded(module))), strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same, 2e-3)
+    assert len(scarce.cache.address_P) <= 8
+
+
+def test_long_contexts_beside_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are divided among programs, for single tokens and for spans, and prompts are read in pieces beside them."""
+    monkeypatch.setattr("longloop.engines.scheduler._BESIDE", 100)
+    lengths = {"a": (440, 7, 1), "b": (3, 150, 5), "c": (300, 2, 120), "d": (70, 70)}
+    monkeypatch.setitem(globals(), "LENGTHS", lengths)
+    monkeypatch.setattr(work_items, "_LEAST", PAGE)
+    module = plain_module("qwen3")
+    engine = recorded(module)
+    for one, other in zip(asyncio.run(talks(engine)), asyncio.run(talks(engine_of(module))), strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same, 2e-3)
+    assert {kind[1] for kind in engine._pass._graphs if kind[3]} == {True, False}
+
+
+def test_memory_grows_without_moving() -> None:
+    """By a sixteenth at most beyond what is used, while passes that were recorded before go on."""
+    engine = recorded(plain_module("llama"), context=512)
+
+    async def many() -> None:
+        await asyncio.gather(
+            *(talk(engine, str(n), n, (100 + 5 * n, 60, 60), temperature=0.8, max_tokens=8) for n in range(40))
+        )
+
+    asyncio.run(many())
+    assert len(engine.cache._slabs) > 3
+    assert len(engine.cache.address_P) - 1 <= 17 / 16 * engine.pages.used + 1
 
 
 def test_release_gives_all_memory_back() -> None:

@@ -92,11 +92,12 @@ def test_tokens_and_log_probs_of_the_novice(lora_rank: int) -> None:
 
 def test_a_row_in_parts_by_hand() -> None:
     """Two single tokens and spans of 3 and 6, in parts of 4 tokens: 1+1+2, 1+3, 3."""
-    slots = Slots(5, max_tokens=20)
+    slots = Slots(5)
     slots.reserve(20)
-    slots.ids[:] = np.arange(100).reshape(5, 20)
+    slots.ids[:, :20] = np.arange(100).reshape(5, 20)
+    pages = np.arange(5)[:, None]
     slots.length[[4, 1, 0, 2]] = 9, 5, 7, 0
-    row = slots.row(np.array([4, 1, 0, 2]), np.array([1, 1, 3, 6]), singles=2)
+    row = slots.row(np.array([4, 1, 0, 2]), np.array([1, 1, 3, 6]), 2, pages)
     assert row.ids_T.tolist() == [89, 25, 7, 8, 9, *range(40, 46)]
     parts = [
         (part.slot_R.tolist(), part.start_R.tolist(), part.count_R.tolist(), part.singles, part.whole_R.tolist())
@@ -109,4 +110,5 @@ def test_a_row_in_parts_by_hand() -> None:
     ]
     assert [part.ids_T.tolist() for part in row.cut(4)] == [[89, 25, 7, 8], [9, 40, 41, 42], [43, 44, 45]]
     for part in row.cut(4):
-        assert part.ids_T.tolist() == (20 * part.slot_T + part.position_T).tolist()
+        assert part.page_RW[:, 0].tolist() == part.slot_R.tolist()
+        assert part.ids_T.tolist() == (20 * part.slot_R[part.span_T] + part.position_T).tolist()

@@ -17,6 +17,7 @@ from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.engines.engine import NativeEngine
 from longloop.engines.kv_cache import KVCache
+from longloop.engines.pages import PAGE
 from longloop.engines.passes import Eager
 from longloop.engines.slots import UNKNOWN, Row
 from longloop.learners.local import LocalLearner
@@ -249,56 +250,118 @@ def test_release_gives_all_memory_back() -> None:
     assert_same(sample(engine, prompt(0, 20)), before)
 
 
-def test_no_memory_is_taken_beyond_the_context() -> None:
-    """It grows as a conversation does, in steps, and stops at the longest there may be."""
+def test_memory_follows_what_is_live() -> None:
+    """Sessions that begin alike take a page each beside the ones they share, and room is taken for no more than the
+    context allows."""
     module = plain_module("llama")
-    capped, free = engine_of(module, context=340), engine_of(module)
+    page = 3 * 2 * 16 * PAGE * 4  # layers, both sides, key heads' width, float32
+    capped, free = engine_of(module, slots=2, context=340), engine_of(module)
     for engine in (capped, free):
-        asyncio.run(talk(engine, "s", 0, (20, 300), max_tokens=5))
-    assert capped.slots.capacity == 340 < free.slots.capacity
+        sample(engine, prompt(0, 325), "s", max_tokens=5)
+        assert engine.pages.used == 6 and engine.cache.bytes >= 7 * page
+        sample(engine, prompt(0, 325), "t", seed=1, max_tokens=5)
+        assert engine.pages.used == 7
+    assert capped.cache.bytes <= 13 * page
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("tokens", [1, 3 * PAGE, 6 * PAGE])
+def test_sessions_take_turns_when_pages_run_out(tokens: int, ahead: int) -> None:
+    """However few there are, every request gets what it would get with many: some wait, some are read again."""
+    module = plain_module("llama")
+
+    async def talks(engine: NativeEngine) -> list[list[Sampled]]:
+        return await asyncio.gather(
+            *(talk(engine, str(n), n, (50, 30 + 20 * n), max_tokens=20 + n, temperature=0.8) for n in range(5))
+        )
+
+    roomy, scarce = engine_of(module), engine_of(module, tokens=tokens)
+    if ahead:
+        scarce._pass = Ahead(scarce.model, scarce.cache, 64)
+    for one, other in zip(asyncio.run(talks(scarce)), asyncio.run(talks(roomy)), strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same, 1e-4)
+    assert scarce.forwarded > roomy.forwarded
+    assert len(scarce.cache.address_P) <= max(tokens // PAGE, 4) + 2
+
+
+def test_a_card_that_is_full_in_the_middle_of_a_step_fails_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has room for six pages, where all sessions together take twenty: some wait, and get what they would have."""
+    module = plain_module("llama")
+
+    async def talks(engine: NativeEngine) -> list[list[Sampled]]:
+        return await asyncio.gather(
+            *(talk(engine, str(n), n, (90, 60), max_tokens=40, temperature=0.8) for n in range(5))
+        )
+
+    roomy, scarce = engine_of(module), engine_of(module)
+    wanted = asyncio.run(talks(roomy))
+    assert roomy.pages.used == 20
+    card = Card(monkeypatch, [], pages=7)
+    for one, other in zip(asyncio.run(talks(scarce)), wanted, strict=True):
+        for turn, same in zip(one, other, strict=True):
+            assert_same(turn, same, 1e-4)
+    assert card.refused and card.waited == [] and len(scarce.cache.address_P) <= 7
 
 
 class Card:
-    """Has room for a number of takings one after the other: True, or False for none."""
+    """Has room for a number of takings one after the other (True, or False for none), or for so many pages."""
 
-    def __init__(self, cache: KVCache, monkeypatch: pytest.MonkeyPatch, room: list[bool]) -> None:
-        self.room, self.beside, self.waited = room, list[bool](), list[float]()
-        zeros = Tensor.new_zeros
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: list[bool], pages: int | None = None) -> None:
+        self.waited, self.refused = list[float](), 0
+        new_slab = KVCache._new_slab
 
-        def new_zeros(like: Tensor, *shape: int) -> Tensor:
-            self.beside.append(cache._kv is not None)
-            if not self.room.pop(0):
+        def allocated(cache: KVCache, many: int) -> Tensor:
+            if many > pages if pages is not None else not room.pop(0):
+                self.refused += 1
                 raise torch.OutOfMemoryError("no room")
-            return zeros(like, *shape)
+            return new_slab(cache, many)
 
-        monkeypatch.setattr(Tensor, "new_zeros", new_zeros)
+        monkeypatch.setattr(KVCache, "_new_slab", allocated)
         monkeypatch.setattr(time, "sleep", self.waited.append)
 
 
-def filled() -> tuple[KVCache, Tensor]:
-    cache = KVCache(2, layers=1)
-    cache.reserve(8)
-    cache.tensor(torch.empty(3, 0, 4)).normal_()
-    return cache, cache.tensor().clone()
+def filled(moves: bool) -> tuple[KVCache, list[Tensor]]:
+    cache = KVCache(torch.empty(3, 4), layers=1, most=100, moves=moves)
+    assert cache.grow(8, wait=False)
+    for number in range(8):
+        cache.page(number).normal_()
+    return cache, [cache.page(number).clone() for number in range(8)]
 
 
-@pytest.mark.parametrize("room", [[True], [False, True], [False, False, False, True]])
-def test_what_was_read_stays_when_memory_grows(room: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside what there was; where there is no room for both, by way of the machine's memory; where there is none
-    even so, as another process has the card, when that gives some back."""
-    cache, before = filled()
-    card = Card(cache, monkeypatch, [*room])
-    cache.reserve(16)
-    assert card.beside == [True, False, False, False][: len(room)] and card.waited == [1.0] * (len(room) - 2)
-    assert torch.equal(cache.tensor()[..., :8, :], before)
-    assert cache.tensor().shape[-2] == 16 and not cache.tensor()[..., 8:, :].any()
+@pytest.mark.parametrize("moves", [True, False])
+def test_what_was_read_stays_when_memory_grows(moves: bool) -> None:
+    """In one slab, or in place beside a further one; more is taken than was asked for, but not beyond what may be."""
+    cache, before = filled(moves)
+    where = cache.address_P.tolist()
+    assert cache.grow(9, wait=False) and len(cache.address_P) == (12 if moves else 9)
+    assert (cache.address_P[:8].tolist() == where) is not moves
+    assert all(cache.grow(pages, wait=False) for pages in (90, 91, 96)) and len(cache.address_P) == 100
+    assert cache.bytes == 100 * before[0].nbytes
+    assert all(torch.equal(cache.page(number), page) for number, page in enumerate(before))
+    assert not any(cache.page(number).any() for number in range(8, 100))
+    assert [cache.page(number).data_ptr() for number in range(100)] == cache.address_P.tolist()
+    cache.copy(3, 99)
+    assert torch.equal(cache.page(99), before[3])
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_full_card_is_waited_for_only_if_it_must_be(moves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may give memory back. Nothing is lost meanwhile."""
+    cache, before = filled(moves)
+    card = Card(monkeypatch, [False, False, False, True])
+    assert not cache.grow(16, wait=False) and card.waited == []
+    with pytest.warns(UserWarning, match="card is full"):
+        assert cache.grow(16, wait=True)
+    assert card.waited == [1.0] * 2
+    assert all(torch.equal(cache.page(number), page) for number, page in enumerate(before))
 
 
 def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, _ = filled()
-    card = Card(cache, monkeypatch, [False] * 100)
+    cache, _ = filled(moves=True)
+    card = Card(monkeypatch, [False] * 100)
     with pytest.warns(UserWarning, match="card is full"), pytest.raises(torch.OutOfMemoryError):
-        cache.reserve(16)
+        cache.grow(16, wait=True)
     assert card.waited == [1.0] * 60
 
 
@@ -363,12 +426,12 @@ class Ahead(Eager):
 
     ahead = 1
 
-    def __init__(self, model: Any, cache: KVCache) -> None:
-        super().__init__(model, cache)
-        self._last = np.zeros(cache.slots, dtype=int)
+    def __init__(self, model: Any, cache: KVCache, slots: int) -> None:
+        super().__init__(model, cache, slots)
+        self._last = np.zeros(slots, dtype=int)
 
     def __call__(self, row: Row, numbers_PR: np.ndarray) -> Any:
-        known_T = np.where(row.ids_T == UNKNOWN, self._last[row.slot_T], row.ids_T)
+        known_T = np.where(row.ids_T == UNKNOWN, self._last[row.slot_R[row.span_T]], row.ids_T)
         drawn = super().__call__(replace(row, ids_T=known_T), numbers_PR)
         self._last[row.slot_R] = drawn.token_R.numpy()
         return drawn
@@ -392,7 +455,7 @@ def test_turns_that_stop_early_sample_what_plain_ones_do(slots: int) -> None:
 
     plain, engine = engine_of(module, slots=8), engine_of(module, slots=slots)
     wanted = asyncio.run(talks(plain))
-    engine._pass = Ahead(engine.model, engine.cache)
+    engine._pass = Ahead(engine.model, engine.cache, slots)
     found = asyncio.run(talks(engine))
     lengths = [len(turn.ids) for turns in wanted for turn in turns]
     assert min(lengths) < 3 and max(lengths) > 5, "some stop at once and some go on"

@@ -14,8 +14,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
 
-from longloop.engines import cuda_graphs, triton_kernels
+from longloop.engines import cuda_graphs, triton_kernels, work_items
 from longloop.engines.engine import NativeEngine
+from longloop.engines.pages import PAGE
 from longloop.engines.passes import Eager
 from longloop.engines.slots import Slots
 from longloop.types import Sampled, UserError
@@ -37,10 +38,54 @@ class Again:
         return self._work(), lambda: None
 
 
-def memory(heads: int, slots: int, capacity: int, size: int) -> tuple[Tensor, Tensor]:
-    """Random keys and values of two layers, and what tells the kernels where they are."""
-    kv = torch.randn(2, 2, slots, heads, capacity, size, device=DEVICE)
-    return kv, torch.tensor([kv.data_ptr(), capacity], device=DEVICE)
+class Memory:
+    """Pages of two layers with random keys and values, and spans whose pages are scattered among them."""
+
+    def __init__(self, heads: int, size: int, pages: list[int]) -> None:
+        """`pages`: how many each span has."""
+        many = sum(pages)
+        self.kv = torch.randn(many + 1, 2, 2, heads, PAGE, size, device=DEVICE)
+        order = np.random.default_rng(0).permutation(np.arange(1, many + 1))
+        self.page_RW = np.zeros((len(pages), max(pages)), dtype=np.int64)
+        for span, (number, upto) in enumerate(zip(pages, np.cumsum(pages), strict=True)):
+            self.page_RW[span, :number] = order[upto - number : upto]
+        address_P = self.kv.data_ptr() + np.arange(many + 1) * self.kv[0].nbytes
+        spare = np.zeros((1, self.page_RW.shape[1]), dtype=np.int64)
+        self._addresses = torch.from_numpy(address_P[np.concatenate([spare, self.page_RW])]).to(DEVICE)
+        self.table = torch.tensor([self._addresses.data_ptr(), self._addresses.shape[1]], device=DEVICE)
+
+    def of(self, span: int, kv: Tensor | None = None) -> Tensor:
+        """A span's keys and values in the second layer, a copy: [2, K, C, D]."""
+        pages = (self.kv if kv is None else kv)[self.page_RW[span], 1]
+        return pages.permute(1, 2, 0, 3, 4).flatten(2, 3)
+
+    def at(self, span: int, position: int) -> Tensor:
+        """The key and value of one token in the second layer, in place: [2, K, D]."""
+        return self.kv[self.page_RW[span, position // PAGE], 1, :, :, position % PAGE]
+
+
+def work(
+    memory: Memory, starts: list[int], counts: list[int], qkv: list[Tensor], queries: int, window: int
+) -> tuple[Tensor, work_items.Work]:
+    """What the kernels make of a row, with a few idle programs; rows that are nobody's stay 7."""
+    table = Slots(len(starts))
+    table.reserve(1000)
+    table.length[:] = starts
+    singles = sum(count == 1 for count in counts)
+    row = table.row(np.arange(len(starts)), np.array(counts), singles, memory.page_RW)
+    done = work_items.divide(row, queries, qkv[1].shape[1])
+
+    def padded(items: np.ndarray) -> Tensor:
+        idle = np.zeros((3, items.shape[1]), dtype=np.int64)
+        return torch.from_numpy(np.concatenate([items, idle])).int().to(DEVICE)
+
+    out = torch.full_like(qkv[0], 7)
+    part = torch.full((1000, *out.shape[1:]), torch.nan, device=DEVICE)
+    given = *qkv, out, part, part[..., 0].contiguous(), memory.table
+    triton_kernels.work(*given, padded(done.single_I8), 1, 0.3, window, single=True)
+    triton_kernels.work(*given, padded(done.block_I8), 1, 0.3, window, single=False)
+    triton_kernels.merge(part, given[5], out, padded(done.merge_M4))
+    return out, done
 
 
 def plain(q_HTD: Tensor, k_KCD: Tensor, v_KCD: Tensor, start: int, scale: float, window: int) -> Tensor:
@@ -55,78 +100,80 @@ def plain(q_HTD: Tensor, k_KCD: Tensor, v_KCD: Tensor, start: int, scale: float,
     return out[0].transpose(0, 1)
 
 
-@pytest.mark.parametrize(
-    ("shape", "window", "parts"), [(s, w, p) for s, w, p in zip(SHAPES, (0, 37, 37, 0), (1, 3, 1, 4), strict=True)]
-)
-def test_decode_attention_is_attention(
-    shape: tuple[int, int, int], window: int, parts: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("shape", "window", "programs"), zip(SHAPES, (0, 37, 200, 0), (1, 64, 64, 64), strict=True))
+def test_attention_of_single_tokens(
+    shape: tuple[int, int, int], window: int, programs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For sequences of many lengths, in slots in any order; the new key and value are put down, and whatever lies where
-    they come or behind them is not seen."""
+    """For sequences of many lengths in scattered pages, with keys divided or not; the new key and value are put down,
+    and whatever lies where they come or behind them is not seen."""
     torch.manual_seed(0)
-    monkeypatch.setattr(triton_kernels, "_PROGRAMS", parts * 7 * shape[1])
+    monkeypatch.setattr(work_items, "_PROGRAMS", programs)
+    monkeypatch.setattr(work_items, "_LEAST", PAGE)
     H, K, D = shape
-    kv, kv_address = memory(K, 6, 300, D)
-    k, v = kv[1]
-    slots, starts = [3, 0, 5, 1, 2], [0, 63, 64, 280, 299]
-    whole = kv.clone()
-    new = torch.randn(2, K, len(slots) + 2, D, device=DEVICE).transpose(1, 2)  # as attention gives them
-    for b, (slot, start) in enumerate(zip(slots, starts, strict=True)):
-        k[slot, :, start:], v[slot, :, start:] = torch.nan, torch.nan
-        whole[1, :, slot, :, start] = new[:, b]
-    q_BHD = torch.randn(len(slots) + 2, H, D, device=DEVICE)
-    out_BHD = torch.full_like(q_BHD, 7)
-    slot_B, start_B = (torch.tensor([*x, 0, 0], dtype=torch.int32, device=DEVICE) for x in (slots, starts))
-    count = torch.tensor([len(slots)], dtype=torch.int32, device=DEVICE)
-    triton_kernels.decode(q_BHD, *new, out_BHD, kv_address, 6, 1, slot_B, start_B, count, 0.3, window)
-    for b, (slot, start) in enumerate(zip(slots, starts, strict=True)):
-        wanted = plain(q_BHD[b][:, None], *whole[1, :, slot], start, 0.3, window)[0]
-        assert torch.allclose(out_BHD[b], wanted, atol=2e-5)
-        assert torch.equal(kv[1, :, slot, :, : start + 1], whole[1, :, slot, :, : start + 1])
-        assert kv[1, :, slot, :, start + 1 :].isnan().all()
-    assert (out_BHD[len(slots) :] == 7).all()  # those are not there, and are somebody else's
+    memory = Memory(K, D, [1, 1, 2, 5, 5])
+    starts = [0, 63, 64, 280, 299]
+    q, k, v = (torch.randn(h, len(starts) + 2, D, device=DEVICE).transpose(0, 1) for h in (H, K, K))  # as they come
+    whole = memory.kv.clone()
+    for b, start in enumerate(starts):
+        for position in range(start, PAGE * (start // PAGE + 1)):
+            memory.at(b, position).fill_(torch.nan)
+        whole[memory.page_RW[b, start // PAGE], 1, :, :, start % PAGE] = torch.stack([k[b], v[b]])
+    out, done = work(memory, starts, [1] * len(starts), [q, k, v], queries=64, window=window)
+    assert (len(done.merge_M4) > 0) == (programs > 1)
+    for b, start in enumerate(starts):
+        wanted = plain(q[b][:, None], *memory.of(b, whole), start, 0.3, window)[0]
+        assert torch.allclose(out[b], wanted, atol=2e-5)
+        assert torch.equal(memory.of(b)[:, :, : start + 1], memory.of(b, whole)[:, :, : start + 1])
+        assert memory.of(b)[:, :, start + 1 : PAGE * (start // PAGE + 1)].isnan().all()
+    assert (out[len(starts) :] == 7).all()  # those are not there, and are somebody else's
 
 
-@pytest.mark.parametrize(("shape", "window"), [(SHAPES[0], 0), (SHAPES[1], 37)])
-def test_extend_attention_is_attention(shape: tuple[int, int, int], window: int) -> None:
-    """Spans that begin anywhere, of one block or several or a single token, and padding at the end."""
+@pytest.mark.parametrize(("shape", "window", "programs"), [(SHAPES[0], 0, 1), (SHAPES[1], 37, 64), (SHAPES[0], 90, 64)])
+def test_attention_of_spans(
+    shape: tuple[int, int, int], window: int, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spans that begin anywhere, of one block or several, beside a single token, and padding at the end."""
     torch.manual_seed(1)
+    monkeypatch.setattr(work_items, "_PROGRAMS", programs)
+    monkeypatch.setattr(work_items, "_LEAST", PAGE)
     H, K, D = shape
-    kv, kv_address = memory(K, 5, 200, D)
-    k, v = kv[1]
-    spans = [(2, 0, 100), (0, 50, 70), (4, 199, 1), (1, 3, 64)]
-    counts = [count for *_, count in spans]
-    table = Slots(5, max_tokens=200)
-    table.reserve(200)
-    slot_R, table.length[[slot for slot, *_ in spans]], count_R = (np.array(x) for x in zip(*spans, strict=True))
-    row = table.row(slot_R, count_R, singles=0)
-    blocks = torch.from_numpy(cuda_graphs._blocks(row)).int().to(DEVICE)
-    q_THD = torch.randn(sum(counts) + 9, H, D, device=DEVICE)
-    idle = torch.zeros(3, 4, dtype=torch.int32, device=DEVICE)
-    out = torch.full_like(q_THD, 7)
-    triton_kernels.extend(q_THD, out, K, kv_address, 5, 1, torch.cat([blocks, idle]), 0.3, window)
-    for (slot, start, _), q, got in zip(spans, q_THD.split([*counts, 9]), out.split([*counts, 9]), strict=False):
-        assert torch.allclose(got, plain(q.transpose(0, 1), k[slot], v[slot], start, 0.3, window), atol=2e-5)
+    starts, counts = [199, 0, 50, 3, 230], [1, 100, 70, 64, 2]
+    memory = Memory(K, D, [4, 2, 2, 2, 4])
+    q, k, v = (torch.randn(h, sum(counts) + 9, D, device=DEVICE).transpose(0, 1) for h in (H, K, K))
+    memory.at(0, 199).copy_(torch.stack([k[0], v[0]]))  # which the others' `write` has done before
+    queries = triton_kernels.queries(H // K)
+    out, done = work(memory, starts, counts, [q, k, v], queries, window)
+    assert (len(done.merge_M4) > 0) == (programs > 1)
+    sizes = [*counts, 9]
+    for span, (start, mine, got) in enumerate(zip(starts, q.split(sizes), out.split(sizes), strict=False)):
+        wanted = plain(mine.transpose(0, 1), *memory.of(span), start, 0.3, window)
+        assert torch.allclose(got, wanted, atol=2e-5)
     assert (out[sum(counts) :] == 7).all()
 
 
 def test_keys_and_values_are_written_where_they_belong() -> None:
-    kv, kv_address = memory(2, 4, 10, 24)
-    before = kv.clone()
-    new = torch.randn(2, 2, 3, 24, device=DEVICE).transpose(1, 2)  # as attention gives them: heads before tokens
-    slot, position = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([3, 0, 0], [9, 4, 5]))
-    triton_kernels.write(new[0], new[1], kv_address, 4, 1, slot, position)
-    for n, (s, p) in enumerate([(3, 9), (0, 4), (0, 5)]):
-        assert torch.equal(kv[1, :, s, :, p], new[:, n])
-    assert (kv != before).sum() == new.numel()
+    """Padding in the spare page."""
+    memory = Memory(2, 24, [2, 1])
+    before = memory.kv.clone()
+    new = torch.randn(2, 2, 4, 24, device=DEVICE).transpose(1, 2)  # as attention gives them: heads before tokens
+    span, position = (torch.tensor(x, dtype=torch.int32, device=DEVICE) for x in ([1, 1, 2, 0], [63, 64, 5, 0]))
+    triton_kernels.write(new[0], new[1], memory.table, 1, span, position)
+    for n, (s, p) in enumerate([(0, 63), (0, 64), (1, 5)]):
+        assert torch.equal(memory.at(s, p), new[:, n])
+    assert torch.equal(memory.kv[0, 1, :, :, 0], new[:, 3])
+    assert (memory.kv != before).sum() == new.numel()
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are padded from two tokens on: the interpreter takes milliseconds for each program, also of padding."""
     padded = cuda_graphs._padded
-    monkeypatch.setattr(triton_kernels, "_PROGRAMS", 1)
+    monkeypatch.setattr(work_items, "_PROGRAMS", 8)
+    monkeypatch.setattr(work_items, "_LEAST", 8)
     monkeypatch.setattr(cuda_graphs, "_padded", lambda count, least=2: padded(count, 2))
+    monkeypatch.setattr(
+        cuda_graphs, "_STEP", 6
+    )  # not the head size, for which torch.compile would make code of its own
 
 
 @pytest.mark.parametrize(("family", "options"), [("llama", {"slots": 4}), ("gemma3", {"slots": 2, "step_tokens": 9})])
@@ -146,7 +193,8 @@ def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[st
 
     wanted = asyncio.run(talks(engine_of(module)))
     engine = NativeEngine(policy_of(module, device=DEVICE), CHAT, graphs=False, **options)
-    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, Again)
+    engine.cache._moves = False  # as on a card, where a page is one piece of memory
+    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, engine.slots.count, 2, Again)
     for one, other in zip(asyncio.run(talks(engine)), wanted, strict=True):
         for turn, same in zip(one, other, strict=True):
             assert_same(turn, same, 1e-4)
@@ -163,7 +211,7 @@ def test_recording_is_for_a_gpu() -> None:
 
 
 def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers once for single tokens and once for spans, adapters and all, and what comes before and after them once.
+    """Layers once for single tokens and spans alike, adapters and all, and what comes before and after them once.
 
     Only sizes of rows and the number of the layer stay open: a head size that is not known makes kernels slow. It
     samples as the plain one.
@@ -183,7 +231,8 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatc
             with policy.compiled():
                 return super().replay()
 
-    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, Compiled, compile=True)
+    engine.cache._moves = False  # as on a card, where a page is one piece of memory
+    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, 64, 2, Compiled, compile=True)
     compiled = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -198,7 +247,7 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatc
     finally:
         torch._dynamo.reset()
     assert_same(said, wanted, 1e-4)
-    assert len(compiled) == 2 + 3 and engine.model.layers == 3
+    assert len(compiled) == 1 + 3 and engine.model.layers == 3
     assert not [node for graph in compiled for node in graph.graph.nodes if "head_dim" in node.name]
 
 
@@ -207,3 +256,5 @@ def test_a_row_is_padded_by_less_than_half(count: int) -> None:
     padded = cuda_graphs._padded(count)
     assert count <= padded <= max(8, 1.5 * count)
     assert cuda_graphs._padded(padded) == padded
+    rounded = cuda_graphs._rounded(count)
+    assert count <= rounded <= max(64 + count, 1.25 * count) and cuda_graphs._rounded(rounded) == rounded

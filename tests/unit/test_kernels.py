@@ -23,7 +23,7 @@ def compiled(kernel, pointers, numbers, constants, card):
     names = kernel.arg_names
     types = pointers | {name: "fp32" if name == "scale" else "i32" for name in numbers}
     hint = [["tt.divisibility", 16]]
-    aligned = {*pointers, *numbers} - {"scale", "window", "parts", "slots", "layer"}
+    aligned = {*pointers, *numbers} - {"scale", "window", "layer"}
     attributes = {(names.index(name),): hint for name in aligned}
     options = {name: constants.pop(name) for name in ("num_warps", "num_stages") if name in constants}
     source = ASTSource(
@@ -38,39 +38,36 @@ found = []
 for card, kind, size in ((90, "bf16", 128), (90, "fp32", 80), (80, "fp32", 256)):
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
     q = torch.empty(1, size, dtype=dtype)
-    tile = triton_kernels._tile(q)
-    data = "*" + kind
+    data, queries = "*" + kind, {"K": 2, "G": 3, "D": size, "PAGE": triton_kernels.PAGE}
+    strides = ("q_t", "q_h", "kn_t", "kn_k", "vn_t", "vn_k", "o_t", "o_h", "layer", "scale", "window")
+    places = {"Q": data, "K_NEW": data, "V_NEW": data, "TABLE": "*i64", "OUT": data, "PART": "*fp32", "WEIGHT": "*fp32"}
+    width = triton.next_power_of_2(size)
     shared = {
-        "decode": compiled(
-            triton_kernels._decode,
-            {"Q": data, "K_NEW": data, "V_NEW": data, "KV_ADDRESS": "*i64", "PART": "*fp32", "WEIGHT": "*fp32"}
-            | {"SLOT": "*i32", "START": "*i32", "COUNT": "*i32"},
-            ("q_b", "q_h", "kn_b", "kn_k", "vn_b", "vn_k", "slots", "layer", "scale", "window", "parts"),
-            {"K": 2, "G": 3, "D": size, "ROWS": 16} | triton_kernels._tile(q, most=64 if size <= 64 else 32),
+        name: compiled(
+            triton_kernels._work,
+            places | {"ITEMS": "*i32"},
+            strides,
+            queries
+            | {"SINGLE": single, "ROWS": rows, "FIELDS": triton_kernels.FIELDS}
+            | triton_kernels._tile(q, most=32 if single and size > 64 else 64),
             card,
-        ),
-        "extend": compiled(
-            triton_kernels._extend,
-            {"Q": data, "KV_ADDRESS": "*i64", "OUT": data, "BLOCKS": "*i32"},
-            ("q_t", "q_h", "o_t", "o_h", "slots", "layer", "scale", "window"),
-            {"K": 2, "G": 3, "D": size, "ROWS": triton_kernels.BLOCK} | tile,
-            card,
-        ),
-        "merge": compiled(
-            triton_kernels._merge,
-            {"PART": "*fp32", "WEIGHT": "*fp32", "OUT": data, "COUNT": "*i32"},
-            (),
-            {"D": size, "PARTS": 3, "MANY": 4, "WIDTH": tile["WIDTH"]},
-            card,
-        ),
-        "write": compiled(
-            triton_kernels._write,
-            {"K_NEW": data, "V_NEW": data, "KV_ADDRESS": "*i64", "SLOT": "*i32", "POSITION": "*i32"},
-            ("kn_t", "kn_k", "vn_t", "vn_k", "slots", "layer"),
-            {"K": 2, "D": size, "WIDTH": tile["WIDTH"]},
-            card,
-        ),
+        )
+        for name, single, rows in (("single", True, 16), ("block", False, 64))
     }
+    shared["merge"] = compiled(
+        triton_kernels._merge,
+        {"PART": "*fp32", "WEIGHT": "*fp32", "OUT": data, "MERGE": "*i32"},
+        ("o_t", "o_h"),
+        {"D": size, "MANY": triton_kernels.MOST_PARTS, "WIDTH": width, "MERGED": triton_kernels.MERGED},
+        card,
+    )
+    shared["write"] = compiled(
+        triton_kernels._write,
+        {"K_NEW": data, "V_NEW": data, "TABLE": "*i64", "SPAN": "*i32", "POSITION": "*i32"},
+        ("kn_t", "kn_k", "vn_t", "vn_k", "layer"),
+        {"K": 2, "D": size, "WIDTH": width, "PAGE": triton_kernels.PAGE},
+        card,
+    )
     found += [(card, kind, size, name, bytes) for name, bytes in shared.items()]
 print(json.dumps(found))
 """

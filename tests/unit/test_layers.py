@@ -33,7 +33,7 @@ ALLOWED = {
     "isolation": {"types", "cache", "envs"},
     "gateway": {"types", "protocols", "tokens", "envs", "isolation"},
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
-    "memory": {"types", "protocols", "config", "algos", "model", "learners"},
+    "memory": {"types", "protocols", "config", "algos", "model", "engines", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
     "cluster": {"types", "config", "envs", "isolation", "learners", "rollout"},
     "evaluation": {"types", "protocols", "stats", "store"},

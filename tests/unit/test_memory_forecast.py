@@ -32,7 +32,7 @@ from longloop.memory import forecast, shapes
 from longloop.memory.forecast import Ledger
 from longloop.model.policy import Policy
 from longloop.types import Minibatch, Sample, UserError
-from tests.support.families import engine_of, plain_module, sample
+from tests.support.families import engine_of, plain_module, prompt, sample
 from tests.support.helpers import load_config
 
 TOKENS, CHUNK = 256, 64
@@ -221,11 +221,17 @@ def test_second_copy_where_there_are_no_adapters():
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
 def test_kv_cache_is_what_the_engine_holds(family):
-    engine = engine_of(plain_module(family), slots=4)
-    sample(engine, [1, 2, 3])
-    book = foreseen(plain_module(family).config, ModelConfig(device="cpu"), tokens=100)
-    assert book.kv / 100 == engine.cache.bytes / engine.slots.capacity
-    assert book.collect == book.held + book.kv
+    """When all sessions have all their tokens; and with a limit to these, of which the longest session is free."""
+    shape = plain_module(family).config
+    for tokens, pages in ((0, 1 + 4 * 2), (300, 1 + 5), (10, 1 + 2)):
+        engine = engine_of(plain_module(family), slots=4, context=100, tokens=tokens)
+        for session in range(4):
+            sample(engine, prompt(session, 95), str(session), max_tokens=5)
+        book = forecast.forecast(
+            shape, ModelConfig(device="cpu"), LearnerConfig(), Loop().needs, 100, 4, kv_tokens=tokens
+        )
+        assert book.kv == engine.cache.bytes == pages * engine.cache.page(0).nbytes
+        assert book.collect == book.held + book.kv
 
 
 @pytest.mark.parametrize("settings", [[], ["model.lora_rank=4", "learner.checkpointing=true"], ["algo.name=grpo"]])

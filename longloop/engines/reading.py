@@ -1,0 +1,203 @@
+"""The attention plan of one pass in plain torch: it writes new keys and values into their pages, and reads them there.
+
+On a CPU, a token's output must not depend, to the last bit, on what else is in the pass, nor on where a prompt was cut
+or its pages lie. A matrix product adds up in an order that depends on its shape, so the shape of every product follows
+from positions alone. A single token has one product with each page of its sequence, and its pages are added up in the
+order of positions. The queries of a longer span come in tiles that begin at multiples of _TILE, with the keys up to the
+tile's end.
+
+Shapes: T tokens in a row, R spans in it, B of them single tokens, H query heads, K key/value heads, G query heads per
+key head, D head size, P pages of the cache, J tokens of a page, W pages of a sequence, N pairs of a token and a page, M
+heads of such pairs; or N tiles of Q queries, X queries in some tiles, L keys that they are given.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from longloop.engines.kv_cache import KVCache
+from longloop.engines.pages import PAGE, count
+from longloop.engines.slots import Row, repeated
+
+_TILE = 32
+"""Queries in a tile."""
+
+_GATHERED = 8192
+"""The most keys that are copied from their pages at once."""
+
+
+class Reading:
+    """What each token of a row attends to. The row may be longer than its spans: the output of the rest is zero."""
+
+    def __init__(self, cache: KVCache, row: Row, device: torch.device) -> None:
+        self._cache, self._row, self._device = cache, row, device
+        page_T = row.page_RW[row.span_T, row.position_T // PAGE]
+        self._page_T, self._offset_T = (torch.from_numpy(x).to(device) for x in (page_T, row.position_T % PAGE))
+        self._parts: dict[int, list[_Singles | _Tiles]] = {}
+        """What is computed together, by the window of the layer."""
+
+    def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
+        k_PKJD, v_PKJD = self._cache.layer(layer)
+        for cached, new_KTD in ((k_PKJD, k_KTD), (v_PKJD, v_KTD)):
+            cached[self._page_T, :, self._offset_T] = new_KTD[:, : len(self._page_T)].transpose(0, 1)
+        q_THD = q_HTD.transpose(0, 1)
+        out_THD = q_THD.new_zeros(q_THD.shape)
+        for part in self._planned(window):
+            part.attend(q_THD, k_PKJD, v_PKJD, out_THD, scale)
+        return out_THD
+
+    def _planned(self, window: int) -> "list[_Singles | _Tiles]":
+        if window not in self._parts:
+            given = self._row, window, self._cache.heads, self._device
+            self._parts[window] = [*([_Singles(*given)] if self._row.singles else []), *_tiles(*given)]
+        return self._parts[window]
+
+
+class _Singles:
+    """The single tokens of a row, in pairs of a token and a page that it sees.
+
+    Pages are read in place, on a CPU: pairs are in an order in which their pages are neighbors, as far as possible, and
+    one call takes as many neighbors as there are, whosever they are.
+    """
+
+    def __init__(self, row: Row, window: int, heads: int, device: torch.device) -> None:
+        start_B = row.start_R[: row.singles]
+        first_B = _first_page(start_B, window)
+        count_B = start_B // PAGE - first_B + 1
+        token_N, number_N = repeated(count_B)
+        number_N += first_B[token_N]
+        page_N = row.page_RW[token_N, number_N]
+        order_N = _neighbors(page_N)
+        position_NJ = (number_N * PAGE)[:, None] + np.arange(PAGE)
+        mask_NJ = np.where(_sees(start_B[token_N], position_NJ, window), np.float32(0), np.float32(-np.inf))
+        back_N = np.argsort(order_N)
+        of_token_BW = (np.cumsum(count_B) - count_B)[:, None] + np.minimum(
+            np.arange(count_B.max()), count_B[:, None] - 1
+        )
+        given = token_N, token_N[order_N], mask_NJ[order_N, None, None], back_N, back_N[of_token_BW]
+        self._sum_N, self._token_N, self._mask_N11J, self._back_N, self._pairs_BW = (
+            torch.from_numpy(x).to(device) for x in given
+        )
+        self._runs = _runs(page_N[order_N], heads, device)
+
+    def attend(self, q_THD: Tensor, k_PKJD: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
+        B, K = len(self._pairs_BW), k_PKJD.shape[1]
+        # The G query heads that share a key head are G rows of one product.
+        q_BKGD = (q_THD[:B].float() * scale).unflatten(1, (K, -1))
+        score_NKGJ = self._products(q_BKGD.index_select(0, self._token_N), k_PKJD.transpose(2, 3))
+        top_NKG = score_NKGJ.add_(self._mask_N11J).amax(-1)
+        top_BKG = top_NKG[self._pairs_BW].amax(1)
+        share_NKGJ = score_NKGJ.sub_(top_BKG.index_select(0, self._token_N)[..., None]).exp_()
+        whole_BKG = self._summed(share_NKGJ.sum(-1), B)
+        out_BKGD = self._summed(self._products(share_NKGJ, v_PKJD), B) / whole_BKG[..., None]
+        out_THD[:B] = out_BKGD.flatten(1, 2)
+
+    def _products(self, x_NKGY: Tensor, cached_PKYZ: Tensor) -> Tensor:
+        """The product of each pair's rows with its page, [N, K, G, Z]."""
+        x_MGY, cached_MYZ = x_NKGY.flatten(0, 1), cached_PKYZ.flatten(0, 1)
+        out_MGZ = x_MGY.new_empty(*x_MGY.shape[:2], cached_MYZ.shape[2])
+        for pairs, pages in self._runs:
+            torch.bmm(x_MGY[pairs], cached_MYZ[pages].to(x_MGY.dtype), out=out_MGZ[pairs])
+        return out_MGZ.unflatten(0, x_NKGY.shape[:2])
+
+    def _summed(self, x_N: Tensor, tokens: int) -> Tensor:
+        """The sum over the pairs of each token, in the order of positions."""
+        return x_N.new_zeros(tokens, *x_N.shape[1:]).index_add_(0, self._sum_N, x_N.index_select(0, self._back_N))
+
+
+def _neighbors(page_N: np.ndarray) -> np.ndarray:
+    """An order in which pages ascend: first each page once, then those that are there twice once more, and so on."""
+    by_page_N = np.argsort(page_N, kind="stable")
+    time_N = np.empty_like(by_page_N)
+    _, time_N[by_page_N] = repeated(np.unique(page_N, return_counts=True)[1])
+    return np.lexsort((page_N, time_N))
+
+
+def _runs(page_N: np.ndarray, heads: int, device: torch.device) -> list[tuple[slice, slice | Tensor]]:
+    """Pairs whose pages are neighbors, and these pages, both counted in heads.
+
+    Not on a CPU: all pairs, whose pages are copied; there a call costs more than a copy.
+    """
+    if device.type != "cpu":
+        return [(slice(None), torch.from_numpy((page_N[:, None] * heads + np.arange(heads)).ravel()).to(device))]
+    ends = [*(np.flatnonzero(np.diff(page_N) != 1) + 1).tolist(), len(page_N)]
+    runs = list[tuple[slice, slice | Tensor]]()
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        page = int(page_N[begin])
+        runs.append((slice(begin * heads, end * heads), slice(page * heads, (page + end - begin) * heads)))
+    return runs
+
+
+def _tiles(row: Row, window: int, heads: int, device: torch.device) -> "list[_Tiles]":
+    """The tiles of a row's longer spans. Those at the same position share a call."""
+    first_R = np.cumsum(row.count_R) - row.count_R
+    tile_R = row.start_R // _TILE
+    span_N, number_N = repeated((((row.next_R - 1) // _TILE) - tile_R + 1)[row.singles :])
+    span_N += row.singles
+    tile_N = (tile_R[span_N] + number_N) * _TILE
+    from_N, upto_N = np.maximum(row.start_R[span_N], tile_N), np.minimum(row.next_R[span_N], tile_N + _TILE)
+    in_row_N = first_R[span_N] + from_N - row.start_R[span_N]
+    calls = []
+    for tile in np.unique(tile_N).tolist():
+        here = np.flatnonzero(tile_N == tile)
+        first, end = int(_first_page(tile, window)), tile + _TILE
+        each = max(1, _GATHERED // (end - first * PAGE))
+        for some in np.split(here, range(each, len(here), each)):
+            page_NW = row.page_RW[span_N[some], first : count(end)]
+            places = in_row_N[some], from_N[some] - tile, upto_N[some] - from_N[some]
+            calls.append(_Tiles(*places, page_NW, tile, first * PAGE, window, heads, device))
+    return calls
+
+
+class _Tiles:
+    """Tiles of queries at one position.
+
+    in_row_N, inside_N, count_N: where the queries of each begin in the row and in the tile, and how many they are.
+    page_NW: their pages, from the one with the key at position `begin`.
+    """
+
+    def __init__(
+        self,
+        in_row_N: np.ndarray,
+        inside_N: np.ndarray,
+        count_N: np.ndarray,
+        page_NW: np.ndarray,
+        tile: int,
+        begin: int,
+        window: int,
+        heads: int,
+        device: torch.device,
+    ) -> None:
+        tile_X, number_X = repeated(count_N)
+        in_tiles_X = tile_X * _TILE + inside_N[tile_X] + number_X
+        block_NKW = page_NW[:, None] * heads + np.arange(heads)[:, None]
+        mask_QL = _sees(np.arange(tile, tile + _TILE), np.arange(begin, tile + _TILE), window)
+        given = in_row_N[tile_X] + number_X, in_tiles_X, block_NKW, mask_QL
+        self._row_X, self._inside_X, self._block_NKW, self._mask_QL = (torch.from_numpy(x).to(device) for x in given)
+
+    def attend(self, q_THD: Tensor, k_PKJD: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
+        q_XHD = q_THD.new_zeros(len(self._block_NKW) * _TILE, *q_THD.shape[1:])
+        q_XHD[self._inside_X] = q_THD[self._row_X]
+        q_NHQD = q_XHD.unflatten(0, (-1, _TILE)).transpose(1, 2)
+        k_NKLD, v_NKLD = self._gathered(k_PKJD), self._gathered(v_PKJD)
+        out_NHQD = scaled_dot_product_attention(
+            q_NHQD, k_NKLD, v_NKLD, attn_mask=self._mask_QL, scale=scale, enable_gqa=True
+        )
+        out_THD[self._row_X] = out_NHQD.transpose(1, 2).flatten(0, 1)[self._inside_X]
+
+    def _gathered(self, cached_PKJD: Tensor) -> Tensor:
+        """The keys or values of the tiles, [N, K, L, D]."""
+        blocks = cached_PKJD.flatten(0, 1).flatten(1).index_select(0, self._block_NKW.flatten())
+        return blocks.view(*self._block_NKW.shape[:2], -1, cached_PKJD.shape[3])[:, :, : self._mask_QL.shape[1]]
+
+
+def _first_page(position: np.ndarray | int, window: int) -> np.ndarray:
+    """The page of the first key that a query at a position sees."""
+    return np.maximum(position - window + 1, 0) // PAGE if window else np.zeros_like(position)
+
+
+def _sees(query_at: np.ndarray, key_at: np.ndarray, window: int) -> np.ndarray:
+    """Which keys each query attends to."""
+    behind = query_at[:, None] - key_at
+    return (behind >= 0) & (behind < window) if window else behind >= 0
