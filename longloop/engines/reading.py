@@ -49,8 +49,11 @@ class Reading:
 
     def _planned(self, window: int) -> "list[_Singles | _Tiles]":
         if window not in self._parts:
+            # Whether the last token of a prompt comes alone depends on others, as they may have read what is before it.
+            single_R = self._row.drawn_R & (np.arange(len(self._row.slot_R)) < self._row.singles)
             given = self._row, window, self._cache.heads, self._device
-            self._parts[window] = [*([_Singles(*given)] if self._row.singles else []), *_tiles(*given)]
+            singles = [_Singles(np.flatnonzero(single_R), *given)] if single_R.any() else []
+            self._parts[window] = [*singles, *_tiles(np.flatnonzero(~single_R), *given)]
         return self._parts[window]
 
 
@@ -61,13 +64,13 @@ class _Singles:
     one call takes as many neighbors as there are, whosever they are.
     """
 
-    def __init__(self, row: Row, window: int, heads: int, device: torch.device) -> None:
-        start_B = row.start_R[: row.singles]
+    def __init__(self, span_B: np.ndarray, row: Row, window: int, heads: int, device: torch.device) -> None:
+        start_B = row.start_R[span_B]
         first_B = _first_page(start_B, window)
         count_B = start_B // PAGE - first_B + 1
         token_N, number_N = repeated(count_B)
         number_N += first_B[token_N]
-        page_N = row.page_RW[token_N, number_N]
+        page_N = row.page_RW[span_B[token_N], number_N]
         order_N = _neighbors(page_N)
         position_NJ = (number_N * PAGE)[:, None] + np.arange(PAGE)
         mask_NJ = np.where(_sees(start_B[token_N], position_NJ, window), np.float32(0), np.float32(-np.inf))
@@ -75,8 +78,8 @@ class _Singles:
         of_token_BW = (np.cumsum(count_B) - count_B)[:, None] + np.minimum(
             np.arange(count_B.max()), count_B[:, None] - 1
         )
-        given = token_N, token_N[order_N], mask_NJ[order_N, None, None], back_N, back_N[of_token_BW]
-        self._sum_N, self._token_N, self._mask_N11J, self._back_N, self._pairs_BW = (
+        given = span_B, token_N, token_N[order_N], mask_NJ[order_N, None, None], back_N, back_N[of_token_BW]
+        self._row_B, self._sum_N, self._token_N, self._mask_N11J, self._back_N, self._pairs_BW = (
             torch.from_numpy(x).to(device) for x in given
         )
         self._runs = _runs(page_N[order_N], heads, device)
@@ -84,14 +87,14 @@ class _Singles:
     def attend(self, q_THD: Tensor, k_PKJD: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
         B, K = len(self._pairs_BW), k_PKJD.shape[1]
         # The G query heads that share a key head are G rows of one product.
-        q_BKGD = (q_THD[:B].float() * scale).unflatten(1, (K, -1))
+        q_BKGD = (q_THD.index_select(0, self._row_B).float() * scale).unflatten(1, (K, -1))
         score_NKGJ = self._products(q_BKGD.index_select(0, self._token_N), k_PKJD.transpose(2, 3))
         top_NKG = score_NKGJ.add_(self._mask_N11J).amax(-1)
         top_BKG = top_NKG[self._pairs_BW].amax(1)
         share_NKGJ = score_NKGJ.sub_(top_BKG.index_select(0, self._token_N)[..., None]).exp_()
         whole_BKG = self._summed(share_NKGJ.sum(-1), B)
         out_BKGD = self._summed(self._products(share_NKGJ, v_PKJD), B) / whole_BKG[..., None]
-        out_THD[:B] = out_BKGD.flatten(1, 2)
+        out_THD[self._row_B] = out_BKGD.flatten(1, 2).to(out_THD.dtype)
 
     def _products(self, x_NKGY: Tensor, cached_PKYZ: Tensor) -> Tensor:
         """The product of each pair's rows with its page, [N, K, G, Z]."""
@@ -129,12 +132,12 @@ def _runs(page_N: np.ndarray, heads: int, device: torch.device) -> list[tuple[sl
     return runs
 
 
-def _tiles(row: Row, window: int, heads: int, device: torch.device) -> "list[_Tiles]":
-    """The tiles of a row's longer spans. Those at the same position share a call."""
+def _tiles(chosen: np.ndarray, row: Row, window: int, heads: int, device: torch.device) -> "list[_Tiles]":
+    """The tiles of some of a row's spans. Those at the same position share a call."""
     first_R = np.cumsum(row.count_R) - row.count_R
     tile_R = row.start_R // _TILE
-    span_N, number_N = repeated((((row.next_R - 1) // _TILE) - tile_R + 1)[row.singles :])
-    span_N += row.singles
+    span_N, number_N = repeated((((row.next_R - 1) // _TILE) - tile_R + 1)[chosen])
+    span_N = chosen[span_N]
     tile_N = (tile_R[span_N] + number_N) * _TILE
     from_N, upto_N = np.maximum(row.start_R[span_N], tile_N), np.minimum(row.next_R[span_N], tile_N + _TILE)
     in_row_N = first_R[span_N] + from_N - row.start_R[span_N]

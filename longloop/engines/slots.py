@@ -31,6 +31,8 @@ class Row:
     """The number of tokens of each span."""
     singles: int
     """How many of the spans, the first ones, are single tokens."""
+    drawn_R: np.ndarray
+    """Which spans begin with a token that was drawn; the others, with one that a request brought."""
     page_RW: np.ndarray
     """The pages of each span's sequence, up to the span's last token and perhaps more."""
     span_T: np.ndarray
@@ -66,8 +68,9 @@ class Row:
             start_R = self.start_R + from_R - (end_R - self.count_R)
             span_T, position_T, ids_T = (x[begin : begin + size] for x in (self.span_T, self.position_T, self.ids_T))
             spans = self.slot_R[here], start_R[here], (upto_R - from_R)[here], int((here < self.singles).sum())
+            spans = *spans, self.drawn_R[here], self.page_RW[here]
             ends_elsewhere = bool(upto_R[here[-1]] < end_R[here[-1]])
-            parts.append(Row(*spans, self.page_RW[here], span_T - here[0], position_T, ids_T, ends_elsewhere))
+            parts.append(Row(*spans, span_T - here[0], position_T, ids_T, ends_elsewhere))
         return parts
 
 
@@ -85,6 +88,8 @@ class Slots:
         """The number of tokens of each sequence."""
         self.length = np.zeros(self.count, dtype=np.int64)
         """The number of tokens, from the first, whose keys and values are in the cache; the others are unread."""
+        self.brought = np.zeros(self.count, dtype=np.int64)
+        """The number of tokens, from the first, that the latest request brought; the others were drawn for it."""
         self.ids = np.zeros((self.count, 0), dtype=np.int64)
         self.logp = np.zeros((self.count, 0), dtype=np.float64)
 
@@ -119,7 +124,7 @@ class Slots:
         """Put a sequence into a slot whose cache holds its first `read` tokens."""
         self.ids[slot, : len(ids)] = ids
         self.length[slot] = read
-        self.known[slot] = len(ids)
+        self.known[slot] = self.brought[slot] = len(ids)
 
     def row(self, slot_R: np.ndarray, count_R: np.ndarray, singles: int, page_SW: np.ndarray) -> Row:
         """The next unread tokens of some slots, so many of each, which have the pages for them."""
@@ -127,7 +132,8 @@ class Slots:
         span_T, number_T = repeated(count_R)
         position_T = start_R[span_T] + number_T
         page_RW = page_SW[slot_R, : pages.count(int((start_R + count_R).max(initial=0)))]
-        return Row(slot_R, start_R, count_R, singles, page_RW, span_T, position_T, self.ids[slot_R[span_T], position_T])
+        drawn_R, ids_T = start_R >= self.brought[slot_R], self.ids[slot_R[span_T], position_T]
+        return Row(slot_R, start_R, count_R, singles, drawn_R, page_RW, span_T, position_T, ids_T)
 
 
 def repeated(count_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

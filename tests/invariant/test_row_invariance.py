@@ -6,13 +6,14 @@ depend on how busy the machine is. None of it may show in a token or a log-prob:
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from longloop.config import ModelConfig
 from longloop.engines.engine import NativeEngine
@@ -20,7 +21,7 @@ from longloop.engines.slots import Slots
 from longloop.model.policy import load
 from longloop.tokens.chat import Chat
 from longloop.types import Sampled
-from tests.support.families import CHAT, FAMILIES, ask, plain_module, policy_of, prompt
+from tests.support.families import CHAT, FAMILIES, V, ask, plain_module, policy_of, prompt
 
 OPENING = prompt(0, 150)
 TURNS = {
@@ -88,6 +89,50 @@ def test_tokens_and_log_probs_of_the_novice(lora_rank: int) -> None:
                 parameter.normal_(0, 0.05)
     with threads(1):
         assert_equal_however_sampled(policy, Chat(policy.tokenizer))
+
+
+SIZES = {
+    "quick start": {"hidden_size": 160, "intermediate_size": 480, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "small": {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 4},
+}
+"""What products are like in the quick start's model, and in that of the benchmarks on a CPU."""
+
+PROMPTS = {n: OPENING[:opening] + prompt(30 + n, length) for n, (opening, length) in enumerate([(150, 0), (64, 3)])}
+PROMPTS |= {n: prompt(30 + n, length) for n, length in enumerate([1, 31, 33, 64, 65, 2, 97, 129], start=len(PROMPTS))}
+PROMPTS |= {n: prompt(30 + n, 5 * n) for n in range(len(PROMPTS), 17)}
+
+
+def answers(engine: NativeEngine, chosen: Sequence[int], attempt: int = 0) -> dict[int, Sampled]:
+    """What the engine says to some of the prompts, all at once. Each prompt and attempt is a session of its own."""
+
+    async def together() -> list[Sampled]:
+        return await asyncio.gather(*(ask(engine, PROMPTS[n], f"{n}/{attempt}", max_tokens=4) for n in chosen))
+
+    return dict(zip(chosen, asyncio.run(together()), strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("size", SIZES)
+def test_whatever_the_company(size: str, count: int) -> None:
+    """Among 1, 2, 3, 7 and 16 others, in any order, in any pages, in spans of any length, in forks of any prompt."""
+    torch.manual_seed(0)
+    common = {"vocab_size": V, "num_hidden_layers": 2, "bos_token_id": None, "eos_token_id": None}
+    policy = policy_of(LlamaForCausalLM(LlamaConfig(initializer_range=0.1, **common, **SIZES[size])).eval())
+    chance = random.Random(0)
+    with threads(count):
+        alone = {n: answers(NativeEngine(policy, CHAT, slots=1), [n])[n] for n in PROMPTS}
+        used = NativeEngine(policy, CHAT, slots=40)
+        for attempt, others in enumerate((1, 2, 3, 7, 16)):
+            chosen = chance.sample(list(PROMPTS), 1 + others)
+            for name, engine in {
+                "in a new engine": NativeEngine(policy, CHAT, slots=20),
+                "in pieces": NativeEngine(policy, CHAT, slots=20, step_tokens=chance.randrange(1, 70)),
+                "in an engine that has read much, and forgotten some of it": used,
+            }.items():
+                assert answers(engine, chosen, attempt) == {n: alone[n] for n in chosen}, f"{name}, {others} others"
+                assert answers(engine, chosen[::-1], attempt + 10) == {n: alone[n] for n in chosen}, f"again, {name}"
+            for n in chance.sample(chosen, len(chosen) // 2):
+                used.forget(f"{n}/{attempt}")
 
 
 def test_a_row_in_parts_by_hand() -> None:
