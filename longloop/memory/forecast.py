@@ -282,7 +282,7 @@ def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
         return f"{n / 2**30:.1f} GiB"
 
     lower = (
-        "engine.tokens, rollout.concurrency or rollout.context"
+        "rollout.concurrency or rollout.context, or limit engine.tokens"
         if book.collect > book.update
         else "rollout.context or learner.micro_tokens, set learner.checkpointing=true, or train adapters "
         "(model.lora_rank=16)"

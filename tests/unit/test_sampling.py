@@ -153,7 +153,7 @@ def test_evaluations_may_be_truncated_and_training_may_not() -> None:
 
 
 class Parrot:
-    """A model that says a given sequence of ids."""
+    """A model that says a given sequence of ids. It attends, as all models do, and takes no notice of it."""
 
     version = 0
     layers = 1
@@ -163,6 +163,8 @@ class Parrot:
         self.ids = ids
 
     def hidden(self, ids_T: Tensor, position_T: Tensor, plan: Any) -> Tensor:
+        nothing_HTD = torch.zeros(1, len(ids_T), 1)
+        plan.attend(0, nothing_HTD, nothing_HTD, nothing_HTD, 1.0, 0)
         return position_T[:, None]
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
