@@ -18,9 +18,16 @@ from longloop.engines.sampler import draw, truncates
 from longloop.engines.slots import Row
 from longloop.model.attention import Plan
 
-_ROWS = 32
+_ROWS = 16 if torch.backends.mkl.is_available() else 32
 """With one thread, all matrix products of at least so many rows add up in the same order. Measured: MKL has other ways
 for fewer than 16; on ARM torch decides by the number of multiplications, which asks for 32 in the smallest models."""
+
+_STEP = 8
+"""Rows are padded to multiples of this. Operations on single numbers work on 32 at a time and may compute what is left
+at the end in another way, so that nothing must be left; widths are multiples of 4."""
+
+_PART = 32
+"""With several threads, products have so many rows, or twice as many."""
 
 
 class Model(Protocol):
@@ -90,19 +97,18 @@ class Eager:
         hidden_RD = torch.cat([self._ends(part, device, size) for part in parts])
         given, truncate = torch.from_numpy(numbers_PR).to(device), truncates(numbers_PR)
         drawn = [
-            draw(self._model.logits(_padded(hidden, size)), *(_padded(x, size) for x in numbers), truncate=truncate)
+            draw(self._model.logits(_padded(hidden, size))[: len(hidden)], *numbers, truncate=truncate)
             for hidden, *numbers in zip(*(x.split(size or len(x)) for x in (hidden_RD, *given)), strict=True)
         ]
-        token_R, logp_R = (torch.cat(x)[: len(hidden_RD)] for x in zip(*drawn, strict=True))
-        return Drawn(token_R, logp_R)
+        return Drawn(*(torch.cat(x) for x in zip(*drawn, strict=True)))
 
     def release(self) -> None: ...
 
     def _size(self) -> int | None:
-        """The number of rows that every product must have; None for any multiple of _ROWS."""
+        """The number of rows that every product must have; None for any that is enough."""
         if self._model.device.type != "cpu" or torch.get_num_threads() == 1:
             return None
-        return min(-(-self._slots // _ROWS), 2) * _ROWS
+        return min(-(-self._slots // _PART), 2) * _PART
 
     def _ends(self, row: Row, device: torch.device, size: int | None) -> Tensor:
         """The last hidden state of each span that ends in this part of the row."""
@@ -113,6 +119,6 @@ class Eager:
 
 
 def _padded(x_T: Tensor, size: int | None) -> Tensor:
-    """Zeros added at the end, up to `size` rows or a multiple of _ROWS."""
-    more = (size - len(x_T)) if size else -len(x_T) % _ROWS
+    """Zeros added at the end, up to `size` rows, or up to at least _ROWS and a multiple of _STEP."""
+    more = (size or max(_ROWS, -(-len(x_T) // _STEP) * _STEP)) - len(x_T)
     return torch.cat([x_T, x_T.new_zeros(more, *x_T.shape[1:])]) if more else x_T

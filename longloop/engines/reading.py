@@ -38,13 +38,14 @@ class Reading:
         """What is computed together, by the window of the layer."""
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
-        k_PKJD, v_PKJD = self._cache.layer(layer)
-        for cached, new_KTD in ((k_PKJD, k_KTD), (v_PKJD, v_KTD)):
-            cached[self._page_T, :, self._offset_T] = new_KTD[:, : len(self._page_T)].transpose(0, 1)
+        k_PKDJ, v_PKJD = self._cache.layer(layer)
+        new_k_TKD, new_v_TKD = (x_KTD[:, : len(self._page_T)].transpose(0, 1) for x_KTD in (k_KTD, v_KTD))
+        k_PKDJ[self._page_T, :, :, self._offset_T] = new_k_TKD
+        v_PKJD[self._page_T, :, self._offset_T] = new_v_TKD
         q_THD = q_HTD.transpose(0, 1)
         out_THD = q_THD.new_zeros(q_THD.shape)
         for part in self._planned(window):
-            part.attend(q_THD, k_PKJD, v_PKJD, out_THD, scale)
+            part.attend(q_THD, k_PKDJ, v_PKJD, out_THD, scale)
         return out_THD
 
     def _planned(self, window: int) -> "list[_Singles | _Tiles]":
@@ -84,11 +85,11 @@ class _Singles:
         )
         self._runs = _runs(page_N[order_N], heads, device)
 
-    def attend(self, q_THD: Tensor, k_PKJD: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
-        B, K = len(self._pairs_BW), k_PKJD.shape[1]
+    def attend(self, q_THD: Tensor, k_PKDJ: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
+        B, K = len(self._pairs_BW), k_PKDJ.shape[1]
         # The G query heads that share a key head are G rows of one product.
         q_BKGD = (q_THD.index_select(0, self._row_B).float() * scale).unflatten(1, (K, -1))
-        score_NKGJ = self._products(q_BKGD.index_select(0, self._token_N), k_PKJD.transpose(2, 3))
+        score_NKGJ = self._products(q_BKGD.index_select(0, self._token_N), k_PKDJ)
         top_NKG = score_NKGJ.add_(self._mask_N11J).amax(-1)
         top_BKG = top_NKG[self._pairs_BW].amax(1)
         share_NKGJ = score_NKGJ.sub_(top_BKG.index_select(0, self._token_N)[..., None]).exp_()
@@ -179,20 +180,21 @@ class _Tiles:
         given = in_row_N[tile_X] + number_X, in_tiles_X, block_NKW, mask_QL
         self._row_X, self._inside_X, self._block_NKW, self._mask_QL = (torch.from_numpy(x).to(device) for x in given)
 
-    def attend(self, q_THD: Tensor, k_PKJD: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
+    def attend(self, q_THD: Tensor, k_PKDJ: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
         q_XHD = q_THD.new_zeros(len(self._block_NKW) * _TILE, *q_THD.shape[1:])
         q_XHD[self._inside_X] = q_THD[self._row_X]
         q_NHQD = q_XHD.unflatten(0, (-1, _TILE)).transpose(1, 2)
-        k_NKLD, v_NKLD = self._gathered(k_PKJD), self._gathered(v_PKJD)
+        both_NKWJD = self._gathered(k_PKDJ).transpose(3, 4), self._gathered(v_PKJD)
+        k_NKLD, v_NKLD = (x.flatten(2, 3)[:, :, : self._mask_QL.shape[1]] for x in both_NKWJD)
         out_NHQD = scaled_dot_product_attention(
             q_NHQD, k_NKLD, v_NKLD, attn_mask=self._mask_QL, scale=scale, enable_gqa=True
         )
         out_THD[self._row_X] = out_NHQD.transpose(1, 2).flatten(0, 1)[self._inside_X]
 
-    def _gathered(self, cached_PKJD: Tensor) -> Tensor:
-        """The keys or values of the tiles, [N, K, L, D]."""
-        blocks = cached_PKJD.flatten(0, 1).flatten(1).index_select(0, self._block_NKW.flatten())
-        return blocks.view(*self._block_NKW.shape[:2], -1, cached_PKJD.shape[3])[:, :, : self._mask_QL.shape[1]]
+    def _gathered(self, cached_PKYZ: Tensor) -> Tensor:
+        """The keys or values of the tiles' pages, [N, K, W, Y, Z]."""
+        blocks = cached_PKYZ.flatten(0, 1).flatten(1).index_select(0, self._block_NKW.flatten())
+        return blocks.view(*self._block_NKW.shape, *cached_PKYZ.shape[2:])
 
 
 def _first_page(position: np.ndarray | int, window: int) -> np.ndarray:

@@ -30,9 +30,10 @@ class Sequences:
         self.cache = KVCache(torch.empty(K, D), LAYERS, most=200)
         assert self.cache.grow(int(page_RW.max()) + 1, wait=False)
         for n in chosen:
-            for side, x in enumerate((self.k[n], self.v[n])):
+            k_PKDJ, v_PKJD = self.cache.layer(1)
+            for cached, x in ((k_PKDJ.transpose(2, 3), self.k[n]), (v_PKJD, self.v[n])):
                 for number, part in enumerate(x[:, : READ[n]].split(PAGE, dim=1)):
-                    self.cache.page(int(page_RW[n, number]))[1, side, :, : part.shape[1]] = part
+                    cached[int(page_RW[n, number]), :, : part.shape[1]] = part
         slots = Slots(len(READ))
         slots.reserve(300)
         slots.length[:] = READ
