@@ -100,7 +100,8 @@ class Eager:
             draw(self._model.logits(_padded(hidden, size))[: len(hidden)], *numbers, truncate=truncate)
             for hidden, *numbers in zip(*(x.split(size or len(x)) for x in (hidden_RD, *given)), strict=True)
         ]
-        return Drawn(*(torch.cat(x) for x in zip(*drawn, strict=True)))
+        token_R, logp_R = (torch.cat(x) for x in zip(*drawn, strict=True))
+        return Drawn(token_R, logp_R)
 
     def release(self) -> None: ...
 

@@ -44,17 +44,17 @@ class Reading:
         v_PKJD[self._page_T, :, self._offset_T] = new_v_TKD
         q_THD = q_HTD.transpose(0, 1)
         out_THD = q_THD.new_zeros(q_THD.shape)
-        for part in self._planned(window):
+        for part in self._planned(window, len(q_HTD) // len(k_KTD)):
             part.attend(q_THD, k_PKDJ, v_PKJD, out_THD, scale)
         return out_THD
 
-    def _planned(self, window: int) -> "list[_Singles | _Tiles]":
+    def _planned(self, window: int, group: int) -> "list[_Singles | _Tiles]":
         if window not in self._parts:
             # Whether the last token of a prompt comes alone depends on others, as they may have read what is before it.
             single_R = self._row.drawn_R & (np.arange(len(self._row.slot_R)) < self._row.singles)
-            given = self._row, window, self._cache.heads, self._device
-            singles = [_Singles(np.flatnonzero(single_R), *given)] if single_R.any() else []
-            self._parts[window] = [*singles, *_tiles(np.flatnonzero(~single_R), *given)]
+            single_B, longer, given = np.flatnonzero(single_R), np.flatnonzero(~single_R), (self._row, window)
+            singles = [_Singles(single_B, *given, self._cache.heads, group, self._device)] if len(single_B) else []
+            self._parts[window] = [*singles, *_tiles(longer, *given, self._cache.heads, self._device)]
         return self._parts[window]
 
 
@@ -62,52 +62,53 @@ class _Singles:
     """The single tokens of a row, in pairs of a token and a page that it sees.
 
     Pages are read in place, on a CPU: pairs are in an order in which their pages are neighbors, as far as possible, and
-    one call takes as many neighbors as there are, whosever they are.
+    one call takes as many neighbors as there are, whosever they are. For the softmax, the scores of each token are put
+    side by side, with -inf where a token has fewer pages than another, which adds zeros to its sum.
     """
 
-    def __init__(self, span_B: np.ndarray, row: Row, window: int, heads: int, device: torch.device) -> None:
+    def __init__(self, span_B: np.ndarray, row: Row, window: int, heads: int, group: int, device: torch.device) -> None:
         start_B = row.start_R[span_B]
         first_B = _first_page(start_B, window)
         count_B = start_B // PAGE - first_B + 1
         token_N, number_N = repeated(count_B)
-        number_N += first_B[token_N]
-        page_N = row.page_RW[span_B[token_N], number_N]
+        page_N = row.page_RW[span_B[token_N], first_B[token_N] + number_N]
         order_N = _neighbors(page_N)
-        position_NJ = (number_N * PAGE)[:, None] + np.arange(PAGE)
+        sum_N, back_N, page_N = token_N, np.argsort(order_N), page_N[order_N]
+        token_N, number_N = token_N[order_N], number_N[order_N]
+        position_NJ = ((first_B[token_N] + number_N) * PAGE)[:, None] + np.arange(PAGE)
         mask_NJ = np.where(_sees(start_B[token_N], position_NJ, window), np.float32(0), np.float32(-np.inf))
-        back_N = np.argsort(order_N)
-        of_token_BW = (np.cumsum(count_B) - count_B)[:, None] + np.minimum(
-            np.arange(count_B.max()), count_B[:, None] - 1
-        )
-        given = span_B, token_N, token_N[order_N], mask_NJ[order_N, None, None], back_N, back_N[of_token_BW]
-        self._row_B, self._sum_N, self._token_N, self._mask_N11J, self._back_N, self._pairs_BW = (
+        pair_BW = np.full((len(span_B), count_B.max()), len(page_N))
+        pair_BW[token_N, number_N] = np.arange(len(page_N))
+        head_H = np.arange(heads * group)
+        beside_BHW = pair_BW[:, None] * len(head_H) + head_H[:, None]
+        apart_NH = (token_N[:, None] * len(head_H) + head_H) * pair_BW.shape[1] + number_N[:, None]
+        given = span_B, span_B[token_N], mask_NJ[:, None], beside_BHW.ravel(), apart_NH.ravel(), sum_N, back_N
+        self._row_B, self._row_N, self._mask_N1J, self._beside, self._apart, self._sum_N, self._back_N = (
             torch.from_numpy(x).to(device) for x in given
         )
-        self._runs = _runs(page_N[order_N], heads, device)
+        self._runs = _runs(page_N, heads, device)
 
     def attend(self, q_THD: Tensor, k_PKDJ: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
-        B, K = len(self._pairs_BW), k_PKDJ.shape[1]
+        B, N, (_, H, D), K = len(self._row_B), len(self._row_N), q_THD.shape, k_PKDJ.shape[1]
+        q_NHD = (q_THD.float() * scale).index_select(0, self._row_N)
+        score_NHJ = q_NHD.new_empty(N + 1, H, PAGE)  # and a pair that nobody sees
+        score_NHJ[N] = -torch.inf
         # The G query heads that share a key head are G rows of one product.
-        q_BKGD = (q_THD.index_select(0, self._row_B).float() * scale).unflatten(1, (K, -1))
-        score_NKGJ = self._products(q_BKGD.index_select(0, self._token_N), k_PKDJ)
-        top_NKG = score_NKGJ.add_(self._mask_N11J).amax(-1)
-        top_BKG = top_NKG[self._pairs_BW].amax(1)
-        share_NKGJ = score_NKGJ.sub_(top_BKG.index_select(0, self._token_N)[..., None]).exp_()
-        whole_BKG = self._summed(share_NKGJ.sum(-1), B)
-        out_BKGD = self._summed(self._products(share_NKGJ, v_PKJD), B) / whole_BKG[..., None]
-        out_THD[self._row_B] = out_BKGD.flatten(1, 2).to(out_THD.dtype)
+        self._multiply(q_NHD.view(N * K, -1, D), k_PKDJ, score_NHJ[:N].view(N * K, -1, PAGE))
+        score_NHJ[:N] += self._mask_N1J
+        score_BHL = score_NHJ.flatten(0, 1).index_select(0, self._beside).view(B, H, -1)
+        share_MGJ = score_BHL.softmax(-1).view(-1, PAGE).index_select(0, self._apart).view(N * K, -1, PAGE)
+        part_NHD = torch.empty_like(q_NHD)
+        self._multiply(share_MGJ, v_PKJD, part_NHD.view(N * K, -1, D))
+        # In the order of positions.
+        out_BHD = q_NHD.new_zeros(B, H, D).index_add_(0, self._sum_N, part_NHD.index_select(0, self._back_N))
+        out_THD[self._row_B] = out_BHD.to(out_THD.dtype)
 
-    def _products(self, x_NKGY: Tensor, cached_PKYZ: Tensor) -> Tensor:
-        """The product of each pair's rows with its page, [N, K, G, Z]."""
-        x_MGY, cached_MYZ = x_NKGY.flatten(0, 1), cached_PKYZ.flatten(0, 1)
-        out_MGZ = x_MGY.new_empty(*x_MGY.shape[:2], cached_MYZ.shape[2])
+    def _multiply(self, x_MGY: Tensor, cached_PKYZ: Tensor, out_MGZ: Tensor) -> None:
+        """The product of each pair's rows with its page."""
+        cached_MYZ = cached_PKYZ.flatten(0, 1)
         for pairs, pages in self._runs:
             torch.bmm(x_MGY[pairs], cached_MYZ[pages].to(x_MGY.dtype), out=out_MGZ[pairs])
-        return out_MGZ.unflatten(0, x_NKGY.shape[:2])
-
-    def _summed(self, x_N: Tensor, tokens: int) -> Tensor:
-        """The sum over the pairs of each token, in the order of positions."""
-        return x_N.new_zeros(tokens, *x_N.shape[1:]).index_add_(0, self._sum_N, x_N.index_select(0, self._back_N))
 
 
 def _neighbors(page_N: np.ndarray) -> np.ndarray:

@@ -68,9 +68,9 @@ class Row:
             start_R = self.start_R + from_R - (end_R - self.count_R)
             span_T, position_T, ids_T = (x[begin : begin + size] for x in (self.span_T, self.position_T, self.ids_T))
             spans = self.slot_R[here], start_R[here], (upto_R - from_R)[here], int((here < self.singles).sum())
-            spans = *spans, self.drawn_R[here], self.page_RW[here]
+            drawn_R, page_RW, span_T = self.drawn_R[here], self.page_RW[here], span_T - here[0]
             ends_elsewhere = bool(upto_R[here[-1]] < end_R[here[-1]])
-            parts.append(Row(*spans, span_T - here[0], position_T, ids_T, ends_elsewhere))
+            parts.append(Row(*spans, drawn_R, page_RW, span_T, position_T, ids_T, ends_elsewhere))
         return parts
 
 

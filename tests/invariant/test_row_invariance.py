@@ -114,7 +114,10 @@ def answers(engine: NativeEngine, chosen: Sequence[int], attempt: int = 0) -> di
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("size", SIZES)
 def test_whatever_the_company(size: str, count: int) -> None:
-    """Among 1, 2, 3, 7 and 16 others, in any order, in any pages, in spans of any length, in forks of any prompt."""
+    """Among 1, 2, 3, 7 and 16 others, in any order, in any pages, in spans of any length, in forks of any prompt.
+
+    The second time that an engine is asked, it has read all of each prompt but the last token, which then comes alone.
+    """
     torch.manual_seed(0)
     common = {"vocab_size": V, "num_hidden_layers": 2, "bos_token_id": None, "eos_token_id": None}
     policy = policy_of(LlamaForCausalLM(LlamaConfig(initializer_range=0.1, **common, **SIZES[size])).eval())
@@ -122,7 +125,7 @@ def test_whatever_the_company(size: str, count: int) -> None:
     with threads(count):
         alone = {n: answers(NativeEngine(policy, CHAT, slots=1), [n])[n] for n in PROMPTS}
         used = NativeEngine(policy, CHAT, slots=40)
-        for attempt, others in enumerate((1, 2, 3, 7, 16)):
+        for attempt, others in enumerate((1, 2, 3, 7, 16) if count == 1 else (3, 16)):
             chosen = chance.sample(list(PROMPTS), 1 + others)
             for name, engine in {
                 "in a new engine": NativeEngine(policy, CHAT, slots=20),
