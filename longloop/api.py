@@ -214,6 +214,7 @@ def _trained(
     config: Config, resume: Path | None, console: Console, tell: Callable[[str], None], facts: Mapping[str, Any]
 ) -> Run:
     from longloop.diagnose.preflight import preflight
+    from longloop.memory import exhausted
     from longloop.progress import Progress
 
     if resume is not None:
@@ -243,6 +244,7 @@ def _trained(
                 run.note(memory=book.to_json())
             try:
                 with (
+                    exhausted.told(config, run.folder),
                     Progress(config.steps, run.folder / "logs" / "train.log", console) as report,
                     Mirror(config.track.to, config.track.project, run.folder, report.note) as mirror,
                 ):
@@ -335,7 +337,10 @@ def measure(
     """Evaluate a policy on each split: that of a checkpoint, the model before training, or an endpoint's."""
     if build.is_endpoint(config):
         return _measure_endpoint(config, splits)
-    return complete(_measure(config, checkpoint, splits))
+    from longloop.memory import exhausted
+
+    with exhausted.told(config):
+        return complete(_measure(config, checkpoint, splits))
 
 
 def _measure_endpoint(config: Config, splits: Sequence[str]) -> "dict[str, tuple[Evaluation, list[Group]]]":
