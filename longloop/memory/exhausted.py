@@ -22,8 +22,8 @@ def told(config: Config, run: Path | None = None) -> Iterator[None]:
         lower = (
             f"rollout.concurrency (now {limits.concurrency}) or rollout.context ({limits.context})"
             if sampling
-            else f"learner.micro_tokens (now {config.learner.micro_tokens}) or rollout.context ({limits.context}), or set "
-            "learner.checkpointing=true"
+            else f"learner.micro_tokens (now {config.learner.micro_tokens}) or rollout.context ({limits.context}), or "
+            "set learner.checkpointing=true"
         )
         goes_on = f" Continue with `longloop train --resume {run}` and the lower setting." if run is not None else ""
         raise UserError(

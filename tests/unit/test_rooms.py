@@ -5,11 +5,9 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from longloop.rollout import replica
 from longloop.rollout.replica import LocalReplica, Rooms
-from longloop.types import Message, Start, Step, StopReason
+from longloop.types import StopReason
 from tests.support.worlds import TASKS, Env, Log, collect, rollouts
 
 
@@ -97,11 +95,7 @@ class Elsewhere(LocalReplica):
 
 def test_replicas_hear_the_cutoff_and_the_end():
     """Two of four attempts decide the cutoff: twice their two turns of two tokens."""
-
-    def say(session: str, turn: int) -> str:
-        return "a"
-
-    what = rollouts(lambda: Env(Log()), say=say, straggler_cutoff=0.5, min_scored=1)
+    what = rollouts(lambda: Env(Log()), straggler_cutoff=0.5, min_scored=1)
     what.replicas = [Elsewhere(), Elsewhere()]
     groups = collect(what, TASKS[:2], k=2)
     assert all(one.stop is StopReason.FINISHED for group in groups for one in group.trajectories)
