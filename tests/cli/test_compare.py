@@ -143,6 +143,19 @@ def test_the_committed_comparison_is_planned(tmp_path: Path) -> None:
             assert 1270 <= tasks * algo.attempts_per_task <= 1290, entry.method
 
 
+def test_the_table_of_the_paper_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fourteen methods: the start apart, each plays or is shown 1,920 attempts (those of a tree at most)."""
+    monkeypatch.syspath_prepend("recipes/compare")
+    path = Path("recipes/models/table1.toml")
+    methods = [*read(path)["methods"], "loop", *(f"variants:{name}" for name in ("Turn", "Trajectory", "Normalized"))]
+    entries = {entry.method: entry.config for entry in Plan(path, [], methods, 1, "sft").entries}
+    assert len(entries) == 14 and entries.pop("sft").model.path != entries["loop"].model.path
+    for method, config in entries.items():
+        build.world(config).tasks(config.split)
+        assert config.steps * config.tasks_per_step * build.algorithm(config).attempts_per_task == 1920, method
+    assert build.algorithm(entries["variants:WithoutKl"]).needs_reference is False
+
+
 def test_a_mistake_in_a_methods_table_is_the_users(tmp_path: Path) -> None:
     path = write_config(tmp_path, GUESS + "[methods.sft]\nsteps = 'two'\n")
     with pytest.raises(UserError, match=r"methods.sft.*steps|steps.*methods.sft"):
