@@ -222,9 +222,7 @@ def table(found: Results, splits: Sequence[str], start: str) -> str:
     lines.append(
         "Attempts and actions (turns) are all that were played in training, on average: side rollouts, refinements,"
     )
-    lines.append(
-        "practised actions (one action each) and the expert's included; minutes, without evaluations, are this machine's."
-    )
+    lines.append("practised actions (one action each) and the expert's included; minutes leave out evaluations.")
     if any(run[split].get("scenarios") is not None for runs in found.values() for run in runs for split in splits):
         lines.append("In parentheses: scenarios of which every task succeeded, in percent.")
     versions = sorted(

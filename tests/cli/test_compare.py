@@ -193,7 +193,7 @@ def test_two_seeds_have_no_interval_in_the_table() -> None:
     assert "2 seeds: no interval over seeds, which takes at least 3." in printed
     three = [*scores, {"dev": {"success": 0.25, "by_task": {"a": 0.25, "b": 0.25}}}]
     printed = table({"loop": three}, ["dev"], "base")
-    assert "| loop | 3 |  |  | 25.0 [0.0, 87.1] |" in printed and "no interval over seeds" not in printed
+    assert "| loop | 3 |  |  |  | 25.0 [0.0, 87.1] |" in printed and "no interval over seeds" not in printed
 
 
 def test_side_rollouts_are_counted(command: Any, tmp_path: Path) -> None:
