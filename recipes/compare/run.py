@@ -27,7 +27,7 @@ METHODS = {
         *("epo", "cispo", "ei", "rft", "sft", "dpo", "eto", "stepagent_implicit", "stepagent_inverse"),
     ],
     "table1": [
-        *("sft", "variants:Expert", "rft", "ei", "tree_dpo", "dmpo", "ppo", "rloo", "grpo", "variants:WithoutKl"),
+        *("sft", "sft_gt", "rft", "ei", "tree_dpo", "dmpo", "ppo", "rloo", "grpo", "variants:WithoutKl"),
         *("variants:Normalized", "variants:Trajectory", "variants:Turn", "loop"),
     ],
 }

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.reduce import Unit
-from longloop.algos.sft import SFT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +27,3 @@ class Normalized(Loop):
 @dataclass(frozen=True, kw_only=True)
 class WithoutKl(Grpo):
     kl: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expert(SFT):
-    """SFT-GT, where `sft` is what the others start from."""
