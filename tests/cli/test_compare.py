@@ -151,7 +151,6 @@ def test_the_table_of_the_paper_is_planned(monkeypatch: pytest.MonkeyPatch) -> N
     entries = {entry.method: entry.config for entry in Plan(path, [], methods, 1, "sft").entries}
     assert len(entries) == 14 and entries.pop("sft").model.path != entries["loop"].model.path
     for method, config in entries.items():
-        build.world(config).tasks(config.split)
         assert config.steps * config.tasks_per_step * build.algorithm(config).attempts_per_task == 1920, method
     assert build.algorithm(entries["variants:WithoutKl"]).needs_reference is False
 
