@@ -264,21 +264,24 @@ def test_what_is_heard_after_the_start_may_differ() -> None:
 
 
 class Ruled(Sum):
-    """Opens with a system message and a user's."""
+    """Opens with three messages."""
 
     async def start(self, task: Task) -> Sequence[Message]:
-        return [Message("system", "rules"), *await super().start(task)]
+        return [Message("system", "rules"), Message("assistant", "ready"), *await super().start(task)]
+
+
+RULED = [("system", "rules"), ("assistant", "ready")]
 
 
 @pytest.mark.parametrize(
     ("preface", "heard"),
     [
-        ([("user", "plan first")], [("system", "rules"), ("user", "0 at first\n\nplan first")]),
+        ([("user", "plan first")], [*RULED, ("user", "0 at first\n\nplan first")]),
         (
             [("user", "plan"), ("assistant", "a plan"), ("user", "go")],
-            [("system", "rules"), ("user", "0 at first\n\nplan"), ("assistant", "a plan"), ("user", "go")],
+            [*RULED, ("user", "0 at first\n\nplan"), ("assistant", "a plan"), ("user", "go")],
         ),
-        ([("assistant", "a plan")], [("system", "rules"), ("user", "0 at first"), ("assistant", "a plan")]),
+        ([("assistant", "a plan")], [*RULED, ("user", "0 at first"), ("assistant", "a plan")]),
     ],
 )
 def test_two_messages_of_one_role_become_one(preface: list[tuple[str, str]], heard: list[tuple[str, str]]) -> None:
