@@ -52,13 +52,15 @@ def test_a_group_stays_together_and_groups_go_round():
 
 
 def test_a_place_is_busy_from_its_first_attempt_to_its_last(monkeypatch):
-    """Attempts side by side count once: the clock is read as the first begins and as the last ends, twice."""
-    clock = iter([10.0, 13.0, 20.0, 21.0])
+    """Attempts side by side count once: the clock is read as the first begins and as the last ends, three times."""
+    clock = iter([10.0, 13.0, 20.0, 21.0, 30.0, 30.5])
     monkeypatch.setattr(replica, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     place = Place()
     for _ in range(2):
         played([place], 2, [(0, 3), (1, 5)])
-    assert place.busy == 3.0 + 1.0 and next(clock, None) is None
+    assert place.busy == 3.0 + 1.0
+    played([place], 2, [(0, 3)])
+    assert place.busy == 3.0 + 1.0 + 0.5 and next(clock, None) is None
 
 
 def test_no_place_gets_more_than_its_size_and_a_free_one_gets_the_next():
