@@ -20,12 +20,14 @@ from longloop.diagnose.cluster import ranks
 from longloop.store.run import Run
 from longloop.store.run_reader import load_run
 from longloop.types import RankLost, UserError
+from tests.support import clusters
+from tests.support.clusters import MEMORY
 from tests.support.helpers import load_config
 from tests.support.runs import contents, differences
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'longloop[cluster]'")
 
-STEPS, MEMORY = 4, 100 << 20
+STEPS = 4
 SETTINGS = [
     *(f"steps={STEPS}", "model.lora_rank=4", "algo.lr=0.01", "algo.minibatch=4", "learner.micro_tokens=20"),
     *("eval.every=2", "eval.attempts=2", "doctor=false", "learner.memory_check=false", "ranks.shares=4"),
@@ -36,13 +38,8 @@ SETTINGS = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A machine for the first rank, and one with room for three others."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nothing is written to the home folder
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
+    made = clusters.cluster()
     made.second = made.add_node(num_cpus=3, object_store_memory=MEMORY)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()
     made.shutdown()
