@@ -8,6 +8,8 @@ from pathlib import Path
 from longloop import Call, Environment, Message, Outcome, Step, Task
 
 _OPENINGS = Path(__file__).parent / "openings.json"
+_TRIES = 2
+"""Guesses that count, as for the judge of the agents."""
 
 
 class GuessWithTool(Environment):
@@ -25,7 +27,7 @@ class GuessWithTool(Environment):
 
     async def start(self, task: Task) -> Step:
         self._number = task.data["number"]
-        self._found = False
+        self._guesses: list[int] = []
         self._opening = json.loads(_OPENINGS.read_text())[self.options.framework]
         self._told = [Message(*message) for message in self._opening["messages"]]
         return Step([*self._told], tools=tuple(self._opening["tools"]))
@@ -38,7 +40,8 @@ class GuessWithTool(Environment):
         return Step([Message("tool", self._guess(call), call=call.id) for call in action.calls])
 
     async def finish(self) -> Outcome:
-        return Outcome(float(self._found), self._found)
+        found = self._number in self._guesses[:_TRIES]
+        return Outcome(float(found), found)
 
     def _retold(self, action: Message) -> Step:
         """The conversation anew, as a framework sends it that tells the model of its calls in words of its own."""
@@ -50,7 +53,7 @@ class GuessWithTool(Environment):
 
     def _guess(self, call: Call) -> str:
         number = _number(call)
-        self._found = self._found or number == self._number
+        self._guesses.append(number)
         return "right" if number == self._number else "higher" if number < self._number else "lower"
 
 

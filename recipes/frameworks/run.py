@@ -126,7 +126,7 @@ def train(name: str, config: Path, *settings: str) -> None:
 
 def table(steps: int | None) -> None:
     print("| | attempts | failed | contexts restarted, of turns | largest ratio gap |", end="")
-    print(" first five steps, % | last ten steps | the same in the environment | difference | equal to the bit |")
+    print(" first five steps, % | last five steps | the same in the environment | difference | equal to the bit |")
     print("|---|---:|---:|---:|---:|---|---|---|---|---|")
     for name, title in TITLES.items():
         pairs = [
@@ -146,7 +146,7 @@ def cells(pairs: list[tuple[RunReader, RunReader]], most: int | None) -> list[st
     turns = [turn for t in trajectories for turn in t.turns]
     first, last, plain = (
         [fmean(step.metrics["success"] for step in pair[side][some]) for pair in found]
-        for side, some in ((0, slice(5)), (0, slice(-10, None)), (1, slice(-10, None)))
+        for side, some in ((0, slice(5)), (0, slice(-5, None)), (1, slice(-5, None)))
     )
     same = sum(one.equals(other) for pair in found for one, other in zip(*pair, strict=True))
     return [
