@@ -125,9 +125,12 @@ def train(name: str, config: Path, *settings: str) -> None:
 
 
 def table(steps: int | None) -> None:
-    print("| | attempts | failed | contexts restarted, of turns | largest ratio gap |", end="")
-    print(" first five steps, % | last five steps | the same in the environment | difference | equal to the bit |")
-    print("|---|---:|---:|---:|---:|---|---|---|---|---|")
+    print(
+        "| | attempts | failed | contexts restarted, of turns | largest ratio gap | success, first five steps, % |",
+        end="",
+    )
+    print(" last five | last five, plain environment | steps equal to the bit |")
+    print("|---|---:|---:|---:|---:|---|---|---|---:|")
     for name, title in TITLES.items():
         pairs = [
             (load_run(RUNS / f"{name}-{seed}"), load_run(RUNS / f"plain-{name}-{seed}"))
@@ -140,15 +143,15 @@ def table(steps: int | None) -> None:
 
 def cells(pairs: list[tuple[RunReader, RunReader]], most: int | None) -> list[str]:
     """What the runs through a framework and their twins in the plain environment came to."""
-    found = [(steps_of(ours, most), steps_of(plain, most)) for ours, plain in pairs]
-    through = [step for ours, _ in found for step in ours]
+    found = [list(zip(steps_of(ours), steps_of(plain), strict=False))[:most] for ours, plain in pairs]
+    through = [step for steps in found for step, _ in steps]
     trajectories = [t for step in through for group in step.groups for t in group.trajectories]
     turns = [turn for t in trajectories for turn in t.turns]
     first, last, plain = (
-        [fmean(step.metrics["success"] for step in pair[side][some]) for pair in found]
+        [fmean(pair[side].metrics["success"] for pair in steps[some]) for steps in found]
         for side, some in ((0, slice(5)), (0, slice(-5, None)), (1, slice(-5, None)))
     )
-    same = sum(one.equals(other) for pair in found for one, other in zip(*pair, strict=True))
+    same = sum(one.equals(other) for steps in found for one, other in steps)
     return [
         f"{len(trajectories):,}",
         str(sum(not t.stop.scored for t in trajectories)),
@@ -157,8 +160,7 @@ def cells(pairs: list[tuple[RunReader, RunReader]], most: int | None) -> list[st
         percent(first),
         percent(last),
         percent(plain),
-        percent([one - other for one, other in zip(last, plain, strict=True)], signed=True),
-        f"{same} of {len(through)} steps",
+        f"{same} of {len(through)}",
     ]
 
 
@@ -184,17 +186,15 @@ class TrainingStep:
         )
 
 
-def steps_of(run: RunReader, most: int | None) -> list[TrainingStep]:
-    trained = [metrics for metrics in run.metrics if "success" in metrics][:most]
+def steps_of(run: RunReader) -> list[TrainingStep]:
+    trained = [metrics for metrics in run.metrics if "success" in metrics]
     return [TrainingStep(metrics, run.trajectories(metrics["step"])) for metrics in trained]
 
 
-def percent(shares: list[float], signed: bool = False) -> str:
+def percent(shares: list[float]) -> str:
     """The mean over seeds with its 95% interval, in percent."""
-    mean, interval = seed_interval(shares, (-1.0, 1.0) if signed else (0.0, 1.0))
-    sign = "+" if signed else ""
-    shown = f"{100 * mean:{sign}.1f}"
-    return shown + (f" [{100 * interval[0]:{sign}.1f}, {100 * interval[1]:{sign}.1f}]" if interval else "")
+    mean, interval = seed_interval(shares)
+    return f"{100 * mean:.1f}" + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
 
 
 if __name__ == "__main__":
