@@ -17,15 +17,16 @@ import sqlite3
 import threading
 import typing
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from errands.api import Money, Problem
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+Found = list[sqlite3.Row]
 
 ROOM = 2**20
 """Bytes that a database may take; that of a new world takes a sixth of it."""
@@ -45,6 +46,8 @@ _TOGETHER = 32
 """Rows that are inserted by one statement, at most."""
 _IDLE = 64
 """Connections that are kept for later."""
+_ANSWERS, _ANSWER_NS = 256, 100_000
+"""Answers that are kept for other attempts from the same content, and what one may have cost to be kept."""
 _WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 
 
@@ -157,17 +160,15 @@ class Database:
         return found
 
     def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
-        rows = self._execute(sql, values, sqlite3.Cursor.fetchall)
-        self._spend_on_text(itertools.chain.from_iterable(rows))
-        return [dict(row) for row in rows]
+        return [dict(row) for row in self._read(sql, values, sqlite3.Cursor.fetchall)]
 
     def one(self, sql: str, *values: Any) -> dict[str, Any] | None:
-        row = self._first(sql, values)
-        return None if row is None else dict(row)
+        found = self._read(sql, values, _fetch_first)
+        return dict(found[0]) if found else None
 
     def value(self, sql: str, *values: Any) -> Any:
-        row = self._first(sql, values)
-        return None if row is None else row[0]
+        found = self._read(sql, values, _fetch_first)
+        return found[0][0] if found else None
 
     def rows(self, kind: type[T], source: str, *values: Any) -> list[T]:
         """The rows of `SELECT <the fields of kind> <source>`. `source` is what follows: FROM ... WHERE ... ORDER BY."""
@@ -185,17 +186,36 @@ class Database:
             self._tables[name] = Table(cursor.execute(f"SELECT * FROM {name} ORDER BY id").fetchall())
         return self._tables[name]
 
-    def _first(self, sql: str, values: Sequence[Any]) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self._execute(sql, values, sqlite3.Cursor.fetchone)
-        if row is not None:
-            self._spend_on_text(row)
-        return row
+    def _read(self, sql: str, values: tuple[Any, ...], fetch: Callable[[sqlite3.Cursor], Found]) -> Found:
+        """What a statement finds. Attempts at a task ask much alike: what one was answered from tables that are as they
+        were at the start is kept for the others, with what it cost."""
+        if self.allowance is None or self._exactly:
+            return self._fetched(sql, values, fetch)
+        assert self._content is not None, "the database is closed"
+        answers, question = self._content.answers, (sql, fetch, values, *map(type, values))
+        if not self.written.isdisjoint(self._connections.tables(sql, len(values)).read):
+            return self._fetched(sql, values, fetch)
+        if question in answers:
+            found, cost = answers[question]
+            self.spend(cost)
+            return found
+        allowance = self.allowance
+        found = self._fetched(sql, values, fetch)
+        cost = allowance - self.allowance
+        if cost <= _ANSWER_NS and len(answers) < _ANSWERS:
+            answers[question] = found, cost
+        return found
+
+    def _fetched(self, sql: str, values: tuple[Any, ...], fetch: Callable[[sqlite3.Cursor], Found]) -> Found:
+        found = self._execute(sql, values, fetch)
+        self._spend_on_text(itertools.chain.from_iterable(found))
+        return found
 
     def _write(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T]) -> T:
         if self._begun is False:
             self.db.execute("SAVEPOINT call")
             self._begun = True
-        for table in self._connections.tables_written(sql, len(values)):
+        for table in self._connections.tables(sql, len(values)).written:
             self.written.add(table)
             self._tables.pop(table, None)
         if self._size:
@@ -344,6 +364,8 @@ class Content:
     base: bytes
     pages: tuple[tuple[int, bytes], ...] = ()
     """Where others stand in the place of the base's, or after it."""
+    answers: dict[Hashable, tuple[Found, int]] = field(default_factory=dict, compare=False, repr=False)
+    """What was found in it, and what that cost, by statement and values."""
 
     def image(self) -> bytes:
         """As SQLite has it."""
@@ -413,6 +435,14 @@ class _User:
         return bool(self.database.count_steps())
 
 
+@dataclass(frozen=True)
+class Tables:
+    """The tables that a statement reads, and those it writes to."""
+
+    read: set[str]
+    written: set[str]
+
+
 class _Connections:
     """Connections to databases of one schema, used one after another by many.
 
@@ -423,12 +453,12 @@ class _Connections:
 
     def __init__(self, schema: str) -> None:
         self._idle: list[_Connection] = []
-        self._noted: set[str] = set()
+        self._noted = Tables(set(), set())
         self._explaining = threading.Lock()
         self._explains = self._connect()
         self._explains.executescript(schema)
-        self._explains.set_authorizer(self._note_writing)
-        self.tables_written = functools.cache(self._tables_written)
+        self._explains.set_authorizer(self._note)
+        self.tables = functools.cache(self._tables)
 
     def open(self, image: bytes, database: Database) -> _Connection:
         try:
@@ -459,17 +489,19 @@ class _Connections:
         connection.create_function("like", 2, user.like, deterministic=True)
         return connection
 
-    def _tables_written(self, sql: str, values: int) -> frozenset[str]:
-        """The tables that a statement with so many values writes to, by itself or by cascade."""
+    def _tables(self, sql: str, values: int) -> Tables:
+        """The tables that a statement with so many values reads and writes, by itself or by cascade."""
         with self._explaining:
-            self._noted.clear()
+            self._noted = noted = Tables(set(), set())
             self._explains.execute(f"EXPLAIN {sql}", (None,) * values)
-            return frozenset(self._noted)
+            return noted
 
-    def _note_writing(self, action: int, table: str | None, *_: object) -> int:
+    def _note(self, action: int, table: str | None, *_: object) -> int:
         """SQLite asks this about every statement it prepares."""
         if table is not None and action in _WRITING:
-            self._noted.add(table)
+            self._noted.written.add(table)
+        elif table is not None and action == sqlite3.SQLITE_READ:
+            self._noted.read.add(table)
         return sqlite3.SQLITE_OK
 
 
@@ -511,6 +543,10 @@ def _matcher(pattern: str) -> tuple[Callable[[str], bool], int]:
     if len(parts) == 3 and not (parts[0] or parts[2] or "_" in pattern):
         return lambda text: parts[1] in text, comparisons
     return functools.partial(_matches, parts), comparisons
+
+
+def _fetch_first(cursor: sqlite3.Cursor) -> Found:
+    return cursor.fetchmany(1)
 
 
 def _equal(columns: Iterable[str]) -> str:
