@@ -351,6 +351,10 @@ class Table:
     """In the order of their ids, which come first."""
 
     @functools.cached_property
+    def by_id(self) -> dict[int, Row]:
+        return {row[0]: row for row in self.rows}
+
+    @functools.cached_property
     def digest(self) -> str:
         """The same for the same rows, in every process."""
         # Version 2 of the format writes equal values as equal bytes; later ones refer to objects that occur twice.

@@ -162,11 +162,10 @@ def differences(start: World, after: Snapshot, mentions: Mapping[str, tuple[str,
     found: Counter[Difference] = Counter()
     added = _added(start, after)
     for table, rows in after.items():
-        before = start.table(table).rows
-        if rows == before:
+        before = start.table(table)
+        if rows == before.rows:
             continue
-        names = list(_layout()[table])
-        old = {row[0]: row for row in before}
+        names, old = list(_layout()[table]), before.by_id
         content = functools.partial(_content, added, mentions, table)
         for row in rows:
             if row[0] not in old:
@@ -185,7 +184,7 @@ def _added(start: World, after: Snapshot) -> Callable[[str], dict[int, Row]]:
 
     @functools.cache
     def added(table: str) -> dict[int, Row]:
-        old = {row[0] for row in start.table(table).rows}
+        old = start.table(table).by_id
         return {row[0]: row for row in after.get(table, ()) if row[0] not in old}
 
     return added

@@ -141,11 +141,11 @@ class World(Database):
 
     @property
     def moment(self) -> str:
-        return f"{self.now:%Y-%m-%d %H:%M}"
+        return self.now.isoformat(" ", "minutes")
 
     @property
     def today(self) -> str:
-        return f"{self.now:%Y-%m-%d}"
+        return self.now.date().isoformat()
 
     def day(self, offset: int) -> str:
         """The date so many days from today."""
