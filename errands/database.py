@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import marshal
+import operator
 import re
 import sqlite3
 import threading
@@ -46,6 +47,8 @@ _TOGETHER = 32
 """Rows that are inserted by one statement, at most."""
 _IDLE = 64
 """Connections that are kept for later."""
+_FEW = 16
+"""Rows that are read by their ids; for more of them, the table is."""
 _ANSWERS, _ANSWER_NS = 256, 100_000
 """Answers that are kept for other attempts from the same content, and what one may have cost to be kept."""
 _WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
@@ -68,7 +71,9 @@ class Database:
         self.written: set[str] = set()
         """The tables that may differ from when it was made."""
         self._tables: dict[str, Table] = {}
-        """Those that were read as a whole and not written to since."""
+        """Those that were written to, as they were last read."""
+        self._stale: dict[str, set[int] | None] = {}
+        """Those that were written to, with the ids of the rows that may differ since they were read; None: any."""
         self.allowance: int | None = None
         """The nominal nanoseconds of work that are left; None: work is not counted."""
         self._connections = _connections(schema)
@@ -106,6 +111,7 @@ class Database:
     def rest(self) -> None:
         """Take little memory until the next use."""
         self._content = self.content
+        self._tables, self._stale = {}, {}
         self._disconnect()
 
     def close(self) -> None:
@@ -124,8 +130,9 @@ class Database:
         names = ", ".join(columns)
         marks = ", ".join("?" * len(columns))
         sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-        id = self._write(sql, tuple(columns.values()), lambda cursor: cursor.lastrowid)
+        id = self._write(sql, tuple(columns.values()), lambda cursor: cursor.lastrowid, table)
         assert id is not None
+        self._touch(table, id)
         return id
 
     def add_all(self, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -148,11 +155,16 @@ class Database:
         given = {column: value for column, value in given.items() if value is not None}
         if given:
             columns = ", ".join(f"{column} = ?" for column in given)
-            self.run(f"UPDATE {table} SET {columns} WHERE id = ?", *given.values(), id)
+            sql = f"UPDATE {table} SET {columns} WHERE id = ?"
+            self._write(sql, (*given.values(), id), lambda cursor: cursor.rowcount, table)
+            self._touch(table, id)
 
     def remove(self, table: str, **columns: Any) -> int:
         """Delete the rows with these values; how many there were."""
-        return self.run(f"DELETE FROM {table} WHERE {_equal(columns)}", *columns.values())
+        sql, of = f"DELETE FROM {table} WHERE {_equal(columns)}", table if "id" in columns else ""
+        removed = self._write(sql, tuple(columns.values()), lambda cursor: cursor.rowcount, of)
+        self._touch(of, columns.get("id"))
+        return removed
 
     def find_id(self, table: str, **columns: Any) -> int | None:
         """The id of the first row with these values, if there is one."""
@@ -179,12 +191,28 @@ class Database:
         return typing.cast(list[T], found)
 
     def table(self, name: str) -> "Table":
-        """All that a table has. It is read again only after it was written to."""
-        if name not in self._tables:
-            cursor = self.db.cursor()
-            cursor.row_factory = None
-            self._tables[name] = Table(cursor.execute(f"SELECT * FROM {name} ORDER BY id").fetchall())
-        return self._tables[name]
+        """All that a table has. Only what may have been written to is read again: at best, some rows by their ids."""
+        assert self._content is not None, "the database is closed"
+        shared = self._content.tables
+        if name not in self._stale:
+            if name not in shared:
+                shared[name] = self._whole(name)
+            return shared[name]
+        ids, known = self._stale[name], self._tables.get(name) or shared.get(name)
+        if ids is None or known is None or len(ids) > _FEW:
+            known = self._whole(name)
+        elif ids:
+            rows = self.db.cursor()
+            rows.row_factory = None
+            sql = f"SELECT * FROM {name} WHERE id = ?"
+            known = known.with_rows({id: rows.execute(sql, (id,)).fetchone() for id in ids})
+        self._tables[name], self._stale[name] = known, set()
+        return known
+
+    def _whole(self, name: str) -> "Table":
+        rows = self.db.cursor()
+        rows.row_factory = None
+        return Table(rows.execute(f"SELECT * FROM {name} ORDER BY id").fetchall())
 
     def _read(self, sql: str, values: tuple[Any, ...], fetch: Callable[[sqlite3.Cursor], Found]) -> Found:
         """What a statement finds. Attempts at a task ask much alike: what one was answered from tables that are as they
@@ -211,16 +239,23 @@ class Database:
         self._spend_on_text(itertools.chain.from_iterable(found))
         return found
 
-    def _write(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T]) -> T:
+    def _write(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T], by_id: str = "") -> T:
+        """Run a statement that writes. Of the table `by_id`, it writes to rows of which the caller knows the ids."""
         if self._begun is False:
             self.db.execute("SAVEPOINT call")
             self._begun = True
         for table in self._connections.tables(sql, len(values)).written:
             self.written.add(table)
-            self._tables.pop(table, None)
+            self._stale[table] = self._stale.get(table, set()) if table == by_id else None
         if self._size:
             self._check_size(values)
         return self._execute(sql, values, result)
+
+    def _touch(self, table: str, id: int | None) -> None:
+        """A row is no more what it was when its table was read."""
+        stale = self._stale.get(table)
+        if stale is not None and id is not None:
+            stale.add(id)
 
     def _check_size(self, values: Sequence[Any]) -> None:
         """Tell SQLite the limit as soon as it could be reached: SQLite has to read the schema for that."""
@@ -300,7 +335,7 @@ class Database:
         self.db.execute("RELEASE call")
 
     def _undo(self) -> None:
-        self._tables.clear()
+        self._stale = dict.fromkeys(self._stale)
         if self.db.in_transaction:  # a full database and an interrupted statement undo everything by themselves
             self.db.execute("ROLLBACK TO call")
             self.db.execute("RELEASE call")
@@ -354,11 +389,35 @@ class Table:
     def by_id(self) -> dict[int, Row]:
         return {row[0]: row for row in self.rows}
 
-    @functools.cached_property
+    def with_rows(self, rows: dict[int, Row | None]) -> "Table":
+        """What it is with other rows in the place of those with these ids; None: there is none any more."""
+        changed = self.by_id | rows
+        return Table(sorted((row for row in changed.values() if row is not None), key=operator.itemgetter(0)))
+
+    def since(self, before: "Table") -> "Change":
+        """What has become of it."""
+        was = before.by_id.get
+        rows = [row for row in self.rows if (old := was(row[0])) is not row and old != row]
+        return Change(rows, sorted(before.by_id.keys() - self.by_id.keys()))
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a table differs from what it was."""
+
+    rows: list[Row]
+    """Those that were added or changed, in the order of their ids."""
+    removed: list[int]
+    """The ids of those that are gone."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.removed)
+
+    @property
     def digest(self) -> str:
-        """The same for the same rows, in every process."""
+        """The same for the same change, in every process."""
         # Version 2 of the format writes equal values as equal bytes; later ones refer to objects that occur twice.
-        return hashlib.blake2b(marshal.dumps(self.rows, 2), digest_size=16).hexdigest()
+        return hashlib.blake2b(marshal.dumps((self.rows, self.removed), 2), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -370,6 +429,8 @@ class Content:
     """Where others stand in the place of the base's, or after it."""
     answers: dict[Hashable, tuple[Found, int]] = field(default_factory=dict, compare=False, repr=False)
     """What was found in it, and what that cost, by statement and values."""
+    tables: dict[str, Table] = field(default_factory=dict, compare=False, repr=False)
+    """Those that were read as a whole."""
 
     def image(self) -> bytes:
         """As SQLite has it."""
