@@ -5,7 +5,8 @@ What the APIs do for an agent is counted, not timed, so that the same calls are 
 text searched, and for text read and written. SQLite itself refuses to let a database grow beyond `ROOM`.
 
 A new connection has to read the schema, which takes longer than most turns. So a database that is closed leaves its
-connection to the next one, with the statements that were prepared on it.
+connection to the next one, with the statements that were prepared on it. What was read of a content, as long as it was
+not written over, serves all databases that start from that content (`Content.answers`, `Content.tables`).
 """
 
 import functools
@@ -384,6 +385,8 @@ class Table:
 
     rows: list[Row]
     """In the order of their ids, which come first."""
+    _compared: "list[tuple[Table, Change]]" = field(default_factory=list, compare=False, repr=False)
+    """With which other it was compared last, and how it differs."""
 
     @functools.cached_property
     def by_id(self) -> dict[int, Row]:
@@ -395,10 +398,15 @@ class Table:
         return Table(sorted((row for row in changed.values() if row is not None), key=operator.itemgetter(0)))
 
     def since(self, before: "Table") -> "Change":
-        """What has become of it."""
+        """What has become of it. Remembered, as it is asked again in every turn until the table is written to."""
+        for other, change in self._compared:
+            if other is before:
+                return change
         was = before.by_id.get
         rows = [row for row in self.rows if (old := was(row[0])) is not row and old != row]
-        return Change(rows, sorted(before.by_id.keys() - self.by_id.keys()))
+        change = Change(rows, sorted(before.by_id.keys() - self.by_id.keys()))
+        self._compared[:] = [(before, change)]
+        return change
 
 
 @dataclass(frozen=True)
@@ -413,7 +421,7 @@ class Change:
     def __bool__(self) -> bool:
         return bool(self.rows or self.removed)
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """The same for the same change, in every process."""
         # Version 2 of the format writes equal values as equal bytes; later ones refer to objects that occur twice.
