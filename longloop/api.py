@@ -421,8 +421,8 @@ def forecast(config: Config) -> "Ledger":
 
     shape = shapes.shape_of(lineage(config)[0].model)
     rollout, needs = config.rollout, build.algorithm(config).needs
-    longest, sessions, shares = rollout.context, rollout.concurrency, config.ranks.shares
-    return forecast.forecast(shape, config.model, config.learner, needs, longest, sessions, shares)
+    limits = rollout.context, rollout.concurrency, config.ranks.shares, config.ranks.count
+    return forecast.forecast(shape, config.model, config.learner, needs, *limits)
 
 
 def free_memory(config: Config) -> int:

@@ -268,14 +268,14 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
 
 
 def _learner_and_context(
-    config: Config, lineage: Lineage, algo: "Algorithm", environments: Environments
+    config: Config, lineage: Lineage, algo: "Algorithm", environments: Environments, rank: int = 0
 ) -> "tuple[LocalLearner, RolloutContext]":
-    """What learns and what samples, with one policy."""
+    """What learns and what samples, with one policy, on one of the ranks."""
     from longloop.learners.local import LocalLearner
 
     policy = policy_of(lineage)
-    temperature, shares = config.rollout.temperature, config.ranks.shares
-    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, shares)
+    temperature, ranks = config.rollout.temperature, (config.ranks.shares, rank, config.ranks.count)
+    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, *ranks)
     return learner, rollout_context(config, environments, policy, config.rollout.sampling)
 
 
@@ -296,12 +296,12 @@ def cluster(config: Config, lineage: Lineage, tell: Callable[[str], None]) -> "I
         yield None
 
 
-def rank_parts(config: Config, lineage: Lineage) -> "RankParts":
+def rank_parts(config: Config, lineage: Lineage, rank: int) -> "RankParts":
     """The parts of a rank that is not the first. Called in its own process."""
     from longloop.cluster.rank import RankParts
 
     environments = world(config)
-    learner, context = _learner_and_context(config, lineage, algorithm(config), environments)
+    learner, context = _learner_and_context(config, lineage, algorithm(config), environments, rank)
     return RankParts(learner, context, environments.close)
 
 

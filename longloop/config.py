@@ -203,8 +203,9 @@ class SaveConfig(Section):
 
 class RanksConfig(Section):
     count: PowerOfTwo = 1
-    """Processes that share the work, this one among them: each has a copy of the model and, on GPUs, a card. A power of
-    two; more than 1 needs Ray (`pip install 'longloop[cluster]'`)."""
+    """Processes that share the work, this one among them: each has a copy of the model and, on GPUs, a card. Where all
+    weights are trained, each holds a part of the optimizer's state. A power of two; more than 1 needs Ray (`pip install
+    'longloop[cluster]'`)."""
     shares: PowerOfTwo = Field(default=8, validate_default=True)
     """Parts that the gradient of adapters is added up from, a power of two and not below `count`. Results depend on it
     in the last bits, and never on `count`."""

@@ -10,19 +10,20 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from longloop.cluster.exchange import Exchange
 from longloop.cluster.placement import asked, connected, first_line, last_words, placed
-from longloop.cluster.rank import Rank, RankParts
+from longloop.cluster.rank import Rank, RankParts, add_up, spread
 from longloop.config import RanksConfig
 from longloop.learners.local import LocalLearner
-from longloop.learners.shares import Microbatch, deal, in_order
+from longloop.learners.shares import NOTHING, Microbatch, deal, in_order
 from longloop.rollout.episode import Record, RolloutContext
 from longloop.rollout.replica import LocalReplica, Replica
 from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajectory, Turn, UserError
@@ -35,9 +36,10 @@ _ENDING = 5.0
 
 @contextlib.contextmanager
 def crew(
-    config: RanksConfig, device: str, make: Callable[[], RankParts], tell: Callable[[str], None]
+    config: RanksConfig, device: str, make: Callable[[int], RankParts], tell: Callable[[str], None]
 ) -> Iterator["Crew"]:
-    """Start all ranks but the first, which begin to build their parts with `make`; they end with the block."""
+    """Start all ranks but the first, which begin to build their parts: `make` is called with a rank's number. They end
+    with the block."""
     with connected(config) as ray:
         one = asked(ray, device)
         with placed(ray, config, one, tell) as group:
@@ -87,7 +89,7 @@ class Crew:
             self._seat = ray.remote(**options)(_Seat).options(scheduling_strategy=Bundle(group, 0)).remote()
             _take_card(self._get({self._seat.card.remote(): Member(0, self._seat)})[0])
 
-    def build(self, make: Callable[[], RankParts]) -> None:
+    def build(self, make: Callable[[int], RankParts]) -> None:
         self._doing = "loading its model"
         threads = torch.get_num_threads()
         self._built = {one.actor.build.remote(make, threads): one for one in self.others}
@@ -142,19 +144,42 @@ class Crew:
         self._doing = "adding up gradients"
         assert self._exchange is not None
         with self._together(self._tell("add_up")):
-            self._exchange.add_up(list(self._learner.parameters.values()))
+            add_up(self._exchange, self._learner)
 
     def step(self, lr_scale: float | None) -> None:
         self._doing = "taking a step"
         self._get(self._tell("step", lr_scale))
+        if lr_scale is not None and self._learner.owners:
+            assert self._exchange is not None
+            with self._together(self._tell("spread")):
+                spread(self._exchange, self._learner)
 
-    def follow(self, heads: bool = False) -> None:
+    def follow(self, heads: bool = False, stored: Mapping[str, Tensor] = NOTHING) -> None:
         self._doing = "copying weights"
         assert self._exchange is not None
         moved = None if heads else self._learner.moved()
         with self._together(self._tell("follow", moved)):
             learner = self._learner
             self._exchange.copy(learner.head_tensors() if moved is None else learner.trained_tensors(moved))
+        for one in self.others:
+            owns = {name for name, owner in learner.owners.items() if owner == one.number}
+            theirs = {name: value for name, value in stored.items() if name.partition("/")[2] in owns}
+            if theirs:
+                shapes = {name: tuple(value.shape) for name, value in theirs.items()}
+                with self._together({one.actor.take.remote(shapes): one}):
+                    for value in theirs.values():
+                        self._exchange.send(value, one.number)
+
+    def gather(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if not self._learner.owners:
+            return found
+        self._doing = "gathering the optimizer's state"
+        assert self._exchange is not None
+        for one, shapes in zip(self.others, self._get(self._tell("held")), strict=True):
+            with self._together({one.actor.give.remote(): one}):
+                found |= {name: self._exchange.receive(shape, one.number).cpu() for name, shape in shapes.items()}
+        return found
 
     def seconds(self) -> list[dict[str, float]]:
         played = [replica.busy for replica in self.replicas]

@@ -8,12 +8,13 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from longloop.cluster.exchange import Exchange
 from longloop.config import RolloutConfig
@@ -34,6 +35,20 @@ class RankParts:
     """Ends the environments' workers."""
 
 
+def add_up(exchange: Exchange, learner: LocalLearner) -> None:
+    """Add up gradients, on all ranks at once."""
+    owners = learner.owners
+    exchange.add_up([parameter for name, parameter in learner.parameters.items() if name not in owners])
+    if owners:
+        learner.norm_P = exchange.add_up_at([learner.parameters[name] for name in owners], list(owners.values()))
+
+
+def spread(exchange: Exchange, learner: LocalLearner) -> None:
+    """Give everyone the weights that one rank has optimized, on all ranks at once."""
+    for weight, owner in learner.sliced_tensors():
+        exchange.copy([weight], owner)
+
+
 class Rank:
     def __init__(self, number: int) -> None:
         self.number = number
@@ -44,10 +59,10 @@ class Rank:
     def sign(self) -> None:
         """Show that the process lives. It runs beside everything else."""
 
-    def build(self, make: Callable[[], RankParts], threads: int) -> tuple[str, int]:
+    def build(self, make: Callable[[int], RankParts], threads: int) -> tuple[str, int]:
         """Build the parts; return the host and the process id."""
         torch.set_num_threads(threads)  # Ray allows one: with another number than the first rank's, sums would differ
-        self._parts = make()
+        self._parts = make(self.number)
         return socket.gethostname(), os.getpid()
 
     def join(self, host: str, port: int, count: int, timeout: float) -> None:
@@ -107,18 +122,41 @@ class Rank:
         return getattr(self._parts.learner, work)(shares, *arguments), time.perf_counter() - began
 
     def add_up(self) -> None:
-        self._exchange.add_up(list(self._parts.learner.parameters.values()))
+        add_up(self._exchange, self._parts.learner)
 
     def step(self, lr_scale: float | None) -> None:
         if lr_scale is not None:
             self._parts.learner.clip()
         self._parts.learner.step(lr_scale)
 
+    def spread(self) -> None:
+        spread(self._exchange, self._parts.learner)
+
     def follow(self, moved: Sequence[str] | None) -> None:
         """Take over the first rank's heads (None), or its weights and the moments of the parameters that have moved."""
         learner = self._parts.learner
         self._exchange.copy(learner.head_tensors() if moved is None else learner.trained_tensors(moved))
+        if moved is not None and learner.owners:
+            learner.restart()
         learner.republish()
+
+    def take(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Take over tensors of the optimizer, of these names and shapes, from the first rank."""
+        for name, shape in shapes.items():
+            self._parts.learner.hold(name, self._exchange.receive(shape, 0))
+
+    def held(self) -> dict[str, tuple[int, ...]]:
+        """The names and shapes of the optimizer's tensors that this rank holds and the first does not."""
+        return {name: tuple(value.shape) for name, value in self._held()}
+
+    def give(self) -> None:
+        """Send them to the first rank."""
+        for _, value in self._held():
+            self._exchange.send(value, 0)
+
+    def _held(self) -> list[tuple[str, Tensor]]:
+        learner = self._parts.learner
+        return [(k, v) for k, v in learner.optimizer_tensors().items() if k.partition("/")[2] in learner.owners]
 
     def close(self) -> None:
         self._parts.close()

@@ -93,10 +93,12 @@ def forecast(
     longest: int,
     sessions: int,
     shares: int = 1,
+    count: int = 1,
 ) -> Ledger:
-    """What training a model of this shape needs if its longest trajectory has `longest` tokens."""
+    """What each of `count` ranks needs to train a model of this shape if its longest trajectory has `longest`
+    tokens."""
     try:
-        learner = weightless(shape, model, config, needs, shares)
+        learner = weightless(shape, model, config, needs, shares, count)
         forward, peak = _followed(learner, longest)
     except (NotImplementedError, RuntimeError) as error:
         raise UserError(
@@ -112,7 +114,7 @@ def forecast(
         adapters=adapters,
         fp32_weights=_bytes(learner.fp32_weights.apart.values()),
         gradients=trained * (1 + waiting_sums(learner.shares)),
-        optimizer=2 * trained,
+        optimizer=2 * (trained - _bytes(learner.elsewhere.values())),
         second_copy=_bytes(copy.parameters()) if copy else 0,
         activations=forward - trained,
         working=peak - forward,
@@ -125,7 +127,7 @@ def check(learner: LocalLearner, longest: int, sessions: int) -> Ledger:
     policy, needs = learner.policy, learner.needs
     shape, model, config = policy.module.config, policy.config, learner.config
     described = (shape.to_json_string(), model.model_dump_json(), config.model_dump_json())
-    limits = longest, sessions, learner.shares
+    limits = longest, sessions, learner.shares, learner.count
     asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()), *limits)
     if asked not in _forecasts:
         _forecasts[asked] = forecast(shape, model, config, needs, *limits)

@@ -80,9 +80,9 @@ def shape_of(model: ModelConfig) -> PreTrainedConfig:
 
 
 def weightless(
-    shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfig, needs: Needs, shares: int = 1
+    shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfig, needs: Needs, shares: int = 1, count: int = 1
 ) -> LocalLearner:
-    """A learner of this shape whose tensors have no content. Use it under `Blank`."""
+    """A learner of this shape, the first of `count`, whose tensors have no content. Use it under `Blank`."""
     device, dtype = device_and_dtype(model)
     placeless = model.model_copy(update={"device": "meta", "dtype": str(dtype).removeprefix("torch.")})
     config = config.model_copy(update={"compile": False})  # compiled, operations could not be followed one by one
@@ -91,7 +91,7 @@ def weightless(
         policy = Policy(module, None, placeless)
         policy.module.to(dtype)  # peft gives adapters the dtype of what they adapt, but not here
         policy.module.set_attn_implementation(_ON_CUDA if device.type == "cuda" else _ON_CPU)
-        return LocalLearner(policy, needs, config, temperature=1.0, seed=0, shares=shares)
+        return LocalLearner(policy, needs, config, temperature=1.0, seed=0, shares=shares, count=count)
 
 
 class Blank(TorchFunctionMode):

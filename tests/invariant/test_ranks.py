@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 from longloop import api
 from longloop.cluster.crew import Crew, Member
@@ -135,6 +138,51 @@ def test_killed_again_and_again_and_resumed_on_another_number(cluster, undisturb
     assert [len(times[step]) for step in range(1, STEPS + 1)] == [2, 2, 4, 4]
     assert [one["collect"] > 0 for one in times[4]] == [True, True, True, False], "there are three tasks"
     assert all(times[3][n]["update"] + times[4][n]["update"] > 0 and times[4][n]["wait"] >= 0 for n in range(4))
+
+
+FULL = [  # in every step some attempts succeed, so that something is learned
+    *("model.lora_rank=0", "algo.lr=0.001", "save.keep=9", "eval.every=0"),
+    *("env.highest=9", "rollout.turn_tokens=1", "algo.k=24", "algo.minibatch=16", "learner.micro_tokens=60"),
+]
+
+
+def stored(run: Path, step: int) -> dict[str, torch.Tensor]:
+    """Weights, moments and float32 weights in a checkpoint."""
+    folder = run / "checkpoints" / f"{step:06d}"
+    return {name: x for path in sorted(folder.rglob("*.safetensors")) for name, x in load_file(path).items()}
+
+
+def test_all_weights_are_optimized_in_slices_on_any_number_of_ranks(cluster, tmp_path):
+    """One rank, and two of which one is lost, resumed on four, on one and on two: the same attempts and, up to the
+    rounding of a sum, the same weights and moments. Who loses a rank and goes on with as many has the same bits."""
+    alone, apart, whole = tmp_path / "alone", tmp_path / "apart", tmp_path / "whole"
+    for folder, count in ((alone, 1), (whole, 2)):
+        Printed().run(config_of(folder, *sabotaged(folder), *FULL, f"ranks.count={count}"))
+    said = Printed()
+    plan = sabotaged(apart, "update-KILL")
+    said.run(config_of(apart, *plan, *FULL, "ranks.count=2", "ranks.restarts=1"))
+    assert "died while computing gradients" in str(said)
+    one, two, again = (folder / "runs" / "test" for folder in (alone, whole, apart))
+    assert differences(again, two) == []
+    for count in (4, 1):
+        other = tmp_path / str(count)
+        shutil.copytree(again, other)
+        for step in (3, 4):
+            shutil.rmtree(other / "checkpoints" / f"{step:06d}")
+        said.run(api.resumed_config(other, [f"ranks.count={count}"]), other)
+        assert_close(other, one)
+    assert_close(two, one)
+
+
+def assert_close(run: Path, other: Path) -> None:
+    """The same attempts; weights and moments to 1e-6."""
+    mine, theirs = contents(run), contents(other)
+    for step in range(1, STEPS + 1):
+        assert mine["metrics"][step]["trained_tokens"] > 0
+        assert mine[f"trajectories/{step:06d}.jsonl"] == theirs[f"trajectories/{step:06d}.jsonl"]
+        weights = stored(run, step)
+        for name, x in stored(other, step).items():
+            torch.testing.assert_close(weights[name], x, rtol=0, atol=1e-6, msg=f"{name}, step {step}")
 
 
 def test_room_for_ranks_is_found_out_before_anything_waits(cluster, tmp_path):
