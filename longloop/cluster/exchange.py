@@ -8,21 +8,28 @@ one through the same tree, and at each level a rank sends what its neighbor's si
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
+from longloop.model.shards import Shards
+
+_ALWAYS = timedelta(days=365)
+"""How long a rank waits for the next order to take part in a pass: all ranks may be doing something else."""
 _BUCKET = 1 << 26
 """Bytes that are sent in one message, at least one tensor."""
 
 
 class Exchange:
     """This rank's connection to all others, who find each other through the first one's `store`. A wait for another
-    rank ends with an error after `timeout` seconds."""
+    rank ends with an error after `timeout` seconds. Each `shard` ranks in a row hold one copy of the weights."""
 
-    def __init__(self, store: dist.TCPStore, rank: int, count: int, device: torch.device, timeout: float) -> None:
+    def __init__(
+        self, store: dist.TCPStore, rank: int, count: int, device: torch.device, timeout: float, shard: int = 1
+    ) -> None:
         self.rank, self.count, self._device = rank, count, device
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -33,6 +40,16 @@ class Exchange:
             device_id=device if device.type == "cuda" else None,
         )
         self._store = store  # it serves as long as it lives
+        self.shards: Shards | None = None
+        self.orders: Any = None
+        """The ranks that hold shards of one copy with this one, as their engine speaks to them."""
+        for first in range(0, count, shard) if shard > 1 else ():
+            members = list(range(first, first + shard))
+            patience = timedelta(seconds=timeout)
+            group = dist.new_group(members, timeout=patience)
+            orders = dist.new_group(members, timeout=patience if rank == first else _ALWAYS, backend="gloo")
+            if rank in members:
+                self.shards, self.orders = Shards(rank - first, shard, group), orders
 
     @torch.no_grad()
     def add_up(self, parameters: Sequence[Parameter]) -> None:

@@ -40,6 +40,8 @@ _AGREEMENT = "agreement.json"
 """Whose log-probs ratios are taken against, in a checkpoint's folder."""
 _LATE = 10**9
 """A step past every warm-up: what a loss clips there."""
+_FILLER = Sample(np.zeros(2, int), np.arange(2) > 0, np.zeros(2), np.zeros(2, int), np.zeros(2), np.zeros(2))
+"""The shortest sample that takes a pass."""
 _MOST_NAN = 20
 """Updates in a row that were not finite before the run is given up."""
 
@@ -180,6 +182,7 @@ class LocalLearner:
     @torch.no_grad()
     def _hidden(self, samples: Sequence[Sample]) -> Tensor:
         """The hidden states from which the samples' masked tokens are drawn, [N, D]."""
+        self._refuse_shards()
         found: dict[int, Tensor] = {}
         for piece in microbatches(samples, self.config.micro_tokens, whole_units=False):
             packed = pack(piece, 0, self.policy.device)
@@ -195,6 +198,7 @@ class LocalLearner:
     @torch.no_grad()
     def _actions(self, samples: Sequence[Sample]) -> list[Tensor]:
         """For each sample the mean hidden state over the tokens of each of its actions, [A, D]."""
+        self._refuse_shards()
         means: dict[int, Tensor] = {}
         for piece in microbatches(samples, self.config.micro_tokens, whole_units=False):
             packed = pack(piece, 0, self.policy.device)
@@ -205,6 +209,13 @@ class LocalLearner:
                 _, sizes = np.unique(sample.turns[sample.mask], return_counts=True)
                 means[id(sample)] = torch.stack([part_ND.mean(0) for part_ND in own_ND.split(sizes.tolist())])
         return [means[id(sample)] for sample in samples]
+
+    def _refuse_shards(self) -> None:
+        if self.policy.shards is not None:
+            raise UserError(
+                "This algorithm fits heads to hidden states that one rank reads alone, which a model in shards does "
+                "not allow: set ranks.shard=1."
+            )
 
     def with_behavior_logprobs(
         self, epoch: Sequence[Minibatch], loss: Loss, tell: Callable[[str], None]
@@ -311,6 +322,18 @@ class LocalLearner:
         for parameter, gradient in zip(self.parameters.values(), total, strict=True):
             parameter.grad = gradient
         return found
+
+    def fill(self, passes: int, backward: bool) -> None:
+        """Take part in passes that other ranks, with shards of the same weights, make with micro-batches of theirs."""
+        held = [parameter.grad for parameter in self.parameters.values()]
+        self.optimizer.zero_grad()  # or these would be added to
+        for _ in range(passes):
+            with self._kernels(), torch.set_grad_enabled(backward):
+                scored = self._score(pack([_FILLER], 0, self.policy.device))
+                if backward:
+                    scored.logp_N.sum().backward()
+        for parameter, gradient in zip(self.parameters.values(), held, strict=True):
+            parameter.grad = gradient
 
     def _gradient(self, minibatch: Minibatch, loss: Loss) -> tuple[dict[str, float], Learned]:
         pieces = microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_units)

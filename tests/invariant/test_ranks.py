@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from longloop import api
 from longloop.cluster.crew import Crew, Member
 from longloop.config import Config, RanksConfig
 from longloop.diagnose.cluster import ranks
+from longloop.engines.engine import NativeEngine
 from longloop.store.run import Run
 from longloop.store.run_reader import load_run
 from longloop.types import RankLost, UserError
@@ -183,6 +186,48 @@ def assert_close(run: Path, other: Path) -> None:
         weights = stored(run, step)
         for name, x in stored(other, step).items():
             torch.testing.assert_close(weights[name], x, rtol=0, atol=1e-6, msg=f"{name}, step {step}")
+
+
+SHARDED = [*FULL, "model.lora_rank=4", "ranks.shard=2"]
+
+
+def test_one_copy_of_the_weights_on_two_ranks(cluster, tmp_path, monkeypatch):
+    """The other rank, which holds half of the model, is killed in a pass of the engine, hangs in one, and is killed in
+    a gradient. The run goes on each time, and ends on four ranks with two copies. It has the attempts of one rank, and
+    weights that differ because a sum of two halves is rounded differently."""
+    alone, apart = tmp_path / "alone", tmp_path / "apart"
+    Printed().run(config_of(alone, *sabotaged(alone), *FULL, "model.lora_rank=4"))
+    members, passes, deaths = list[Any](), [0], [(2, signal.SIGKILL), (4, signal.SIGSTOP)]
+
+    def join(crew: Crew, learner: Any) -> None:
+        real_join(crew, learner)
+        assert crew._exchange is not None and crew._exchange.shards is not None
+        crew._config = crew._config.model_copy(update={"timeout": 6.0})
+        _set_pg_timeout(timedelta(seconds=3), crew._exchange.shards._group)
+        members[:] = crew.others
+
+    def obey(engine: NativeEngine, order: Any) -> Any:
+        passes[0] += order is not None
+        if members and deaths and order is not None and passes[0] >= deaths[0][0]:
+            os.kill(process_of(members[0]), deaths.pop(0)[1])
+        return real_obey(engine, order)
+
+    real_join, real_obey = Crew.join, NativeEngine.obey
+    monkeypatch.setattr(Crew, "join", join)
+    monkeypatch.setattr(NativeEngine, "obey", obey)
+    said = Printed()
+    plan = sabotaged(apart, "update-KILL")
+    said.run(config_of(apart, *plan, *SHARDED, "steps=2", "ranks.count=2", "ranks.restarts=3", "ranks.timeout=100"))
+    assert not deaths and not list((apart / "plan").iterdir())
+    first, second, third = re.findall(r"Lost rank 1 on \S+ \(process \d+\): it (.*) Restart \d of 3", str(said))
+    assert re.match("died while playing attempts", first)
+    assert re.match("has given no sign of life for 6 s .* while playing attempts", second)
+    assert re.match("died while computing gradients", third)
+
+    run = apart / "runs" / "test"
+    said.run(api.resumed_config(run, ["steps=4", "ranks.count=4"]), run)
+    assert len(members) == 3
+    assert_close(run, alone / "runs" / "test")
 
 
 def test_room_for_ranks_is_found_out_before_anything_waits(cluster, tmp_path):
