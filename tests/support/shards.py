@@ -1,15 +1,15 @@
 """A model in shards, each in a process of its own, and the same model whole."""
 
-import copy
 from typing import Any
 
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from longloop.cluster.exchange import Exchange
 from longloop.config import ModelConfig
 from longloop.model.policy import Policy
 from longloop.model.shards import Shards, cut, of_module
-from tests.support.families import TOKENIZER, plain_module, policy_of
+from tests.support.families import TOKENIZER, config, plain_module, policy_of
 
 RANK = 4
 """Of the adapters."""
@@ -24,19 +24,30 @@ def with_adapters(policy: Policy) -> Policy:
     return policy
 
 
+BIASED = "llama with biases"
+
+
+def module_of(family: str) -> Any:
+    """A small random model of a family; or a Llama that has biases where the others have none."""
+    if family != BIASED:
+        return plain_module(family)
+    plain = config("llama").to_dict() | {"attention_bias": True, "mlp_bias": True}
+    module = LlamaForCausalLM(LlamaConfig(**plain))
+    torch.manual_seed(0)
+    for p in module.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    return module
+
+
 def whole(family: str) -> Policy:
-    return with_adapters(policy_of(plain_module(family), lora_rank=RANK))
+    return with_adapters(policy_of(module_of(family), lora_rank=RANK))
 
 
 def shard_of(family: str, exchange: Exchange) -> Policy:
     """This rank's shard of the same model."""
     shards = Shards(exchange.rank, exchange.count)
-    return with_adapters(sharded(copy.deepcopy(plain_module(family)), shards))
-
-
-def sharded(module: Any, shards: Shards) -> Policy:
     settings = ModelConfig(device="cpu", dtype="float32", lora_rank=RANK)
-    return Policy(cut(module, shards, of_module(shards)), TOKENIZER, settings, shards)
+    return with_adapters(Policy(cut(module_of(family), shards, of_module(shards)), TOKENIZER, settings, shards))
 
 
 def frozen(policy: Policy) -> dict[str, torch.Tensor]:

@@ -107,6 +107,15 @@ class Passed(OneRank):
         self.stored = dict(stored)
 
 
+def test_the_norm_is_that_of_all_tensors_that_have_a_gradient():
+    """3, none, 4: it is 5. One that is not a number makes the whole so, and the step is not taken."""
+    own = learner(make("loop", k=3), rank=0, count=2)
+    own.norm_P = torch.tensor([3.0, -1.0, 4.0])
+    assert own.clip() == 5.0
+    own.norm_P = torch.tensor([3.0, -1.0, torch.nan])
+    assert np.isnan(own.clip())
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_rank_alone_moves_its_slice_and_a_trial_is_undone(dtype):
     """As `longloop doctor` tries an update before the ranks are connected."""
