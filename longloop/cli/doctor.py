@@ -162,6 +162,7 @@ def to_json(
         "configured": _name(config),
         "room": room,
         "fits": book.peak <= room,
+        "copies": book.copies,
         "advice": {"settings": settings, "fits": then.peak <= room, "memory": then.to_json()} if settings else None,
         "memory": {name: one.to_json() for name, one in books.items()},
     }

@@ -57,7 +57,7 @@ class Ledger:
     """Copies of the model's weights that all ranks hold together."""
 
     def __str__(self) -> str:
-        parts = {name.replace("_", " "): size for name, size in asdict(self).items() if size and name != "copies"}
+        parts = {name.replace("_", " "): size for name, size in self._bytes().items() if size}
         said = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in parts.items())
         return said if self.copies == 1 else f"{said}; {self.copies_in_words}"
 
@@ -89,8 +89,11 @@ class Ledger:
         """What a run still needs once the model is loaded."""
         return self.peak - self.weights - self.adapters - self.fp32_weights - self.second_copy
 
-    def to_json(self) -> dict[str, float]:
-        return asdict(self) | {"update": self.update, "collect": self.collect, "peak": self.peak}
+    def _bytes(self) -> dict[str, int]:
+        return {name: size for name, size in asdict(self).items() if name != "copies"}
+
+    def to_json(self) -> dict[str, int]:
+        return self._bytes() | {"update": self.update, "collect": self.collect, "peak": self.peak}
 
 
 def forecast(

@@ -332,6 +332,7 @@ def test_the_ledger_counts_copies():
     held = sum(p.nbytes for p in frozen(_alone(Shards(0, 2))).values())
     assert shards.weights == held and shards.kv == alone.kv // 2 and shards.adapters == alone.adapters
     assert shards.copies == pytest.approx(2 * held / alone.weights) and shards.copies < 1.02
+    assert "copies" not in shards.to_json(), "these are bytes"
     assert str(shards).endswith(f"copies of the weights on all ranks: {shards.copies:.2f}")
 
 
