@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from longloop.evaluation import Evaluation
     from longloop.gateway.server import Server
     from longloop.memory.forecast import Ledger
+    from longloop.model.shards import Shards
     from longloop.training import Report
 
 ConfigLike = Config | Mapping[str, Any] | str | Path
@@ -181,10 +182,16 @@ def other_version(folder: Path, config: Config) -> str:
 # --- Training.
 
 
-def prepared(config: Config) -> Training:
-    """The objects of a run. What the config names on disk, runs to begin with or to imitate, is read first."""
+def prepared(config: Config, shards: "Shards | None" = None) -> Training:
+    """The objects of a run. What the config names on disk, runs to begin with or to imitate, is read first. With
+    `shards`, the policy is this rank's shard."""
+    if config.ranks.shard > 1 and shards is None:
+        raise UserError(
+            "A model in shards exists only while a run trains it: set ranks.shard=1, with a model that fits on one "
+            "card, or ask `longloop doctor --memory`."
+        )
     demos = best_trajectories(Path(config.demos)) if config.demos else []
-    return build.training(config, lineage(config), demos)
+    return build.training(config, lineage(config), demos, shards)
 
 
 def trained(config: Config, resume: Path | None, console: Console, **facts: Any) -> Run:
@@ -224,15 +231,20 @@ def _trained(
     config = pinned(build.stamped(config))
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
     with build.cluster(config, lineage(config), tell) as crew, ExitStack() as ends:
-        parts = prepared(config)
+        if crew is not None:
+            ends.enter_context(crew.explained())
+        shards = None if crew is None else crew.shards
+        parts = prepared(config, shards)
         ends.callback(parts.world.close)
+        if crew is not None and shards is not None:  # no rank can make a pass alone
+            parts.work_with(crew)
         if config.demos and (said := other_version(Path(config.demos), config)):
             tell(said)
         environment = parts.world.environment
         declared = environment.analysis
         rules(declared, source=f"{environment.__name__}.analysis")
         book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
-        if crew is not None:
+        if crew is not None and shards is None:
             parts.work_with(crew)
         with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
             tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
@@ -424,10 +436,12 @@ def forecast(config: Config) -> "Ledger":
     """Where the memory of a run would go. No weight is read."""
     from longloop.memory import forecast, shapes
 
+    build.check_shards(config)
     shape = shapes.shape_of(lineage(config)[0].model)
     rollout, needs = config.rollout, build.algorithm(config).needs
-    longest, sessions, shares = rollout.context, rollout.concurrency, config.ranks.shares
-    return forecast.forecast(shape, config.model, config.learner, needs, longest, sessions, shares)
+    ranks = config.ranks
+    limits = rollout.context, rollout.concurrency, ranks.shares, ranks.count, ranks.shard
+    return forecast.forecast(shape, config.model, config.learner, needs, *limits)
 
 
 def free_memory(config: Config) -> int:

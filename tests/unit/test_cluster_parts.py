@@ -33,7 +33,7 @@ def rank(tmp_path):
     made = Rank(1)
     threads = torch.get_num_threads()
     make_parts = pickle.loads(pickle.dumps((build.rank_parts, config, lineage(config))))
-    host, pid = made.build(lambda: make_parts[0](*make_parts[1:]), threads)
+    host, pid = made.build(lambda *which: make_parts[0](*make_parts[1:], *which), threads)
     assert host and pid
     yield made, api.prepared(config)
     made.close()

@@ -79,11 +79,11 @@ def blocks(work: Callable[[], object]) -> int:
 
 
 def learner_of(
-    shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig, shares: int = 1
+    shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig, shares: int = 1, count: int = 1
 ) -> LocalLearner:
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(shape), None, model)
-    return LocalLearner(policy, algo.needs, config, 1.0, 0, shares)
+    return LocalLearner(policy, algo.needs, config, 1.0, 0, shares, 0, count)
 
 
 def minibatch(count: int, tokens: int) -> Minibatch:
@@ -150,6 +150,22 @@ def test_peak_of_an_update_in_bfloat16(name, rank):
     assert book.held == held and book.fp32_weights == book.gradients == book.optimizer // 2
     assert book.fp32_weights == 2 * (book.adapters if rank else book.weights)
     assert book.update == pytest.approx(peak, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_of_four_ranks_optimizes_a_slice(dtype):
+    """Float32 weights and moments are those of the first rank's slice, about a quarter; gradients are whole."""
+    shape, model = SHAPES["qwen2.5, untied, wide MLP"], ModelConfig(device="cpu", dtype=dtype)
+    config, algo = LearnerConfig(micro_tokens=64, chunk=16), Loop(kl_guard=1e9)
+    learner = learner_of(shape, algo, model, config, count=4)
+    held, peak = real(algo, learner, count=2, tokens=64)
+    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, count=4)
+    alone = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4)
+    assert book.held == held and book.update == pytest.approx(peak, rel=0.05)
+    assert (book.weights, book.gradients) == (alone.weights, alone.gradients)
+    assert book.optimizer == pytest.approx(alone.optimizer / 4, rel=0.1)
+    assert book.fp32_weights == (book.optimizer // 2 if dtype == "bfloat16" else 0)
+    assert forecast.check(learner, 64, 4) == book, "what a run on four ranks says of each"
 
 
 def test_sums_that_wait_in_the_tree():
