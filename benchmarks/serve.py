@@ -6,9 +6,9 @@
 Every client holds a conversation: it asks, waits for the whole answer, and asks again with the answer in its history.
 The engine alone samples the same conversations, with the same seeds, without HTTP and without a chat template. Both
 sample the same tokens; what counts is tokens per second. Clients run in a process of their own, over connections that
-they keep. Runs alternate, and the ratio is that of the medians. On a machine that is busy with other work, or with the
-clients, the last column says more: the share of the serving thread's own CPU time that the engine's passes took. The
-rest went into HTTP, the chat template and everything between.
+they keep. Runs alternate, and ratios are those of the medians. On a machine that is busy with other work, or with the
+clients, the clock says little, and the CPU time of the serving thread more: tokens per second of it, and the share of
+it that the engine's passes took. The rest went into HTTP, the chat template and everything between.
 """
 
 import argparse
@@ -107,6 +107,7 @@ def main() -> None:
     served = Served(engine, chat, SamplingParams(), options.answer, limit)
     kinds = ("engine alone", "whole answers", "streamed")
     speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    cpu_speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
     shares: dict[str, list[float]] = {kind: [] for kind in kinds}
     spent = timed(engine)
     for number in range(options.runs + 1):
@@ -123,12 +124,17 @@ def main() -> None:
             counts.add(tokens)
             if number:
                 speeds[kind].append(tokens / seconds)
+                cpu_speeds[kind].append(tokens / busy)
                 shares[kind].append(spent[0] / busy)
         assert len(counts) == 1, f"all sample the same: {counts}"
-    base = median(speeds[kinds[0]])
-    print("| | tokens/s | of the engine alone | CPU time in passes |\n|---|---:|---:|---:|")
-    for kind, found in speeds.items():
-        print(f"| {kind} | {median(found):,.0f} | {median(found) / base:.0%} | {median(shares[kind]):.1%} |")
+    print("| | tokens/s | of the engine alone | tokens per CPU second | of the engine alone | CPU time in passes |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for kind in kinds:
+        cells = []
+        for found in (speeds, cpu_speeds):
+            speed = median(found[kind])
+            cells += [f"{speed:,.0f}", f"{speed / median(found[kinds[0]]):.0%}"]
+        print(f"| {kind} | " + " | ".join(cells) + f" | {median(shares[kind]):.1%} |")
 
 
 def timed(engine: NativeEngine) -> list[float]:

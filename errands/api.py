@@ -6,6 +6,7 @@ checked against their annotations; the return annotation says what comes back an
 are read.
 """
 
+import functools
 import inspect
 import types
 import typing
@@ -117,7 +118,12 @@ class Parameter:
     label: str
     default: Any = inspect.Parameter.empty
 
-    @property
+    @functools.cached_property
+    def validate(self) -> Callable[..., Any]:
+        """Checks a value; what it becomes."""
+        return self.adapter.validator.validate_python
+
+    @functools.cached_property
     def required(self) -> bool:
         return self.default is inspect.Parameter.empty
 
@@ -168,7 +174,9 @@ class Api:
         """What the list of an app's APIs says of it."""
         return self.about.split(". ")[0]
 
+    @functools.cached_property
     def documentation(self) -> str:
+        """What the agent reads of it."""
         signature = ", ".join(parameter.text for parameter in self.parameters.values())
         problems = [*([NO_TOKEN] if self.logged_in else []), *self.problems]
         lines = [f"{self.app}.{self.name}({signature})", self.about, f"Returns {self.returns}"]
@@ -186,16 +194,16 @@ class Api:
                 raise ApiError(422, f"{where} has no parameter {str(name)[:40]!r}.{hint}")
         values = {}
         for name, parameter in self.parameters.items():
-            if name not in arguments:
-                if parameter.required:
-                    raise ApiError(422, f"{where} needs the parameter {name!r} ({parameter.label}).")
+            if name in arguments:
+                try:
+                    values[name] = parameter.validate(arguments[name], strict=True)
+                except ValidationError as error:
+                    what = error.errors()[0]["msg"].removeprefix("Value error, ")
+                    raise ApiError(422, f"{where}: {name} must be {parameter.label}: {what}.") from None
+            elif parameter.required:
+                raise ApiError(422, f"{where} needs the parameter {name!r} ({parameter.label}).")
+            else:
                 values[name] = parameter.default
-                continue
-            try:
-                values[name] = parameter.adapter.validator.validate_python(arguments[name], strict=True)
-            except ValidationError as error:
-                what = error.errors()[0]["msg"].removeprefix("Value error, ")
-                raise ApiError(422, f"{where}: {name} must be {parameter.label}: {what}.") from None
         return values
 
 

@@ -5,27 +5,30 @@ What the APIs do for an agent is counted, not timed, so that the same calls are 
 text searched, and for text read and written. SQLite itself refuses to let a database grow beyond `ROOM`.
 
 A new connection has to read the schema, which takes longer than most turns. So a database that is closed leaves its
-connection to the next one, with the statements that were prepared on it.
+connection to the next one, with the statements that were prepared on it. What was read of a content, as long as it was
+not written over, serves all databases that start from that content (`Content.answers`, `Content.tables`).
 """
 
 import functools
 import hashlib
 import itertools
 import marshal
+import operator
 import re
 import sqlite3
 import threading
 import typing
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from errands.api import Money, Problem
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+Found = list[sqlite3.Row]
 
 ROOM = 2**20
 """Bytes that a database may take; that of a new world takes a sixth of it."""
@@ -45,6 +48,10 @@ _TOGETHER = 32
 """Rows that are inserted by one statement, at most."""
 _IDLE = 64
 """Connections that are kept for later."""
+_FEW = 16
+"""Rows that are read by their ids; for more of them, the table is."""
+_ANSWERS, _ANSWER_NS = 256, 100_000
+"""Answers that are kept for other attempts from the same content, and what one may have cost to be kept."""
 _WRITING = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 
 
@@ -65,7 +72,9 @@ class Database:
         self.written: set[str] = set()
         """The tables that may differ from when it was made."""
         self._tables: dict[str, Table] = {}
-        """Those that were read as a whole and not written to since."""
+        """Those that were written to, as they were last read."""
+        self._stale: dict[str, set[int] | None] = {}
+        """Those that were written to, with the ids of the rows that may differ since they were read; None: any."""
         self.allowance: int | None = None
         """The nominal nanoseconds of work that are left; None: work is not counted."""
         self._connections = _connections(schema)
@@ -103,6 +112,7 @@ class Database:
     def rest(self) -> None:
         """Take little memory until the next use."""
         self._content = self.content
+        self._tables, self._stale = {}, {}
         self._disconnect()
 
     def close(self) -> None:
@@ -121,8 +131,9 @@ class Database:
         names = ", ".join(columns)
         marks = ", ".join("?" * len(columns))
         sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-        id = self._write(sql, tuple(columns.values()), lambda cursor: cursor.lastrowid)
+        id = self._write(sql, tuple(columns.values()), lambda cursor: cursor.lastrowid, table)
         assert id is not None
+        self._touch(table, id)
         return id
 
     def add_all(self, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -145,11 +156,16 @@ class Database:
         given = {column: value for column, value in given.items() if value is not None}
         if given:
             columns = ", ".join(f"{column} = ?" for column in given)
-            self.run(f"UPDATE {table} SET {columns} WHERE id = ?", *given.values(), id)
+            sql = f"UPDATE {table} SET {columns} WHERE id = ?"
+            self._write(sql, (*given.values(), id), lambda cursor: cursor.rowcount, table)
+            self._touch(table, id)
 
     def remove(self, table: str, **columns: Any) -> int:
         """Delete the rows with these values; how many there were."""
-        return self.run(f"DELETE FROM {table} WHERE {_equal(columns)}", *columns.values())
+        sql, of = f"DELETE FROM {table} WHERE {_equal(columns)}", table if "id" in columns else ""
+        removed = self._write(sql, tuple(columns.values()), lambda cursor: cursor.rowcount, of)
+        self._touch(of, columns.get("id"))
+        return removed
 
     def find_id(self, table: str, **columns: Any) -> int | None:
         """The id of the first row with these values, if there is one."""
@@ -157,17 +173,15 @@ class Database:
         return found
 
     def all(self, sql: str, *values: Any) -> list[dict[str, Any]]:
-        rows = self._execute(sql, values, sqlite3.Cursor.fetchall)
-        self._spend_on_text(itertools.chain.from_iterable(rows))
-        return [dict(row) for row in rows]
+        return [dict(row) for row in self._read(sql, values, sqlite3.Cursor.fetchall)]
 
     def one(self, sql: str, *values: Any) -> dict[str, Any] | None:
-        row = self._first(sql, values)
-        return None if row is None else dict(row)
+        found = self._read(sql, values, _fetch_first)
+        return dict(found[0]) if found else None
 
     def value(self, sql: str, *values: Any) -> Any:
-        row = self._first(sql, values)
-        return None if row is None else row[0]
+        found = self._read(sql, values, _fetch_first)
+        return found[0][0] if found else None
 
     def rows(self, kind: type[T], source: str, *values: Any) -> list[T]:
         """The rows of `SELECT <the fields of kind> <source>`. `source` is what follows: FROM ... WHERE ... ORDER BY."""
@@ -178,29 +192,71 @@ class Database:
         return typing.cast(list[T], found)
 
     def table(self, name: str) -> "Table":
-        """All that a table has. It is read again only after it was written to."""
-        if name not in self._tables:
-            cursor = self.db.cursor()
-            cursor.row_factory = None
-            self._tables[name] = Table(cursor.execute(f"SELECT * FROM {name} ORDER BY id").fetchall())
-        return self._tables[name]
+        """All that a table has. Only what may have been written to is read again: at best, some rows by their ids."""
+        assert self._content is not None, "the database is closed"
+        shared = self._content.tables
+        if name not in self._stale:
+            if name not in shared:
+                shared[name] = self._whole(name)
+            return shared[name]
+        ids, known = self._stale[name], self._tables.get(name) or shared.get(name)
+        if ids is None or known is None or len(ids) > _FEW:
+            known = self._whole(name)
+        elif ids:
+            rows = self.db.cursor()
+            rows.row_factory = None
+            sql = f"SELECT * FROM {name} WHERE id = ?"
+            known = known.with_rows({id: rows.execute(sql, (id,)).fetchone() for id in ids})
+        self._tables[name], self._stale[name] = known, set()
+        return known
 
-    def _first(self, sql: str, values: Sequence[Any]) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self._execute(sql, values, sqlite3.Cursor.fetchone)
-        if row is not None:
-            self._spend_on_text(row)
-        return row
+    def _whole(self, name: str) -> "Table":
+        rows = self.db.cursor()
+        rows.row_factory = None
+        return Table(rows.execute(f"SELECT * FROM {name} ORDER BY id").fetchall())
 
-    def _write(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T]) -> T:
+    def _read(self, sql: str, values: tuple[Any, ...], fetch: Callable[[sqlite3.Cursor], Found]) -> Found:
+        """What a statement finds. Attempts at a task ask much alike: what one was answered from tables that are as they
+        were at the start is kept for the others, with what it cost."""
+        if self.allowance is None or self._exactly:
+            return self._fetched(sql, values, fetch)
+        assert self._content is not None, "the database is closed"
+        answers, question = self._content.answers, (sql, fetch, values, *map(type, values))
+        if not self.written.isdisjoint(self._connections.tables(sql, len(values)).read):
+            return self._fetched(sql, values, fetch)
+        if question in answers:
+            found, cost = answers[question]
+            self.spend(cost)
+            return found
+        allowance = self.allowance
+        found = self._fetched(sql, values, fetch)
+        cost = allowance - self.allowance
+        if cost <= _ANSWER_NS and len(answers) < _ANSWERS:
+            answers[question] = found, cost
+        return found
+
+    def _fetched(self, sql: str, values: tuple[Any, ...], fetch: Callable[[sqlite3.Cursor], Found]) -> Found:
+        found = self._execute(sql, values, fetch)
+        self._spend_on_text(itertools.chain.from_iterable(found))
+        return found
+
+    def _write(self, sql: str, values: Sequence[Any], result: Callable[[sqlite3.Cursor], T], by_id: str = "") -> T:
+        """Run a statement that writes. Of the table `by_id`, it writes to rows of which the caller knows the ids."""
         if self._begun is False:
             self.db.execute("SAVEPOINT call")
             self._begun = True
-        for table in self._connections.tables_written(sql, len(values)):
+        for table in self._connections.tables(sql, len(values)).written:
             self.written.add(table)
-            self._tables.pop(table, None)
+            self._stale[table] = self._stale.get(table, set()) if table == by_id else None
         if self._size:
             self._check_size(values)
         return self._execute(sql, values, result)
+
+    def _touch(self, table: str, id: int | None) -> None:
+        """A row is no more what it was when its table was read."""
+        stale = self._stale.get(table)
+        if stale is not None and id is not None:
+            stale.add(id)
 
     def _check_size(self, values: Sequence[Any]) -> None:
         """Tell SQLite the limit as soon as it could be reached: SQLite has to read the schema for that."""
@@ -280,7 +336,7 @@ class Database:
         self.db.execute("RELEASE call")
 
     def _undo(self) -> None:
-        self._tables.clear()
+        self._stale = dict.fromkeys(self._stale)
         if self.db.in_transaction:  # a full database and an interrupted statement undo everything by themselves
             self.db.execute("ROLLBACK TO call")
             self.db.execute("RELEASE call")
@@ -329,12 +385,47 @@ class Table:
 
     rows: list[Row]
     """In the order of their ids, which come first."""
+    _compared: "list[tuple[Table, Change]]" = field(default_factory=list, compare=False, repr=False)
+    """With which other it was compared last, and how it differs."""
+
+    @functools.cached_property
+    def by_id(self) -> dict[int, Row]:
+        return {row[0]: row for row in self.rows}
+
+    def with_rows(self, rows: dict[int, Row | None]) -> "Table":
+        """What it is with other rows in the place of those with these ids; None: there is none any more."""
+        changed = self.by_id | rows
+        return Table(sorted((row for row in changed.values() if row is not None), key=operator.itemgetter(0)))
+
+    def since(self, before: "Table") -> "Change":
+        """What has become of it. Remembered, as it is asked again in every turn until the table is written to."""
+        for other, change in self._compared:
+            if other is before:
+                return change
+        was = before.by_id.get
+        rows = [row for row in self.rows if (old := was(row[0])) is not row and old != row]
+        change = Change(rows, sorted(before.by_id.keys() - self.by_id.keys()))
+        self._compared[:] = [(before, change)]
+        return change
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a table differs from what it was."""
+
+    rows: list[Row]
+    """Those that were added or changed, in the order of their ids."""
+    removed: list[int]
+    """The ids of those that are gone."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.removed)
 
     @functools.cached_property
     def digest(self) -> str:
-        """The same for the same rows, in every process."""
+        """The same for the same change, in every process."""
         # Version 2 of the format writes equal values as equal bytes; later ones refer to objects that occur twice.
-        return hashlib.blake2b(marshal.dumps(self.rows, 2), digest_size=16).hexdigest()
+        return hashlib.blake2b(marshal.dumps((self.rows, self.removed), 2), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -344,6 +435,10 @@ class Content:
     base: bytes
     pages: tuple[tuple[int, bytes], ...] = ()
     """Where others stand in the place of the base's, or after it."""
+    answers: dict[Hashable, tuple[Found, int]] = field(default_factory=dict, compare=False, repr=False)
+    """What was found in it, and what that cost, by statement and values."""
+    tables: dict[str, Table] = field(default_factory=dict, compare=False, repr=False)
+    """Those that were read as a whole."""
 
     def image(self) -> bytes:
         """As SQLite has it."""
@@ -413,6 +508,14 @@ class _User:
         return bool(self.database.count_steps())
 
 
+@dataclass(frozen=True)
+class Tables:
+    """The tables that a statement reads, and those it writes to."""
+
+    read: set[str]
+    written: set[str]
+
+
 class _Connections:
     """Connections to databases of one schema, used one after another by many.
 
@@ -423,12 +526,12 @@ class _Connections:
 
     def __init__(self, schema: str) -> None:
         self._idle: list[_Connection] = []
-        self._noted: set[str] = set()
+        self._noted = Tables(set(), set())
         self._explaining = threading.Lock()
         self._explains = self._connect()
         self._explains.executescript(schema)
-        self._explains.set_authorizer(self._note_writing)
-        self.tables_written = functools.cache(self._tables_written)
+        self._explains.set_authorizer(self._note)
+        self.tables = functools.cache(self._tables)
 
     def open(self, image: bytes, database: Database) -> _Connection:
         try:
@@ -459,17 +562,19 @@ class _Connections:
         connection.create_function("like", 2, user.like, deterministic=True)
         return connection
 
-    def _tables_written(self, sql: str, values: int) -> frozenset[str]:
-        """The tables that a statement with so many values writes to, by itself or by cascade."""
+    def _tables(self, sql: str, values: int) -> Tables:
+        """The tables that a statement with so many values reads and writes, by itself or by cascade."""
         with self._explaining:
-            self._noted.clear()
+            self._noted = noted = Tables(set(), set())
             self._explains.execute(f"EXPLAIN {sql}", (None,) * values)
-            return frozenset(self._noted)
+            return noted
 
-    def _note_writing(self, action: int, table: str | None, *_: object) -> int:
+    def _note(self, action: int, table: str | None, *_: object) -> int:
         """SQLite asks this about every statement it prepares."""
         if table is not None and action in _WRITING:
-            self._noted.add(table)
+            self._noted.written.add(table)
+        elif table is not None and action == sqlite3.SQLITE_READ:
+            self._noted.read.add(table)
         return sqlite3.SQLITE_OK
 
 
@@ -511,6 +616,10 @@ def _matcher(pattern: str) -> tuple[Callable[[str], bool], int]:
     if len(parts) == 3 and not (parts[0] or parts[2] or "_" in pattern):
         return lambda text: parts[1] in text, comparisons
     return functools.partial(_matches, parts), comparisons
+
+
+def _fetch_first(cursor: sqlite3.Cursor) -> Found:
+    return cursor.fetchmany(1)
 
 
 def _equal(columns: Iterable[str]) -> str:

@@ -44,17 +44,25 @@ _TOGETHER = 3
 """Tasks that count as one scenario when completed scenarios are counted (SGC), as in AppWorld."""
 
 
+@dataclass(frozen=True)
+class TaskOptions:
+    """Which tasks there are, for agents that write code and for those that call tools."""
+
+    difficulty: int = 0
+    """Keep only the scenarios of this difficulty; 0 for all."""
+    per_scenario: int = 3
+    """Tasks made from each scenario."""
+    per_drill: int = 0
+    """Tasks made from each scenario of practice; 0 for per_scenario."""
+    seed: int = 0
+    """Another seed gives other worlds."""
+    plain: bool = False
+    """Give all of practice the real names."""
+
+
 class Errands(Environment):
     @dataclass(frozen=True)
-    class Options:
-        difficulty: int = 0
-        """Keep only the scenarios of this difficulty; 0 for all."""
-        per_scenario: int = 3
-        """Tasks made from each scenario."""
-        per_drill: int = 0
-        """Tasks made from each scenario of practice; 0 for per_scenario."""
-        seed: int = 0
-        """Another seed gives other worlds."""
+    class Options(TaskOptions):
         careless: float = 0.0
         """Share of turns that the expert gets wrong: a teacher for novices."""
         mistakes: float = 0.0
@@ -65,8 +73,6 @@ class Errands(Environment):
         example: bool = True
         """Begin with a worked example, another task done step by step as turns of the conversation (1,286 tokens with
         the tokenizer of Qwen2.5). It is for models as they come; one that was taught Errands does without."""
-        plain: bool = False
-        """Give all of practice the real names."""
 
     options: Options
     version = __version__
@@ -87,7 +93,7 @@ class Errands(Environment):
         """What came back from each piece of code."""
 
     @classmethod
-    def tasks(cls, split: str, options: Options) -> Sequence[Task]:
+    def tasks(cls, split: str, options: TaskOptions) -> Sequence[Task]:
         practice = split == "practice"
         each = options.per_drill if practice and options.per_drill else options.per_scenario
         return [

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from errands.apps import find, make_world
-from errands.database import Row
+from errands.database import Row, Table
 from errands.world import World
 from longloop import Outcome
 
-Snapshot = dict[str, list[Row]]
-"""table -> its rows, in the order of their ids, which come first."""
+Snapshot = dict[str, Table]
 
 _LEVELS = 10
 """Of new rows that refer to new rows, as many are compared. No task has so many; an agent may make more."""
@@ -136,15 +135,16 @@ def judge(goal: Goal, world: World) -> list[Test]:
 
 
 def snapshot(world: World) -> Snapshot:
-    """The rows of every table that counts and was written to."""
-    return {table: world.table(table).rows for table in _written(world)}
+    """Every table that counts and was written to."""
+    return {table: world.table(table) for table in _written(world)}
 
 
 def changed(goal: Goal, world: World) -> dict[str, str]:
-    """The digest of every table that is not as it was at the start."""
-    digests = {table: world.table(table).digest for table in _written(world)}
+    """The digest of what has become of every table that is not as it was at the start."""
+    after = snapshot(world)
     with goal.judging:
-        return {table: digest for table, digest in digests.items() if digest != goal.start.table(table).digest}
+        changes = {name: table.since(goal.start.table(name)) for name, table in after.items()}
+    return {name: change.digest for name, change in changes.items() if change}
 
 
 def same_state(one: World, other: World) -> bool:
@@ -162,21 +162,19 @@ def differences(start: World, after: Snapshot, mentions: Mapping[str, tuple[str,
     found: Counter[Difference] = Counter()
     added = _added(start, after)
     for table, rows in after.items():
-        before = start.table(table).rows
-        if rows == before:
-            continue
-        names = list(_layout()[table])
-        old = {row[0]: row for row in before}
-        content = functools.partial(_content, added, mentions, table)
-        for row in rows:
-            if row[0] not in old:
+        before = start.table(table)
+        change = rows.since(before)
+        names, content = list(_layout()[table]), functools.partial(_content, added, mentions, table)
+        for row in change.rows:
+            old = before.by_id.get(row[0])
+            if old is None:
                 columns = tuple((name, content(name, value)) for name, value in zip(names, row, strict=True))
                 found[Difference("added", table, None, columns[1:])] += 1
-            elif row != old[row[0]]:
-                pairs = zip(names, row, old[row[0]], strict=True)
+            else:
+                pairs = zip(names, row, old, strict=True)
                 columns = tuple((name, content(name, value)) for name, value, was in pairs if value != was)
                 found[Difference("changed", table, row[0], columns)] += 1
-        found.update(Difference("removed", table, id, ()) for id in old.keys() - {row[0] for row in rows})
+        found.update(Difference("removed", table, id, ()) for id in change.removed)
     return found
 
 
@@ -185,8 +183,8 @@ def _added(start: World, after: Snapshot) -> Callable[[str], dict[int, Row]]:
 
     @functools.cache
     def added(table: str) -> dict[int, Row]:
-        old = {row[0] for row in start.table(table).rows}
-        return {row[0]: row for row in after.get(table, ()) if row[0] not in old}
+        old = start.table(table).by_id
+        return {id: row for id, row in after[table].by_id.items() if id not in old} if table in after else {}
 
     return added
 

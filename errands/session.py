@@ -17,7 +17,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
@@ -70,6 +70,8 @@ the sandbox that is copied for another process."""
 _PATIENCE = 100
 """Dead workers that are put up with before a session is given up."""
 _IDS = UUID("00000000-0000-0000-0000-00000000e22a")
+_ALL = frozenset(BY_NAME)
+_CALLED_APP = re.compile(r"\bapis\.(\w+)\.\w+\(")
 _BESIDES_CALLS = re.compile(r"\bapis\b(?!\.\w+\.\w+\()")
 """`apis` where it is not the beginning of a call."""
 _RAISES: dict[int, type[Exception]] = {401: PermissionError, 403: PermissionError, 404: LookupError}
@@ -87,13 +89,15 @@ class Session:
     def __init__(self, world: World, state: bytes | None = None) -> None:
         self._world = world
         self._calls = self._questions = 0
-        self._apis = _root(world.disguise)
+        self._apps = _apps(world.disguise)
         self._tame = True
         """Whether all that the session has run is tame."""
         self.failed = False
         """Whether the code that ran last ended with an error."""
         self._has_apis = False
-        """Whether its variable `apis` is known to be what it should be."""
+        """Whether its variable `apis` is known to be what it was when last sent."""
+        self._sent = frozenset[str]() if state is None else _ALL
+        """The apps that came with it: all that code has named."""
         self._start(state)
 
     def run(self, code: str) -> str:
@@ -102,7 +106,7 @@ class Session:
         self._calls = self._questions = 0
         self._world.allowance = round(SECONDS * 1e9)
         error = ""
-        read = _read(code, self._apis.names)
+        read = _read(code, self._apps.names)
         self._tame = self._tame and read.tame
         try:
             self._allow_computing()
@@ -158,7 +162,7 @@ class Session:
     def _restart(self, why: str) -> str:
         """A session whose code overran cannot be trusted any more: begin anew, and say so."""
         self.close()
-        self._tame, self._has_apis = True, False
+        self._tame, self._has_apis, self._sent = True, False, frozenset()
         self._start()
         return f"{why}; the session was restarted and its variables are gone."
 
@@ -197,12 +201,16 @@ class Session:
         return re.sub(r'File "<python-input-\d+>"', 'File "code"', raised.display())
 
     def _feed(self, code: "_Code", printed: "_Printed") -> Snapshot:
-        """Start code; what it asks first. It gets `apis` unless it has it: passing it takes as long as a call."""
-        had, self._has_apis = self._has_apis, False
-        inputs = {} if had else {"apis": self._apis}
+        """Start code; what it asks first. It gets `apis`, with the apps that it may call, unless it has that: to pass
+        all apps takes longer than some calls."""
+        only_calls = self._tame and code.only_calls
+        needed = self._sent | code.apps if only_calls else _ALL
+        has, self._has_apis = self._has_apis and needed == self._sent, False
+        inputs = {} if has else {"apis": _root(self._apps, needed)}
+        self._sent = needed
         state: Snapshot = self._monty.feed_start(code.text, inputs=inputs, print_callback=printed)
         called = isinstance(state, FunctionSnapshot)  # code that does nothing is not given its inputs
-        self._has_apis = self._tame and (had or called) and code.only_calls
+        self._has_apis = only_calls and (has or called)
         return state
 
     def _answer(self, asked: FunctionSnapshot | NameLookupSnapshot | FutureSnapshot) -> Snapshot:
@@ -228,7 +236,7 @@ class Session:
 
     def _call(self, asked: FunctionSnapshot) -> Any:
         """Call an API. Its arguments are looked at last: until then they are not even converted."""
-        api = self._apis.api(asked)
+        api = self._apps.api(asked)
         self._calls += 1
         if self._calls > CALLS:
             raise RuntimeError(f"429 More than {CALLS} API calls in one turn.")
@@ -277,11 +285,13 @@ class _Code:
     tame: bool
     only_calls: bool
     """Whether it uses `apis` for nothing but calls."""
+    apps: frozenset[str]
+    """Those that it calls."""
 
 
 def _read(code: str, names: frozenset[str]) -> _Code:
     # What is long is not parsed, and shall not stay in the cache.
-    return _parsed(code, names) if len(code) <= LONGEST else _Code(code, False, False, False)
+    return _parsed(code, names) if len(code) <= LONGEST else _Code(code, False, False, False, _ALL)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -289,7 +299,8 @@ def _parsed(code: str, names: frozenset[str]) -> _Code:
     """Remembered, as attempts do many things alike: they read documentation, and all complete the task."""
     tree = parsed(code)
     text, shows = showing(code, tree)
-    return _Code(text, shows, tame(tree, names), not _BESIDES_CALLS.search(code))
+    called = _ALL.intersection(_CALLED_APP.findall(code))
+    return _Code(text, shows, tame(tree, names), not _BESIDES_CALLS.search(code), called)
 
 
 class _Printed:
@@ -311,26 +322,23 @@ class _Apis:
     """What `apis` is."""
 
 
+_APIS = _Apis()
+"""One for all: a session refuses another object with the same id."""
+
+
 class _App:
     """What `apis.mail` is."""
 
 
-class _Root(ClassInstance):
-    """Serves `apis.<app>`. Ids are fixed, so that a forked session finds the same objects again."""
+class _Apps:
+    """All apps by the names that their APIs have, and the APIs that are called."""
 
     def __init__(self, names: Names | None) -> None:
-        super().__init__(_Apis(), id=uuid5(_IDS, "apis"), eager_attrs=tuple(BY_NAME), lazy_attrs="all")
-        self._apps = {app: _Branch(app, names) for app in BY_NAME}
-        self._by_id = {branch.id.int: branch for branch in self._apps.values()}
+        self.branches = {app: _Branch(app, names) for app in BY_NAME}
+        self._by_id = {branch.id.int: branch for branch in self.branches.values()}
         listed = (names.listed(app) if names else BY_NAME[app].apis for app in BY_NAME)
         self.names = frozenset(BY_NAME).union(*listed)
         """The names of the apps and of their APIs."""
-
-    def get_eager_attrs(self) -> dict[str, Any]:
-        return self._apps
-
-    def lookup_lazy_attrs(self, name: str) -> Any:
-        raise LookupError(f"there is no app {name[:40]!r}; the apps are {', '.join(BY_NAME)}")
 
     def api(self, asked: FunctionSnapshot) -> Api:
         """The API that is called."""
@@ -339,9 +347,29 @@ class _Root(ClassInstance):
         if called_on is None:
             raise NameError(f"name {name[:40]!r} is not defined")
         branch = self._by_id.get(called_on.int)
+        if branch is None and name == "__call__":
+            raise TypeError("'_Apis' object is not callable")
         if branch is None:
-            raise TypeError("'_Apis' object is not callable") if name == "__call__" else self.attr_error(name[:40])
+            raise AttributeError(f"'_Apis' object has no attribute {name[:40]!r}")
         return branch.api(name)
+
+
+class _Root(ClassInstance):
+    """Serves `apis.<app>`: some of the apps come with it, the others are sent for when they are used. Ids are fixed, so
+    that a forked session finds the same objects again."""
+
+    def __init__(self, apps: _Apps, sent: Iterable[str]) -> None:
+        super().__init__(_APIS, id=uuid5(_IDS, "apis"), eager_attrs=tuple(BY_NAME), lazy_attrs="all")
+        self._branches = apps.branches
+        self._sent = {app: self._branches[app] for app in sent}
+
+    def get_eager_attrs(self) -> dict[str, Any]:
+        return self._sent
+
+    def lookup_lazy_attrs(self, name: str) -> Any:
+        if name in self._branches:
+            return self._branches[name]
+        raise LookupError(f"there is no app {name[:40]!r}; the apps are {', '.join(BY_NAME)}")
 
 
 class _Branch(ClassInstance):
@@ -371,9 +399,14 @@ class _Branch(ClassInstance):
 
 
 @functools.lru_cache(maxsize=64)
-def _root(names: Names | None) -> _Root:
-    """`apis` in all worlds with these names."""
-    return _Root(names)
+def _apps(names: Names | None) -> _Apps:
+    """The apps in all worlds with these names."""
+    return _Apps(names)
+
+
+@functools.lru_cache(maxsize=256)
+def _root(apps: _Apps, sent: frozenset[str]) -> _Root:
+    return _Root(apps, (app for app in BY_NAME if app in sent))
 
 
 def _cut(printed: _Printed, error: str) -> str:

@@ -3,8 +3,9 @@
 pydantic-monty converts arguments as a whole before anyone can look at them. Conversion hashes the keys of dictionaries
 and the members of sets, and Python hashes a tuple of shared tuples as if it were written out: after `x = (x, x)`, forty
 times over, hashing x takes for ever. Code that makes no sets, and no dictionaries but with keys that are written out or
-come from an API, cannot make such a value. Most code is like that; what other code passes on is read in another process
-(reader.py).
+come from an API, cannot make such a value; nor do sets that go no further than the function or the loop they are made
+for, as in `sorted({c["city"] for c in found})`. Most code is like that; what other code passes on is read in another
+process (reader.py).
 """
 
 import ast
@@ -18,8 +19,8 @@ LONGEST = 4000
 """Characters of code that are parsed. Longer code may be nested more deeply than the parser bears."""
 _PLAIN = (
     *(ast.Module, ast.Expr, ast.Assign, ast.AugAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.Break),
-    *(ast.Continue, ast.Pass, ast.Try, ast.ExceptHandler, ast.Raise, ast.Assert, ast.Return),
-    *(ast.Lambda, ast.arguments, ast.arg, ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop),
+    *(ast.Continue, ast.Pass, ast.Try, ast.Raise, ast.Assert, ast.Return),
+    *(ast.Lambda, ast.arguments, ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop),
     *(ast.comprehension, ast.keyword, ast.Slice, ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.List, ast.Tuple),
     *(ast.ListComp, ast.GeneratorExp, ast.Starred, ast.Call, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare),
     ast.IfExp,
@@ -43,6 +44,10 @@ _FUNCTIONS = {
     *(name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)),
 }
 _OTHER_FUNCTIONS = vars(builtins).keys() - _FUNCTIONS
+_TAKE_MEMBERS = {"sorted", "len", "list", "any", "all", "print", "str", "repr"}
+"""Functions that give back no set that they are given. Code may not give these names to anything else."""
+_ENDS_SETS: dict[type, str] = {ast.For: "iter", ast.comprehension: "iter", ast.Compare: "comparators", ast.Call: "args"}
+"""Fields from which no set is passed on; those of a call, if it is one of these functions."""
 _METHODS = {
     *("append", "extend", "insert", "remove", "pop", "copy", "sort", "reverse", "index", "count", "get", "values"),
     *("join", "split", "rsplit", "partition", "splitlines", "strip", "lstrip", "rstrip", "lower", "upper", "title"),
@@ -62,13 +67,31 @@ def tame(tree: ast.Module | None, names: Collection[str]) -> bool:
         kind = type(node)
         if kind not in _HARMLESS and not _CLOSER.get(kind, _wild)(node, names):
             return False
+        ends_here = _ENDS_SETS.get(kind)
         for name in _PARTS[kind]:
             part = getattr(node, name)
-            if type(part) is list:
-                left += part
-            elif part is not None:
-                left.append(part)
+            parts = part if type(part) is list else [part]
+            if name == ends_here and (kind is not ast.Call or _takes_members(node)):
+                parts = [within for one in parts for within in _inside_sets(one)]
+            left += parts
     return True
+
+
+def _takes_members(call: Any) -> bool:
+    return type(call.func) is ast.Name and call.func.id in _TAKE_MEMBERS
+
+
+def _inside_sets(node: Any) -> list[ast.AST]:
+    """What is left to look at of an expression whose value, if it is a set, goes no further."""
+    if type(node) is ast.BinOp:
+        return [*_inside_sets(node.left), *_inside_sets(node.right)]
+    if type(node) is ast.Set:
+        return list(node.elts)
+    if type(node) is ast.SetComp:
+        return [node.elt, *node.generators]
+    if type(node) is ast.Call and type(node.func) is ast.Name and node.func.id == "set" and not node.keywords:
+        return list(node.args)
+    return [node]
 
 
 def parsed(code: str) -> ast.Module | None:
@@ -86,7 +109,15 @@ def _wild(node: ast.AST, names: Collection[str]) -> bool:
 
 
 def _tame_name(node: ast.Name, names: Collection[str]) -> bool:
-    return node.id not in _OTHER_FUNCTIONS
+    return node.id not in _OTHER_FUNCTIONS and (type(node.ctx) is ast.Load or node.id not in _TAKE_MEMBERS)
+
+
+def _tame_parameter(node: ast.arg, names: Collection[str]) -> bool:
+    return node.arg not in _TAKE_MEMBERS
+
+
+def _tame_handler(node: ast.ExceptHandler, names: Collection[str]) -> bool:
+    return node.name not in _TAKE_MEMBERS
 
 
 def _tame_attribute(node: ast.Attribute, names: Collection[str]) -> bool:
@@ -107,7 +138,7 @@ def _tame_dict(node: ast.Dict, names: Collection[str]) -> bool:
 
 
 def _tame_function(node: ast.FunctionDef, names: Collection[str]) -> bool:
-    return not node.decorator_list
+    return not node.decorator_list and node.name not in _TAKE_MEMBERS
 
 
 def _written(key: ast.expr) -> bool:
@@ -116,6 +147,8 @@ def _written(key: ast.expr) -> bool:
 
 _CLOSER: dict[type, Any] = {
     ast.Name: _tame_name,
+    ast.arg: _tame_parameter,
+    ast.ExceptHandler: _tame_handler,
     ast.Attribute: _tame_attribute,
     ast.Subscript: _tame_subscript,
     ast.Dict: _tame_dict,

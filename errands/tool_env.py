@@ -12,7 +12,7 @@ from typing import Any
 
 from errands.apps import BY_NAME
 from errands.catalog import setting
-from errands.env import Errands
+from errands.env import Errands, TaskOptions
 from errands.people import FIRST, LAST
 from errands.tools import ToolEpisode, tool_names
 from errands.version import __version__
@@ -26,30 +26,9 @@ _ANSWERS = (lambda rng: rng.randrange(100), lambda rng: f"{rng.choice(FIRST)} {r
 
 class ErrandsTools(Environment):
     @dataclass(frozen=True)
-    class Options:
-        difficulty: int = 0
-        """Keep only the scenarios of this difficulty; 0 for all."""
-        per_scenario: int = 3
-        """Tasks made from each scenario."""
-        per_drill: int = 0
-        """Tasks made from each scenario of practice; 0 for per_scenario."""
-        seed: int = 0
-        """Another seed gives other worlds."""
-        plain: bool = False
-        """Give all of practice the real names."""
+    class Options(TaskOptions):
         all_tools: bool = False
         """Offer the tools of all apps, not only of those that the errand needs."""
-
-        @property
-        def errands(self) -> Errands.Options:
-            """The same for agents that write code."""
-            return Errands.Options(
-                difficulty=self.difficulty,
-                per_scenario=self.per_scenario,
-                per_drill=self.per_drill,
-                seed=self.seed,
-                plain=self.plain,
-            )
 
     options: Options
     version = __version__
@@ -60,7 +39,7 @@ class ErrandsTools(Environment):
 
     @classmethod
     def tasks(cls, split: str, options: Options) -> Sequence[Task]:
-        return Errands.tasks(split, options.errands)
+        return Errands.tasks(split, options)
 
     def start(self, task: Task) -> Step:
         self._episode = ToolEpisode(task, None if self.options.all_tools else task.data["apps"])
@@ -81,7 +60,7 @@ class ErrandsTools(Environment):
 
     def expert(self, task: Task) -> Player:
         """Someone who can do the task, though not from what comes back: the calls are known before."""
-        return Script(_said(task, self.options.errands))
+        return Script(_said(task))
 
     def baselines(self, task: Task) -> dict[str, Player]:
         """Agents that must not succeed."""
@@ -97,9 +76,9 @@ class ErrandsTools(Environment):
         }
 
 
-def _said(task: Task, options: Errands.Options) -> Iterator[str]:
+def _said(task: Task) -> Iterator[str]:
     """What to say to make the calls that the expert's code makes, with its thought before the first of each turn."""
-    env = Errands(options)
+    env = Errands(Errands.Options())
     expert = env.expert(task)
     heard: Sequence[Message] = Step.of(env.start(task)).messages
     world: Any = env.world

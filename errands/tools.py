@@ -141,7 +141,7 @@ def _schema(name: str, api: Api) -> dict[str, Any]:
     }
     if definitions:
         parameters["$defs"] = definitions
-    description = api.documentation().partition("\n")[2]  # without the signature
+    description = api.documentation.partition("\n")[2]  # without the signature
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 

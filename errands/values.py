@@ -21,6 +21,7 @@ CHARACTERS = 50_000
 LEVELS = 20
 
 _TEXT = (str, bytes)
+_PLAIN = (*_TEXT, int, float, type(None))
 _CONTAINERS = (list, tuple, set, frozenset, dict)
 _SPOKEN = (date, timedelta, Decimal, PurePath, complex)
 """Types, besides plain ones, that an answer may be given in: what counts is how they are written."""
@@ -84,14 +85,14 @@ class _Copier:
 
     def copy(self, value: Any, level: int = 0) -> Any:
         """A copy that shares nothing; TooLarge as soon as a limit is passed."""
+        self.values += 1
         if isinstance(value, _TEXT):
-            self._count(len(value))
-            return value
-        if isinstance(value, int):
-            self._count(value.bit_length() // 8)
-            return value
-        self._count(0)
-        if value is None or isinstance(value, float):
+            self.characters += len(value)
+        elif isinstance(value, int):
+            self.characters += value.bit_length() // 8
+        if self.values > VALUES or self.characters > CHARACTERS:
+            raise TooLarge
+        if isinstance(value, _PLAIN):
             return value
         if isinstance(value, _CONTAINERS):
             if level == LEVELS:
@@ -106,10 +107,3 @@ class _Copier:
         if isinstance(value, list):
             return parts
         return tuple(parts) if isinstance(value, tuple) else set(parts)
-
-    def _count(self, characters: int) -> None:
-        """One more value, and the characters that it has itself."""
-        self.values += 1
-        self.characters += characters
-        if self.values > VALUES or self.characters > CHARACTERS:
-            raise TooLarge

@@ -25,6 +25,9 @@ NO_PERSON = Problem(404, "Nobody has the e-mail address {email}.")
 _LETTERS = "abcdefghkmnpqrstuvwxyz23456789"
 _PASSWORD = 6
 """Letters that a password has."""
+_DAY = 24 * 60
+"""Minutes of a day."""
+_CLOCK = {minute: f"{minute // 60:02}:{minute % 60:02}" for minute in range(0, _DAY, 5)}
 
 
 @dataclass(frozen=True)
@@ -34,26 +37,45 @@ class Done:
     answer: Any = None
 
 
+_MANY = 20
+"""A population of so many for each that is drawn is not copied."""
+
+
+class _Moved(dict[int, Any]):
+    """Place -> what is there now, of a long population. Only what was moved is written down."""
+
+    def __init__(self, population: Any) -> None:
+        self._population = population
+
+    def __missing__(self, place: int) -> Any:
+        return self._population[place]
+
+
 class Draw(random.Random):
     """Random numbers in half the time, by the same algorithms in every version of Python."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         if stop is None:
             start, stop = 0, start
+        if step == 1:
+            return start + int(self.random() * (stop - start))
         return start + step * int(self.random() * ((stop - start + step - 1) // step))
 
     def choice(self, seq: Any) -> Any:
         return seq[int(self.random() * len(seq))]
 
+    def choices(self, population: Any, *, k: int) -> list[Any]:  # type: ignore[override]
+        random, size = self.random, len(population)
+        return [population[int(random() * size)] for _ in range(k)]
+
     def sample(self, population: Any, k: int) -> list[Any]:  # type: ignore[override]
-        moved: dict[int, int] = {}
-        """Place -> which of the population is there now, if not its own: the drawn ones have gone to the front."""
-        random, moved_to, size = self.random, moved.get, len(population)
+        random, size = self.random, len(population)
+        left: Any = list(population) if size < _MANY * k else _Moved(population)
         drawn = []
         for front in range(k):
             place = front + int(random() * (size - front))
-            drawn.append(population[moved_to(place, place)])
-            moved[place] = moved_to(front, front)
+            drawn.append(left[place])
+            left[place] = left[front]
         return drawn
 
 
@@ -139,22 +161,27 @@ class World(Database):
 
     # -- people, time and tokens ---------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _minute(self) -> int:
+        """Now, in minutes since the calendar began."""
+        return self.now.toordinal() * _DAY + self.now.hour * 60 + self.now.minute
+
     @property
     def moment(self) -> str:
-        return f"{self.now:%Y-%m-%d %H:%M}"
+        return self.now.isoformat(" ", "minutes")
 
     @property
     def today(self) -> str:
-        return f"{self.now:%Y-%m-%d}"
+        return self.now.date().isoformat()
 
     def day(self, offset: int) -> str:
         """The date so many days from today."""
-        return date.fromordinal(self.now.toordinal() + offset).isoformat()
+        return _written_day(self._minute // _DAY + offset)
 
     def ago(self, days: float = 0, hours: float = 0) -> str:
         """A moment in the past, to five minutes."""
-        when = (self.now - timedelta(days=days, hours=hours)).isoformat(" ", "minutes")
-        return when[:-1] + ("0" if when[-1] < "5" else "5")
+        day, minute = divmod(int((self._minute - _DAY * days - 60 * hours) // 5) * 5, _DAY)
+        return f"{_written_day(day)} {_CLOCK[minute]}"
 
     def others(self, *relations: str) -> list[Person]:
         """The people who are not the owner: all, or those with one of the relations."""
@@ -213,6 +240,12 @@ class World(Database):
             for rule in app.invariants:
                 broken += [f"{app.name}: {tuple(row)} from {rule}" for row in self.db.execute(rule)]
         return broken
+
+
+@functools.lru_cache(maxsize=4096)
+def _written_day(number: int) -> str:
+    """The date of a day, counted since the calendar began."""
+    return date.fromordinal(number).isoformat()
 
 
 @functools.cache

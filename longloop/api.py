@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from longloop.evaluation import Evaluation
     from longloop.gateway.server import Server
     from longloop.memory.forecast import Ledger
+    from longloop.model.shards import Shards
     from longloop.training import Report
 
 ConfigLike = Config | Mapping[str, Any] | str | Path
@@ -181,10 +182,16 @@ def other_version(folder: Path, config: Config) -> str:
 # --- Training.
 
 
-def prepared(config: Config) -> Training:
-    """The objects of a run. What the config names on disk, runs to begin with or to imitate, is read first."""
+def prepared(config: Config, shards: "Shards | None" = None) -> Training:
+    """The objects of a run. What the config names on disk, runs to begin with or to imitate, is read first. With
+    `shards`, the policy is this rank's shard."""
+    if config.ranks.shard > 1 and shards is None:
+        raise UserError(
+            "A model in shards exists only while a run trains it: set ranks.shard=1, with a model that fits on one "
+            "card, or ask `longloop doctor --memory`."
+        )
     demos = best_trajectories(Path(config.demos)) if config.demos else []
-    return build.training(config, lineage(config), demos)
+    return build.training(config, lineage(config), demos, shards)
 
 
 def trained(config: Config, resume: Path | None, console: Console, **facts: Any) -> Run:
@@ -214,6 +221,7 @@ def _trained(
     config: Config, resume: Path | None, console: Console, tell: Callable[[str], None], facts: Mapping[str, Any]
 ) -> Run:
     from longloop.diagnose.preflight import preflight
+    from longloop.memory import exhausted
     from longloop.progress import Progress
 
     if resume is not None:
@@ -223,15 +231,20 @@ def _trained(
     config = pinned(build.stamped(config))
     changed = changes_between(resume, build.written_out(stored_config(resume)), config) if resume is not None else {}
     with build.cluster(config, lineage(config), tell) as crew, ExitStack() as ends:
-        parts = prepared(config)
+        if crew is not None:
+            ends.enter_context(crew.explained())
+        shards = None if crew is None else crew.shards
+        parts = prepared(config, shards)
         ends.callback(parts.world.close)
+        if crew is not None and shards is not None:  # no rank can make a pass alone
+            parts.work_with(crew)
         if config.demos and (said := other_version(Path(config.demos), config)):
             tell(said)
         environment = parts.world.environment
         declared = environment.analysis
         rules(declared, source=f"{environment.__name__}.analysis")
         book = complete(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, tell))
-        if crew is not None:
+        if crew is not None and shards is None:
             parts.work_with(crew)
         with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
             tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
@@ -243,6 +256,7 @@ def _trained(
                 run.note(memory=book.to_json())
             try:
                 with (
+                    exhausted.told(config, run.folder),
                     Progress(config.steps, run.folder / "logs" / "train.log", console) as report,
                     Mirror(config.track.to, config.track.project, run.folder, report.note) as mirror,
                 ):
@@ -335,7 +349,10 @@ def measure(
     """Evaluate a policy on each split: that of a checkpoint, the model before training, or an endpoint's."""
     if build.is_endpoint(config):
         return _measure_endpoint(config, splits)
-    return complete(_measure(config, checkpoint, splits))
+    from longloop.memory import exhausted
+
+    with exhausted.told(config):
+        return complete(_measure(config, checkpoint, splits))
 
 
 def _measure_endpoint(config: Config, splits: Sequence[str]) -> "dict[str, tuple[Evaluation, list[Group]]]":
@@ -419,9 +436,11 @@ def forecast(config: Config) -> "Ledger":
     """Where the memory of a run would go. No weight is read."""
     from longloop.memory import forecast, shapes
 
+    build.check_shards(config)
     shape = shapes.shape_of(lineage(config)[0].model)
     rollout, needs = config.rollout, build.algorithm(config).needs
-    limits = rollout.context, rollout.concurrency, config.ranks.shares, config.engine.get("tokens", 0)
+    ranks, tokens = config.ranks, config.engine.get("tokens", 0)
+    limits = rollout.context, rollout.concurrency, tokens, ranks.shares, ranks.count, ranks.shard
     return forecast.forecast(shape, config.model, config.learner, needs, *limits)
 
 

@@ -37,12 +37,14 @@ from longloop.types import Group, SamplingParams, Task, UserError
 if TYPE_CHECKING:
     from longloop.algos.base import Algorithm
     from longloop.cluster.crew import Crew
+    from longloop.cluster.exchange import Exchange
     from longloop.cluster.hosts import HostPool
     from longloop.cluster.rank import RankParts
     from longloop.engines.openai import OpenAIEngine
     from longloop.gateway.serving import Served
     from longloop.learners.local import LocalLearner
     from longloop.model.policy import Policy
+    from longloop.model.shards import Shards
     from longloop.rollout.episode import RolloutContext
     from longloop.rollout.groups import GroupRollouts
     from longloop.tokens.chat import Chat
@@ -117,7 +119,7 @@ def pool(config: Config) -> Pool:
         make_options(environment.Options, table),
         python=python,
         path=[] if own else sys.path,
-        size=how.workers or max(1, (os.cpu_count() or 1) // config.ranks.count),
+        size=how.workers or max(1, (os.cpu_count() or 1) * config.ranks.shard // config.ranks.count),
         memory=how.worker_memory,
         disk=how.worker_disk,
         cpu=how.worker_cpu,
@@ -147,15 +149,20 @@ def algorithm(config: Config) -> "Algorithm":
     return algo(**options_for(algo, config.algo, "algo"))
 
 
-def policy_of(lineage: Lineage) -> "Policy":
-    """The policy at the end of a lineage."""
+def policy_of(lineage: Lineage, shards: "Shards | None" = None) -> "Policy":
+    """The policy at the end of a lineage, or this rank's shard of it."""
     from longloop.model.checkpoint import load_weights, merged
     from longloop.model.policy import load
 
+    if shards is not None and len(lineage) > 1:
+        raise UserError(
+            "With ranks.shard > 1 a run cannot begin with another run's adapters: `longloop export` that run, and set "
+            "model.path to the folder."
+        )
     policy: Policy | None = None
     for stage in lineage:
         made = None if policy is None else (merged(policy), policy.tokenizer)
-        policy = load(stage.model, stage.seed, made)
+        policy = load(stage.model, stage.seed, made, shards)
         if stage.adapters is not None:
             load_weights(stage.adapters, policy)
     assert policy is not None
@@ -211,7 +218,16 @@ def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
         options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
     options |= options_for(engine, config.engine, "engine")
     chat = Chat(policy.tokenizer, policy.end_ids)
-    return engine(policy, chat, **options), chat
+    if policy.shards is None:
+        return engine(policy, chat, **options), chat
+    from longloop.model.shards import Reader
+
+    if config.engine["name"] != "native" or options.get("graphs"):
+        raise UserError(
+            "A model in shards (ranks.shard > 1) samples with engine.name=native and without recorded passes: leave "
+            "engine.graphs out."
+        )
+    return engine(Reader(policy), chat, **options | {"graphs": False}), chat
 
 
 @dataclass(frozen=True)
@@ -231,12 +247,14 @@ class Training:
 
     def work_with(self, crew: "Crew") -> None:
         """Divide the work among several ranks, of which this process is the first."""
+        crew.sample_together(self.rollouts.context.engine)
         crew.join(self.learner)
         self.rollouts.replicas = self.evaluation.replicas = crew.replicas
 
 
-def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> Training:
-    """The objects of a run: its policy comes from `lineage`, and `demos` are attempts to imitate.
+def training(config: Config, lineage: Lineage, demos: Sequence[Group] = (), shards: "Shards | None" = None) -> Training:
+    """The objects of a run: its policy comes from `lineage`, and `demos` are attempts to imitate. With `shards` each
+    rank makes them at the same time.
 
     The cheap ones are built first: a mistake in the config shows before a model loads.
     """
@@ -250,7 +268,7 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
     tasks, eval_tasks = environments.tasks(config.split), environments.tasks(config.eval.split)
     from longloop.rollout.groups import GroupRollouts
 
-    learner, context = _learner_and_context(config, lineage, algo, environments)
+    learner, context = _learner_and_context(config, lineage, algo, environments, shards=shards)
     policy = learner.policy
     rollouts = GroupRollouts(context, f"{config.seed}/train", stored=demos)
     measured = replace(context, sampling=config.eval.sampling)
@@ -268,20 +286,35 @@ def training(config: Config, lineage: Lineage, demos: Sequence[Group] = ()) -> T
 
 
 def _learner_and_context(
-    config: Config, lineage: Lineage, algo: "Algorithm", environments: Environments
+    config: Config,
+    lineage: Lineage,
+    algo: "Algorithm",
+    environments: Environments,
+    rank: int = 0,
+    shards: "Shards | None" = None,
 ) -> "tuple[LocalLearner, RolloutContext]":
-    """What learns and what samples, with one policy."""
+    """What learns and what samples, with one policy, on one of the ranks."""
     from longloop.learners.local import LocalLearner
 
-    policy = policy_of(lineage)
-    temperature, shares = config.rollout.temperature, config.ranks.shares
-    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, shares)
+    policy = policy_of(lineage, shards)
+    temperature, ranks = config.rollout.temperature, (config.ranks.shares, rank, config.ranks.count)
+    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, *ranks)
     return learner, rollout_context(config, environments, policy, config.rollout.sampling)
+
+
+def check_shards(config: Config) -> None:
+    """Raise UserError if a config asks for a model in shards and for what these cannot do."""
+    if config.ranks.shard > 1 and (not config.model.lora_rank or config.learner.compile):
+        raise UserError(
+            "ranks.shard > 1 trains adapters, uncompiled: set model.lora_rank, and leave learner.compile out. All "
+            "weights are trained with ranks.shard=1, where ranks divide the optimizer's state."
+        )
 
 
 @contextmanager
 def cluster(config: Config, lineage: Lineage, tell: Callable[[str], None]) -> "Iterator[Crew | None]":
     """The other ranks of a run on several, and its connection to Ray, if it needs one; they end with the block."""
+    check_shards(config)
     if config.ranks.count > 1:
         from longloop.cluster.crew import crew
 
@@ -296,12 +329,13 @@ def cluster(config: Config, lineage: Lineage, tell: Callable[[str], None]) -> "I
         yield None
 
 
-def rank_parts(config: Config, lineage: Lineage) -> "RankParts":
+def rank_parts(config: Config, lineage: Lineage, rank: int, exchange: "Exchange | None") -> "RankParts":
     """The parts of a rank that is not the first. Called in its own process."""
     from longloop.cluster.rank import RankParts
 
     environments = world(config)
-    learner, context = _learner_and_context(config, lineage, algorithm(config), environments)
+    shards = None if exchange is None else exchange.shards
+    learner, context = _learner_and_context(config, lineage, algorithm(config), environments, rank, shards)
     return RankParts(learner, context, environments.close)
 
 

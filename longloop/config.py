@@ -203,8 +203,12 @@ class SaveConfig(Section):
 
 class RanksConfig(Section):
     count: PowerOfTwo = 1
-    """Processes that share the work, this one among them: each has a copy of the model and, on GPUs, a card. A power of
-    two; more than 1 needs Ray (`pip install 'longloop[cluster]'`)."""
+    """Processes that share the work, this one among them: each has a copy of the model and, on GPUs, a card. Where all
+    weights are trained, each holds a part of the optimizer's state. A power of two; more than 1 needs Ray (`pip install
+    'longloop[cluster]'`)."""
+    shard: PowerOfTwo = Field(default=1, validate_default=True)
+    """Ranks that hold one copy of the model between them, each a part of every weight; not above `count`. For models
+    that are too large for a card; adapters only (`model.lora_rank`)."""
     shares: PowerOfTwo = Field(default=8, validate_default=True)
     """Parts that the gradient of adapters is added up from, a power of two and not below `count`. Results depend on it
     in the last bits, and never on `count`."""
@@ -215,6 +219,13 @@ class RanksConfig(Section):
     for a host of environments."""
     restarts: CountOrNone = 0
     """How often a run goes on by itself, from its last checkpoint, after it has lost a rank."""
+
+    @field_validator("shard")
+    @classmethod
+    def _within(cls, shard: int, info: ValidationInfo) -> int:
+        if shard > info.data.get("count", shard):
+            raise PydanticCustomError("shard", f"Input should be at most ranks.count, which is {info.data['count']}")
+        return shard
 
     @field_validator("shares")
     @classmethod

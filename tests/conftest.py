@@ -4,8 +4,12 @@ Without a GPU, Triton interprets its kernels; it must be told before it is first
 
 A test that needs what the machine lacks is skipped, and the end of the run lists what was missing. With `--full`
 (`make test-all`) such a skip is a failure, unless no command could have installed what is missing.
+
+What is imported and collected stays to the end. The garbage collector would spend a quarter of that time, and a
+twentieth of the tests', on going through it: it is off until then, and leaves it alone afterwards.
 """
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Generator
@@ -17,6 +21,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
+gc.disable()
 
 EXCUSED = ("needs a CUDA device", "needs Linux", "needs root", "needs published data", "needs the tracker")
 """How the reason for a skip begins where `--full` accepts it."""
@@ -26,6 +31,15 @@ Report = pytest.TestReport | pytest.CollectReport
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fail a test that is skipped because something is missing")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or extension modules complain at the end that their objects were never released
 
 
 @pytest.hookimpl(wrapper=True)

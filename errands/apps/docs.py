@@ -43,4 +43,4 @@ def show(w: World, api: Line) -> str:
         raise NO_APP(app=app, apps=", ".join(w.apps))
     if name not in w.apis(app):
         raise NO_API(api=api, app=app, apis=", ".join(w.apis(app)))
-    return w.apis(app)[name].documentation()
+    return w.apis(app)[name].documentation

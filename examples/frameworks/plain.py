@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longloop import Environment, Message, Outcome, Step, Task
+from longloop import Call, Environment, Message, Outcome, Step, Task
 
 _OPENINGS = Path(__file__).parent / "openings.json"
+_TRIES = 2
+"""Guesses that count, as for the judge of the agents."""
 
 
 class GuessWithTool(Environment):
@@ -25,18 +27,35 @@ class GuessWithTool(Environment):
 
     async def start(self, task: Task) -> Step:
         self._number = task.data["number"]
-        self._found = False
-        opening = json.loads(_OPENINGS.read_text())[self.options.framework]
-        return Step([Message(*message) for message in opening["messages"]], tools=tuple(opening["tools"]))
+        self._guesses: list[int] = []
+        self._opening = json.loads(_OPENINGS.read_text())[self.options.framework]
+        self._told = [Message(*message) for message in self._opening["messages"]]
+        return Step([*self._told], tools=tuple(self._opening["tools"]))
 
     async def step(self, action: Message) -> Step:
-        answers = [Message("tool", self._guess(json.loads(call.arguments)), call=call.id) for call in action.calls]
-        return Step(answers, done=not answers)
+        if not action.calls:
+            return Step(done=True)
+        if "retold" in self._opening:
+            return self._retold(action)
+        return Step([Message("tool", self._guess(call), call=call.id) for call in action.calls])
 
     async def finish(self) -> Outcome:
-        return Outcome(float(self._found), self._found)
+        found = self._number in self._guesses[:_TRIES]
+        return Outcome(float(found), found)
 
-    def _guess(self, arguments: dict[str, int]) -> str:
-        number = arguments.get("number", 0)
-        self._found = self._found or number == self._number
+    def _retold(self, action: Message) -> Step:
+        """The conversation anew, as a framework sends it that tells the model of its calls in words of its own."""
+        for call in action.calls:
+            retold = self._opening["retold"] % (call.id, _number(call))
+            observed = self._opening["observed"] % self._guess(call)
+            self._told += [Message("assistant", retold), Message("user", observed)]
+        return Step([*self._told], rebuild=True, tools=tuple(self._opening["tools"]))
+
+    def _guess(self, call: Call) -> str:
+        number = _number(call)
+        self._guesses.append(number)
         return "right" if number == self._number else "higher" if number < self._number else "lower"
+
+
+def _number(call: Call) -> int:
+    return int(json.loads(call.arguments).get("number", 0))

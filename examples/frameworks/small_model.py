@@ -25,9 +25,6 @@ Tool = dict[str, Any]
 
 OPENINGS = Path(__file__).parent / "openings.json"
 CALL = '<tool_call>\n{"name": "guess", "arguments": {"number": %d}}\n</tool_call>'
-RETOLD = (
-    "Calling tools:\n[{'id': '%s', 'type': 'function', 'function': {'name': 'guess', 'arguments': {'number': %d}}}]"
-)
 AFTERWARDS = (
     *(("higher", 1, (2, 3)), ("higher", 2, (3,)), ("lower", 2, (1,)), ("lower", 3, (1, 2))),
     *(("right", guess, (guess,)) for guess in (1, 2, 3)),
@@ -58,9 +55,9 @@ def talks(frameworks: Sequence[str]) -> Iterator[tuple[list[Message], list[Tool]
         for answer, guess, left in AFTERWARDS:
             call = CALL % guess
             after = [Message("assistant", call), Message("tool", answer)]
-            if framework == "smolagents":  # it tells the model of its calls in words of its own
-                told = RETOLD % (hermes.calls(call, opening["tools"])[0].id, guess)
-                after = [Message("assistant", told), Message("user", f"Observation:\n{answer}")]
+            if "retold" in opening:  # the framework tells the model of its calls in words of its own
+                told = opening["retold"] % (hermes.calls(call, opening["tools"])[0].id, guess)
+                after = [Message("assistant", told), Message("user", opening["observed"] % answer)]
             yield begun + after, opening["tools"], left
 
 

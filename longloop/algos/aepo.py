@@ -16,7 +16,8 @@ PPO's, and with w = 0 as well this is GRPO. The environment must answer equal ac
 Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`) where the paper says unsure
 ones, and takes mean and deviation over a micro-batch of current entropies; here they are the step's, from the policy
 that sampled. The attempt that says m is one of the K. Entropies of turns are estimated as in ARPO, in nats, where
-theirs are divided by log V. The penalty is the code's; the paper's was not seen.
+theirs are divided by log V. The penalty is the code's; the paper's was not seen. Learning rate and mini-batches are
+LOOP's.
 """
 
 from dataclasses import dataclass

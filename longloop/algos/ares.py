@@ -12,7 +12,8 @@ success in its group on, medium from 1/3 on. The threshold is a running mean, wh
 
 Differs from the paper: against its code, the sigmoid begins at 0 (the code's pays every failure half the cap); alpha is
 constant (the code adapts it to a rounding error); all tokens are counted, not those of a list of words; one KL
-coefficient, whose value is a guess, instead of one for each difficulty.
+coefficient, whose value is a guess, instead of one for each difficulty. One update a step; K and the learning rate are
+LOOP's.
 """
 
 from dataclasses import dataclass

@@ -11,8 +11,9 @@ environment must answer equal actions equally.
 
 Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, and it is
 compared with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by
-log V, against that of another task after the first batch. Attempts are left once they are over, not meanwhile: the
-rule looks at nothing later than the turn. Attempts of one tree are not independent, which biases the baseline.
+log V, against that of another task after the first batch. Attempts are left once they are over, not meanwhile: the rule
+looks at nothing later than the turn. Attempts of one tree are not independent, which biases the baseline. Learning rate
+and mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass

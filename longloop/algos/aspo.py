@@ -9,8 +9,8 @@ without success, and the division by the standard deviation would distort it; a 
 sign. delta < 0 favors early behavior.
 
 Differs from the paper: positions and lengths are counted in turns, not tokens; the bounds take |A|, since with graded
-rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, without its refilling of batches. (Not
-the ASPO of arXiv 2510.06062.)
+rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, without its refilling of batches. delta
+and the bound are those of a public port; learning rate and mini-batches are LOOP's. (Not the ASPO of arXiv 2510.06062.)
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Base classes. `Algorithm` gives the settings and the collection that most methods share; `Grouped` adds the credit of
 methods that give every attempt an advantage over the other attempts at its task.
 
-An algorithm is a frozen dataclass. Its fields are the options of the config's `[algo]` table; their defaults are the
-paper's recipe. Where LOOP's paper compares a method, the shared settings (K = 6, learning rate 5e-5, LoRA) are those of
-that comparison.
+An algorithm is a frozen dataclass. Its fields are the options of the config's `[algo]` table. Their defaults are the
+numbers of the method's paper or code, except where its page says otherwise; what these do not say is LOOP's (K = 6,
+learning rate 5e-5), as is what LOOP's paper sets alike for the methods that it compares.
 """
 
 from abc import ABC, abstractmethod

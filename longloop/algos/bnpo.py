@@ -10,7 +10,8 @@ Between no normalization (a = b = 1, where success rates are spread out) and div
 passed tests; others are mapped to [0, 1] from `reward_low` to `reward_high`.
 
 Differs from the paper: the factor 1 / Beta is at most `most`, where the authors' code has 1e6; equal rates at all tasks
-count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out.
+count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out. K, the learning rate and
+the mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass

@@ -10,10 +10,10 @@
 Large learning rates fail at few tokens, and these can be told before the update.
 
 Differs from the paper: the step is plain gradient ascent (closed form, four numbers a token) where the authors model
-Adam's. The thresholds are theirs, and too low for this step with a large model or learning rate: then `max_share`
-decides, and it drops first of all the unlikely tokens of rare successes and failures. With LoRA the last layer is
-frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not); K, the learning
-rate and the mini-batches are LOOP's.
+Adam's. The thresholds are theirs, and too low for this step with a large model or learning rate: then `max_share`,
+which is ours, decides, and it drops first of all the unlikely tokens of rare successes and failures. With LoRA the last
+layer is frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not); K, the
+learning rate and the mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass

@@ -10,7 +10,8 @@ margin. Without the critic (`progress = 0`) it imitates every attempt that is pa
 
 Differs from the paper: this is the authors' code; the doubly robust mixture of outcome and critic in the paper is not
 in it. The choice of tasks by a classifier of instructions is left out. The heads are on the policy's own hidden states,
-where they have a second model; the state after the last turn counts as worth what the last was.
+where they have a second model; the state after the last turn counts as worth what the last was. One update a step; K
+and the learning rate are LOOP's.
 """
 
 from dataclasses import dataclass

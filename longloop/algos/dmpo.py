@@ -10,7 +10,8 @@ phi falls from 1 at the first turn towards 0 at the last of T: what is decided e
 that rises over the first tenth of an iteration's updates, are those of the authors' code.
 
 Differs from the paper: as in LOOP's comparison, both attempts are the policy's own and the reference is renewed in
-every iteration; the authors compare an expert's with an own one, once, with the imitated model as the reference.
+every iteration; the authors compare an expert's with an own one, once, with the imitated model as the reference. LOOP's
+comparison gives no `gap`.
 """
 
 from collections.abc import Iterator

@@ -9,7 +9,8 @@ never succeed have A = 0, and their source is left alone until the second term c
 remembered from step to step.
 
 Differs from the paper: evaluations never teach the bandit (the authors' code feeds it their rewards); within a source
-no task comes twice before all have come once. With a single source the tasks come as for any method.
+no task comes twice before all have come once. The learning rate is LOOP's, with one update a step. With a single source
+the tasks come as for any method.
 """
 
 from dataclasses import dataclass

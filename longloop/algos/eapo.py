@@ -13,9 +13,9 @@ rebuilds its context, turns share one. gamma = 1, pool = "trajectories" and rati
 
 Differs from the paper: there is no public code; the formulas are from two notes that agree. Which baseline is
 subtracted is not certain (here the mean over the group's turns), nor is gamma. Attempts count once, not once a turn.
-What it calls adaptive downsampling makes the number of samples fit that of the devices, which longloop does not need.
-A policy that does not know the format should first be taught it (`rft`). The clip is GSPO's; K and the learning rate
-are LOOP's.
+What it calls adaptive downsampling makes the number of samples fit that of the devices, which longloop does not need. A
+policy that does not know the format should first be taught it (`rft`). The clip and the mini-batches are GSPO's; K and
+the learning rate are LOOP's.
 """
 
 from dataclasses import dataclass

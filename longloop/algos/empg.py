@@ -10,7 +10,8 @@ are reinforced more, unsure ones moved less. The bonus, which the last turn does
 states in which the policy knows what to do.
 
 Differs from the paper: turns of attempts without an advantage take no part, or centering would give them one. The
-authors' code does not show which mean is subtracted; here it is that over turns, each counting once. Base: LOOP's clip.
+authors' code does not show which mean is subtracted; here it is that over turns, each counting once. K, the clip, the
+learning rate and the mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass

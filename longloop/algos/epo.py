@@ -10,7 +10,8 @@ the one, and the corridor around what was usual against both.
 
 Differs from the paper: this is its second version; in the authors' code the penalty is a constant without gradient, and
 what remains is the bonus. The corridor is their README's (0 to 2; their yaml has 0.8 to 1.2), the penalty that of
-ScienceWorld (0.1 elsewhere), `decay` is not given. Attempts without advantage are kept, for their entropy.
+ScienceWorld (0.1 elsewhere), `decay` is not given. K, the learning rate (theirs is 3e-6 to 5e-6) and the mini-batches
+are LOOP's. Attempts without advantage are kept, for their entropy.
 """
 
 from dataclasses import dataclass

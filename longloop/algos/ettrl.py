@@ -9,8 +9,8 @@ an attempt's action tokens, its mean that of the group: an attempt that was sure
 Consensus on something wrong is rewarded as well: this adapts a policy that is usually right, it teaches no new task.
 
 Differs from the paper: its rollouts, which fork inside an answer where entropy is high, are not here; attempts are
-independent. All largest clusters win a tie, and nobody does when no two attempts agree. The factor is at least 0.
-`votes` below 1 mixes in the verifier's reward.
+independent. All largest clusters win a tie, and nobody does when no two attempts agree. The factor is at least 0. K,
+the learning rate and the mini-batches are LOOP's. `votes` below 1 mixes in the verifier's reward.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,8 @@ with that, gamma = 1 and no rewards of turns it is GRPO.
 
 Differs from the paper: gamma, the penalty, the pooling over turns and KL = 0.01 are those of a public port, as there is
 no official code. The paper also pays failed attempts for code that is similar to successful ones'; its formula is not
-public, and it is left out. (arXiv 2508.04349 is another method called GTPO.)
+public, and it is left out. K, learning rate and mini-batches are LOOP's. (arXiv 2508.04349 is another method called
+GTPO.)
 """
 
 from dataclasses import dataclass

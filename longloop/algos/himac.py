@@ -11,7 +11,8 @@ did. With `plans = 0` this is GRPO. To ask for a plan takes a first turn of the 
 
 Differs from the paper: no code was published, and this follows notes on it. Theirs shows one sub-goal at a time, to be
 ticked off by the agent; here the whole plan is read at the beginning. K and the number of plans are not certain. A plan
-that failed is followed too where none was better. Evaluations play without a plan.
+that failed is followed too where none was better. Evaluations play without a plan. Learning rate, epochs and
+mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass

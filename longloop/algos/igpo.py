@@ -12,8 +12,8 @@ For questions: attempts that all failed still differ in what they found out. The
 forward pass more, over what stood before every turn. With gain = 0 and `split` it is GRPO.
 
 Differs from the paper: this is the paper's method; the authors' code takes its baseline at equal token positions and
-divides by nothing. K, learning rate and mini-batches are LOOP's, the prefix is that of `multihop_qa`. Long attempts
-have more terms in A: `split` keeps the outcome from being drowned by them.
+divides by nothing. Their entropy bonus of 0.001 is left out. K, learning rate and mini-batches are LOOP's, the prefix
+is that of `multihop_qa`. Long attempts have more terms in A: `split` keeps the outcome from being drowned by them.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ p_t is the policy at the start of the iteration, p_ref the one before training. 
 p_ref, with tau = 0 against p_t. A preference needs no reward that explains it; here the verifier prefers.
 
 Differs from the paper: whole attempts of an agent are compared by the verifier's reward instead of answers by a
-preference model; the target 1 / (2 eta) is not scaled with their length. Known from a port of the authors' method.
+preference model; the target 1 / (2 eta) is not scaled with their length. Known from a port of the authors' method; K
+and the mini-batches are LOOP's.
 """
 
 from collections.abc import Iterator, Sequence

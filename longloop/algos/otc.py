@@ -11,7 +11,8 @@ not be saved, such as those that look up documentation.
 
 Differs from the paper: n is lowered before a step's attempts are scored, so that no success has fewer calls than n. A
 task that was never solved pays in full (partial rewards), and rewards below 0 stay as they are. The paper's factor
-alpha, which the standardization takes out again, is not here; its KL coefficient was not seen.
+alpha, which the standardization takes out again, is not here; its c and its KL coefficient were not seen. One update a
+step; K and the learning rate are LOOP's.
 """
 
 from dataclasses import dataclass

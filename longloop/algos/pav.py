@@ -10,7 +10,8 @@ succeeds, Q still rises with each step in the right direction. With best_of = 1 
 advantage; with alpha = 0 this is LOOP. Rewards are taken as shares of success, in 0..1.
 
 Differs from the paper: q comes from side rollouts instead of a model fitted to them once, so it is that of the policy
-as it is now; they count against a budget. alpha is not certain (3 to 5 in what we read).
+as it is now; they count against a budget. alpha is not certain (3 to 5 in what we read); m and its bounds are
+VinePPO's, all else LOOP's.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ One on-policy step, without ratios or clipping; LOOP's paper cites it for agents
 state, so K = 1 works and a task need not be tried more than once. V = 0 (`value_high = 0`) leaves the bare reward. The
 gradient is unbiased whatever the critic says.
 
-Differs from the paper: nothing; it leaves open which baseline to subtract.
+Differs from the paper: nothing; it leaves open which baseline to subtract. The critic is that of LOOP's comparison with
+PPO, with a constant weight.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,8 @@ temperatures from 0.05 to 1.0, and 100 epochs of which the 30th was the best on 
 `with_expert` makes it StepAgent's RFT.
 
 Differs from the paper: it tries each task at each temperature until it succeeds or eight hours are over; here, once, so
-that a step's cost is known. Of successes that say the same, one is learned.
+that a step's cost is known. Of successes that say the same, one is learned. Learning rate and mini-batches, which it
+does not give, are LOOP's.
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,8 @@ A task on which the policy is of many minds is taken for one it does not underst
 
 Differs from the paper: `estimate = "clusters"` is its -1/C sum log p_c, which may exceed log K; the default is
 Shannon's, which may not. Clusters are equal keys, not a model's judgment of meaning. Its alpha was not seen: 0.5 is a
-guess; the function of SE is the linear one. No code was published. Base: LOOP's clip.
+guess; the function of SE is the linear one. No code was published. K, the clip, the learning rate and the mini-batches
+are LOOP's.
 """
 
 from dataclasses import dataclass

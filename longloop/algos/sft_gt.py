@@ -8,7 +8,8 @@ The solution is learned as a script that is written down: the agent never sees w
 collapses (6.2% of the tasks): the agent learns by heart, and forgets to look.
 
 Differs from the paper: it cuts the scripts that come with AppWorld into statements, with their comments as thoughts;
-here a turn is what the expert says in one.
+here a turn is what the expert says in one. Learning rate, batch and schedule, which it does not give, are those of
+`sft`.
 """
 
 from dataclasses import dataclass, replace

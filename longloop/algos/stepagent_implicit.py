@@ -9,7 +9,7 @@
 
 Differs from the paper: its eq. 6 divides by the expert's policy, which nobody knows; as in its text, the reference is
 the policy at the start of the iteration. It decodes greedily, which gives one action at a state however often it is
-asked; here it is sampled, and equal actions are left out.
+asked; here it is sampled, and equal actions are left out. beta is not given there.
 """
 
 from collections.abc import Iterator

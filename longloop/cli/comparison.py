@@ -153,6 +153,8 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
         done[split] = _scored(measured.to_json(), groups)
     steps = [] if trained is None else RunReader(plan.folder / entry.name).metrics
     played = {key: sum(step.get(key, 0) for step in steps) for key in ("attempts", "actions")}
+    phases = ("collect", "credit", "update")
+    played["minutes"] = sum(step["time"].get(phase, 0.0) for step in steps for phase in phases) / 60
     for scored in done.values():
         scored["played"] = played
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -193,19 +195,25 @@ def _write(plan: Plan, found: Results, splits: Sequence[str], rows: Sequence[Seq
 def table(found: Results, splits: Sequence[str], start: str) -> str:
     """A Markdown table: success in percent, mean over seeds, and the gain over the start on the same tasks."""
     lines = [
-        "| method | seeds | attempts | actions |" + "".join(f" {split} | over {start} |" for split in splits),
-        "|---|---|---|---|" + "---|---|" * len(splits),
+        "| method | seeds | attempts | actions | minutes |" + "".join(f" {s} | over {start} |" for s in splits),
+        "|---|---|---|---|---|" + "---|---|" * len(splits),
     ]
     for method, runs in found.items():
         cells = []
         for split in splits:
             mean, interval = seed_interval([run[split]["success"] for run in runs])
+            whole = [run[split]["scenarios"] for run in runs if run[split].get("scenarios") is not None]
             cells.append(
-                f"{100 * mean:.1f}" + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
+                f"{100 * mean:.1f}"
+                + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
+                + (f" ({100 * fmean(whole):.1f})" if whole else "")
             )
             cells.append("" if method == start or start not in found else _gain(runs, found[start], split))
         played = [run[splits[0]]["played"] for run in runs if "played" in run[splits[0]]]  # longloop 0.1 did not count
-        counted = [f"{fmean(p[key] for p in played):,.0f}" if played else "" for key in ("attempts", "actions")]
+        counted = [
+            f"{fmean(one[key] for one in played):,.{digits}f}" if played and all(key in one for one in played) else ""
+            for key, digits in (("attempts", 0), ("actions", 0), ("minutes", 1))
+        ]
         lines.append(f"| {method} | {len(runs)} | " + " | ".join([*counted, *cells]) + " |")
     lines.append(
         "\nSuccess in percent. Brackets after it are a 95% interval over seeds (Student's t), where seeds differ;"
@@ -214,7 +222,9 @@ def table(found: Results, splits: Sequence[str], start: str) -> str:
     lines.append(
         "Attempts and actions (turns) are all that were played in training, on average: side rollouts, refinements,"
     )
-    lines.append("practised actions (one action each) and the expert's included.")
+    lines.append("practised actions (one action each) and the expert's included; minutes leave out evaluations.")
+    if any(run[split].get("scenarios") is not None for runs in found.values() for run in runs for split in splits):
+        lines.append("In parentheses: scenarios of which every task succeeded, in percent.")
     versions = sorted(
         {run[split].get("env_version", "") for runs in found.values() for run in runs for split in splits}
     )

@@ -65,14 +65,19 @@ def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float
     )
     console.print(table(books, _name(config)))
     console.print()
+    if config.ranks.count > 1:
+        said = books[_name(config)].copies_in_words
+        console.print(f"Each of {config.ranks.count} ranks; {said}.", soft_wrap=True)
     console.print(verdict(books[_name(config)], room, settings, then), soft_wrap=True)
 
 
 def variants(config: Config) -> dict[str, Config]:
-    """The config and its alternatives by name: all weights or adapters, activations kept or recomputed."""
+    """The config and its alternatives by name: all weights or adapters, activations kept or recomputed. A model in
+    shards has adapters."""
+    ranks = [config.model.lora_rank or _RANK] if config.ranks.shard > 1 else [0, config.model.lora_rank or _RANK]
     all_of_them = (
         changed(config, {"model.lora_rank": rank, "learner.checkpointing": checkpointing})
-        for rank in (0, config.model.lora_rank or _RANK)
+        for rank in ranks
         for checkpointing in (False, True)
     )
     return {_name(one): one for one in all_of_them}
@@ -160,6 +165,7 @@ def to_json(
         "configured": _name(config),
         "room": room,
         "fits": book.peak <= room,
+        "copies": book.copies,
         "advice": {"settings": settings, "fits": then.peak <= room, "memory": then.to_json()} if settings else None,
         "memory": {name: one.to_json() for name, one in books.items()},
     }

@@ -10,23 +10,27 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from longloop.cluster.exchange import Exchange
 from longloop.cluster.placement import asked, connected, first_line, last_words, placed
-from longloop.cluster.rank import Rank, RankParts
+from longloop.cluster.rank import Rank, RankParts, add_up, learned, sample_together, spread
 from longloop.config import RanksConfig
+from longloop.engines.orders import Order
 from longloop.learners.local import LocalLearner
-from longloop.learners.shares import Microbatch, deal, in_order
+from longloop.learners.shares import NOTHING, Microbatch, deal, in_order
+from longloop.model.shards import Shards
 from longloop.rollout.episode import Record, RolloutContext
 from longloop.rollout.replica import LocalReplica, Replica
 from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajectory, Turn, UserError
 
+Make = Callable[[int, Exchange | None], RankParts]
 R = TypeVar("R")
 
 _ENDING = 5.0
@@ -34,15 +38,16 @@ _ENDING = 5.0
 
 
 @contextlib.contextmanager
-def crew(
-    config: RanksConfig, device: str, make: Callable[[], RankParts], tell: Callable[[str], None]
-) -> Iterator["Crew"]:
-    """Start all ranks but the first, which begin to build their parts with `make`; they end with the block."""
+def crew(config: RanksConfig, device: str, make: Make, tell: Callable[[str], None]) -> Iterator["Crew"]:
+    """Start all ranks but the first, which begin to build their parts: `make` is called with a rank's number and, where
+    the model is in shards, its connection to the others. They end with the block."""
     with connected(config) as ray:
         one = asked(ray, device)
         with placed(ray, config, one, tell) as group:
             made = Crew(ray, config, group, one.cards)
             try:
+                if config.shard > 1:
+                    made.connect("cuda:0" if one.cards else "cpu")
                 made.build(make)
                 yield made
             finally:
@@ -77,36 +82,74 @@ class Crew:
             Member(number, kind.options(scheduling_strategy=Bundle(group, number)).remote(number))
             for number in range(1, config.count)
         ]
-        self.replicas: list[Replica] = [LocalReplica(), *(RemoteReplica(self, one) for one in self.others)]
-        """Where attempts are played: on this rank, and on the others."""
+        leaders = [one for one in self.others if one.number % config.shard == 0]
+        self.replicas: list[Replica] = [LocalReplica(), *(RemoteReplica(self, one) for one in leaders)]
+        """Where attempts are played: on the first of the ranks that hold a copy of the weights between them."""
         self._learning, self._learned = 0.0, [0.0] * config.count
         """Seconds spent on passes of the learner: by all together, and by each rank."""
         self._built: dict[Any, Member] = {}
+        self._told: dict[Any, Member] = {}
+        """What the others were told last."""
         self._doing = "starting"
         if cards:
             self._seat = ray.remote(**options)(_Seat).options(scheduling_strategy=Bundle(group, 0)).remote()
             _take_card(self._get({self._seat.card.remote(): Member(0, self._seat)})[0])
 
-    def build(self, make: Callable[[], RankParts]) -> None:
+    def build(self, make: Make) -> None:
         self._doing = "loading its model"
         threads = torch.get_num_threads()
-        self._built = {one.actor.build.remote(make, threads): one for one in self.others}
+        self._told = self._built = {one.actor.build.remote(make, threads): one for one in self.others}
 
     def join(self, learner: LocalLearner) -> None:
         """Connect the ranks, give all of them the first one's weights, and lead them with its learner."""
         for one, (host, pid) in zip(self.others, self._get(self._built), strict=True):
             one.where = f"on {host} (process {pid})"
-        self._doing = "connecting"
-        host, timeout = self._ray.util.get_node_ip_address(), self._config.timeout / 2
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        told = self._tell("join", host, store.port, self._config.count, timeout)
-        with self._together(told):
-            self._exchange = Exchange(store, 0, self._config.count, learner.policy.device, timeout)
+        if self._exchange is None:
+            self.connect(str(learner.policy.device))
         self._learner = learner
         # Sums that wait are small with adapters only (shares.py).
         self._shares = learner.shares if learner.policy.adapters is not None else self._config.count
         learner.ranks = self
         self.follow()
+
+    def connect(self, device: str) -> None:
+        """Connect the ranks."""
+        self._doing = "connecting"
+        host, timeout = self._ray.util.get_node_ip_address(), self._config.timeout / 2
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+        count, shard = self._config.count, self._config.shard
+        with self._together(self._tell("join", host, store.port, count, shard, device, timeout)):
+            self._exchange = Exchange(store, 0, count, torch.device(device), timeout, shard)
+
+    @property
+    def shards(self) -> Shards | None:
+        """The first rank's place among those that hold one copy of the weights, if there are several."""
+        return None if self._exchange is None else self._exchange.shards
+
+    def sample_together(self, engine: Any) -> None:
+        """With a model in shards, let the others take part in the passes of the first rank's engine."""
+        if self._exchange is None or self._exchange.shards is None:
+            return
+        sample_together(engine, self._exchange)
+        tell = engine.tell
+
+        def telling(order: Order | None) -> None:
+            self._doing = "playing attempts"
+            tell(order)
+
+        engine.tell = telling
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """With a model in shards any pass, here or elsewhere, may be the one in which a rank is lost: say which."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self._config.shard == 1 or isinstance(error, RankLost | torch.OutOfMemoryError):
+                raise
+            self._raise_others()
+            self._look()
+            raise RankLost(f"The ranks lost each other while {self._doing} ({first_line(error)}).") from error
 
     def close(self) -> None:
         """End all ranks, those that do not answer too."""
@@ -128,10 +171,12 @@ class Crew:
             [[pieces[n] for n in share] for share in dealt[first : first + size]]
             for first in range(0, self._shares, size)
         ]
+        passes = max(sum(map(len, block)) for block in blocks)
         began = time.perf_counter()
-        told = {one.actor.learn.remote(work.__name__, blocks[one.number], *arguments): one for one in self.others}
-        own = work(blocks[0], *arguments)
-        answers = [(own, time.perf_counter() - began), *self._get(told)]
+        learn = {one: (work.__name__, blocks[one.number], passes, *arguments) for one in self.others}
+        self._told = told = {one.actor.learn.remote(*given): one for one, given in learn.items()}
+        own = learned(self._learner, work.__name__, blocks[0], passes, *arguments)
+        answers = [own, *self._get(told)]
         self._learning += time.perf_counter() - began
         self._learned = [
             all_of_them + seconds for all_of_them, (_, seconds) in zip(self._learned, answers, strict=True)
@@ -142,22 +187,45 @@ class Crew:
         self._doing = "adding up gradients"
         assert self._exchange is not None
         with self._together(self._tell("add_up")):
-            self._exchange.add_up(list(self._learner.parameters.values()))
+            add_up(self._exchange, self._learner)
 
     def step(self, lr_scale: float | None) -> None:
         self._doing = "taking a step"
         self._get(self._tell("step", lr_scale))
+        if lr_scale is not None and self._learner.owners:
+            assert self._exchange is not None
+            with self._together(self._tell("spread")):
+                spread(self._exchange, self._learner)
 
-    def follow(self, heads: bool = False) -> None:
+    def follow(self, heads: bool = False, stored: Mapping[str, Tensor] = NOTHING) -> None:
         self._doing = "copying weights"
         assert self._exchange is not None
         moved = None if heads else self._learner.moved()
         with self._together(self._tell("follow", moved)):
             learner = self._learner
             self._exchange.copy(learner.head_tensors() if moved is None else learner.trained_tensors(moved))
+        for one in self.others:
+            owns = {name for name, owner in learner.owners.items() if owner == one.number}
+            theirs = {name: value for name, value in stored.items() if name.partition("/")[2] in owns}
+            if theirs:
+                shapes = {name: tuple(value.shape) for name, value in theirs.items()}
+                with self._together({one.actor.take.remote(shapes): one}):
+                    for value in theirs.values():
+                        self._exchange.send(value, one.number)
+
+    def gather(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if not self._learner.owners:
+            return found
+        self._doing = "gathering the optimizer's state"
+        assert self._exchange is not None
+        for one, shapes in zip(self.others, self._get(self._tell("held")), strict=True):
+            with self._together({one.actor.give.remote(): one}):
+                found |= {name: self._exchange.receive(shape, one.number).cpu() for name, shape in shapes.items()}
+        return found
 
     def seconds(self) -> list[dict[str, float]]:
-        played = [replica.busy for replica in self.replicas]
+        played = [self.replicas[number // self._config.shard].busy for number in range(self._config.count)]
         spent = [
             {"collect": one, "update": learned, "wait": max(played) - one + self._learning - learned}
             for one, learned in zip(played, self._learned, strict=True)
@@ -171,7 +239,7 @@ class Crew:
 
     async def answer(self, one: Member, told: Any, doing: str) -> Any:
         """The answer of a rank, awaited."""
-        waiting = asyncio.wrap_future(told.future())
+        waiting, self._doing = asyncio.wrap_future(told.future()), doing
         try:
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=self._config.timeout / 2)
@@ -186,7 +254,15 @@ class Crew:
             return waiting.result()
 
     def _tell(self, method: str, *arguments: object) -> dict[Any, Member]:
-        return {getattr(one.actor, method).remote(*arguments): one for one in self.others}
+        self._told = {getattr(one.actor, method).remote(*arguments): one for one in self.others}
+        return self._told
+
+    def _raise_others(self) -> None:
+        """Raise what a rank has raised, if that is not a lost connection, too."""
+        ready, _ = self._ray.wait(list(self._told), num_returns=len(self._told), timeout=0)
+        for one in ready:
+            with contextlib.suppress(RuntimeError), self._unwrapped(self._told[one], self._doing):
+                self._ray.get(one)
 
     def _get(self, told: dict[Any, Member]) -> list[Any]:
         """The answers to what was told."""

@@ -24,6 +24,7 @@ import torch
 
 from longloop.engines import sampler
 from longloop.engines.kv_cache import KVCache, Probe
+from longloop.engines.orders import Order
 from longloop.engines.pages import Pages, count, most_pages
 from longloop.engines.passes import Drawn, Eager, Model, Pass
 from longloop.engines.scheduler import Request, Scheduler, Step
@@ -79,6 +80,8 @@ class NativeEngine:
 
             self._pass = Graphs(policy, self.cache, slots, probe.group, compile=compile)
         self._version = policy.version
+        self.tell: Callable[[Order | None], object] = _nobody
+        """Told of every pass before it begins, and None when memory is given back: other ranks may take part."""
         self._loop: asyncio.Task[None] | None = None
 
     async def sample(
@@ -100,8 +103,20 @@ class NativeEngine:
 
     def release(self) -> None:
         self._scheduler.clear()
-        self.cache.clear()
-        self._pass.release()
+        self.tell(None)
+        self.obey(None)
+
+    @torch.inference_mode()
+    def obey(self, order: Order | None) -> Drawn | None:
+        """Begin a pass that was planned here or, with a model in shards, on another rank; None gives memory back."""
+        if order is None:
+            self.cache.clear()
+            self._pass.release()
+            return None
+        self.cache.grow(order.pages, wait=True)
+        for copy in order.copies:
+            self.cache.copy(*copy)
+        return self._pass(order.row, order.numbers_PR)
 
     async def _run(self) -> None:
         """Pass after pass, until no request is left."""
@@ -114,6 +129,7 @@ class NativeEngine:
                 if under_way and (len(under_way) > self._pass.ahead or not begun):
                     self._end(*under_way.popleft())
         except Exception as error:
+            self.tell = _nobody  # others may be lost, or in the middle of the pass
             self._scheduler.fail(error)
 
     @torch.inference_mode()
@@ -125,11 +141,13 @@ class NativeEngine:
         step = self._scheduler.schedule()
         if step is None:
             return None
-        for copy in step.copies:
-            self.cache.copy(*copy)
         spans = list(zip(step.requests, step.draws_R.tolist(), strict=True))
         uniform = [request.rng.random() if draws else 0.0 for request, draws in spans]
-        drawn = self._pass(step.row, sampler.numbers([request.params for request, _ in spans], uniform))
+        numbers_PR = sampler.numbers([request.params for request, _ in spans], uniform)
+        order = Order(self.pages.made, step.copies, step.row, numbers_PR)
+        self.tell(order)
+        drawn = self.obey(order)
+        assert drawn is not None
         self.forwarded += len(step.row.ids_T)
         self._scheduler.advance(step)
         return step, drawn
@@ -166,3 +184,7 @@ class NativeEngine:
         probe, one = Probe(), torch.zeros(1, dtype=torch.long, device=self.model.device)
         self.model.hidden(one, one, probe)
         return probe
+
+
+def _nobody(order: Order | None) -> None:
+    """Nobody takes part in the passes."""

@@ -6,9 +6,7 @@ of the form `name[argument]` (`call_of`). Nothing here raises, whatever the text
 
 import re
 
-_FENCE = re.compile(
-    r"```(?:[ \t]*[\w+-]*[ \t]*\r?\n|[ \t]*(?:python|py)\b[ \t]*)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE
-)
+_FENCE = re.compile(r"```(?:[ \t]*[\w+-]*[ \t]*\r?\n|[ \t]*(?:python|py)\b[ \t]*)?", re.IGNORECASE)
 _THOUGHT = re.compile(r"\A\s*Thought:[^\n]*\n?", re.IGNORECASE)
 
 _MARKS = r"[ \t>*_#`-]*"
@@ -29,7 +27,7 @@ def react(thought: str, code: str) -> str:
 def code_of(text: str) -> str:
     """Return the code of a turn: the first fence's (closed or not); without one, all but the thought."""
     fence = _FENCE.search(text)
-    return (fence.group(1) if fence else _THOUGHT.sub("", text)).strip("\n")
+    return (text[fence.end() :].partition("```")[0] if fence else _THOUGHT.sub("", text)).strip("\n")
 
 
 def act(thought: str, action: str) -> str:

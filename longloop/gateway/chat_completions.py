@@ -98,19 +98,20 @@ class ChatCompletions:
 
 
 def _message(value: Any, number: int) -> Message:
-    where = f"messages[{number}]"
-    need(isinstance(value, dict) and isinstance(value.get("role"), str), f"{where} must be an object with a role.")
-    calls = []
-    for call in list_of(value, "tool_calls"):
-        function = call.get("function") if isinstance(call, dict) else None
-        need(
-            isinstance(function, dict) and isinstance(function.get("name"), str),
-            f"A tool call of {where} must be a function with a name.",
-        )
-        assert isinstance(function, dict)
-        calls.append(Call(str(call.get("id") or ""), function["name"], str(function.get("arguments") or "{}")))
-    role = _ROLES.get(value["role"], value["role"])
-    return Message(role, text_of(value.get("content"), where), tuple(calls), str(value.get("tool_call_id") or ""))
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        raise Refused(400, f"messages[{number}] must be an object with a role.")
+    role: str = value["role"]
+    content = value.get("content")
+    text = content if isinstance(content, str) else text_of(content, f"messages[{number}]")
+    calls = tuple(_call(call, number) for call in list_of(value, "tool_calls")) if "tool_calls" in value else ()
+    return Message(_ROLES.get(role, role), text, calls, str(value.get("tool_call_id") or ""))
+
+
+def _call(value: Any, number: int) -> Call:
+    function = value.get("function") if isinstance(value, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise Refused(400, f"A tool call of messages[{number}] must be a function with a name.")
+    return Call(str(value.get("id") or ""), function["name"], str(function.get("arguments") or "{}"))
 
 
 def _function(call: Call) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from longloop.envs.base import Environment
 from longloop.envs.judge import Attempt, found, judged, outcome_of, reported
@@ -103,9 +102,10 @@ class Agent(Environment):
             shutil.copytree(self.options.folder, self._folder, symlinks=True)
         else:
             self._folder.mkdir()
-        self._session = Session()
-        self._endpoint.open(self._session)
-        self._program = Program(*self._launch(task, self._session), self._folder)
+        self._session = session = Session()
+        self._endpoint.open(session)
+        self._program = Program(*self._launch(task, session), self._folder)
+        self._program.ended.add_done_callback(lambda _: session.leave())
         step = await self._next()
         if step.done:
             raise RuntimeError(f"the agent ended before it asked anything{self._program.last_words}")
@@ -119,15 +119,9 @@ class Agent(Environment):
     async def _next(self) -> Step:
         """The agent's next call, or its end."""
         assert self._session is not None and self._program is not None
-        call, ended = asyncio.ensure_future(self._session.next()), self._program.ended
-        both: set[asyncio.Future[Any]] = {call, ended}
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            call.cancel()
-        if not ended.done():
-            return call.result()
-        if code := ended.result():
+        if step := await self._session.next():
+            return step
+        if code := self._program.ended.result():
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             raise RuntimeError(f"the agent {how}{self._program.last_words}")
         self._finished = True

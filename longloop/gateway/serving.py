@@ -11,6 +11,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from longloop.gateway.request import Body, Piece, Refused, Request, told
 from longloop.gateway.threads import canonical, plain
@@ -62,7 +63,9 @@ class Served:
         are known as such when they have been said to their end."""
         if self._answering >= _MOST:
             raise Refused(429, f"{_MOST} calls are being answered already; try again later.", "too_many_calls")
-        conversation, new = self._continued(request)
+        said = _Said(request.tools)
+        beginnings = [said.add(message) for message in request.messages]
+        conversation, new = self._continued(request.messages, beginnings)
         self._answering += 1
         kept = False
         try:
@@ -81,9 +84,10 @@ class Served:
             finally:
                 sampling.cancel()
             action = conversation.transcript.act(sampled)
-            said = Action(action.role, action.content, action.calls, "", sampled.finish, read, len(sampled.ids))
-            reply = told(id, request, said)
-            self._keep(conversation, request, [*request.messages, reply.message], id)
+            how = sampled.finish, read, len(sampled.ids)
+            reply = told(id, request, Action(action.role, action.content, action.calls, "", *how))
+            self.earlier[id] = [*request.messages, reply.message]
+            self._keep(conversation, said.add(reply.message))
             kept = True
             yield Piece(id, reply.message.content[spoken.sent :], reply)
         finally:
@@ -91,18 +95,17 @@ class Served:
             if not kept:
                 self._engine.forget(conversation.session)
 
-    def _continued(self, request: Request) -> tuple[_Conversation, Sequence[Message]]:
+    def _continued(
+        self, messages: Sequence[Message], beginnings: Sequence[str]
+    ) -> tuple[_Conversation, Sequence[Message]]:
         """The longest known conversation that a call continues, or one that begins; and what is new in it."""
-        digests = _digests(request, request.messages)
-        for count in range(len(request.messages) - 1, 0, -1):
-            if known := self._known.pop(digests[count], None):
-                return known, request.messages[count:]
-        return _Conversation(secrets.token_hex(8), Transcript(self._chat)), request.messages
+        for count in range(len(messages) - 1, 0, -1):
+            if known := self._known.pop(beginnings[count - 1], None):
+                return known, messages[count:]
+        return _Conversation(secrets.token_hex(8), Transcript(self._chat)), messages
 
-    def _keep(self, conversation: _Conversation, request: Request, messages: Sequence[Message], id: str) -> None:
-        """Remember a conversation that ends with a reply."""
-        self.earlier[id] = messages
-        digest = _digests(request, messages)[-1]
+    def _keep(self, conversation: _Conversation, digest: str) -> None:
+        """Remember a conversation that ends with a reply, and forget what was left longest ago."""
         before, self._known[digest] = self._known.pop(digest, None), conversation
         if before is not None:
             self._engine.forget(before.session)
@@ -193,11 +196,13 @@ def _result(sampling: asyncio.Future[Sampled]) -> Sampled:
         raise Refused(500, f"The engine failed: {error}", "engine_failed") from error
 
 
-def _digests(request: Request, messages: Sequence[Message]) -> list[str]:
-    """One for each beginning of a conversation, from none of its messages to all."""
-    digest = hashlib.blake2b(canonical(request.tools).encode())
-    found = [digest.hexdigest()]
-    for message in messages:
-        digest.update(repr(plain(message)).encode(errors="replace"))
-        found.append(digest.hexdigest())
-    return found
+class _Said:
+    """A digest of what was said in a conversation, with the tools that it has."""
+
+    def __init__(self, tools: Sequence[dict[str, Any]]) -> None:
+        self._digest = hashlib.blake2b(canonical(tools).encode())
+
+    def add(self, message: Message) -> str:
+        """The digest with one more message."""
+        self._digest.update(repr(plain(message)).encode(errors="replace"))
+        return self._digest.hexdigest()

@@ -49,6 +49,7 @@ class Session:
         self._current: _Ask | None = None
         self._asks: dict[str, _Ask] = {}
         """The last call with each body."""
+        self._left = False
         self.over = False
 
     async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncIterator[Piece]:
@@ -84,13 +85,20 @@ class Session:
                 if self._asks.get(digest) is ask:
                     del self._asks[digest]
 
-    async def next(self) -> Step:
-        """The next call, as what the policy has to read."""
-        while not self._waiting:
+    async def next(self) -> Step | None:
+        """The next call, as what the policy has to read; None when the agent has left."""
+        while not self._left and not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
+        if self._left:
+            return None
         self._current = self._waiting.popleft()
         return self.threads.place(self._current.request)
+
+    def leave(self) -> None:
+        """Take note that the agent has ended: it does not wait for its calls any more."""
+        self._left = True
+        self._arrived.set()
 
     def answer(self, action: Message) -> None:
         """Answer the call that `next` returned."""

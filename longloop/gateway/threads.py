@@ -32,6 +32,13 @@ class Thread:
     messages: list[Message] = field(default_factory=list)
     plain: list[Plain] = field(default_factory=list)
 
+    def begins(self, messages: Sequence[Message]) -> bool:
+        """Whether these messages go on from all that was said here."""
+        known = zip(messages, self.messages, self.plain, strict=False)
+        return len(messages) > len(self.messages) and all(
+            one == same or plain(one) == said for one, same, said in known
+        )
+
     def add(self, messages: Sequence[Message]) -> None:
         self.messages += messages
         self.plain += map(plain, messages)
@@ -47,21 +54,18 @@ class Threads:
 
     def place(self, request: Request) -> Step:
         """What the policy has to read for a request: what is new in its conversation, or all of it."""
-        asked, tools = [plain(message) for message in request.messages], canonical(request.tools)
-        known = [
-            thread
-            for thread in self.all
-            if thread.tools == tools and len(asked) > len(thread.plain) and asked[: len(thread.plain)] == thread.plain
-        ]
+        tools = canonical(request.tools)
+        known = [thread for thread in self.all if thread.tools == tools and thread.begins(request.messages)]
         if known:
             thread = max(known, key=lambda one: len(one.plain))
         else:
-            thread = Thread(self._name(asked, tools), tools)
+            thread = Thread(self._name(request.messages, tools), tools)
             self.all.append(thread)
         new = request.messages[len(thread.messages) :]
         thread.add(new)
         self._current = thread
-        return Step(new, thread=thread.name, tools=request.tools, stop=request.stop, max_tokens=request.max_tokens)
+        given = () if known else request.tools  # they are read where a conversation begins
+        return Step(new, thread=thread.name, tools=given, stop=request.stop, max_tokens=request.max_tokens)
 
     def answered(self, message: Message) -> Sequence[Message]:
         """Take note of the answer to the request that was placed last. Returns the conversation with it."""
@@ -69,11 +73,12 @@ class Threads:
         self._current.add([message])
         return list(self._current.messages)
 
-    def _name(self, asked: Sequence[Plain], tools: str) -> str:
+    def _name(self, messages: Sequence[Message], tools: str) -> str:
         """The first conversation has no name. Others are named after how they begin, whatever order they come in, so
         that their random numbers do not depend on who was faster."""
         if not self.all:
             return ""
+        asked = [plain(message) for message in messages]
         name = hashlib.blake2b(repr((asked, tools)).encode(errors="replace"), digest_size=6).hexdigest()
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}-{self._names[name]}"

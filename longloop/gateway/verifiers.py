@@ -75,6 +75,7 @@ class Verifiers(Environment):
         examples, _ = _examples(self._environment, task.split)
         row = dict(examples[task.data["index"]])
         self._rollout = asyncio.create_task(self._environment.rollout(row, _client(self._session), "policy", {}))
+        self._rollout.add_done_callback(lambda _: self._session.leave())
         step = await self._next()
         if step.done:
             raise RuntimeError("the environment ended before it asked anything")
@@ -105,14 +106,8 @@ class Verifiers(Environment):
     async def _next(self) -> Step:
         """What the environment asks next, or its end."""
         assert self._rollout is not None
-        asked = asyncio.ensure_future(self._session.next())
-        both: set[asyncio.Future[Any]] = {asked, self._rollout}
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            asked.cancel()
-        if not self._rollout.done():
-            return asked.result()
+        if step := await self._session.next():
+            return step
         state = self._rollout.result()
         _raise_error(state)
         return Step(_told(state.get("final_env_response")), done=True)

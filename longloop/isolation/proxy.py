@@ -32,7 +32,7 @@ class Remote(Environment):
         return await self.call("start", _opening, task=asdict(task))
 
     async def step(self, action: Message) -> Step:
-        return await self.call("step", _step, action=asdict(action))
+        return await self.call("step", _step, action=action)
 
     async def finish(self) -> Outcome:
         """Return the verdict. The worker is given back even if there is none."""
@@ -74,7 +74,7 @@ class RemotePlayer:
     async def act(self, messages: Sequence[Message]) -> str:
         if self._number is None:
             self._number = await self._env.call("expert", int, task=asdict(self._task))
-        return await self._env.call("act", _text, player=self._number, messages=[asdict(m) for m in messages])
+        return await self._env.call("act", _text, player=self._number, messages=list(messages))
 
 
 def remote(environment: type[Environment]) -> type[Remote]:

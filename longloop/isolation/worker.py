@@ -37,9 +37,15 @@ _HINT = ". In a worker, files can be written only in the temporary folder and in
 
 
 def packed(content: dict[str, Any]) -> bytes:
-    """A frame."""
-    body = json.dumps(content).encode()
+    """A frame. Steps and messages in it become objects, without a copy of what they hold."""
+    body = json.dumps(content, default=_fields).encode()
     return len(body).to_bytes(4) + body
+
+
+def _fields(value: object) -> dict[str, Any]:
+    if not isinstance(value, Step | Message | Call):
+        raise TypeError(f"{type(value).__name__} is no JSON value")
+    return vars(value)
 
 
 class Host:
@@ -68,12 +74,11 @@ class Host:
         return self._kept(self._envs, self._class(options=self._options))
 
     def start(self, env: int, task: dict[str, Any]) -> Any:
-        opening = self._asked("start", env, Task(**task))
-        return asdict(opening) if isinstance(opening, Step) else [asdict(message) for message in opening]
+        return self._asked("start", env, Task(**task))
 
     def step(self, env: int, action: dict[str, Any]) -> Any:
         calls = tuple(Call(**call) for call in action.get("calls", ()))
-        return asdict(self._asked("step", env, Action(**action | {"calls": calls})))
+        return self._asked("step", env, Action(**action | {"calls": calls}))
 
     def finish(self, env: int) -> Any:
         try:

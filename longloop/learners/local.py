@@ -28,6 +28,7 @@ from longloop.learners.agreement import Agreement, check, compare, still_good
 from longloop.learners.batching import PackedBatch, microbatches, pack
 from longloop.learners.peak import peak
 from longloop.learners.shares import Gradients, Microbatch, OneRank, Ranks, add_up
+from longloop.learners.slices import owners
 from longloop.model import attention, checkpoint
 from longloop.model.fp32_weights import FP32Weights
 from longloop.model.policy import Policy
@@ -39,15 +40,26 @@ _AGREEMENT = "agreement.json"
 """Whose log-probs ratios are taken against, in a checkpoint's folder."""
 _LATE = 10**9
 """A step past every warm-up: what a loss clips there."""
+_FILLER = Sample(np.zeros(2, int), np.arange(2) > 0, np.zeros(2), np.zeros(2, int), np.zeros(2), np.zeros(2))
+"""The shortest sample that takes a pass."""
 _MOST_NAN = 20
 """Updates in a row that were not finite before the run is given up."""
 
 
 class LocalLearner:
-    """`shares` is the number of parts that the gradient of adapters is added up from, a power of two."""
+    """`shares` is the number of parts that the gradient of adapters is added up from, a power of two. Where all weights
+    are trained, the learner is the one of rank `rank` of `count`, and optimizes that one's slice (slices.py)."""
 
     def __init__(
-        self, policy: Policy, needs: Needs, config: LearnerConfig, temperature: float, seed: int, shares: int = 1
+        self,
+        policy: Policy,
+        needs: Needs,
+        config: LearnerConfig,
+        temperature: float,
+        seed: int,
+        shares: int = 1,
+        rank: int = 0,
+        count: int = 1,
     ) -> None:
         self.policy = policy
         self.config = config
@@ -57,16 +69,25 @@ class LocalLearner:
         self.second_copy: Any = None
         if needs.reference and policy.adapters is None:
             self.second_copy = copy.deepcopy(policy.module).requires_grad_(False)
-        self.fp32_weights = FP32Weights(policy.trainable())
+        sliced = policy.adapters is None and count > 1
+        self.owners: dict[str, int] = owners(policy.trainable(), count) if sliced else {}
+        """The rank that optimizes each tensor; tensors that are not here are optimized by each."""
+        elsewhere = {name for name, owner in self.owners.items() if owner != rank}
+        self.fp32_weights = FP32Weights(policy.trainable(), elsewhere)
         self.parameters = dict(self.fp32_weights.parameters)
         for head, module in self.heads.items():
             self.parameters |= {f"{head}_head.{name}": p for name, p in module.named_parameters()}
+        self.elsewhere = {name: self.parameters[name] for name in elsewhere}
+        """The parameters that other ranks optimize."""
+        self.norm_P: Tensor | None = None
+        """The norms of the gradients of `owners` when several ranks have added them up; -1 for one that is missing."""
         self.optimizer = torch.optim.AdamW(
             self.parameters.values(), lr=needs.lr, weight_decay=needs.weight_decay, fused=True
         )
         if config.checkpointing:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.agreement: Agreement | None = None
+        self.count = count
         self.shares = shares if policy.adapters is not None else 1
         self.ranks: Ranks = OneRank(self.shares)
         """Who computes; a run on several ranks puts them here."""
@@ -161,6 +182,7 @@ class LocalLearner:
     @torch.no_grad()
     def _hidden(self, samples: Sequence[Sample]) -> Tensor:
         """The hidden states from which the samples' masked tokens are drawn, [N, D]."""
+        self._refuse_shards()
         found: dict[int, Tensor] = {}
         for piece in microbatches(samples, self.config.micro_tokens, whole_units=False):
             packed = pack(piece, 0, self.policy.device)
@@ -176,6 +198,7 @@ class LocalLearner:
     @torch.no_grad()
     def _actions(self, samples: Sequence[Sample]) -> list[Tensor]:
         """For each sample the mean hidden state over the tokens of each of its actions, [A, D]."""
+        self._refuse_shards()
         means: dict[int, Tensor] = {}
         for piece in microbatches(samples, self.config.micro_tokens, whole_units=False):
             packed = pack(piece, 0, self.policy.device)
@@ -186,6 +209,13 @@ class LocalLearner:
                 _, sizes = np.unique(sample.turns[sample.mask], return_counts=True)
                 means[id(sample)] = torch.stack([part_ND.mean(0) for part_ND in own_ND.split(sizes.tolist())])
         return [means[id(sample)] for sample in samples]
+
+    def _refuse_shards(self) -> None:
+        if self.policy.shards is not None:
+            raise UserError(
+                "This algorithm fits heads to hidden states that one rank reads alone, which a model in shards does "
+                "not allow: set ranks.shard=1."
+            )
 
     def with_behavior_logprobs(
         self, epoch: Sequence[Minibatch], loss: Loss, tell: Callable[[str], None]
@@ -245,8 +275,8 @@ class LocalLearner:
             self.ranks.add_up()
             values["grad_norm"] = self.clip()
             stop = self._not_finite_stop(values["grad_norm"])
-        self.ranks.step(None if stop else minibatch.lr_scale)
         self.step(None if stop else minibatch.lr_scale)
+        self.ranks.step(None if stop else minibatch.lr_scale)
         if not stop:
             self._not_finite = 0
         return Update(values, stop, learned)
@@ -254,6 +284,8 @@ class LocalLearner:
     def step(self, lr_scale: float | None) -> None:
         """Take the optimizer's step with the gradient that the parameters hold, unless None, and drop the gradient."""
         if lr_scale is not None:
+            for parameter in self.elsewhere.values():
+                parameter.grad = None
             for group in self.optimizer.param_groups:
                 group["lr"] = self.needs.lr * lr_scale
             self.optimizer.step()
@@ -290,6 +322,18 @@ class LocalLearner:
         for parameter, gradient in zip(self.parameters.values(), total, strict=True):
             parameter.grad = gradient
         return found
+
+    def fill(self, passes: int, backward: bool) -> None:
+        """Take part in passes that other ranks, with shards of the same weights, make with micro-batches of theirs."""
+        held = [parameter.grad for parameter in self.parameters.values()]
+        self.optimizer.zero_grad()  # or these would be added to
+        for _ in range(passes):
+            with self._kernels(), torch.set_grad_enabled(backward):
+                scored = self._score(pack([_FILLER], 0, self.policy.device))
+                if backward:
+                    scored.logp_N.sum().backward()
+        for parameter, gradient in zip(self.parameters.values(), held, strict=True):
+            parameter.grad = gradient
 
     def _gradient(self, minibatch: Minibatch, loss: Loss) -> tuple[dict[str, float], Learned]:
         pieces = microbatches(minibatch.samples, self.config.micro_tokens, minibatch.whole_units)
@@ -341,12 +385,13 @@ class LocalLearner:
     @contextmanager
     def on_trial(self) -> Iterator[None]:
         """What is done to the weights meanwhile is undone, to the bit. They are kept in the machine's memory."""
-        kept = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
+        own = {name: p for name, p in self.parameters.items() if name not in self.elsewhere}
+        kept = {name: p.detach().to("cpu", copy=True) for name, p in own.items()}
         try:
             yield
         finally:
             with torch.no_grad():
-                for name, parameter in self.parameters.items():
+                for name, parameter in own.items():
                     parameter.copy_(kept[name])
             self.fp32_weights.publish()
             self.optimizer.zero_grad()
@@ -355,14 +400,17 @@ class LocalLearner:
             self.policy.version += 1
 
     def moved(self) -> list[str]:
-        """The parameters that the optimizer has moments of: those that have had a gradient."""
-        return [name for name, parameter in self.parameters.items() if self.optimizer.state.get(parameter)]
+        """The parameters that every rank has moments of: those that have had a gradient."""
+        everywhere = (name for name in self.parameters if name not in self.owners)
+        return [name for name in everywhere if self.optimizer.state.get(self.parameters[name])]
 
     def trained_tensors(self, moved: Collection[str]) -> list[Tensor]:
-        """All that training changes, in a fixed order: the weights, and the moments of the parameters that have moved,
-        which are made where they are missing."""
-        tensors: list[Tensor] = list(self.parameters.values())
-        for name, parameter in self.parameters.items():
+        """All that training changes and every rank holds, in a fixed order: the weights, and the moments of the
+        parameters that have moved, which are made where they are missing."""
+        everywhere = {name: p for name, p in self.parameters.items() if name not in self.owners}
+        trained = self.policy.trainable()
+        tensors: list[Tensor] = [*everywhere.values(), *(trained[name] for name in self.owners)]
+        for name, parameter in everywhere.items():
             if name not in moved:
                 self.optimizer.state.pop(parameter, None)
                 continue
@@ -372,6 +420,36 @@ class LocalLearner:
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
             tensors += [state["step"], state["exp_avg"], state["exp_avg_sq"]]
         return tensors
+
+    def sliced_tensors(self) -> list[tuple[Tensor, int]]:
+        """The module's weights that one rank optimizes for all, and which."""
+        trained = self.policy.trainable()
+        return [(trained[name], owner) for name, owner in self.owners.items()]
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """What this rank holds for the optimizer, by the names of a checkpoint: moments, step counts, and float32
+        weights."""
+        moments = {
+            f"{kind}/{name}": value
+            for name, parameter in self.parameters.items()
+            for kind, value in self.optimizer.state.get(parameter, {}).items()
+        }
+        return moments | {f"master/{name}": weight.detach() for name, weight in self.fp32_weights.apart.items()}
+
+    def hold(self, name: str, value: Tensor) -> None:
+        """Take over one of the optimizer's tensors."""
+        kind, _, parameter_name = name.partition("/")
+        if kind == "master":
+            self.fp32_weights.apart[parameter_name].data.copy_(value)
+            return
+        parameter = self.parameters[parameter_name]
+        self.optimizer.state[parameter][kind] = value.to(parameter.device)
+
+    def restart(self) -> None:
+        """Begin anew with the module's weights, where this rank alone optimizes a tensor: without moments."""
+        self.fp32_weights.restart()
+        for name in self.owners:
+            self.optimizer.state.pop(self.parameters[name], None)
 
     def head_tensors(self) -> list[Tensor]:
         return [parameter for head in self.heads.values() for parameter in head.parameters()]
@@ -389,19 +467,23 @@ class LocalLearner:
         return {"ranks": found} if found else {}
 
     def save(self, folder: Path) -> None:
-        checkpoint.save(folder, self.policy, self.heads, self.fp32_weights, self.parameters, self.optimizer)
+        checkpoint.save(folder, self.policy, self.heads, self.optimizer_tensors() | dict(self.ranks.gather()))
         if self.agreement is not None:
             (folder / _AGREEMENT).write_text(json.dumps(asdict(self.agreement)))
 
     def load(self, folder: Path) -> None:
-        checkpoint.load(folder, self.policy, self.heads, self.fp32_weights, self.parameters, self.optimizer)
+        stored = checkpoint.load(folder, self.policy, self.heads)
+        own = {name: value for name, value in stored.items() if name.partition("/")[2] not in self.elsewhere}
+        self.optimizer.state.clear()
+        for name, value in own.items():
+            self.hold(name, value)
         if (folder / _AGREEMENT).exists():
             known = json.loads((folder / _AGREEMENT).read_text())
             if "most" in known:  # longloop 0.1
                 known["p99"] = known.pop("most")
             self.agreement = Agreement(**known)
         self.policy.version += 1
-        self.ranks.follow()
+        self.ranks.follow(stored={name: value for name, value in stored.items() if name not in own})
 
     def _score(self, packed: PackedBatch) -> Scored:
         plan = attention.VarlenPlan(packed.lengths, packed.after)
@@ -444,7 +526,11 @@ class LocalLearner:
         limit = self.needs.max_grad_norm
         for head in self.heads.values():
             torch.nn.utils.clip_grad_norm_(head.parameters(), limit)
-        return torch.nn.utils.clip_grad_norm_(self.fp32_weights.parameters.values(), limit).item()
+        if self.norm_P is None:
+            return torch.nn.utils.clip_grad_norm_(self.fp32_weights.parameters.values(), limit).item()
+        norm = torch.linalg.vector_norm(self.norm_P[~(self.norm_P < 0)])  # one that is not a number counts
+        torch.nn.utils.clip_grads_with_norm_(self.fp32_weights.parameters.values(), limit, norm)
+        return norm.item()
 
     def _guard(self, values: dict[str, float]) -> str:
         if abs(values.get("kl", 0.0)) > self.needs.kl_guard:

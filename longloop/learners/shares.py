@@ -12,10 +12,11 @@ number of ranks; the gradients of a share's micro-batches are added one after an
 
 While a share is computed, one sum waits at each level below it: log2(shares) times the bytes of a gradient. For
 adapters that is little. Where all weights are trained it would be too much: each rank then has one share, and the sum
-of two ranks differs from that of one in the last bits.
+of two ranks differs from that of one in the last bits. Each then optimizes a slice of the weights (slices.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from torch import Tensor
@@ -25,6 +26,7 @@ from longloop.types import Sample
 Microbatch = list[Sample]
 Gradients = list[Tensor | None]
 """Of each parameter, None where there is none: a tensor without a gradient has no step."""
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -38,16 +40,22 @@ class Ranks(Protocol):
         ...
 
     def add_up(self) -> None:
-        """Leave the sum of all ranks' gradients in the parameters of each."""
+        """Leave the sum of all ranks' gradients in the parameters of each; of a tensor that one rank optimizes
+        (slices.py), in that one's alone."""
         ...
 
     def step(self, lr_scale: float | None) -> None:
-        """Let the others clip their gradient, which is this rank's, and take the step that this one takes; with None
-        they drop it."""
+        """Let the others clip their gradient, which is this rank's, and take the step that this one has taken; with
+        None they drop it. Then all have the same weights again."""
         ...
 
-    def follow(self, heads: bool = False) -> None:
-        """Let the others take over this rank's trained weights and moments, or only its heads."""
+    def follow(self, heads: bool = False, stored: Mapping[str, Tensor] = NOTHING) -> None:
+        """Let the others take over this rank's trained weights and moments, or only its heads. `stored` are the
+        optimizer's tensors that other ranks hold, as they were gathered."""
+        ...
+
+    def gather(self) -> Mapping[str, Tensor]:
+        """The optimizer's tensors that this rank does not hold, in the machine's memory."""
         ...
 
     def seconds(self) -> list[dict[str, float]]:
@@ -70,7 +78,10 @@ class OneRank:
 
     def step(self, lr_scale: float | None) -> None: ...
 
-    def follow(self, heads: bool = False) -> None: ...
+    def follow(self, heads: bool = False, stored: Mapping[str, Tensor] = NOTHING) -> None: ...
+
+    def gather(self) -> Mapping[str, Tensor]:
+        return NOTHING
 
     def seconds(self) -> list[dict[str, float]]:
         return []

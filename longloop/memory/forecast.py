@@ -28,6 +28,7 @@ from longloop.engines.pages import PAGE, most_pages
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import waiting_sums
 from longloop.memory.shapes import Blank, weightless
+from longloop.model.policy import Policy
 from longloop.types import Batch, Metrics, Minibatch, Needs, Sample, Scored, UserError
 
 _FOLLOWED = 2**17
@@ -53,10 +54,17 @@ class Ledger:
     """What operations need beyond that while they run, at the worst moment of forward and backward."""
     kv: int
     """Of all sessions at full length, or of engine.tokens; given back before the update."""
+    copies: float = 1.0
+    """Copies of the model's weights that all ranks hold together."""
 
     def __str__(self) -> str:
-        parts = {name.replace("_", " "): size for name, size in asdict(self).items() if size}
-        return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in parts.items())
+        parts = {name.replace("_", " "): size for name, size in self._bytes().items() if size}
+        said = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in parts.items())
+        return said if self.copies == 1 else f"{said}; {self.copies_in_words}"
+
+    @property
+    def copies_in_words(self) -> str:
+        return f"copies of the weights on all ranks: {self.copies:.2f}"
 
     @property
     def held(self) -> int:
@@ -82,8 +90,11 @@ class Ledger:
         """What a run still needs once the model is loaded."""
         return self.peak - self.weights - self.adapters - self.fp32_weights - self.second_copy
 
+    def _bytes(self) -> dict[str, int]:
+        return {name: size for name, size in asdict(self).items() if name != "copies"}
+
     def to_json(self) -> dict[str, int]:
-        return asdict(self) | {"update": self.update, "collect": self.collect, "peak": self.peak}
+        return self._bytes() | {"update": self.update, "collect": self.collect, "peak": self.peak}
 
 
 def forecast(
@@ -93,15 +104,18 @@ def forecast(
     needs: Needs,
     longest: int,
     sessions: int,
-    shares: int = 1,
     kv_tokens: int = 0,
+    shares: int = 1,
+    count: int = 1,
+    shard: int = 1,
 ) -> Ledger:
-    """What training a model of this shape needs if its longest trajectory has `longest` tokens.
+    """What each of `count` ranks, of which each `shard` have one copy of the model, needs to train a model of this
+    shape if its longest trajectory has `longest` tokens.
 
     kv_tokens: the engine's limit to the tokens whose keys and values it holds; 0 for none.
     """
     try:
-        learner = weightless(shape, model, config, needs, shares)
+        learner = weightless(shape, model, config, needs, shares, count, shard)
         forward, peak = _followed(learner, longest)
     except (NotImplementedError, RuntimeError) as error:
         raise UserError(
@@ -112,16 +126,18 @@ def forecast(
     policy, copy, heads = learner.policy, learner.second_copy, learner.heads.values()
     trained = _bytes(learner.parameters.values())
     adapters = _bytes(policy.trainable().values()) if policy.adapters else 0
+    weights = _bytes(policy.module.parameters()) - adapters
     return Ledger(
-        weights=_bytes(policy.module.parameters()) - adapters + sum(_bytes(head.parameters()) for head in heads),
+        weights=weights + sum(_bytes(head.parameters()) for head in heads),
         adapters=adapters,
         fp32_weights=_bytes(learner.fp32_weights.apart.values()),
         gradients=trained * (1 + waiting_sums(learner.shares)),
-        optimizer=2 * trained,
+        optimizer=2 * (trained - _bytes(learner.elsewhere.values())),
         second_copy=_bytes(copy.parameters()) if copy else 0,
         activations=forward - trained,
         working=peak - forward,
-        kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * kv_pages(longest, sessions, kv_tokens),
+        kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * kv_pages(longest, sessions, kv_tokens) // shard,
+        copies=count * weights / _whole_bytes(policy),
     )
 
 
@@ -130,7 +146,8 @@ def check(learner: LocalLearner, longest: int, sessions: int, kv_tokens: int = 0
     policy, needs = learner.policy, learner.needs
     shape, model, config = policy.module.config, policy.config, learner.config
     described = (shape.to_json_string(), model.model_dump_json(), config.model_dump_json())
-    limits = longest, sessions, learner.shares, kv_tokens
+    shard = 1 if policy.shards is None else policy.shards.count
+    limits = longest, sessions, kv_tokens, learner.shares, learner.count, shard
     asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()), *limits)
     if asked not in _forecasts:
         _forecasts[asked] = forecast(shape, model, config, needs, *limits)
@@ -268,6 +285,14 @@ def kv_pages(longest: int, sessions: int, tokens: int) -> int:
 def kv_tokens(book: Ledger, room: int, longest: int, sessions: int, tokens: int) -> int:
     """For how many tokens a KV cache has room, if `book` was made for these limits."""
     return max(0, room * kv_pages(longest, sessions, tokens) // book.kv - 1) * PAGE
+
+
+def _whole_bytes(policy: Policy) -> int:
+    """What the model's weights take where they are whole, without adapters."""
+    frozen = [p for name, p in policy.module.named_parameters() if "lora_" not in name]
+    if policy.shards is None:
+        return _bytes(frozen)
+    return _bytes(frozen) + (policy.shards.count - 1) * _bytes(p for p in frozen if p.ndim > 1)
 
 
 def _kv_bytes_per_token(shape: PreTrainedConfig, bf16: bool) -> int:

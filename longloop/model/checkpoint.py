@@ -14,19 +14,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from longloop.model.fp32_weights import FP32Weights
 from longloop.model.policy import Policy
 from longloop.types import UserError
 
 
 def save(
-    folder: Path,
-    policy: Policy,
-    heads: Mapping[str, torch.nn.Module],
-    fp32_weights: FP32Weights,
-    parameters: dict[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
+    folder: Path, policy: Policy, heads: Mapping[str, torch.nn.Module], optimizer: Mapping[str, torch.Tensor]
 ) -> None:
+    """Write a policy, its heads, and the optimizer's tensors by names such as `exp_avg/model.norm.weight`."""
     if policy.adapters is not None:
         policy.adapters.save_pretrained(folder / "model")
     else:
@@ -34,13 +29,7 @@ def save(
         policy.tokenizer.save_pretrained(folder / "model")
     for name, head in heads.items():
         save_file(head.state_dict(), folder / f"{name}_head.safetensors")
-    state = {
-        f"{kind}/{name}": value
-        for name, parameter in parameters.items()
-        for kind, value in optimizer.state[parameter].items()
-    }
-    state |= {f"master/{name}": weight.detach() for name, weight in fp32_weights.apart.items()}
-    save_file(state, folder / "optimizer.safetensors")
+    save_file(dict(optimizer), folder / "optimizer.safetensors")
 
 
 def export(folder: Path, policy: Policy, dtype: str) -> None:
@@ -82,23 +71,11 @@ def load_weights(folder: Path, policy: Policy) -> None:
     policy.module.load_state_dict(load_file(folder / "model" / "model.safetensors"), strict=False)
 
 
-def load(
-    folder: Path,
-    policy: Policy,
-    heads: Mapping[str, torch.nn.Module],
-    fp32_weights: FP32Weights,
-    parameters: dict[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-) -> None:
+def load(folder: Path, policy: Policy, heads: Mapping[str, torch.nn.Module]) -> dict[str, torch.Tensor]:
+    """Load a policy and its heads. Returns the optimizer's tensors, which are read from disk when they are used."""
     load_weights(folder, policy)
     for name, head in heads.items():
         stored, only = folder / f"{name}_head.safetensors", folder / "value_head.safetensors"  # longloop 0.1 had one
         head.load_state_dict(load_file(stored if stored.is_file() else only))
     older = folder / "optimiser.safetensors"  # longloop 0.1
-    state = load_file(older if older.is_file() else folder / "optimizer.safetensors")
-    for name, weight in fp32_weights.apart.items():
-        weight.data.copy_(state.pop(f"master/{name}"))
-    for name, parameter in parameters.items():
-        mine: dict[str, Any] = {key.split("/", 1)[0]: v for key, v in state.items() if key.split("/", 1)[1] == name}
-        if mine:  # a tensor that never had a gradient has no state yet
-            optimizer.state[parameter] = {kind: value.to(parameter.device) for kind, value in mine.items()}
+    return load_file(older if older.is_file() else folder / "optimizer.safetensors")

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -26,6 +27,7 @@ from transformers.utils import logging as transformers_logging
 from longloop.config import ModelConfig
 from longloop.model import download, tiny
 from longloop.model.attention import NAME, Plan, VarlenPlan
+from longloop.model.shards import Shards, attach, cut, load_shard, of_module
 from longloop.types import OfLogits, UserError
 
 transformers_logging.disable_progress_bar()
@@ -40,10 +42,12 @@ _RECOMPILE_LIMIT = 128
 
 
 class Policy:
-    """A causal LM with its tokenizer. `version` counts the changes to the weights."""
+    """A causal LM with its tokenizer. `version` counts the changes to the weights. `shards`: the module is one shard of
+    several (shards.py)."""
 
-    def __init__(self, module: Any, tokenizer: Any, config: ModelConfig) -> None:
+    def __init__(self, module: Any, tokenizer: Any, config: ModelConfig, shards: Shards | None = None) -> None:
         self.tokenizer = tokenizer
+        self.shards = shards
         self.config = config
         self.version = 0
         self.layers: int = module.config.get_text_config().num_hidden_layers
@@ -56,6 +60,8 @@ class Policy:
         module.to(dtype)
         if config.lora_rank:
             module = self._add_adapters(module)
+        if shards is not None:
+            attach(module, shards)
         for part in module.modules():
             if isinstance(part, torch.nn.Dropout):
                 part.p = 0.0  # sampler and learner must compute the same function
@@ -82,9 +88,12 @@ class Policy:
         out = self._backbone(input_ids=ids_T[None], position_ids=position_T[None], use_cache=False, plan=plan)
         return out.last_hidden_state[0]
 
-    def logits(self, hidden_ND: Tensor) -> Tensor:
-        """[N, V] in float32, as the model defines them."""
-        logits = self._head(hidden_ND).float()
+    def logits(self, hidden_ND: Tensor, weight_VD: Tensor | None = None) -> Tensor:
+        """[N, V] in float32, as the model defines them. `weight_VD` is the head's, where it has been gathered."""
+        if weight_VD is None:
+            logits = self._head(hidden_ND).float()
+        else:
+            logits = linear(hidden_ND, weight_VD, self._head.bias).float()
         config = self.module.config
         scale = getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
         if scale != 1:  # a factor of 1 would still cost a pass over [N, V]
@@ -102,9 +111,11 @@ class Policy:
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Log-prob and entropy of each target, and the numbers that `of_logits` computes, a chunk at a time. Backward
         recomputes a chunk's logits."""
+        # Gathered once: the number of chunks differs from rank to rank.
+        weight_VD = None if self.shards is None else self._head.whole()
 
         def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-            logp = (self.logits(hidden) / temperature).log_softmax(-1)
+            logp = (self.logits(hidden, weight_VD) / temperature).log_softmax(-1)
             chosen = logp.gather(1, target[:, None])[:, 0]
             numbers = [number(logp, hidden) for number in of_logits.values()]
             with torch.no_grad():  # last: backward's recomputation stops before it
@@ -234,10 +245,10 @@ def device_and_dtype(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
     return device, getattr(torch, config.dtype)
 
 
-def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None) -> Policy:
+def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None, shards: Shards | None = None) -> Policy:
     """Load the model that a config names: a built-in one, a folder, or a name on the Hugging Face hub or in its cache.
 
-    `made`: a module and its tokenizer to take instead.
+    `made`: a module and its tokenizer to take instead. `shards`: keep this rank's shard alone.
     """
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -248,10 +259,15 @@ def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None) ->
     elif config.path == "tiny":
         module = tiny.model(seed, config.hidden, config.layers)
         tokenizer = tiny.tokenizer()
+        if shards is not None:
+            module = cut(module, shards, of_module(shards))
     else:
         path = download.source(config.path)
         try:
-            module = AutoModelForCausalLM.from_pretrained(path, dtype=device_and_dtype(config)[1])
+            if shards is None:
+                module = AutoModelForCausalLM.from_pretrained(path, dtype=device_and_dtype(config)[1])
+            else:
+                module = load_shard(Path(path), device_and_dtype(config)[1], shards)
             tokenizer = AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError, ImportError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -265,4 +281,4 @@ def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None) ->
         except OSError as error:
             raise UserError(f"Cannot read model.chat_template {config.chat_template!r}: {error.strerror}.") from error
     torch.manual_seed(seed)  # for the adapters' random half
-    return Policy(module, tokenizer, config)
+    return Policy(module, tokenizer, config, shards)

@@ -95,7 +95,7 @@ class _Node:
 
     def best(self, explore: float, puct: bool) -> "_Node":
         """The open child with the highest upper confidence bound."""
-        visits = max(1, len(self.rewards))
+        visits = len(self.rewards)
 
         def promise(child: _Node) -> float:
             tried = 1 + len(child.rewards)
@@ -105,9 +105,7 @@ class _Node:
         return max((child for child in self.children if not child.closed(puct)), key=promise)
 
 
-async def grow(
-    context: RolloutContext, task: Task, session: str, attempts: int, explore: float, puct: bool = False
-) -> Group:
+async def grow(context: RolloutContext, task: Task, session: str, attempts: int, explore: float, puct: bool) -> Group:
     """Up to `attempts` distinct attempts; fewer when the tree is exhausted or the policy repeats itself. With PUCT, so
     many visits."""
     environment = context.make()

@@ -20,8 +20,9 @@ from longloop.types import Fault, Ids, Sampled, SamplingParams, Start, StopReaso
 async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
     """An attempt from a start; see `run_episode`."""
     context = replace(context, preface=start.preface)
-    if start.recorded is None or not start.turns:
+    if not start.turns:
         return await run_episode(context, start.task, attempt, session, record)
+    assert start.recorded is not None
     replaying = replace(context, engine=_ReplayThenLive(context.engine, start))
     one = await run_episode(replaying, start.task, attempt, session, record)
     one = replace(one, replayed=min(len(start.turns), len(one.turns)))

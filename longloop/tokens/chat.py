@@ -56,6 +56,7 @@ class Chat:
         }
         self._framing = {str(token): id for id, token in framing.items()}
         self._special = [str(token) for token in framing.values() if token.special]
+        self._firsts = {token[0] for token in self._framing}
         self._split = _pattern(list(framing.values()))
         self._plain = _plain_tokenizer(tokenizer.backend_tokenizer, set(self._framing))
         for text, id in self._framing.items():
@@ -215,12 +216,14 @@ class Chat:
             return {self._escape_all(key): self._escape_all(one) for key, one in value.items()}
         return [self._escape_all(one) for one in value] if isinstance(value, list | tuple) else value
 
-    @staticmethod
-    def _escaped(text: str, tokens: Iterable[str]) -> str:
-        text = _NOT_TEXT.sub("\ufffd", text)
-        for token in tokens:
-            if token in text:
-                text = text.replace(token, token[0] + _ESCAPE + token[1:])
+    def _escaped(self, text: str, tokens: Iterable[str]) -> str:
+        # A conversation is rendered anew at every turn, and most of its texts have nothing to escape: see that fast.
+        if not text.isascii():
+            text = _NOT_TEXT.sub("\ufffd", text)
+        if any(first in text for first in self._firsts):
+            for token in tokens:
+                if token in text:
+                    text = text.replace(token, token[0] + _ESCAPE + token[1:])
         return text
 
     @cached_property

@@ -33,7 +33,7 @@ measure() { # TARGET SETTINGS...
     mkdir -p runs/smollm2-results
     rm -rf "$attempts" # of a measurement that was stopped
     $longloop eval "$1" --json --out "$attempts" --split unseen_worlds --split dev --split validation --split test_normal --split test_challenge \
-        env.per_scenario=12 env.isolation=process env.workers=128 eval.tasks=0 "${@:2}" > "$file.part"
+        env.per_scenario=12 env.isolation=process env.workers=64 rollout.concurrency=64 eval.tasks=0 "${@:2}" > "$file.part"
     mv "$file.part" "$file"
 }
 

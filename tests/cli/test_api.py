@@ -7,10 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
 import longloop
 from longloop.config import Config
+from longloop.engines.kv_cache import KVCache
 from longloop.envs.guess import Guess
+from longloop.learners.local import LocalLearner
 from tests.support.helpers import GUESS, write_config
 
 
@@ -40,6 +43,38 @@ def test_train_measure_read_and_go_on(command, config, tmp_path, capsys):
     assert called == typed
 
 
+@pytest.mark.parametrize(
+    ("where", "method", "said"),
+    [
+        (KVCache, "grow", "while sampling. Lower rollout.concurrency (now 64) or rollout.context (64);"),
+        (LocalLearner, "update", "while computing an update. Lower learner.micro_tokens (now 8192) or rollout.context"),
+    ],
+)
+def test_a_full_card_is_said_and_the_run_goes_on(where, method, said, config, tmp_path, monkeypatch):
+    """In the second step; what was done is kept, and with a lower setting the run is finished."""
+    sound, folder = getattr(where, method), Path(config["folder"]) / "test"
+
+    def full(self, *args, **options):
+        if (folder / "checkpoints" / "000001").exists():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.79 GiB.")
+        return sound(self, *args, **options)
+
+    monkeypatch.setattr(where, method, full)
+    with pytest.raises(longloop.UserError) as error:
+        longloop.train(config, {"learner.micro_tokens": 8192, "rollout.concurrency": 64}, progress=False)
+    assert said in str(error.value) and f"`longloop train --resume {folder}` and the lower setting" in str(error.value)
+    if method == "grow":
+        with pytest.raises(longloop.UserError, match="ran out of memory while sampling"):
+            longloop.evaluate(str(folder))
+    monkeypatch.undo()
+    lower = {"learner.micro_tokens": 512, "rollout.concurrency": 2}
+    assert [line["step"] for line in longloop.train(resume=folder, overrides=lower, progress=False).metrics] == [
+        1,
+        2,
+        3,
+    ]
+
+
 def test_mistakes_say_where_they_are(config, tmp_path):
     class Hidden(Guess):
         """Nobody can import it."""
@@ -62,6 +97,7 @@ INTERRUPTED = """
 import asyncio, os, signal, tomllib
 import longloop
 from longloop.envs.guess import Guess
+from longloop.learners.local import LocalLearner
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 

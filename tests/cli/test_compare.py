@@ -143,6 +143,18 @@ def test_the_committed_comparison_is_planned(tmp_path: Path) -> None:
             assert 1270 <= tasks * algo.attempts_per_task <= 1290, entry.method
 
 
+def test_the_table_of_the_paper_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fourteen methods: the start apart, each plays or is shown 1,920 attempts (those of a tree at most)."""
+    monkeypatch.syspath_prepend("recipes/compare")
+    path = Path("recipes/models/table1.toml")
+    methods = [*read(path)["methods"], "loop", *(f"variants:{name}" for name in ("Turn", "Trajectory", "Normalized"))]
+    entries = {entry.method: entry.config for entry in Plan(path, [], methods, 1, "sft").entries}
+    assert len(entries) == 14 and entries.pop("sft").model.path != entries["loop"].model.path
+    for method, config in entries.items():
+        assert config.steps * config.tasks_per_step * build.algorithm(config).attempts_per_task == 1920, method
+    assert build.algorithm(entries["variants:WithoutKl"]).needs_reference is False
+
+
 def test_a_mistake_in_a_methods_table_is_the_users(tmp_path: Path) -> None:
     path = write_config(tmp_path, GUESS + "[methods.sft]\nsteps = 'two'\n")
     with pytest.raises(UserError, match=r"methods.sft.*steps|steps.*methods.sft"):
@@ -160,15 +172,27 @@ def test_the_gain_over_the_start_is_paired_by_task() -> None:
     assert 0.3 < change.interval[0] < 0.4 < change.interval[1] < 0.5
 
 
+def test_the_table_has_scenarios_and_what_training_took() -> None:
+    """Of an environment whose tasks belong to scenarios."""
+
+    def scores(whole: float, minutes: float) -> dict[str, Any]:
+        played = {"attempts": 1200, "actions": 5000, "minutes": minutes}
+        return {"dev": {"success": 0.5, "scenarios": whole, "by_task": {"a": 0.5}, "played": played}}
+
+    printed = table({"loop": [scores(0.25, 2.0), scores(0.5, 3.5)]}, ["dev"], "base")
+    assert "| loop | 2 | 1,200 | 5,000 | 2.8 | 50.0 (37.5) |  |\n" in printed and "In parentheses: scenarios" in printed
+
+
 def test_two_seeds_have_no_interval_in_the_table() -> None:
     """Half and none of two tasks: Student's t would give 25 -+ 317.7."""
     scores = [{"dev": {"success": share, "by_task": {"a": share, "b": share}}} for share in (0.5, 0.0)]
     printed = table({"base": scores, "loop": scores}, ["dev"], "base")
-    assert "| base | 2 |  |  | 25.0 |  |\n" in printed and "| loop | 2 |  |  | 25.0 | +0.0 |\n" in printed
+    assert "| base | 2 |  |  |  | 25.0 |  |\n" in printed and "| loop | 2 |  |  |  | 25.0 | +0.0 |\n" in printed
+    assert "scenarios" not in printed
     assert "2 seeds: no interval over seeds, which takes at least 3." in printed
     three = [*scores, {"dev": {"success": 0.25, "by_task": {"a": 0.25, "b": 0.25}}}]
     printed = table({"loop": three}, ["dev"], "base")
-    assert "| loop | 3 |  |  | 25.0 [0.0, 87.1] |" in printed and "no interval over seeds" not in printed
+    assert "| loop | 3 |  |  |  | 25.0 [0.0, 87.1] |" in printed and "no interval over seeds" not in printed
 
 
 def test_side_rollouts_are_counted(command: Any, tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 """Agents of the common frameworks, as they lie in `examples/frameworks`, with the real packages in real processes."""
 
+import asyncio
 import importlib.util
 import json
+import subprocess
+import sys
+import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,12 +18,13 @@ import pytest
 from longloop.config import RolloutConfig
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.base import Environment
+from longloop.envs.judge import Attempt
 from longloop.gateway.env import Agent
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
 from longloop.tokens.chat import Chat
-from longloop.types import Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory
+from longloop.types import Call, Message, Outcome, SamplingParams, Step, StopReason, Task, Trajectory
 from tests.contract.test_agent import trained
 from tests.support.tool_templates import tokenizer
 from tests.support.worlds import collect
@@ -159,6 +164,65 @@ def test_the_openings_of_the_example_are_those_of_the_frameworks(agent: str) -> 
     first = played(agent)[1].steps[0]
     assert [[m.role, m.content] for m in first.messages] == opening["messages"]
     assert json.dumps(first.tools) == json.dumps(opening["tools"]), "the order of keys too"
+
+
+@pytest.mark.parametrize("agent", PACKAGES)
+def test_the_plain_environment_says_what_the_framework_says(agent: str) -> None:
+    """Message by message, and the context begins anew where it does there."""
+    plain = example("plain").GuessWithTool
+    one, other = played(agent)[0], attempt(lambda: plain(plain.Options(agent)), "qwen2.5")
+    for turn, same in zip(one.turns, other.turns, strict=True):
+        assert turn.context == same.context and np.array_equal(turn.context_ids, same.context_ids)
+        assert turn.restarts_context == same.restarts_context
+    assert (one.reward, one.success) == (other.reward, other.success)
+
+
+@pytest.mark.parametrize("guesses", [[[3]], [[2], [3]], [[2, 2], [3]], [[1], [2], [3]], [[2, 3]], []])
+def test_the_plain_environment_counts_guesses_as_the_judge_does(guesses: list[list[int]]) -> None:
+    """The first two, also when one turn has several."""
+    said = [
+        Message("assistant", "", tuple(Call(f"{n}", "guess", json.dumps({"number": n})) for n in turn))
+        for turn in guesses
+    ]
+
+    async def outcome() -> Outcome:
+        env = example("plain").GuessWithTool(example("plain").GuessWithTool.Options())
+        await env.start(TASK)
+        for message in said:
+            await env.step(message)
+        return await env.finish()
+
+    judged = example("judge").score(Attempt(TASK, Path(), (tuple(said),), "", True))
+    assert asyncio.run(outcome()) == judged
+    assert judged.success == (3 in [n for turn in guesses for n in turn][:2])
+
+
+def test_a_fork_that_has_imported_the_framework_runs_the_script_as_it_is(tmp_path: Path) -> None:
+    """In its folder, with its variables and its output; its exit code is told, and it ends with who started it."""
+    warm, path = str(ROOT / "recipes" / "frameworks" / "warm.py"), str(tmp_path / "socket")
+    script, alive = tmp_path / "script.py", tmp_path / "alive"
+    script.write_text(
+        "import os, sys, time\n"
+        "print(os.getcwd(), os.environ['WORD'], __name__, 'fractions' in sys.modules, flush=True)\n"
+        "if os.environ['WORD'] == 'stay':\n"
+        f"    open({str(alive)!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(600)\n"
+        "sys.exit(7)\n"
+    )
+    run = [sys.executable, "-S", warm, "run", path, str(script)]
+    serve = [sys.executable, warm, "serve", path, "import fractions"]
+    with subprocess.Popen(serve, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+        done = subprocess.run(run, env={"WORD": "go"}, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (7, f"{tmp_path} go __main__ True\n"), done.stderr
+        with subprocess.Popen(run, env={"WORD": "stay"}, cwd=tmp_path, stdout=subprocess.DEVNULL) as staying:
+            while not alive.exists() or not alive.read_text():
+                time.sleep(0.01)
+            staying.kill()
+        while (Path("/proc") / alive.read_text()).exists():
+            time.sleep(0.01)
+        server.communicate(timeout=60)
+    assert server.returncode == 0, "it ends with its standard input"
 
 
 def test_training_through_a_framework_is_training_in_the_environment(

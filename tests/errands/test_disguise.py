@@ -98,8 +98,8 @@ def test_what_the_system_prompt_names_is_as_everywhere() -> None:
             assert list(Disguise(seed).apis(app)) == list(BY_NAME[app].apis)
         for app in RENAMED:
             here = Disguise(seed).apis(app)
-            assert [here[name].documentation() for name in ("login", "logout")] == [
-                BY_NAME[app].apis[name].documentation() for name in ("login", "logout")
+            assert [here[name].documentation for name in ("login", "logout")] == [
+                BY_NAME[app].apis[name].documentation for name in ("login", "logout")
             ]
             assert all(real != "access_token" or new == "access_token" for _, real, new in parameters(seed, app))
 
@@ -107,11 +107,11 @@ def test_what_the_system_prompt_names_is_as_everywhere() -> None:
 def test_the_same_seed_gives_the_same_names_in_any_process() -> None:
     code = (
         "from errands.disguise import Disguise; import hashlib; "
-        f"print(hashlib.sha256(''.join(a.documentation() for app in {PRACTISED!r} "
+        f"print(hashlib.sha256(''.join(a.documentation for app in {PRACTISED!r} "
         "for a in Disguise('one').apis(app).values()).encode()).hexdigest())"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    said = "".join(api.documentation() for app in PRACTISED for api in Disguise("one").apis(app).values())
+    said = "".join(api.documentation for app in PRACTISED for api in Disguise("one").apis(app).values())
     assert hashlib.sha256(said.encode()).hexdigest() == other
     assert Disguise("one").apis("mail").keys() != Disguise("two").apis("mail").keys()
 
@@ -272,7 +272,7 @@ def test_sentences_that_name_others_name_them_as_here() -> None:
         folder = next(new for api, real, new in parameters(seed, "files") if (api, real) == ("list_folder", "folder"))
         said = session.run(f'apis.files.{called["list_folder"]}({folder}="No/Such", access_token=t)')
         assert f"see files.{called['list_folders']}." in said
-        assert f"see files.{called['list_folders']}." in disguise.apis("files")[called["list_folder"]].documentation()
+        assert f"see files.{called['list_folders']}." in disguise.apis("files")[called["list_folder"]].documentation
         session.close()
         world.close()
         given = {(api, real): new for api, real, new in parameters(seed, "mail", ALL)}

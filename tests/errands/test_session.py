@@ -336,3 +336,18 @@ def test_a_recorded_attempt_full_of_errors_can_be_played_again() -> None:
     again = asyncio.run(play(Errands(Errands.Options()), task, Script(lines), max_turns=100))
     assert first.turns == len(lines)
     assert again == first
+
+
+def test_an_app_comes_with_the_first_code_that_names_it(session: Session) -> None:
+    """A call is one question; an app that had to be sent for would be another."""
+    asked = {
+        "apis.docs.list_apps()": 1,
+        "def f(): return apis.owner.show_time()": 0,
+        "f()\nf()": 2,
+        "apis.docs.list_apis(app='notes')\nf()": 2,
+        "x = apis": 0,
+        "x.docs.list_apps()\nx.mail.login(email='a@b.cd', password='')": 2,
+    }
+    for code, questions in asked.items():
+        session.run(code)
+        assert session._questions == questions, code

@@ -4,14 +4,14 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from errands.api import NO_TOKEN, Api, ApiError
 from errands.apps import APPS, BY_NAME, find, make_world
-from errands.database import Database, Table
+from errands.database import Change, Database, Overspent
 from errands.judge import act, same_state
 from errands.world import World
 
@@ -293,9 +293,63 @@ def test_a_table_is_read_again_only_after_it_was_written_to(world: World) -> Non
     note = act(world, "notes.create", {"title": "new"})["note_id"]
     after = world.table("notes")
     assert [row[0] for row in after.rows] == [*(row[0] for row in before.rows), note]
-    assert world.table("notes_tags") is tags and after.digest != before.digest
+    assert world.table("notes_tags") is tags and world.table("notes") is after
+    assert after.since(before) == Change([after.rows[-1]], [])
     act(world, "notes.delete", {"note_id": note})
-    assert world.table("notes") == before and world.table("notes").digest == before.digest
+    assert world.table("notes") == before and not world.table("notes").since(before)
+    assert before.since(after) == Change([], [note])
+
+
+def test_a_table_is_what_it_is_when_read_as_a_whole_whatever_wrote_to_it(world: World) -> None:
+    """Rows that are written by their ids are read by them."""
+    writes: list[Callable[[World], object]] = [
+        lambda w: w.add("notes", owner=1, title="new", body="", created=w.moment),
+        lambda w: w.change("notes", 2, title="changed"),
+        lambda w: w.change("notes", 2, title="changed again"),
+        lambda w: w.remove("notes", id=3),
+        lambda w: w.remove("notes", id=3),
+        lambda w: w.remove("notes", owner=1, pinned=0),
+        lambda w: [w.change("notes", id, title="many") for id in range(4, 40)],
+        lambda w: w.run("UPDATE notes SET body = 'all'"),
+    ]
+    world.table("notes")
+    one_by_one = world.begin()
+    for number, write in enumerate(writes):
+        together, alone = world.begin(), world.begin()
+        for former in writes[:number]:
+            former(together)
+        for copy in (one_by_one, together, alone):
+            write(copy)
+            rows = copy.db.execute("SELECT * FROM notes ORDER BY id").fetchall()
+            assert copy.table("notes").rows == [tuple(row) for row in rows]
+
+
+def test_what_one_attempt_read_another_is_told_at_the_same_cost(world: World) -> None:
+    def search(attempt: World, allowance: int = 10**9) -> tuple[list[Any], int]:
+        attempt.allowance = allowance
+        found = act(attempt, "notes.search", {"query": "e"})
+        return found, allowance - attempt.allowance
+
+    first, second, third = world.begin(), world.begin(), world.begin()
+    found, cost = search(first)
+    assert search(second) == (found, cost) and cost > 0
+    assert second._connection is None, "nothing was asked of SQLite"
+    with pytest.raises(Overspent):
+        search(second, cost - 1)
+    act(third, "todo.create_list", {"name": "of another table"})
+    assert search(third) == (found, cost)
+    act(third, "notes.rename", {"note_id": found[0]["id"], "title": "e, newly named"})
+    assert search(third)[0][0]["title"] == "e, newly named"
+    assert search(second) == search(world.begin()) == (found, cost)
+    found[0]["title"] = "changed by whoever was given it"
+    assert search(second)[0][0]["title"] != found[0]["title"]
+
+
+def test_values_that_are_equal_but_of_another_type_are_other_questions(world: World) -> None:
+    world.allowance = 10**9
+    assert [world.value("SELECT typeof(?)", value) for value in (1, 1.0, True, "1")] == [
+        *("integer", "real", "integer", "text")
+    ]
 
 
 def test_what_was_read_of_a_change_that_was_undone_is_forgotten(world: World) -> None:
@@ -307,11 +361,13 @@ def test_what_was_read_of_a_change_that_was_undone_is_forgotten(world: World) ->
     assert world.table("notes").rows == before
 
 
-def test_equal_rows_have_equal_digests_whichever_objects_they_are_made_of() -> None:
+def test_equal_changes_have_equal_digests_whichever_objects_they_are_made_of() -> None:
     text, number = "".join(["a", "b"]), int("1000")
-    shared = Table([(1, text, text, number, number, 0.5, None)])
-    apart = Table([(1, "".join(["a", "b"]), sys.intern("ab"), int("1000"), int("1000"), 0.5, None)])
-    assert shared.digest == apart.digest != Table([(1, text, text, number, 1001, 0.5, None)]).digest
+    shared = Change([(1, text, text, number, number, 0.5, None)], [7])
+    apart = Change([(1, "".join(["a", "b"]), sys.intern("ab"), int("1000"), int("1000"), 0.5, None)], [7])
+    assert shared.digest == apart.digest
+    assert shared.digest != Change([(1, text, text, number, 1001, 0.5, None)], [7]).digest
+    assert shared.digest != Change(shared.rows, [8]).digest
 
 
 @pytest.mark.parametrize("count", [*range(5), 31, 32, 33, 63, 64, 77])

@@ -4,7 +4,6 @@ and goes."""
 import asyncio
 import contextlib
 import io
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,8 @@ from longloop.diagnose.cluster import hosts
 from longloop.isolation.lending import WorkerLost
 from longloop.isolation.proxy import remote
 from longloop.types import HostLost, Message, RankLost, UserError
+from tests.support import clusters
+from tests.support.clusters import MEMORY
 from tests.support.helpers import load_config
 from tests.support.obedient import Obedient
 from tests.support.runs import contents, differences
@@ -27,7 +28,7 @@ ray = pytest.importorskip("ray", reason="needs Ray: pip install 'longloop[cluste
 
 from longloop.cluster import hosts as module  # noqa: E402
 
-STEPS, MEMORY = 3, 100 << 20
+STEPS = 3
 SETTINGS = [
     *(f"steps={STEPS}", "model.lora_rank=4", "algo.lr=0.01", "doctor=false", "learner.memory_check=false"),
     *("eval.every=2", "eval.attempts=2"),
@@ -38,12 +39,7 @@ class Machines:
     """A cluster: a machine for the first rank, and hosts that come and go."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nothing is written to the home folder
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        from ray.cluster_utils import Cluster
-
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
-        ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
+        self.cluster = clusters.cluster()
         self.hosts: list[Any] = []
 
     async def joined(self, pool: Any) -> None:

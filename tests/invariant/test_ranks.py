@@ -4,28 +4,36 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load_file
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from longloop import api
 from longloop.cluster.crew import Crew, Member
 from longloop.config import Config, RanksConfig
 from longloop.diagnose.cluster import ranks
+from longloop.engines.engine import NativeEngine
 from longloop.store.run import Run
 from longloop.store.run_reader import load_run
 from longloop.types import RankLost, UserError
+from tests.support import clusters
+from tests.support.clusters import MEMORY
 from tests.support.helpers import load_config
 from tests.support.runs import contents, differences
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'longloop[cluster]'")
 
-STEPS, MEMORY = 4, 100 << 20
+STEPS = 4
 SETTINGS = [
     *(f"steps={STEPS}", "model.lora_rank=4", "algo.lr=0.01", "algo.minibatch=4", "learner.micro_tokens=20"),
     *("eval.every=2", "eval.attempts=2", "doctor=false", "learner.memory_check=false", "ranks.shares=4"),
@@ -36,13 +44,8 @@ SETTINGS = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A machine for the first rank, and one with room for three others."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nothing is written to the home folder
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
+    made = clusters.cluster()
     made.second = made.add_node(num_cpus=3, object_store_memory=MEMORY)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()
     made.shutdown()
@@ -135,6 +138,93 @@ def test_killed_again_and_again_and_resumed_on_another_number(cluster, undisturb
     assert [len(times[step]) for step in range(1, STEPS + 1)] == [2, 2, 4, 4]
     assert [one["collect"] > 0 for one in times[4]] == [True, True, True, False], "there are three tasks"
     assert all(times[3][n]["update"] + times[4][n]["update"] > 0 and times[4][n]["wait"] >= 0 for n in range(4))
+
+
+FULL = [  # in every step some attempts succeed, so that something is learned
+    *("model.lora_rank=0", "algo.lr=0.001", "save.keep=9", "eval.every=0"),
+    *("env.highest=9", "rollout.turn_tokens=1", "algo.k=24", "algo.minibatch=16", "learner.micro_tokens=60"),
+]
+
+
+def stored(run: Path, step: int) -> dict[str, torch.Tensor]:
+    """Weights, moments and float32 weights in a checkpoint."""
+    folder = run / "checkpoints" / f"{step:06d}"
+    return {name: x for path in sorted(folder.rglob("*.safetensors")) for name, x in load_file(path).items()}
+
+
+def test_all_weights_are_optimized_in_slices_on_any_number_of_ranks(cluster, tmp_path):
+    """One rank, and two of which one is lost, resumed on four, on one and on two: the same attempts and, up to the
+    rounding of a sum, the same weights and moments. Who loses a rank and goes on with as many has the same bits."""
+    alone, apart, whole = tmp_path / "alone", tmp_path / "apart", tmp_path / "whole"
+    for folder, count in ((alone, 1), (whole, 2)):
+        Printed().run(config_of(folder, *sabotaged(folder), *FULL, f"ranks.count={count}"))
+    said = Printed()
+    plan = sabotaged(apart, "update-KILL")
+    said.run(config_of(apart, *plan, *FULL, "ranks.count=2", "ranks.restarts=1"))
+    assert "died while computing gradients" in str(said)
+    one, two, again = (folder / "runs" / "test" for folder in (alone, whole, apart))
+    assert differences(again, two) == []
+    for count in (4, 1):
+        other = tmp_path / str(count)
+        shutil.copytree(again, other)
+        for step in (3, 4):
+            shutil.rmtree(other / "checkpoints" / f"{step:06d}")
+        said.run(api.resumed_config(other, [f"ranks.count={count}"]), other)
+        assert_close(other, one)
+    assert_close(two, one)
+
+
+def assert_close(run: Path, other: Path) -> None:
+    """The same attempts; weights and moments to 1e-6."""
+    mine, theirs = contents(run), contents(other)
+    for step in range(1, STEPS + 1):
+        assert mine["metrics"][step]["trained_tokens"] > 0
+        assert mine[f"trajectories/{step:06d}.jsonl"] == theirs[f"trajectories/{step:06d}.jsonl"]
+        weights = stored(run, step)
+        for name, x in stored(other, step).items():
+            torch.testing.assert_close(weights[name], x, rtol=0, atol=1e-6, msg=f"{name}, step {step}")
+
+
+SHARDED = [*FULL, "model.lora_rank=4", "ranks.shard=2"]
+
+
+def test_one_copy_of_the_weights_on_two_ranks(cluster, tmp_path, monkeypatch):
+    """The other rank, which holds half of the model, is killed in a pass of the engine, hangs in one, and is killed in
+    a gradient. The run goes on each time, and ends on four ranks with two copies. It has the attempts of one rank, and
+    weights that differ because a sum of two halves is rounded differently."""
+    alone, apart = tmp_path / "alone", tmp_path / "apart"
+    Printed().run(config_of(alone, *sabotaged(alone), *FULL, "model.lora_rank=4"))
+    members, passes, deaths = list[Any](), [0], [(2, signal.SIGKILL), (4, signal.SIGSTOP)]
+
+    def join(crew: Crew, learner: Any) -> None:
+        real_join(crew, learner)
+        assert crew._exchange is not None and crew._exchange.shards is not None
+        crew._config = crew._config.model_copy(update={"timeout": 6.0})
+        _set_pg_timeout(timedelta(seconds=3), crew._exchange.shards._group)
+        members[:] = crew.others
+
+    def obey(engine: NativeEngine, order: Any) -> Any:
+        passes[0] += order is not None
+        if members and deaths and order is not None and passes[0] >= deaths[0][0]:
+            os.kill(process_of(members[0]), deaths.pop(0)[1])
+        return real_obey(engine, order)
+
+    real_join, real_obey = Crew.join, NativeEngine.obey
+    monkeypatch.setattr(Crew, "join", join)
+    monkeypatch.setattr(NativeEngine, "obey", obey)
+    said = Printed()
+    plan = sabotaged(apart, "update-KILL")
+    said.run(config_of(apart, *plan, *SHARDED, "steps=2", "ranks.count=2", "ranks.restarts=3", "ranks.timeout=100"))
+    assert not deaths and not list((apart / "plan").iterdir())
+    first, second, third = re.findall(r"Lost rank 1 on \S+ \(process \d+\): it (.*) Restart \d of 3", str(said))
+    assert re.match("died while playing attempts", first)
+    assert re.match("has given no sign of life for 6 s .* while playing attempts", second)
+    assert re.match("died while computing gradients", third)
+
+    run = apart / "runs" / "test"
+    said.run(api.resumed_config(run, ["steps=4", "ranks.count=4"]), run)
+    assert len(members) == 3
+    assert_close(run, alone / "runs" / "test")
 
 
 def test_room_for_ranks_is_found_out_before_anything_waits(cluster, tmp_path):

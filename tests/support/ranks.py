@@ -1,10 +1,12 @@
 """Several ranks in one process: learners with the same weights, each of which computes its block of shares."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from longloop.learners.local import LocalLearner
-from longloop.learners.shares import Microbatch, add_up, deal, in_order
+from longloop.learners.shares import NOTHING, Microbatch, add_up, deal, in_order
 
 
 class SimulatedRanks:
@@ -36,10 +38,13 @@ class SimulatedRanks:
             learner.clip()
             learner.step(lr_scale)
 
-    def follow(self, heads: bool = False) -> None:
+    def follow(self, heads: bool = False, stored: Mapping[str, Tensor] = NOTHING) -> None:
         for learner in self.learners[1:]:
             for name, module in learner.heads.items():
                 module.load_state_dict(self.learners[0].heads[name].state_dict())
+
+    def gather(self) -> Mapping[str, Tensor]:
+        return NOTHING
 
     def seconds(self) -> list[dict[str, float]]:
         return []

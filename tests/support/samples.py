@@ -125,11 +125,13 @@ def learner(
     temperature: float = 1.0,
     dtype: Any = "float32",
     shares: int = 1,
+    rank: int = 0,
+    count: int = 1,
     **options: Any,
 ) -> LocalLearner:
     """The tiny model and its learner. The last layer of each head, which starts at zero, is given numbers."""
     policy = load(ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu", dtype=dtype), seed)
-    made = LocalLearner(policy, algo.needs, LearnerConfig(**options), temperature, seed, shares)
+    made = LocalLearner(policy, algo.needs, LearnerConfig(**options), temperature, seed, shares, rank, count)
     for head in made.heads.values():
         torch.manual_seed(seed)
         torch.nn.init.normal_(head[-1].weight)  # type: ignore[index]

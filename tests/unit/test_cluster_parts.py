@@ -1,11 +1,10 @@
-"""The parts of a run on several ranks, each by itself and without Ray: rooms, a rank, sums between processes."""
+"""The parts of a run on several ranks, each by itself and without Ray: a rank, sums between processes."""
 
 import asyncio
 import math
 import multiprocessing
 import pickle
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,75 +17,12 @@ from longloop.cluster.placement import Asked, asked, inventory
 from longloop.cluster.rank import Rank
 from longloop.config import RanksConfig
 from longloop.learners.shares import add_up
-from longloop.rollout import replica
 from longloop.rollout.episode import Record
-from longloop.rollout.replica import Rooms
 from longloop.store.lineage import lineage
 from longloop.types import Start, StopReason, UserError
 from tests.support.helpers import load_config
 from tests.support.ranks import SimulatedRanks
 from tests.support.samples import NOW, learner, make, mixed_groups, sampled, weights
-
-# --- Rooms.
-
-
-class Place:
-    """A replica that notes what is played on it."""
-
-    def __init__(self) -> None:
-        self.groups: list[int] = []
-        self.now = self.most = 0
-        self.busy = 0.0
-
-    async def play(self, group: int, turns: int) -> None:
-        self.groups.append(group)
-        self.now += 1
-        self.most = max(self.most, self.now)
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        self.now -= 1
-
-
-def played(places: list[Place], size: int, attempts: list[tuple[int, int]]) -> None:
-    """Play attempts, each a group and a number of turns, in rooms on these places."""
-
-    async def main() -> None:
-        rooms: Any = Rooms(places, size)  # type: ignore[arg-type]
-
-        async def one(group: int, turns: int) -> None:
-            async with rooms.room(group) as place:
-                await place.play(group, turns)
-
-        await asyncio.gather(*(one(group, turns) for group, turns in attempts))
-
-    asyncio.run(main())
-
-
-def test_a_group_stays_together_and_groups_go_round():
-    """Three groups on two places: whoever dealt out single attempts in turn would part them."""
-    places = [Place(), Place()]
-    played(places, 100, [(group, 5) for _ in range(3) for group in range(3)])
-    assert sorted(places[0].groups) == [0, 0, 0, 2, 2, 2] and sorted(places[1].groups) == [1, 1, 1]
-    assert all(place.busy > 0 for place in places)
-
-
-def test_a_place_is_busy_from_its_first_attempt_to_its_last(monkeypatch):
-    """Attempts side by side count once: the clock is read as the first begins and as the last ends, twice."""
-    clock = iter([10.0, 13.0, 20.0, 21.0])
-    monkeypatch.setattr(replica, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    place = Place()
-    for _ in range(2):
-        played([place], 2, [(0, 3), (1, 5)])
-    assert place.busy == 3.0 + 1.0 and next(clock, None) is None
-
-
-def test_no_place_gets_more_than_its_size_and_a_free_one_gets_the_next():
-    """Two at a time on each; the groups of the first place take long, so the second plays all the others."""
-    places = [Place(), Place()]
-    played(places, 2, [(group, 200 if group in (0, 2) else 1) for group in range(10)])
-    assert [place.most for place in places] == [2, 2]
-    assert sorted(places[0].groups) == [0, 2] and len(places[1].groups) == 8
-
 
 # --- A rank, in this process: Ray only carries its methods' arguments and results.
 
@@ -97,7 +33,7 @@ def rank(tmp_path):
     made = Rank(1)
     threads = torch.get_num_threads()
     make_parts = pickle.loads(pickle.dumps((build.rank_parts, config, lineage(config))))
-    host, pid = made.build(lambda: make_parts[0](*make_parts[1:]), threads)
+    host, pid = made.build(lambda *which: make_parts[0](*make_parts[1:], *which), threads)
     assert host and pid
     yield made, api.prepared(config)
     made.close()

@@ -124,7 +124,7 @@ def test_a_fused_model_is_saved_and_exported_as_it_was(family: str, rank: int, t
     assert sum(isinstance(part, Projection) for part in one.module.modules()) == one.layers * (7 if rank else 5)
     for policy, folder in ((one, tmp_path / "one"), (other, tmp_path / "other")):
         learner = LocalLearner(policy, Loop().needs, LearnerConfig(), 1.0, 0)
-        checkpoint.save(folder, policy, {}, learner.fp32_weights, learner.parameters, learner.optimizer)
+        checkpoint.save(folder, policy, {}, learner.optimizer_tensors())
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.safetensors")]
     assert len(files) == 2
     for path in files:

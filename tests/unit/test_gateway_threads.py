@@ -109,6 +109,46 @@ def test_calls_are_compared_by_what_they_ask() -> None:
     assert len(place(threads, user("a"), changed, answer, tools=(TOOL,)).messages) == 3
 
 
+def test_tools_are_told_where_a_conversation_begins() -> None:
+    """Once: a worker would send them to the trainer with every call."""
+    threads = Threads()
+    assert place(threads, user("a"), tools=(TOOL,)).tools == (TOOL,)
+    threads.answered(said("1"))
+    assert place(threads, user("a"), said("1"), user("b"), tools=(TOOL,)).tools == ()
+    assert place(threads, user("other"), tools=(TOOL,)).tools == (TOOL,)
+
+
+def test_a_conversation_that_another_is_the_beginning_of_is_not_taken_for_it() -> None:
+    """All that was said there must come first, word for word: not a part of it, and not more or less of a message."""
+    threads = Threads()
+    place(threads, user("a"))
+    threads.answered(said("1"))
+    place(threads, user("a"), said("1"), user("b"))
+    threads.answered(said("2"))
+    assert place(threads, user("a"), said("1"), user("b")).thread != "", "as long as what it would continue"
+    assert place(threads, user("a"), said("1"), user("b"), said("2 "), user("c")).messages == (user("c"),)
+
+
+def test_an_agent_that_has_left_is_not_waited_for() -> None:
+    """Neither by who waits already nor by who comes later; a call that it left behind is nobody's."""
+
+    async def run() -> None:
+        session = Session()
+        waiting = asyncio.create_task(session.next())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        session.leave()
+        assert await asyncio.wait_for(waiting, 10) is None
+        asking = asyncio.create_task(session.ask(Request((user("a"),)), {}))
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(session.next(), 10) is None
+        session.close()
+        with pytest.raises(Refused):
+            await asking
+
+    asyncio.run(run())
+
+
 def test_names_do_not_depend_on_who_was_faster() -> None:
     """Beyond the first; so neither do the random numbers of their actions."""
 
@@ -155,6 +195,7 @@ class Direct(Environment):
 
     async def start(self, task: Task) -> Step:
         self._running = asyncio.create_task(self._agent(self.session))
+        self._running.add_done_callback(lambda _: self.session.leave())
         return await self._next()
 
     async def step(self, action: Message) -> Step:
@@ -162,13 +203,10 @@ class Direct(Environment):
         return await self._next()
 
     async def _next(self) -> Step:
-        call = asyncio.create_task(self.session.next())
-        await asyncio.wait({call, self._running}, return_when=asyncio.FIRST_COMPLETED)
-        if self._running.done():
-            call.cancel()
-            self._running.result()
-            return Step([user("over")], done=True)
-        return call.result()
+        if step := await self.session.next():
+            return step
+        self._running.result()
+        return Step([user("over")], done=True)
 
     async def finish(self) -> Outcome:
         self.session.close()

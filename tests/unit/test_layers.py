@@ -35,7 +35,7 @@ ALLOWED = {
     "learners": {"types", "protocols", "config", "algos", "model", "tokens"},
     "memory": {"types", "protocols", "config", "algos", "model", "engines", "learners"},
     "rollout": {"types", "protocols", "config", "tokens", "envs", "isolation"},
-    "cluster": {"types", "config", "envs", "isolation", "learners", "rollout"},
+    "cluster": {"types", "config", "envs", "isolation", "model", "engines", "learners", "rollout"},
     "evaluation": {"types", "protocols", "stats", "store"},
     "training": {"types", "protocols", "config", "algos", "learners", "store", "evaluation"},
     "diagnose": {

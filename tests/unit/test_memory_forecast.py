@@ -79,11 +79,11 @@ def blocks(work: Callable[[], object]) -> int:
 
 
 def learner_of(
-    shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig, shares: int = 1
+    shape: PreTrainedConfig, algo, model: ModelConfig, config: LearnerConfig, shares: int = 1, count: int = 1
 ) -> LocalLearner:
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(shape), None, model)
-    return LocalLearner(policy, algo.needs, config, 1.0, 0, shares)
+    return LocalLearner(policy, algo.needs, config, 1.0, 0, shares, 0, count)
 
 
 def minibatch(count: int, tokens: int) -> Minibatch:
@@ -152,6 +152,22 @@ def test_peak_of_an_update_in_bfloat16(name, rank):
     assert book.update == pytest.approx(peak, rel=0.05)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_of_four_ranks_optimizes_a_slice(dtype):
+    """Float32 weights and moments are those of the first rank's slice, about a quarter; gradients are whole."""
+    shape, model = SHAPES["qwen2.5, untied, wide MLP"], ModelConfig(device="cpu", dtype=dtype)
+    config, algo = LearnerConfig(micro_tokens=64, chunk=16), Loop(kl_guard=1e9)
+    learner = learner_of(shape, algo, model, config, count=4)
+    held, peak = real(algo, learner, count=2, tokens=64)
+    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, count=4)
+    alone = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4)
+    assert book.held == held and book.update == pytest.approx(peak, rel=0.05)
+    assert (book.weights, book.gradients) == (alone.weights, alone.gradients)
+    assert book.optimizer == pytest.approx(alone.optimizer / 4, rel=0.1)
+    assert book.fp32_weights == (book.optimizer // 2 if dtype == "bfloat16" else 0)
+    assert forecast.check(learner, 64, 4) == book, "what a run on four ranks says of each"
+
+
 def test_sums_that_wait_in_the_tree():
     """While the last of eight shares is computed, three sums wait, and the share's own first micro-batch has been
     added. Adapters of a high rank, so that they are seen."""
@@ -161,7 +177,9 @@ def test_sums_that_wait_in_the_tree():
     book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, shares=8)
     assert book.held == held and book.gradients == 4 * book.adapters > 0.2 * peak
     assert book.update == pytest.approx(peak, rel=0.05)
-    all_weights = forecast.forecast(shape, ModelConfig(device="cpu", dtype="float32"), config, algo.needs, 64, 4, 8)
+    all_weights = forecast.forecast(
+        shape, ModelConfig(device="cpu", dtype="float32"), config, algo.needs, 64, 4, shares=8
+    )
     assert all_weights.gradients == all_weights.weights
 
 

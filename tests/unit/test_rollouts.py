@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,26 @@ def test_a_finished_attempt() -> None:
     (stretch,) = one.stretches()
     conversation = [m for turn in one.turns for m in (*turn.context, turn.action)]
     assert stretch.ids.tolist() == list(CHAT.encode(CHAT.render(conversation, generate=False)))
+
+
+def test_a_further_conversation_has_a_name_of_its_own_in_each_attempt() -> None:
+    """Two attempts that call theirs the same do not share random numbers or a cache."""
+
+    class Asks(Env):
+        async def step(self, action: Message) -> Step:
+            return replace(await super().step(action), thread="helper")
+
+    asked, forgotten = list[str](), list[str]()
+    what = rollouts(lambda: Asks(Log()))
+    sample = what.context.engine.sample
+
+    async def noted(ids: Any, params: Any, *, session: str) -> Any:
+        asked.append(session)
+        return await sample(ids, params, session=session)
+
+    what.context.engine.sample, what.context.engine.forget = noted, forgotten.append
+    collect(what, k=2)
+    assert sorted(asked) == sorted(forgotten) == ["test/0/0", "test/0/0/helper", "test/0/1", "test/0/1/helper"]
 
 
 def test_an_attempt_that_used_its_turns_is_scored() -> None:

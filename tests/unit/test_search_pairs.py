@@ -81,6 +81,13 @@ def test_the_prior_is_the_policys_own() -> None:
     assert counted(puct(world, Sure(a=likely, b=unlikely), 20)) == dict(zip("ab", n, strict=True)) and n[0] > 2 * n[1]
 
 
+def test_the_prior_of_a_later_action_is_its_own() -> None:
+    """At every state "a" is likely and "b" not; with equal pay "a" is visited more after "b" as well."""
+    world = lambda: Path(Log(), 2, lambda _: 0.5)  # noqa: E731
+    found = counted(puct(world, Sure(a=math.log(0.9), b=math.log(0.1)), 40))
+    assert found["aa"] > 2 * found["ab"] and found["ba"] > 2 * found["bb"]
+
+
 def test_every_visit_counts_on_the_way_and_nothing_is_played_for_one_again() -> None:
     """Two turns: six different attempts at most, two from the root and two more from each of its children."""
     log = Log()

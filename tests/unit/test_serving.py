@@ -93,6 +93,7 @@ def test_a_conversation_goes_on_from_the_ids_that_were_sampled() -> None:
     (one, _, session), (two, _, same), (three, _, another) = engine.asked
     assert tuple(one) == CHAT.encode(CHAT.render([Message("user", "hello")]))
     assert two[: len(one) + len(engine.answers[0])] == one + engine.answers[0] and same == session
+    assert CHAT.decode(two).count("well, what is it?") == 1, "what was said is read once"
     assert second["usage"] == {  # type: ignore[index]
         "prompt_tokens": len(two),
         "completion_tokens": len(engine.answers[1]),

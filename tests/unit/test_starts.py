@@ -126,6 +126,16 @@ def test_a_start_at_the_beginning_takes_nothing_over() -> None:
         assert len(engine.requests) == 2 * TURNS
 
 
+def test_an_attempt_goes_on_where_a_recorded_one_stopped() -> None:
+    """One that had used its turns: all of them are replayed, and the policy acts where nobody has."""
+    before = recorded()
+    cut = replace(before, turns=before.turns[:2], stop=StopReason.MAX_TURNS)
+    (group,) = play(rollouts(lambda: Sum(Log()), say=["z", "yy"]), [Start(TASKS[0], cut, 2)], k=1)
+    (one,) = group.trajectories
+    assert (one.stop, one.error, one.replayed) == (StopReason.FINISHED, "", 2)
+    assert said(one) == [*said(cut), "z", "yy"] and one.reward == sum(map(worth, said(one)))
+
+
 def test_attempts_from_one_state_differ_by_their_seeds() -> None:
     """A real model: K attempts share the recorded turns and part after them; equal seeds give equal attempts."""
     before = recorded()
@@ -230,6 +240,9 @@ def test_an_environment_that_ends_before_the_start_fails_the_attempt(turns: int)
         async def step(self, action: Message) -> Step:
             return replace(await super().step(action), done=self.played == turns)
 
+        async def finish(self) -> Outcome:
+            return replace(await super().finish(), success=True)
+
     what = rollouts(lambda: Short(Log()), say=["z"])
     engine = Asked(what)
     (group,) = play(what, [Start(TASKS[0], recorded(), 2)], k=1)
@@ -247,6 +260,38 @@ def test_what_is_heard_after_the_start_may_differ() -> None:
     assert (one.stop, one.error) == (StopReason.FINISHED, "") and one.turns[3].context[0].content.endswith("or so")
 
 
+# --- with something said after the opening ---
+
+
+class Ruled(Sum):
+    """Opens with three messages."""
+
+    async def start(self, task: Task) -> Sequence[Message]:
+        return [Message("system", "rules"), Message("assistant", "ready"), *await super().start(task)]
+
+
+RULED = [("system", "rules"), ("assistant", "ready")]
+
+
+@pytest.mark.parametrize(
+    ("preface", "heard"),
+    [
+        ([("user", "plan first")], [*RULED, ("user", "0 at first\n\nplan first")]),
+        (
+            [("user", "plan"), ("assistant", "a plan"), ("user", "go")],
+            [*RULED, ("user", "0 at first\n\nplan"), ("assistant", "a plan"), ("user", "go")],
+        ),
+        ([("assistant", "a plan")], [*RULED, ("user", "0 at first"), ("assistant", "a plan")]),
+    ],
+)
+def test_two_messages_of_one_role_become_one(preface: list[tuple[str, str]], heard: list[tuple[str, str]]) -> None:
+    """Only there, where the opening and what is said after it meet."""
+    what = rollouts(lambda: Ruled(Log()), say=["z"])
+    start = Start(TASKS[0], preface=tuple(Message(role, text) for role, text in preface))
+    (group,) = play(what, [start], k=1)
+    assert [(one.role, one.content) for one in group.trajectories[0].turns[0].context] == heard
+
+
 # --- a single action ---
 
 
@@ -259,9 +304,11 @@ def test_a_single_action_needs_no_environment(turn: int) -> None:
     start = Start(TASKS[0], before, turn)
     (group,) = play(what, [start], k=3, seed=7, single_action=True)
     assert log.made == 0 and len(engine.requests) == 3
+    assert {params.stop_ids for _, _, params in engine.requests} == {CHAT.end_ids}
     assert [one.attempt for one in group.trajectories] == [0, 1, 2] and group.scored == ()
     for one in group.trajectories:
         assert (one.stop, one.reward, one.success) == (StopReason.PRACTISED, 0.0, False)
+        assert one.replayed == turn and one.turns[turn].seconds.keys() == {"sample"}
         assert one.turns[:turn] == before.turns[:turn] and said(one) == [*said(before)[:turn], "zz"]
         assert one.turns[turn].context == before.turns[turn].context
         assert one.turns[turn].context_ids.tolist() == before.turns[turn].context_ids.tolist()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from longloop.rollout.episode import Record
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.stragglers import STRAGGLER, Stragglers
 from longloop.types import Group, Message, Outcome, Step, StopReason, Task, Trajectory, Turn
@@ -69,6 +70,30 @@ def test_what_is_left_of_a_straggler() -> None:
     assert rule.judge(attempt(6)) == attempt(6)
     short = rule.judge(attempt(2, StopReason.CANCELLED))
     assert (short.stop, short.error, len(short.turns)) == (StopReason.CANCELLED, STRAGGLER, 2)
+
+
+def test_an_attempt_as_long_as_the_cutoff_goes_on() -> None:
+    """The rule keeps it, so nothing cancels it before it is longer."""
+
+    async def main() -> None:
+        record, episode = Record(lambda: 6.0), asyncio.create_task(asyncio.sleep(60))
+        for turn in attempt(6).turns:
+            record.act(turn)
+        record.look(episode)
+        assert not record.abandoned and not episode.cancelling()
+        with pytest.raises(asyncio.CancelledError):
+            record.act(attempt(1).turns[0])
+        assert record.abandoned
+        episode.cancel()
+
+    asyncio.run(main())
+
+
+def test_what_must_have_ended_is_a_share_of_all_attempts() -> None:
+    """Half of 3 tasks with 4 attempts each: six."""
+    rule = Stragglers(3, 4, straggler_cutoff=0.5, min_scored=1)
+    ended = [(number % 3, attempt(2)) for number in range(6)]
+    assert cutoff(rule, *ended[:5]) == math.inf and cutoff(rule, ended[5]) == 2 * 2
 
 
 class Patient(Env):

@@ -385,7 +385,7 @@ def test_a_tree_that_is_cancelled_finishes_the_environment_it_was_in() -> None:
 
     async def go() -> None:
         setting = rollouts(lambda: Path(log, 3, lambda _: 0.5), Stuck(None, CHAT, numbered)).context
-        growing = asyncio.create_task(grow(setting, TASK, "session", 9, 1.0))
+        growing = asyncio.create_task(grow(setting, TASK, "session", 9, 1.0, puct=False))
         await inside.wait()
         assert log.live == 3, "two copies and the one that is being played"
         growing.cancel()

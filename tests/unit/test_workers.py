@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from longloop.envs.crossroads import Crossroads
 from longloop.envs.guess import Guess
 from longloop.isolation.pool import _BEGIN, _PACKAGE, Pool, Use, WorkerLost
 from longloop.isolation.worker import packed
-from longloop.types import Message, StopReason, UserError
+from longloop.types import Action, Call, Message, Step, StopReason, UserError
 from tests.support.obedient import Fatal, Obedient, Picky, Rowdy, made, plain, pool, script
 from tests.support.worlds import collect, default, rollouts
 
@@ -288,6 +289,19 @@ async def _ready(where: Pool) -> None:
 def test_an_attempt_may_use_so_much_cpu(workers: Any) -> None:
     with pytest.raises(WorkerLost, match=r"the attempt used \d+ s of CPU and env.worker_cpu is 1"):
         answers(workers(cpu=1.0), "burn")
+
+
+def test_a_frame_holds_what_a_step_holds() -> None:
+    """The fields of steps, messages and calls, as `asdict` gives them; of other objects, none are guessed."""
+    call = Call("1", "guess", '{"n": 2}', "<tool_call>")
+    step = Step([Message("tool", "näher", call="1"), Action("assistant", "", (call,), "", "length", 7, 9)], 0.5, True)
+    for value in (step, list(step.messages)):
+        frame = packed({"id": 1, "value": value})
+        plain = asdict(value) if isinstance(value, Step) else [asdict(message) for message in value]
+        assert json.loads(frame[4:]) == json.loads(json.dumps({"id": 1, "value": plain}))
+        assert int.from_bytes(frame[:4]) == len(frame) - 4
+    with pytest.raises(TypeError, match="Path is no JSON value"):
+        packed({"value": Path("x")})
 
 
 def test_protocol_by_hand() -> None:

@@ -1,0 +1,45 @@
+"""What to say when a card runs out of memory in the middle of a run."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from longloop.config import Config
+from longloop.types import UserError
+
+
+@contextmanager
+def told(config: Config, run: Path | None = None) -> Iterator[None]:
+    """Raise UserError where the device has no memory left: who holds it, what to lower, how the run goes on."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        sampling = any("/longloop/engines/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+        limits = config.rollout
+        lower = (
+            f"rollout.concurrency (now {limits.concurrency}) or rollout.context ({limits.context})"
+            if sampling
+            else f"learner.micro_tokens (now {config.learner.micro_tokens}) or rollout.context ({limits.context}), or "
+            "set learner.checkpointing=true"
+        )
+        goes_on = f" Continue with `longloop train --resume {run}` and the lower setting." if run is not None else ""
+        raise UserError(
+            f"The card ran out of memory while {'sampling' if sampling else 'computing an update'}{_held()}. Lower "
+            f"{lower}; `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"
+        ) from error
+
+
+def _held() -> str:
+    """Who holds the card's memory, if there is a card."""
+    if not torch.cuda.is_available():
+        return ""
+    free, total = torch.cuda.mem_get_info()
+    own = torch.cuda.memory_reserved()
+    gib = 2**30
+    return (
+        f": of {total / gib:.1f} GiB this process holds {own / gib:.1f}, others {(total - free - own) / gib:.1f}, and "
+        f"{free / gib:.1f} are free"
+    )

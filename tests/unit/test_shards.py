@@ -1,0 +1,343 @@
+"""One copy of the weights for several ranks: the engine reads shards in place, the learner gathers them.
+
+Every family on two processes, compared with the same model whole in one.
+"""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3MoeConfig
+
+from longloop import api, build
+from longloop.algos.loop import Loop
+from longloop.cluster.exchange import Exchange
+from longloop.cluster.rank import add_up, learned
+from longloop.config import LearnerConfig, ModelConfig
+from longloop.engines import orders as orders_module
+from longloop.engines.engine import NativeEngine
+from longloop.engines.orders import Follower, telling
+from longloop.learners.batching import microbatches
+from longloop.learners.local import LocalLearner
+from longloop.learners.shares import deal
+from longloop.memory import forecast
+from longloop.model.attention import VarlenPlan
+from longloop.model.policy import Policy, load
+from longloop.model.shards import Reader, Shards, check_shape, cut, load_shard, of_module
+from longloop.store.lineage import lineage
+from longloop.types import Minibatch, Sample, UserError
+from tests.support.families import CHAT, FAMILIES, config, plain_module, prompt, talk
+from tests.support.gloo import together
+from tests.support.helpers import load_config
+from tests.support.shards import BIASED, RANK, frozen, shard_of, whole
+
+MADE_TO_MATTER = 1e-4
+"""Differences that a mistake would exceed by far: logits of these models are in the tens."""
+
+
+# --- Both readers, every family.
+
+
+def _logits(policy: Any, ids: list[int]) -> np.ndarray:
+    """Of two sequences end to end."""
+    cut_at = len(ids) // 3
+    position = [*range(cut_at), *range(len(ids) - cut_at)]
+    plan = VarlenPlan([cut_at, len(ids) - cut_at])
+    with torch.no_grad():
+        return policy.logits(policy.hidden(torch.tensor(ids), torch.tensor(position), plan)).numpy()
+
+
+def _gradients(policy: Policy, rank: int) -> dict[str, np.ndarray]:
+    """Of a micro-batch of the rank's own, of another length and with another number of chunks than the others'."""
+    ids = torch.tensor(prompt(rank, 12 + 5 * rank))
+    hidden = policy.hidden(ids, torch.arange(len(ids)), VarlenPlan([len(ids)]))
+    policy.score(hidden[:-1], ids[1:], 1.0, chunk=4)[0].sum().backward()
+    return {name: p.grad.numpy() for name, p in policy.trainable().items() if p.grad is not None}
+
+
+def _read(exchange: Exchange, family: str, checkpointing: bool) -> Any:
+    policy = shard_of(family, exchange)
+    if checkpointing:
+        policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        policy.module.train()
+    at = {name: p.data_ptr() for name, p in frozen(policy).items()}
+    sampled, read = _logits(Reader(policy), prompt(9, 20)), _logits(policy, prompt(9, 20))
+    gradients = _gradients(policy, exchange.rank)
+    again = _logits(Reader(policy), prompt(9, 20))
+    assert at == {name: p.data_ptr() for name, p in frozen(policy).items()}, "a shard has moved"
+    assert sampled.tobytes() == again.tobytes()
+    return sampled, read, gradients, {name: p.numpy() for name, p in frozen(policy).items()}
+
+
+@pytest.mark.parametrize(
+    ("family", "checkpointing"), [*((family, False) for family in FAMILIES), (BIASED, False), ("gemma3", True)]
+)
+def test_two_readers_of_one_copy(family, checkpointing):
+    """To the learner the model is the whole one, to the bit; to the engine up to the order of sums. Every number of a
+    matrix is held by one rank, at an address that stays."""
+    ranks = together(2, _read, family, checkpointing)
+    model = whole(family)
+    expected = _logits(model, prompt(9, 20))
+    for rank, (sampled, read, gradients, _) in enumerate(ranks):
+        assert np.abs(sampled - expected).max() < MADE_TO_MATTER
+        assert read.tobytes() == expected.tobytes()
+        model.module.zero_grad()
+        for name, gradient in _gradients(model, rank).items():
+            assert gradient.tobytes() == gradients[name].tobytes(), name
+        assert len(gradients) == len(model.trainable())
+    (*_, first), (*_, second) = ranks
+    for name, p in frozen(model).items():
+        parts = [first[name]] if p.ndim == 1 else [first[name], second[name]]
+        dim = int(p.ndim > 1 and first[name].shape[0] == p.shape[0])
+        np.testing.assert_array_equal(np.concatenate(parts, dim), p.numpy(), err_msg=name)
+    held = sum(x.size for *_, shard in ranks for x in shard.values())
+    assert held < 1.05 * sum(p.numel() for p in frozen(model).values()), "norms and biases are on both"
+
+
+# --- The engine: one rank schedules, the other follows.
+
+
+def _talks(engine: NativeEngine) -> list[Any]:
+    """Eight conversations in six slots, of which two begin alike: pages are shared, copied, given up and read again."""
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(
+            *(talk(engine, f"s{n}", n // 2, [20 + 30 * (n % 3), 5, 40], max_tokens=6) for n in range(8))
+        )
+
+    found = [[(one.ids.tolist(), one.logprobs.tolist()) for one in said] for said in asyncio.run(main())]
+    engine.release()
+    return found
+
+
+def _sampled(exchange: Exchange, family: str) -> Any:
+    orders = dist.new_group([0, 1])
+    engine = NativeEngine(Reader(shard_of(family, exchange)), CHAT, slots=6)
+    if exchange.rank:
+        held, done = [], threading.Event()
+
+        def obeyed(order: Any) -> None:
+            if order is None:
+                held.append(tuple(engine.cache.page(0).shape))
+            engine.obey(order)
+            if order is None:
+                done.set()
+
+        Follower(obeyed, orders).ended = True
+        assert done.wait(60)
+        return held[0], engine.cache.bytes
+    engine.tell = telling(orders)
+    return _talks(engine)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_one_rank(family):
+    said, (cache, left) = together(2, _sampled, family)
+    alone = NativeEngine(whole(family), CHAT, slots=6)
+    for mine, theirs in zip(_talks(alone), said, strict=True):
+        for (ids, logprobs), (other_ids, other_logprobs) in zip(mine, theirs, strict=True):
+            assert ids == other_ids
+            assert logprobs == pytest.approx(other_logprobs, abs=MADE_TO_MATTER)
+    assert cache[2] == config(family).num_key_value_heads // 2, "a rank keeps keys and values of its own heads"
+    assert left == 0
+
+
+def _failed(exchange: Exchange) -> list[int]:
+    """A follower that fails in a pass."""
+    orders = dist.new_group([0, 1])
+    if exchange.rank == 0:
+        telling(orders)(None)
+        return []
+    codes, gone = list[int](), threading.Event()
+    module: Any = orders_module
+    module.os = SimpleNamespace(_exit=lambda code: (codes.append(code), gone.set()))
+    Follower(lambda order: [][0], orders)
+    assert gone.wait(60)
+    return codes
+
+
+def test_a_follower_that_fails_ends_its_process():
+    """The others are in the middle of the pass, and wait for it: a dead process is noticed, a silent one is not."""
+    assert together(2, _failed) == [[], [1]]
+
+
+def test_only_the_thread_that_samples_reads_in_place():
+    """A rank that follows passes in one thread learns in another."""
+    shards, seen = Shards(0, 2), list[bool]()
+    with shards.in_place():
+        other = threading.Thread(target=lambda: seen.append(shards.reading))
+        other.start()
+        other.join()
+        assert shards.reading
+    assert seen == [False] and not shards.reading
+
+
+# --- LOOP's step.
+
+
+def _minibatch() -> Minibatch:
+    """Eleven samples of different lengths: micro-batches that two ranks cannot share equally."""
+    samples = []
+    for number in range(11):
+        size = 6 + number
+        mask = np.arange(size) > 2
+        chance = np.random.default_rng(number)
+        advantages, zeros = np.full(size, chance.normal()) * mask, np.zeros(size, int)
+        ids = np.array(prompt(number, size))
+        samples.append(Sample(ids, mask, np.full(size, -4.0), zeros, advantages, mask * 1.0, source=(0, number)))
+    return Minibatch(samples, norm=11.0, step=1, on_policy=False)
+
+
+def _learner(policy: Policy, checkpointing: bool = False) -> LocalLearner:
+    settings = LearnerConfig(micro_tokens=20, chunk=8, checkpointing=checkpointing)
+    return LocalLearner(policy, Loop(lr=0.01, kl_guard=1e9).needs, settings, 1.0, 0, shares=4)
+
+
+def _stepped(exchange: Exchange, family: str) -> Any:
+    learner = _learner(shard_of(family, exchange), checkpointing=family == "qwen2")
+    minibatch = _minibatch()
+    pieces = microbatches(minibatch.samples, 20, minibatch.whole_units)
+    dealt = deal(len(pieces), 4)
+    blocks = [[[pieces[n] for n in share] for share in dealt[first : first + 2]] for first in (0, 2)]
+    passes = [sum(map(len, block)) for block in blocks]
+    scores = []
+    for _ in range(2):
+        row = learned(learner, "scores", blocks[exchange.rank], max(passes), ["logprobs"], False)[0]
+        scores += [x.tolist() for (column,) in row for x in column]
+        learned(learner, "gradients", blocks[exchange.rank], max(passes), minibatch, Loop().loss)
+        add_up(exchange, learner)
+        learner.clip()
+        learner.step(1.0)
+    return passes, scores, {name: p.detach().numpy() for name, p in learner.parameters.items()}
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_two_updates_have_the_bits_of_one_rank(family):
+    """Shares are added up in the same tree, and gathered weights are the whole ones. One rank has one pass more."""
+    ranks = together(2, _stepped, family)
+    learner = _learner(whole(family), checkpointing=family == "qwen2")
+    for _ in range(2):
+        assert not learner.update(_minibatch(), Loop().loss).stop
+    for passes, scores, weights in ranks:
+        assert passes[0] != passes[1] and len(scores) > 4
+        for name, p in learner.parameters.items():
+            assert p.detach().numpy().tobytes() == weights[name].tobytes(), name
+
+
+# --- Loading.
+
+
+def _loaded(exchange: Exchange, folder: str) -> Any:
+    shards = Shards(exchange.rank, exchange.count)
+    policy = load(ModelConfig(path=folder, lora_rank=RANK, device="cpu", dtype="float32"), 3, shards=shards)
+    return {name: p.detach().numpy() for name, p in policy.module.named_parameters()}, _logits(policy, prompt(1, 9))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_rank_reads_its_own_slice_from_safetensors(family, tmp_path):
+    """In one file or in several: adapters too are those that one rank would make."""
+    module = plain_module(family)
+    module.save_pretrained(tmp_path, max_shard_size="8KB" if family == "qwen3" else "1GB")
+    assert (family == "qwen3") == (tmp_path / "model.safetensors.index.json").exists()
+    CHAT.tokenizer.save_pretrained(tmp_path)
+    expected = load(ModelConfig(path=str(tmp_path), lora_rank=RANK, device="cpu", dtype="float32"), 3)
+    for rank, (weights, logits) in enumerate(together(2, _loaded, str(tmp_path))):
+        assert logits.tobytes() == _logits(expected, prompt(1, 9)).tobytes()
+        for name, p in expected.module.named_parameters():
+            own = p.detach().numpy()
+            if weights[name].shape != own.shape:
+                dim = int(weights[name].shape[0] == own.shape[0])
+                own = np.split(own, 2, dim)[rank]
+            np.testing.assert_array_equal(weights[name], own, err_msg=name)
+
+
+def test_no_more_than_a_slice_is_ever_read(tmp_path, monkeypatch):
+    """No module has a whole matrix at any time, and no matrix is read whole."""
+    module = plain_module("llama")
+    module.save_pretrained(tmp_path)
+    most = max(p.numel() for p in module.parameters())
+    asked = []
+    shards = Shards(1, 2)
+    part = shards.cut
+    monkeypatch.setattr(shards, "cut", lambda size: asked.append(size) or part(size))
+    made = load_shard(tmp_path, torch.float32, shards)
+    assert max(p.numel() for p in made.parameters()) == most // 2
+    assert len(asked) == sum(p.ndim > 1 for p in module.parameters())
+    assert not any(p.is_meta or p.requires_grad for p in made.parameters())
+
+
+def test_what_cannot_be_divided_is_refused(tmp_path):
+    sizes: Any = {"vocab_size": 48, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24}
+    shape = LlamaConfig(**sizes, num_key_value_heads=2, num_hidden_layers=1)
+    check_shape(shape, 2)
+    with pytest.raises(UserError, match=r"ranks.shard=4 does not divide the model's key/value heads, 2. It can be 2;"):
+        check_shape(shape, 4)
+    odd = LlamaConfig(**sizes | {"vocab_size": 49}, num_key_value_heads=2, num_hidden_layers=1)
+    with pytest.raises(UserError, match=r"tokens in its vocabulary, 49. No number of shards does"):
+        check_shape(odd, 2)
+    experts = Qwen3MoeConfig(
+        **sizes, num_key_value_heads=2, num_hidden_layers=1, num_experts=2, moe_intermediate_size=8, head_dim=8
+    )
+    with pytest.raises(UserError, match=r"cannot divide \(model.layers.0.mlp"):
+        cut(AutoModelForCausalLM.from_config(experts), Shards(0, 2), of_module(Shards(0, 2)))
+    with pytest.raises(UserError, match="is read from a folder"):
+        load_shard(tmp_path / "nowhere", torch.float32, Shards(0, 2))
+    shape.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="has no safetensors"):
+        load_shard(tmp_path, torch.float32, Shards(0, 2))
+
+
+def test_what_shards_cannot_do_is_refused_before_anything_is_started(tmp_path):
+    with pytest.raises(UserError, match=r"'ranks.shard' in .*: Input should be at most ranks.count, which is 2"):
+        load_config(tmp_path, "ranks.count=2", "ranks.shard=4")
+    pair = ["ranks.count=2", "ranks.shard=2"]
+    for settings in (pair, [*pair, "model.lora_rank=4", "learner.compile=true"]):
+        for ask in (api.forecast, lambda asked: api.trained(asked, None, Console(quiet=True))):
+            with pytest.raises(UserError, match="trains adapters, uncompiled"):
+                ask(load_config(tmp_path, *settings))
+    config = load_config(tmp_path, *pair, "model.lora_rank=4")
+    with pytest.raises(UserError, match="exists only while a run trains it"):
+        api.prepared(config)
+    with pytest.raises(UserError, match="cannot begin with another run's adapters"):
+        build.policy_of([*lineage(config)] * 2, Shards(0, 2))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_methods_that_read_hidden_states_alone_are_refused():
+    learner = LocalLearner.__new__(LocalLearner)
+    learner.policy = SimpleNamespace(shards=Shards(0, 2))  # type: ignore[assignment]
+    for read in (learner._hidden, learner._actions):
+        with pytest.raises(UserError, match="fits heads to hidden states"):
+            read([])
+
+
+# --- Memory.
+
+
+def test_the_ledger_counts_copies():
+    shape, settings = plain_module("llama").config, LearnerConfig(micro_tokens=64)
+    model = ModelConfig(device="cpu", dtype="float32", lora_rank=RANK)
+
+    def book(count: int, shard: int) -> forecast.Ledger:
+        return forecast.forecast(shape, model, settings, Loop().needs, 64, 4, count=count, shard=shard)
+
+    alone, replicas, shards = book(1, 1), book(2, 1), book(2, 2)
+    assert (alone.copies, replicas.copies) == (1.0, 2.0) and "copies" not in str(alone)
+    held = sum(p.nbytes for p in frozen(_alone(Shards(0, 2))).values())
+    assert shards.weights == held and shards.kv == alone.kv // 2 and shards.adapters == alone.adapters
+    assert shards.copies == pytest.approx(2 * held / alone.weights) and shards.copies < 1.02
+    assert "copies" not in shards.to_json(), "these are bytes"
+    assert str(shards).endswith(f"copies of the weights on all ranks: {shards.copies:.2f}")
+
+
+def _alone(shards: Shards) -> Any:
+    """A shard whose process has no others: it can be looked at, and cannot run."""
+    policy = Policy.__new__(Policy)
+    policy.module = cut(plain_module("llama"), shards, of_module(shards))
+    return policy
