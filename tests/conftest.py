@@ -23,7 +23,7 @@ if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 gc.disable()
 
-EXCUSED = ("needs a CUDA device", "needs Linux", "needs root", "needs published data", "needs the tracker")
+EXCUSED = ("needs a CUDA device", "needs MKL", "needs Linux", "needs root", "needs published data", "needs the tracker")
 """How the reason for a skip begins where `--full` accepts it."""
 
 Report = pytest.TestReport | pytest.CollectReport

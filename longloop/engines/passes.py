@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from longloop.engines.equal_rows import USUAL, equal_rows
 from longloop.engines.kv_cache import KVCache
 from longloop.engines.reading import Reading
 from longloop.engines.sampler import draw, truncates
@@ -25,9 +26,6 @@ for fewer than 16; on ARM torch decides by the number of multiplications, which 
 _STEP = 8
 """Rows are padded to multiples of this. Operations on single numbers work on 32 at a time and may compute what is left
 at the end in another way, so that nothing must be left; widths are multiples of 4."""
-
-_PART = 32
-"""With several threads, products have so many rows, or twice as many."""
 
 
 class Model(Protocol):
@@ -81,9 +79,9 @@ class Eager:
 
     On a CPU it is row-invariant: a token's numbers depend, to the last bit, on its own conversation alone. The order in
     which a matrix product adds up depends on its shape: with one thread, it is the same for all products of at least
-    _ROWS rows; with several, only for equal numbers of rows. So rows are padded, and with several threads cut into
-    equal parts. reading.Reading does the same for attention. A mixture of experts is not row-invariant: how many
-    tokens an expert gets depends on the others.
+    _ROWS rows; with several, or with MKL's kernels for AVX2, only for equal numbers of rows (equal_rows.py). So rows
+    are padded, or cut into equal parts. reading.Reading does the same for attention. A mixture of experts is not
+    row-invariant: how many tokens an expert gets depends on the others.
     """
 
     ahead = 0
@@ -107,9 +105,13 @@ class Eager:
 
     def _size(self) -> int | None:
         """The number of rows that every product must have; None for any that is enough."""
-        if self._model.device.type != "cpu" or torch.get_num_threads() == 1:
+        if self._model.device.type != "cpu":
             return None
-        return min(-(-self._slots // _PART), 2) * _PART
+        threads = torch.get_num_threads()
+        rows = equal_rows(threads)
+        if rows != USUAL:
+            return rows
+        return None if threads == 1 else min(-(-self._slots // USUAL), 2) * USUAL
 
     def _ends(self, row: Row, device: torch.device, size: int | None) -> Tensor:
         """The last hidden state of each span that ends in this part of the row."""

@@ -5,9 +5,14 @@ depend on how busy the machine is. None of it may show in a token or a log-prob:
 """
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +21,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from longloop.config import ModelConfig
+from longloop.engines import equal_rows
 from longloop.engines.engine import NativeEngine
 from longloop.engines.slots import Slots
 from longloop.model.policy import load
@@ -136,6 +142,50 @@ def test_whatever_the_company(size: str, count: int) -> None:
                 assert answers(engine, chosen[::-1], attempt + 10) == {n: alone[n] for n in chosen}, f"again, {name}"
             for n in chance.sample(chosen, len(chosen) // 2):
                 used.forget(f"{n}/{attempt}")
+
+
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="needs MKL, whose kernels can be chosen")
+def test_a_machine_without_avx512() -> None:
+    """MKL's kernels for AVX2 add up the last two of 32 rows in another order. They are chosen when a process begins."""
+    code = (
+        "from tests.invariant import test_row_invariance as here\n"
+        "with here.threads(1): here.assert_equal_however_sampled(here.policy_of(here.plain_module('llama')), here.CHAT)"
+    )
+    kernels = {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    command, root = [sys.executable, "-W", "error:This machine", "-c", code], Path(__file__).parents[2]
+    subprocess.run(command, cwd=root, env=os.environ | kernels, check=True)
+
+
+@pytest.fixture
+def untried() -> Iterator[None]:
+    equal_rows.equal_rows.cache_clear()
+    yield
+    equal_rows.equal_rows.cache_clear()
+
+
+@pytest.mark.parametrize(("at_a_time", "rows"), [(1, 32), (6, 48), (9, 144)])
+@pytest.mark.usefixtures("untried")
+def test_the_fewest_rows_that_are_alike(monkeypatch: pytest.MonkeyPatch, at_a_time: int, rows: int) -> None:
+    """For kernels that compute so many rows at a time, and those left over in another way."""
+
+    def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        product = torch.ones(len(x), len(weight))
+        product[len(x) // at_a_time * at_a_time :] += 2**-23
+        return product
+
+    monkeypatch.setattr(equal_rows, "linear", linear)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert equal_rows.equal_rows(1) == rows
+
+
+@pytest.mark.usefixtures("untried")
+def test_a_machine_for_which_no_number_of_rows_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said once for each number of threads."""
+    monkeypatch.setattr(equal_rows, "linear", lambda x, weight: torch.arange(len(x)).unsqueeze(1))
+    with pytest.warns(UserWarning, match="may differ in the last bits") as said:
+        assert [equal_rows.equal_rows(threads) for threads in (1, 7, 7, 1)] == [32] * 4
+    assert ["threads: 1" in str(said[0].message), "threads: 7" in str(said[1].message), len(said)] == [True, True, 2]
 
 
 def test_a_row_in_parts_by_hand() -> None:
