@@ -2,9 +2,9 @@
 
 import asyncio
 import gc
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch._subclasses import FakeTensor
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
+from longloop.engines import kv_cache
 from longloop.engines.engine import NativeEngine
 from longloop.engines.kv_cache import KVCache
 from longloop.engines.pages import PAGE
@@ -318,7 +319,7 @@ class Card:
             return new_slab(cache, many)
 
         monkeypatch.setattr(KVCache, "_new_slab", allocated)
-        monkeypatch.setattr(time, "sleep", self.waited.append)
+        monkeypatch.setattr(kv_cache, "time", SimpleNamespace(sleep=self.waited.append))
 
 
 def filled(moves: bool) -> tuple[KVCache, list[Tensor]]:

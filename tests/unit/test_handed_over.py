@@ -14,7 +14,7 @@ from longloop.algos.parts.turn_critic import places
 from longloop.algos.ppo import Ppo
 from longloop.config import LearnerConfig
 from longloop.learners.local import LocalLearner, _head
-from longloop.learners.shares import OneRank
+from longloop.learners.shares import NOTHING, OneRank
 from longloop.types import Sample, SampleSource
 from tests.support.samples import attempt, first_minibatch, learner, mixed_groups, sampled
 
@@ -75,7 +75,8 @@ class Followed(OneRank):
         super().__init__(1)
         self.told: list[bool] = []
 
-    def follow(self, heads: bool = False) -> None:
+    def follow(self, heads: bool = False, stored: Mapping[str, torch.Tensor] = NOTHING) -> None:
+        assert not stored, "one rank holds all that was stored"
         self.told.append(heads)
 
     def seconds(self) -> list[dict[str, float]]:
