@@ -256,7 +256,7 @@ def _trained(
                 run.note(memory=book.to_json())
             try:
                 with (
-                    exhausted.told(config, run.folder),
+                    exhausted.told(run.folder),
                     Progress(config.steps, run.folder / "logs" / "train.log", console) as report,
                     Mirror(config.track.to, config.track.project, run.folder, report.note) as mirror,
                 ):
@@ -351,7 +351,7 @@ def measure(
         return _measure_endpoint(config, splits)
     from longloop.memory import exhausted
 
-    with exhausted.told(config):
+    with exhausted.told():
         return complete(_measure(config, checkpoint, splits))
 
 

@@ -2,7 +2,7 @@
 
 Moments and float32 weights are twelve bytes for each weight that is trained, six times the weight itself in bfloat16. A
 rank holds those of its own slice alone. The others send it their gradients of the slice, it takes the step, and they
-get the new weights from it (cluster/slices.py). Weights and gradients are whole on every rank: each samples, and adds
+get the new weights from it (cluster/rank.py). Weights and gradients are whole on every rank: each samples, and adds
 up its own micro-batches, without the others.
 
 A slice is a number of whole tensors. So the norm of a tensor's gradient is computed in one place, by one kernel, and a

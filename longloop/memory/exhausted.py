@@ -7,28 +7,21 @@ from pathlib import Path
 
 import torch
 
-from longloop.config import Config
+from longloop.memory.forecast import what_to_lower
 from longloop.types import UserError
 
 
 @contextmanager
-def told(config: Config, run: Path | None = None) -> Iterator[None]:
+def told(run: Path | None = None) -> Iterator[None]:
     """Raise UserError where the device has no memory left: who holds it, what to lower, how the run goes on."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         sampling = any("/longloop/engines/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
-        limits = config.rollout
-        lower = (
-            f"rollout.concurrency (now {limits.concurrency}) or rollout.context ({limits.context})"
-            if sampling
-            else f"learner.micro_tokens (now {config.learner.micro_tokens}) or rollout.context ({limits.context}), or "
-            "set learner.checkpointing=true"
-        )
         goes_on = f" Continue with `longloop train --resume {run}` and the lower setting." if run is not None else ""
         raise UserError(
             f"The card ran out of memory while {'sampling' if sampling else 'computing an update'}{_held()}. Lower "
-            f"{lower}; `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"
+            f"{what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"
         ) from error
 
 

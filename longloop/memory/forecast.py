@@ -306,14 +306,19 @@ def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
     def gib(n: float) -> str:
         return f"{n / 2**30:.1f} GiB"
 
-    lower = (
-        "rollout.concurrency or rollout.context, or limit engine.tokens"
-        if book.collect > book.update
-        else "rollout.context or learner.micro_tokens, set learner.checkpointing=true, or train adapters "
-        "(model.lora_rank=16)"
-    )
+    lower = what_to_lower(sampling=book.collect > book.update)
     return (
         f"A trajectory of {longest} tokens will not fit: it needs {gib(needed)} and {gib(room)} are free (gradients "
         f"{gib(book.gradients)}, optimizer {gib(book.optimizer)}, activations {gib(book.activations + book.working)}, "
         f"KV cache {gib(book.kv)}). Lower {lower}."
+    )
+
+
+def what_to_lower(sampling: bool) -> str:
+    """What a run takes less memory with, while it samples or while it updates."""
+    if sampling:
+        return "rollout.concurrency or rollout.context, or limit engine.tokens"
+    return (
+        "rollout.context or learner.micro_tokens, set learner.checkpointing=true, or train adapters "
+        "(model.lora_rank=16)"
     )

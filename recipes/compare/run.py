@@ -49,11 +49,13 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help="more settings, such as steps=2 for a trial")
     options = parser.parse_args()
     table = options.config.stem
-    methods = options.methods.split(",") if options.methods else METHODS[table]
+    methods = options.methods.split(",") if options.methods else METHODS.get(table)
+    if methods is None:
+        parser.error(f"name the methods to compare with {options.config}: --methods loop,grpo")
     compare = Comparison(options.config, methods, options.settings, options.jobs, options.start)
     rates = {} if options.as_given else compare.found_rates()
-    splits = [word for split in SPLITS[table] for word in ("--split", split)]
-    compare.run(table, methods, rates, "--seeds", str(options.seeds), *splits)
+    splits = [word for split in SPLITS.get(table, SPLITS["compare"]) for word in ("--split", split)]
+    compare.run(table, ["base", *methods], rates, "--seeds", str(options.seeds), *splits)
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Comparison:
     def run(self, name: str, methods: list[str], rates: dict[str, float], *words: str) -> Path:
         """`longloop compare` with these learning rates; the folder of its results."""
         told = [f"methods.{method}.algo.lr={lr:.3g}" for method, lr in rates.items()]
-        compared = [*dict.fromkeys(["base", self.start, *methods])]
+        compared = [*dict.fromkeys([*([] if self.start == "base" else [self.start]), *methods])]
         command = [sys.executable, "-m", "longloop.cli.main", "compare", str(self.config), f"name={name}", *told]
         command += [*self.settings, "--start", self.start, "--jobs", str(self.jobs), "--methods", ",".join(compared)]
         done = subprocess.run([*command, *words], env=os.environ | {"PYTHONPATH": str(HERE)})

@@ -46,8 +46,8 @@ def test_train_measure_read_and_go_on(command, config, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("where", "method", "said"),
     [
-        (KVCache, "grow", "while sampling. Lower rollout.concurrency (now 64) or rollout.context (64);"),
-        (LocalLearner, "update", "while computing an update. Lower learner.micro_tokens (now 8192) or rollout.context"),
+        (KVCache, "grow", "while sampling. Lower rollout.concurrency or rollout.context, or limit engine.tokens."),
+        (LocalLearner, "update", "while computing an update. Lower rollout.context or learner.micro_tokens, set"),
     ],
 )
 def test_a_full_card_is_said_and_the_run_goes_on(where, method, said, config, tmp_path, monkeypatch):
@@ -61,7 +61,7 @@ def test_a_full_card_is_said_and_the_run_goes_on(where, method, said, config, tm
 
     monkeypatch.setattr(where, method, full)
     with pytest.raises(longloop.UserError) as error:
-        longloop.train(config, {"learner.micro_tokens": 8192, "rollout.concurrency": 64}, progress=False)
+        longloop.train(config, progress=False)
     assert said in str(error.value) and f"`longloop train --resume {folder}` and the lower setting" in str(error.value)
     if method == "grow":
         with pytest.raises(longloop.UserError, match="ran out of memory while sampling"):

@@ -65,9 +65,11 @@ class Machines:
     def head_taken(self) -> Iterator[None]:
         """Without the first machine's core: these machines share an address, and a rank could be put on any of them."""
         taken = ray.util.placement_group([{"CPU": 1, "node:__internal_head__": 0.001}])
-        assert taken.wait(30)
-        yield
-        ray.util.remove_placement_group(taken)
+        try:
+            assert taken.wait(30)
+            yield
+        finally:
+            ray.util.remove_placement_group(taken)
 
 
 @pytest.fixture(scope="module")
