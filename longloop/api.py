@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rich.console import Console
 
@@ -58,6 +58,8 @@ _AT_ONCE = 200
 """Demonstrations written in one go."""
 
 T = TypeVar("T")
+WhichStep = int | Literal["best"] | None
+"""One of a run's checkpoints: of this step, the one that was evaluated best, or (None) the newest."""
 
 
 def train(
@@ -95,12 +97,13 @@ def evaluate(
     split: str | None = None,
     overrides: Overrides = (),
     *,
-    step: int | None = None,
+    step: WhichStep = None,
 ) -> "Evaluation":
     """Measure an agent on the tasks of a split, `eval.split` by default: success, reward, pass@k, with intervals.
 
     `run_or_config` is a run, as `train` and `load_run` return it, or its folder; or a config as for `train`, which
-    stands for the model before any training. `step` chooses one of the run's checkpoints, the newest by default.
+    stands for the model before any training. `step` chooses one of the run's checkpoints, the newest by default, or
+    "best": the one that was evaluated best while it trained.
 
         longloop.evaluate("runs/first", split="test", overrides={"eval.attempts": 4}).success
     """
@@ -144,7 +147,7 @@ def resumed_config(folder: Path, overrides: Overrides = ()) -> Config:
 
 
 def subject(
-    target: RunReader | ConfigLike, overrides: Overrides = (), step: int | None = None
+    target: RunReader | ConfigLike, overrides: Overrides = (), step: WhichStep = None
 ) -> tuple[Config, Path | None]:
     """What is to be measured: a config, and a checkpoint where the target is a run."""
     if isinstance(target, RunReader):
@@ -160,14 +163,20 @@ def subject(
     return resolved(target, overrides), None
 
 
-def checkpoint_of(folder: Path, step: int | None = None) -> Path:
+def checkpoint_of(folder: Path, step: WhichStep = None) -> Path:
     """The checkpoint of one of a run's steps, or the newest."""
     kept = sorted(checkpoints(folder))
     if not kept:
         raise UserError(f"{folder} has no checkpoint yet.")
+    if step == "best" and (step := load_run(folder).best) is None:
+        raise UserError(f"No checkpoint of {folder} was evaluated, so none is the best; it has {_listed(kept)}.")
     if step is not None and step not in kept:
-        raise UserError(f"{folder} has no checkpoint of step {step}; it has {', '.join(map(str, kept))}.")
+        raise UserError(f"{folder} has no checkpoint of step {step}; it has {_listed(kept)}.")
     return folder / "checkpoints" / f"{step or kept[-1]:06d}"
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return f"those of steps {', '.join(map(str, steps))}" if len(steps) > 1 else f"that of step {steps[0]}"
 
 
 def other_version(folder: Path, config: Config) -> str:
@@ -459,7 +468,7 @@ def server(
     target: str,
     overrides: Overrides = (),
     *,
-    step: int | None = None,
+    step: WhichStep = None,
     temperature: float | None = None,
     top_p: float = 1.0,
     key: str = "",

@@ -53,7 +53,16 @@ class Entry:
 class Plan:
     """The runs to make, in order: the method that the others start from comes first."""
 
-    def __init__(self, path: Path, overrides: Sequence[str], methods: Sequence[str], seeds: int, start: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        overrides: Sequence[str],
+        methods: Sequence[str],
+        seeds: int,
+        start: str,
+        best: bool = False,
+    ) -> None:
+        """`best`: measure the checkpoints that were evaluated best in place of the last ones."""
         from longloop.build import algorithm
 
         tree = read(path)
@@ -65,7 +74,7 @@ class Plan:
         rest = [word for word in overrides if not word.startswith("methods.")]
         self._base = resolve(tree, str(path), rest)  # which also puts the overrides into the tree
         self._algo = algorithm(self._base)
-        self.start, self.split = start, self._base.eval.split
+        self.start, self.best, self.split = start, best, self._base.eval.split
         self.folder = Path(self._base.folder) / self._base.name
         order = sorted(dict.fromkeys(methods), key=lambda name: (name != BASE, name != start))
         self.entries = [self._entry(name, seed) for name in order for seed in range(seeds)]

@@ -196,9 +196,9 @@ MEASURED = {"env_version", *(f"eval.{name}" for name in EvalConfig.model_fields 
 
 class SaveConfig(Section):
     every: Count = 1
-    """Steps between checkpoints. A crash costs at most this many steps."""
+    """Steps between checkpoints. A crash costs at most this many steps. A step that is evaluated has one, too."""
     keep: Count = 2
-    """Number of checkpoints to keep; older ones are deleted."""
+    """Number of checkpoints to keep, the newest; the one that was evaluated best stays besides, others are deleted."""
 
 
 class RanksConfig(Section):

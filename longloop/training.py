@@ -99,7 +99,7 @@ async def train(
             with clock("evaluate"):
                 metrics["eval"] = (await evaluate(step)).to_json()
         run.metrics.write(metrics | {"time": clock.seconds, "memory": learner.peak_memory()} | learner.rank_times())
-        if step % config.save.every == 0 or step == config.steps:
+        if step % config.save.every == 0 or step == config.steps or "eval" in metrics:
             report.phase(step, "save")
             state = {"step": step, "taken": tasks.taken, "rollouts": rollouts.state(), "memory": memory}
             run.save(step, config.save.keep, learner.save, state)

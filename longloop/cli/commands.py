@@ -49,7 +49,7 @@ def engine_words(engine: str, url: str, model: str) -> list[str]:
 
 
 def evaluate(
-    target: Path, overrides: list[str], splits: list[str], step: int | None, as_json: bool, out: Path | None
+    target: Path, overrides: list[str], splits: list[str], step: api.WhichStep, as_json: bool, out: Path | None
 ) -> None:
     config, checkpoint = api.subject(target, overrides, step)
     if build.is_endpoint(config):
@@ -114,7 +114,9 @@ def _imitate(folder: Path) -> str:
     return f"Imitate them with algo.name=sft demos={folder}."
 
 
-def export(run: Path, out: Path | None, step: int | None, dtype: str, adapter: bool, push: str, public: bool) -> None:
+def export(
+    run: Path, out: Path | None, step: api.WhichStep, dtype: str, adapter: bool, push: str, public: bool
+) -> None:
     if out is None and not push:
         raise UserError("Say where the model goes: a folder with --out, OWNER/NAME on the hub with --push, or both.")
     read_facts(run)

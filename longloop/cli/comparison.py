@@ -47,7 +47,14 @@ _RULE = (
 
 
 def compare(
-    path: Path, overrides: list[str], names: str, seeds: int, splits: list[str], start: str, jobs: int = 1
+    path: Path,
+    overrides: list[str],
+    names: str,
+    seeds: int,
+    splits: list[str],
+    start: str,
+    jobs: int = 1,
+    best: bool = False,
 ) -> None:
     methods = [_method(name.strip()) for name in names.split(",") if name.strip()]
     if not methods:
@@ -55,7 +62,7 @@ def compare(
     start = _method(start) if start else "sft" if "sft" in methods else BASE
     if start not in (*methods, BASE):
         raise UserError(f"The others are to start from {start!r}, which is not among the methods that are compared.")
-    asked = (path, overrides, methods, seeds, start)
+    asked = (path, overrides, methods, seeds, start, best)
     plan = Plan(*asked)
     for entry in plan.entries:
         _same_settings(plan, entry)
@@ -73,7 +80,7 @@ def compare(
     console.print(f"It is in {plan.folder / 'table.md'}, a picture of it beside it.", soft_wrap=True)
 
 
-Asked = tuple[Path, list[str], list[str], int, str]
+Asked = tuple[Path, list[str], list[str], int, str, bool]
 """What a plan is made of."""
 
 
@@ -125,7 +132,13 @@ def _same_settings(plan: Plan, entry: Entry) -> None:
     file, run = _file(plan, entry), plan.folder / entry.name
     stored: list[tuple[Path, dict[str, Any]]] = []
     if file.exists():
-        stored.append((file, {"env_version": ""} | json.loads(file.read_text()).get("settings", {})))
+        result = json.loads(file.read_text())
+        stored.append((file, {"env_version": ""} | result.get("settings", {})))
+        if entry.method != BASE and result.get("best", False) != plan.best:
+            raise UserError(
+                f"{file} was measured {'without' if plan.best else 'with'} --best. A comparison has one rule: say it "
+                f"again, start another with name=..., or delete {file.parent} to measure the same runs anew."
+            )
     if (run / "config.toml").is_file():
         stored.append((run, settings_of(load_run(run).config)))
     now, free = all_settings(entry.config), _FREE + (_OF_TRAINING if entry.method == BASE else ())
@@ -148,27 +161,26 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
     trained = None if entry.method == BASE else _trained(plan, entry)
     if trained is not None and entry.config.eval.split in left:
         left.remove(entry.config.eval.split)
-        done[entry.config.eval.split] = _last_evaluation(plan.folder / entry.name)
+        done[entry.config.eval.split] = _evaluation(plan.folder / entry.name, int(trained.name))
     for split, (measured, groups) in api.measure(entry.config, trained, left).items() if left else ():
         done[split] = _scored(measured.to_json(), groups)
     steps = [] if trained is None else RunReader(plan.folder / entry.name).metrics
     played = {key: sum(step.get(key, 0) for step in steps) for key in ("attempts", "actions")}
     phases = ("collect", "credit", "update")
-    played["minutes"] = sum(step["time"].get(phase, 0.0) for step in steps for phase in phases) / 60
+    played["minutes"] = sum(step.get("time", {}).get(phase, 0.0) for step in steps for phase in phases) / 60
     for scored in done.values():
         scored["played"] = played
     file.parent.mkdir(parents=True, exist_ok=True)
     made = {"method": entry.method, "seed": entry.seed, "settings": all_settings(entry.config)}
-    made |= {"not_applied": entry.not_applied, "splits": done}
+    made |= {"not_applied": entry.not_applied, "best": plan.best, "splits": done}
     write_whole(file, json.dumps(made).encode())
     return done
 
 
-def _last_evaluation(folder: Path) -> dict[str, Any]:
-    """The evaluation that a run ended with."""
+def _evaluation(folder: Path, step: int) -> dict[str, Any]:
+    """What a run's evaluation after a step found."""
     run = load_run(folder)
-    step, evaluation = list(run.evaluations.items())[-1]
-    return _scored(evaluation.to_json(), run.evaluation_trajectories(step))
+    return _scored(run.evaluations[step].to_json(), run.evaluation_trajectories(step))
 
 
 def _scored(measured: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]:
@@ -176,24 +188,27 @@ def _scored(measured: dict[str, Any], groups: Sequence[Group]) -> dict[str, Any]
 
 
 def _trained(plan: Plan, entry: Entry) -> Path:
-    """The last checkpoint of an entry's run, which is trained if need be. The start of the others is exported too."""
+    """The checkpoint of an entry's run that is measured; the run is trained if need be. The start of the others, which
+    is its last, is exported too."""
     run = plan.folder / entry.name
     if max(RunReader(run).checkpoints, default=0) < entry.config.steps:
         part = {"name": plan.folder.name, "method": entry.method, "seed": entry.seed, "start": plan.start}
         api.trained(entry.config, run if run.is_dir() else None, console, comparison=part)
-    checkpoint = list(RunReader(run).checkpoints.values())[-1]
+    checkpoint = api.checkpoint_of(run)
     if entry.method == plan.start and not plan.model(entry.seed).exists():
         api.export(entry.config, checkpoint, plan.model(entry.seed), "float32")
-    return checkpoint
+    return api.checkpoint_of(run, "best") if plan.best else checkpoint
 
 
 def _write(plan: Plan, found: Results, splits: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    write_whole(plan.folder / "table.md", (table(found, splits, plan.start) + _settings(rows)).encode())
+    made = table(found, splits, plan.start, chosen_by=plan.split if plan.best else "")
+    write_whole(plan.folder / "table.md", (made + _settings(rows)).encode())
     _draw(found, splits, plan.folder / "table.png")
 
 
-def table(found: Results, splits: Sequence[str], start: str) -> str:
-    """A Markdown table: success in percent, mean over seeds, and the gain over the start on the same tasks."""
+def table(found: Results, splits: Sequence[str], start: str, chosen_by: str = "") -> str:
+    """A Markdown table: success in percent, mean over seeds, and the gain over the start on the same tasks. `chosen_by`
+    is the split by which checkpoints were chosen."""
     lines = [
         "| method | seeds | attempts | actions | minutes |" + "".join(f" {s} | over {start} |" for s in splits),
         "|---|---|---|---|---|" + "---|---|" * len(splits),
@@ -223,6 +238,10 @@ def table(found: Results, splits: Sequence[str], start: str) -> str:
         "Attempts and actions (turns) are all that were played in training, on average: side rollouts, refinements,"
     )
     lines.append("practised actions (one action each) and the expert's included; minutes leave out evaluations.")
+    if chosen_by:
+        lines.append(
+            f"Of each run the checkpoint is measured that was best on {chosen_by}, whose own column that flatters."
+        )
     if any(run[split].get("scenarios") is not None for runs in found.values() for run in runs for split in splits):
         lines.append("In parentheses: scenarios of which every task succeeded, in percent.")
     versions = sorted(

@@ -3,7 +3,7 @@ work."""
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,20 @@ app = typer.Typer(
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(help="Settings that replace the config's: `algo.clip=0.2 steps=50`."),
+]
+
+
+def _step(word: str) -> int | str:
+    if word != "best" and not word.isdecimal():
+        raise typer.BadParameter(f"{word!r} is neither the number of a step nor `best`.")
+    return word if word == "best" else int(word)
+
+
+StepOption = Annotated[
+    Any,
+    typer.Option(
+        parser=_step, metavar="STEP", help="The checkpoint of this step, or `best`: by evaluations. Default: newest."
+    ),
 ]
 
 
@@ -70,7 +84,7 @@ def evaluate(
     target: Annotated[Path, typer.Argument(help="A run folder; or a config, to measure the model before training.")],
     overrides: Overrides = None,
     split: Annotated[list[str] | None, typer.Option(help="A split to measure on. Repeat it for several.")] = None,
-    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
+    step: StepOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, by split if --split is given.")] = False,
     out: Annotated[
         Path | None,
@@ -108,7 +122,7 @@ def serve(
     key: Annotated[
         str, typer.Option(envvar="LONGLOOP_KEY", help="What clients must show as their API key.", show_envvar=True)
     ] = "",
-    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
+    step: StepOption = None,
     temperature: Annotated[
         float | None, typer.Option(min=0, max=2, help="Where a client names none; that of training by default.")
     ] = None,
@@ -137,6 +151,9 @@ def compare(
     split: Annotated[list[str] | None, typer.Option(help="A split to measure on. Repeat it for several.")] = None,
     start: Annotated[str, typer.Option(help="The method the others start from; sft, if it is among them.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; on a CPU one per core, with model.threads=1.")] = 1,
+    best: Annotated[
+        bool, typer.Option("--best", help="Measure each run's checkpoint with the best evaluation, not its last.")
+    ] = False,
 ) -> None:
     """Compare methods on one environment under one budget, and write a table with intervals.
 
@@ -147,7 +164,7 @@ def compare(
     """
     from longloop.cli import comparison
 
-    comparison.compare(config, overrides or [], methods, seeds, split or [], start, jobs)
+    comparison.compare(config, overrides or [], methods, seeds, split or [], start, jobs, best)
 
 
 @app.command()
@@ -343,7 +360,7 @@ def play(
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path | None, typer.Option(help="The folder to write, which must not exist yet.")] = None,
-    step: Annotated[int | None, typer.Option(help="The checkpoint of this step; the newest by default.")] = None,
+    step: StepOption = None,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
     adapter: Annotated[bool, typer.Option("--adapter", help="The LoRA adapters alone, for peft and vLLM.")] = False,
     push: Annotated[str, typer.Option(metavar="OWNER/NAME", help="Push it to the Hugging Face hub.")] = "",

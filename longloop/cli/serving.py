@@ -14,7 +14,7 @@ def serve(
     host: str,
     port: int,
     key: str,
-    step: int | None,
+    step: api.WhichStep,
     temperature: float | None,
     top_p: float,
 ) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from longloop.config import FORMAT, Config, WorkerConfig
 from longloop.store.files import append_lines, cannot_write, write_whole
 from longloop.store.metrics import Metrics
-from longloop.store.run_reader import checkpoints, read_facts
+from longloop.store.run_reader import RunReader, checkpoints, read_facts
 from longloop.store.trajectories import Trajectories
 from longloop.types import UserError
 from longloop.version import __version__
@@ -96,7 +96,7 @@ class Run:
         return max(checkpoints(self.folder), default=0) + 1
 
     def save(self, step: int, keep: int, write: Callable[[Path], None], state: dict[str, Any]) -> None:
-        """Write a checkpoint, whole or not at all, and delete all but the newest `keep`."""
+        """Write a checkpoint, whole or not at all, and delete all but the newest `keep` and the best."""
         final = self.folder / "checkpoints" / f"{step:06d}"
         partial = final.with_name(final.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -150,8 +150,13 @@ class Run:
             self._lock.close()
 
     def _clear(self, keep: int) -> None:
-        """Delete all but the newest `keep` checkpoints. Each is renamed first: half of one must not pass for whole."""
-        for old in sorted(checkpoints(self.folder))[:-keep]:
+        """Delete all but the newest `keep` checkpoints and the best. Each is renamed first: half of one must not pass
+        for whole."""
+        old_ones = sorted(checkpoints(self.folder))[:-keep]
+        best = RunReader(self.folder).best if old_ones else None
+        for old in old_ones:
+            if old == best:
+                continue
             whole = self.folder / "checkpoints" / f"{old:06d}"
             whole.replace(whole.with_name(whole.name + ".partial"))
         for partial in (self.folder / "checkpoints").glob("*.partial"):

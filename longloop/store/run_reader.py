@@ -171,6 +171,13 @@ class RunReader:
         return {step: self.folder / "checkpoints" / f"{step:06d}" for step in sorted(checkpoints(self.folder))}
 
     @property
+    def best(self) -> int | None:
+        """The step of the checkpoint that was evaluated best: by its success, then its reward, then the later one."""
+        measured = self.comparable_evaluations
+        evaluated = [step for step in checkpoints(self.folder) if step in measured]
+        return max(evaluated, key=lambda step: (measured[step].success, measured[step].reward, step), default=None)
+
+    @property
     def demonstrated(self) -> bool:
         """Whether training samples nothing of the agent's own, as in SFT: its success is then the demonstrations'."""
         return self.derived("demonstrated", self._demonstrated)

@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--start", default="base", help="the method that the others start from")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--as-given", action="store_true", help="take the config's learning rates, without a search")
+    parser.add_argument("--best", action="store_true", help="measure the checkpoints that were evaluated best")
     parser.add_argument("settings", nargs="*", help="more settings, such as steps=2 for a trial")
     options = parser.parse_args()
     table = options.config.stem
@@ -55,7 +56,8 @@ def main() -> None:
     compare = Comparison(options.config, methods, options.settings, options.jobs, options.start)
     rates = {} if options.as_given else compare.found_rates()
     splits = [word for split in SPLITS.get(table, SPLITS["compare"]) for word in ("--split", split)]
-    compare.run(table, ["base", *methods], rates, "--seeds", str(options.seeds), *splits)
+    best = ["--best"] if options.best else []
+    compare.run(table, ["base", *methods], rates, "--seeds", str(options.seeds), *splits, *best)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from longloop import build
+from longloop import api, build
 from longloop.cli.comparison import table
 from longloop.compare import Plan, differing, paired
-from longloop.config import read, resolve
+from longloop.config import Config, read, resolve
 from longloop.store.run_reader import load_run
 from longloop.types import UserError
 from tests.support.helpers import GUESS, write_config
@@ -260,6 +260,42 @@ def test_compare_runs_what_is_missing_and_nothing_else(command: Any, tmp_path: P
     assert (folder / "table.md").read_text().startswith(written.split("\n\n")[0]), "the same run, measured again"
     assert "rloo, seed 1" in more
     assert json.loads((folder / "results" / "rloo-0.json").read_text())["splits"]["dev"]["by_task"]
+
+
+def test_the_best_checkpoints_are_measured_if_asked_for(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = []
+
+    def measure(config: Config, checkpoint: Path | None, splits: list[str], measured: Any = api.measure) -> Any:
+        chosen.extend([checkpoint] if checkpoint else [])
+        return measured(config, checkpoint, splits)
+
+    monkeypatch.setattr(api, "measure", measure)
+    config = write_config(tmp_path, GUESS + OWN)
+    words = ["compare", config, "steps=3", "eval.every=1", "save.keep=9", f"folder={tmp_path}", "--seeds", "1"]
+    words += ["--methods", "base,loop", "--split", "dev", "--split", "test"]
+    code, said, error = command(*words)
+    assert code == 0 and "that was best" not in said, error
+    result, run = tmp_path / "test" / "results" / "loop-0.json", load_run(tmp_path / "test" / "loop-0")
+    code, _, error = command(*words, "--best")
+    assert code and f"{result} was measured without --best" in error
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["eval"]["success"] = 0.75 if line["step"] == 2 else 0.25
+    (run.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result.unlink()
+    code, said, error = command(*words, "--best")
+    assert code == 0 and "that was best on dev" in said and "step 3/3" not in said, error
+    measured = json.loads(result.read_text())["splits"]
+    assert measured["dev"]["success"] == 0.75 and measured["test"]["tasks"] == 3
+    code, _, error = command("eval", run.folder, "--json", "--split", "test", "--step", "best")
+    assert code == 0 and chosen == [run.checkpoints[step] for step in (3, 2, 2)], error
+    code, _, error = command("eval", run.folder, "--step", "last")
+    assert code and "neither the number of a step nor" in error
+    (run.folder / "metrics.jsonl").write_text("")
+    code, _, error = command("eval", run.folder, "--step", "best")
+    assert code and "was evaluated, so none is the best; it has those of steps 1, 2, 3." in error
 
 
 def test_a_method_of_ones_own(command: Any, tmp_path: Path, mine: str) -> None:

@@ -12,8 +12,9 @@ import pytest
 from longloop.algos.reduce import to_samples
 from longloop.store import files
 from longloop.store.files import append_lines, read_lines, write_whole
-from longloop.store.metrics import Metrics
+from longloop.store.metrics import Evaluation, Metrics
 from longloop.store.run import Run, checkpoints, read_facts
+from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
 from tests.support.helpers import load_config
@@ -180,6 +181,25 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
     seen = []
     assert run.restore(2, seen.append) == {"taken": 3}
     assert seen == [run.folder / "checkpoints" / "000003"]
+
+
+def test_the_checkpoint_that_was_evaluated_best_stays(tmp_path):
+    """By success, then reward, then the later; the evaluation before training and steps without one do not count."""
+    run = Run.create(load_config(tmp_path), {})
+    scores = {0: (0.9, 0.9), 1: (0.5, 0.5), 2: (0.7, 0.6), 3: (0.7, 0.7), 4: (0.7, 0.7), 6: (0.6, 0.9)}
+    kept = {}
+    for step in range(8):
+        line = {"step": step}
+        if step in scores:
+            success, reward = scores[step]
+            found = Evaluation(3, 2, 0, success, (0.2, 0.8), reward, (0.2, 0.8), {"1": success}, None, 0.0, 0.0)
+            line["eval"] = found.to_json()
+        run.metrics.write(line)
+        if step:
+            run.save(step, 1, lambda folder: (folder / "x").write_text("1"), {"taken": step})
+            kept[step] = sorted(checkpoints(run.folder))
+    assert kept == {1: [1], 2: [2], 3: [3], 4: [4], 5: [4, 5], 6: [4, 6], 7: [4, 7]}
+    assert RunReader(run.folder).best == 4 and run.restore(1, lambda _folder: None) == {"taken": 7}
 
 
 def test_what_a_killed_save_left_is_cleared_when_the_run_is_resumed(tmp_path, monkeypatch):
