@@ -156,9 +156,12 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
     file = _file(plan, entry)
     done: dict[str, Any] = json.loads(file.read_text())["splits"] if file.exists() else {}
     left = [split for split in splits if split not in done]
-    if not left:
+    unexported = entry.method == plan.start != BASE and not plan.model(entry.seed).exists()
+    if not (left or unexported):
         return done
     trained = None if entry.method == BASE else _trained(plan, entry)
+    if not left:
+        return done
     if trained is not None and entry.config.eval.split in left:
         left.remove(entry.config.eval.split)
         done[entry.config.eval.split] = _evaluation(plan.folder / entry.name, int(trained.name))

@@ -1,0 +1,83 @@
+"""Runs that are carried to another machine in parts go on there as if nothing had been."""
+
+import importlib
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longloop.store.run_reader import load_run
+from tests.support.helpers import GUESS, write_config
+from tests.support.processes import ROOT
+from tests.support.runs import differences
+
+SFT = "\n[methods.sft]\nsteps = 2\n"
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
+    """Carry a folder, in parts of 20 kB; with `lost`, one of them does not arrive."""
+    monkeypatch.syspath_prepend(ROOT / "recipes" / "offline")
+    carry = importlib.import_module("carry")
+    monkeypatch.setattr(carry, "PART", 20_000)
+
+    def over(folder: Path, there: Path, *, lost: bool = False) -> Path:
+        parts = tmp_path / "parts"
+        shutil.rmtree(parts, ignore_errors=True)
+        for words in (["out", folder, parts], ["in", parts, there]):
+            monkeypatch.setattr(sys, "argv", ["carry.py", *map(str, words)])
+            carry.main()
+            if lost:
+                (parts / "0001").unlink()
+        return there
+
+    return over
+
+
+def test_a_run_goes_on_elsewhere(command: Any, carried: Any, tmp_path: Path) -> None:
+    words = ["steps=4", "save.keep=9", "eval.every=0", "model.lora_rank=4", f"folder={tmp_path}", "name=whole"]
+    code, _, error = command("train", write_config(tmp_path), *words)
+    assert code == 0, error
+    whole, stopped = tmp_path / "whole", tmp_path / "here" / "whole"
+    shutil.copytree(whole, stopped)
+    facts = json.loads((stopped / "run.json").read_text())
+    (stopped / "run.json").write_text(json.dumps(facts | {"status": "interrupted"}))
+    for step in (3, 4):
+        shutil.rmtree(stopped / "checkpoints" / f"{step:06d}")
+    there = carried(stopped, tmp_path / "there" / "whole")
+    assert list(load_run(there).checkpoints) == [2], "the newest alone"
+    code, _, error = command("train", "--resume", there)
+    assert code == 0, error
+    shutil.rmtree(whole / "checkpoints" / "000001")
+    assert differences(whole, there) == []
+    with pytest.raises(SystemExit, match="there already"):
+        carried(stopped, there)
+    with pytest.raises(SystemExit, match="do not make a whole"):
+        carried(stopped, tmp_path / "nowhere", lost=True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_comparison_goes_on_elsewhere(
+    command: Any, carried: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path, GUESS + SFT)
+    words = ["compare", config, "steps=1", "folder=runs", "--methods", "sft,loop,rloo", "--seeds", "1"]
+    for machine in ("one", "two"):
+        (tmp_path / machine / "runs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "one")
+    code, _, error = command(*words)
+    assert code == 0, error
+    here = tmp_path / "one" / "runs" / "test"
+    shutil.copytree(here, tmp_path / "stopped")
+    (tmp_path / "stopped" / "results" / "rloo-0.json").unlink()
+    shutil.rmtree(tmp_path / "stopped" / "rloo-0")
+    monkeypatch.chdir(tmp_path / "two")
+    there = carried(tmp_path / "stopped", tmp_path / "two" / "runs" / "test")
+    assert not (there / "models").exists() and not load_run(there / "loop-0").checkpoints
+    code, said, error = command(*words)
+    assert code == 0 and "rloo on guess" in said and "loop on guess" not in said.replace("rloo on guess", ""), error
+    assert differences(here / "rloo-0", there / "rloo-0") == []
