@@ -66,6 +66,10 @@ def engine_rate(engine: NativeEngine, rows: list[list[int]], new: int) -> tuple[
     engine._pass = timed._inner
     engine._scheduler.discard_cache()  # the prompts are to be read again next time
     full = [at for at, size, single in timed.ended if single and size == len(rows)]
+    if len(full) < 2:
+        sys.exit(
+            f"{len(rows)} sequences never decoded all at once: the first had ended when the last was read. Raise --new."
+        )
     return len(rows) * (len(full) - 1) / (full[-1] - full[0]), len(rows) * new / whole
 
 

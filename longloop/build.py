@@ -119,7 +119,7 @@ def pool(config: Config) -> Pool:
         make_options(environment.Options, table),
         python=python,
         path=[] if own else sys.path,
-        size=how.workers or max(1, (os.cpu_count() or 1) * config.ranks.shard // config.ranks.count),
+        size=how.workers or max(1, (os.cpu_count() or 1) // config.ranks.players),
         memory=how.worker_memory,
         disk=how.worker_disk,
         cpu=how.worker_cpu,

@@ -220,6 +220,11 @@ class RanksConfig(Section):
     restarts: CountOrNone = 0
     """How often a run goes on by itself, from its last checkpoint, after it has lost a rank."""
 
+    @property
+    def players(self) -> int:
+        """Ranks that play attempts: one for each copy of the model."""
+        return self.count // self.shard
+
     @field_validator("shard")
     @classmethod
     def _within(cls, shard: int, info: ValidationInfo) -> int:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from longloop.cluster.exchange import Exchange
+from longloop.cluster.exchange import Exchange, raised_by_connection
 from longloop.cluster.placement import asked, connected, first_line, last_words, placed
 from longloop.cluster.rank import Rank, RankParts, add_up, learned, sample_together, spread
 from longloop.config import RanksConfig
@@ -149,6 +149,8 @@ class Crew:
                 raise
             self._raise_others()
             self._look()
+            if not raised_by_connection(error):
+                raise
             raise RankLost(f"The ranks lost each other while {self._doing} ({first_line(error)}).") from error
 
     def close(self) -> None:
@@ -297,7 +299,8 @@ class Crew:
             error.cause.add_note(f"(on {one}, {doing})")
             raise error.cause from None
         except RayActorError as error:
-            raise RankLost(f"Lost {one}: it died while {doing} ({last_words(error)}).") from None
+            left = self._exchange.last_words(one.number) if self._exchange is not None else ""
+            raise RankLost(f"Lost {one}: it died while {doing} ({left or last_words(error)}).") from None
 
     def _look(self) -> None:
         """Raise RankLost if a rank is dead, or gives no sign of life."""

@@ -23,6 +23,11 @@ _BUCKET = 1 << 26
 """Bytes that are sent in one message, at least one tensor."""
 
 
+def raised_by_connection(error: RuntimeError) -> bool:
+    """Whether a connection to other ranks failed. gloo raises plain errors, which name the place in its own source."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+
+
 class Exchange:
     """This rank's connection to all others, who find each other through the first one's `store`. A wait for another
     rank ends with an error after `timeout` seconds. Each `shard` ranks in a row hold one copy of the weights."""
@@ -94,6 +99,15 @@ class Exchange:
         tensor = torch.empty(tuple(shape), device=self._device)
         dist.recv(tensor, rank)
         return tensor
+
+    def leave_word(self, error: BaseException) -> None:
+        """Tell the first rank, for when this one has ended, what ended it."""
+        self._store.set(f"last words of {self.rank}", f"{type(error).__name__}: {error}")
+
+    def last_words(self, rank: int) -> str:
+        """What ended a rank, if it has left word."""
+        key = f"last words of {rank}"
+        return self._store.get(key).decode() if self._store.check([key]) else ""
 
     def close(self) -> None:
         dist.destroy_process_group()

@@ -32,18 +32,18 @@ _ENDING = 5.0
 """Seconds for hosts to end their workers when the run is over."""
 
 
-def offered(ray: Any, ranks: int) -> dict[str, tuple[str, int]]:
-    """The machines that offer workers: by node, the machine's name and how many each rank may have there."""
+def offered(ray: Any, players: int) -> dict[str, tuple[str, int]]:
+    """The machines that offer workers: by node, the machine's name and how many each rank that plays may have there."""
     return {
         node["NodeID"]: (f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})", share)
         for node in ray.nodes()
-        if node["Alive"] and (share := int(node["Resources"].get(WORKERS, 0)) // ranks)
+        if node["Alive"] and (share := int(node["Resources"].get(WORKERS, 0)) // players)
     }
 
 
-def wanted(ranks: int) -> str:
+def wanted(players: int) -> str:
     """What `env.hosts` asks for, in words."""
-    many = f", at least {ranks} (one for each rank)" if ranks > 1 else ""
+    many = f", at least {players} (one for each rank that plays)" if players > 1 else ""
     return f"env.hosts asks for machines of a Ray cluster that offer {WORKERS}{many}"
 
 
@@ -204,8 +204,8 @@ class HostPool(Lender):
         connection = contextlib.ExitStack()
         self._ray = connection.enter_context(connected(config))
         self.close = weakref.finalize(self, _end, self._ray, self._sites, connection)
-        if not offered(self._ray, config.count):
-            none = f"{wanted(config.count)}, and there is none: {inventory(self._ray)}. {HOW}"
+        if not offered(self._ray, config.players):
+            none = f"{wanted(config.players)}, and there is none: {inventory(self._ray)}. {HOW}"
             if not config.address:
                 self.close()
                 raise UserError(f"{none}, and name the cluster with ranks.address; or set env.hosts=false.")
@@ -242,7 +242,7 @@ class HostPool(Lender):
     def _none(self) -> UserError:
         """What to say when there has been no host for too long."""
         there = f"for {self._config.timeout:g} s (ranks.timeout) none was there, or free: {inventory(self._ray)}"
-        told = f"{wanted(self._config.count)}, and {there}. {HOW}."
+        told = f"{wanted(self._config.players)}, and {there}. {HOW}."
         return RankLost(f"All environment hosts are lost. {told}") if self._had else UserError(told)
 
     def _look(self) -> None:
@@ -251,7 +251,7 @@ class HostPool(Lender):
         if now - self._looked < _LOOKS and not any(site.lost for site in self._sites.values()):
             return
         self._looked = now
-        nodes = offered(self._ray, self._config.count)
+        nodes = offered(self._ray, self._config.players)
         for node, site in list(self._sites.items()):
             if not site.lost and node not in nodes:
                 site.lost = "its machine has left the cluster"

@@ -67,7 +67,7 @@ def sample_together(engine: Any, exchange: Exchange) -> Follower | None:
     """Let the engines of ranks that hold shards of one copy make the same passes: the first one's leads."""
     assert exchange.shards is not None
     if exchange.shards.index:
-        return Follower(engine.obey, exchange.orders)
+        return Follower(engine.obey, exchange.orders, exchange.leave_word)
     engine.tell = telling(exchange.orders)
     return None
 

@@ -26,16 +26,16 @@ def ranks(config: Config) -> Finding:
 
 def hosts(config: Config) -> Finding:
     """Count the machines that offer workers."""
-    count = config.ranks.count
+    players = config.ranks.players
     try:
         with connected(config.ranks) as ray:
-            machines, has = list(offered(ray, count).values()), inventory(ray)
+            machines, has = list(offered(ray, players).values()), inventory(ray)
     except UserError as error:
         return Finding("hosts", "fail", str(error))
     each = sum(size for _, size in machines)
     numbers = {"hosts": len(machines), "workers": each}
     if not machines:
-        return Finding("hosts", "fail", f"{wanted(count)}, and there is none: {has}.", f"{HOW}.", numbers)
+        return Finding("hosts", "fail", f"{wanted(players)}, and there is none: {has}.", f"{HOW}.", numbers)
     names = ", ".join(f"{name} with {size}" for name, size in machines)
-    per_rank = " for each rank" if count > 1 else ""
+    per_rank = " for each rank that plays" if players > 1 else ""
     return Finding("hosts", "pass", f"{each} environment workers{per_rank}: {names}.", numbers=numbers)

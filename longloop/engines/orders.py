@@ -5,6 +5,7 @@ The first rank's engine tells them what each pass reads and what happens to the 
 the same pass over their own shard, with keys and values of their own heads. They know neither requests nor sessions.
 """
 
+import contextlib
 import os
 import threading
 import traceback
@@ -39,8 +40,10 @@ def telling(group: Any) -> Callable[[Order | None], None]:
 class Follower:
     """Takes part in passes, in a thread of its own, as long as the process lives."""
 
-    def __init__(self, obey: Callable[[Order | None], object], group: Any) -> None:
-        self._obey, self._group = obey, group
+    def __init__(
+        self, obey: Callable[[Order | None], object], group: Any, leave_word: Callable[[Exception], object]
+    ) -> None:
+        self._obey, self._group, self._leave_word = obey, group, leave_word
         self.ended = False
         """Set it when the run is over: the connection's end is then no fault."""
         threading.Thread(target=self._follow, daemon=True, name="passes").start()
@@ -51,8 +54,10 @@ class Follower:
             while True:
                 dist.broadcast_object_list(box, group_src=0, group=self._group)
                 self._obey(box[0])
-        except Exception:
+        except Exception as error:
             if not self.ended:
                 # The others wait for this rank in the middle of a pass. Its end is noticed at once; its silence is not.
                 traceback.print_exc()
+                with contextlib.suppress(Exception):  # the first rank may be gone
+                    self._leave_word(error)
                 os._exit(1)

@@ -17,9 +17,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3MoeConfig
 
 from longloop import api, build
 from longloop.algos.loop import Loop
-from longloop.cluster.exchange import Exchange
+from longloop.cluster.crew import Crew
+from longloop.cluster.exchange import Exchange, raised_by_connection
 from longloop.cluster.rank import add_up, learned
-from longloop.config import LearnerConfig, ModelConfig
+from longloop.config import LearnerConfig, ModelConfig, RanksConfig
 from longloop.engines import orders as orders_module
 from longloop.engines.engine import NativeEngine
 from longloop.engines.orders import Follower, telling
@@ -31,7 +32,7 @@ from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy, load
 from longloop.model.shards import Reader, Shards, check_shape, cut, load_shard, of_module
 from longloop.store.lineage import lineage
-from longloop.types import Minibatch, Sample, UserError
+from longloop.types import Minibatch, RankLost, Sample, UserError
 from tests.support.families import CHAT, FAMILIES, config, plain_module, prompt, talk
 from tests.support.gloo import together
 from tests.support.helpers import load_config
@@ -148,23 +149,49 @@ def test_tokens_are_those_of_one_rank(family):
     assert left == 0
 
 
-def _failed(exchange: Exchange) -> list[int]:
-    """A follower that fails in a pass."""
+def _failed(exchange: Exchange) -> Any:
+    """A follower that fails in a pass: what the first rank knows before and after, and how the other ends."""
     orders = dist.new_group([0, 1])
     if exchange.rank == 0:
+        before = exchange.last_words(1)
         telling(orders)(None)
-        return []
+        dist.barrier()
+        return before, exchange.last_words(1)
     codes, gone = list[int](), threading.Event()
     module: Any = orders_module
     module.os = SimpleNamespace(_exit=lambda code: (codes.append(code), gone.set()))
-    Follower(lambda order: [][0], orders)
+    Follower(lambda order: [][0], orders, exchange.leave_word)
     assert gone.wait(60)
+    dist.barrier()
     return codes
 
 
 def test_a_follower_that_fails_ends_its_process():
-    """The others are in the middle of the pass, and wait for it: a dead process is noticed, a silent one is not."""
-    assert together(2, _failed) == [[], [1]]
+    """The others are in the middle of the pass, and wait for it: a dead process is noticed, a silent one is not. The
+    first rank can say what ended it."""
+    assert together(2, _failed) == [("", "IndexError: list index out of range"), [1]]
+
+
+def _left_alone(exchange: Exchange) -> bool:
+    """What the first rank is told by a connection that the other has closed, and by a product that does not fit."""
+    if exchange.rank:
+        return True
+    with pytest.raises(RuntimeError) as raised:
+        exchange.receive((3,), 1)
+    return raised_by_connection(raised.value)
+
+
+def test_only_a_lost_connection_is_called_lost_ranks(monkeypatch):
+    assert together(2, _left_alone) == [True, True]
+    crew = Crew.__new__(Crew)
+    crew._config, crew._doing = RanksConfig(count=2, shard=2), "playing attempts"
+    monkeypatch.setattr(crew, "_raise_others", lambda: None)
+    monkeypatch.setattr(crew, "_look", lambda: None)
+    with pytest.raises(RankLost, match="lost each other while playing attempts"), crew.explained():
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:525] Connection closed by peer")
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as raised, crew.explained():
+        torch.ones(2, 3) @ torch.ones(2, 3)
+    assert not isinstance(raised.value, RankLost)
 
 
 def test_only_the_thread_that_samples_reads_in_place():
