@@ -1,26 +1,35 @@
 """The parts of a run on several ranks, each by itself and without Ray: a rank, sums between processes."""
 
 import asyncio
+import json
 import math
 import multiprocessing
+import os
 import pickle
+import re
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import yaml
 
 from longloop import api, build
+from longloop import config as configs
 from longloop.cluster.exchange import Exchange
-from longloop.cluster.placement import Asked, asked, inventory
+from longloop.cluster.placement import WORKERS, Asked, asked, inventory
 from longloop.cluster.rank import Rank
 from longloop.config import RanksConfig
 from longloop.learners.shares import add_up
 from longloop.rollout.episode import Record
 from longloop.store.lineage import lineage
 from longloop.types import Start, StopReason, UserError
+from longloop.version import __version__
 from tests.support.helpers import load_config
+from tests.support.processes import ROOT
 from tests.support.ranks import SimulatedRanks
 from tests.support.samples import NOW, learner, make, mixed_groups, sampled, weights
 
@@ -198,3 +207,39 @@ def test_counts_and_shares_are_powers_of_two(tmp_path):
 
 def replace_count(count: int) -> RanksConfig:
     return RanksConfig(count=count, shares=count)
+
+
+# --- The recipe for Kubernetes, as far as it can be tried without it.
+
+
+def test_the_job_for_kubernetes_asks_for_what_its_config_needs(tmp_path):
+    recipe = ROOT / "recipes" / "kubernetes"
+    job, stored = yaml.safe_load_all((recipe / "rayjob.yaml").read_text())
+    spec = job["spec"]["rayClusterSpec"]
+    (tmp_path / "config.toml").write_text(stored["data"]["config.toml"])
+    (tmp_path / "longloop").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "longloop").chmod(0o755)
+
+    def entered() -> list[str]:
+        """What the job's command calls longloop with."""
+        command = job["spec"]["entrypoint"].replace("/config/", f"{tmp_path}/").replace("/runs", str(tmp_path))
+        told = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        return subprocess.run(command, shell=True, env=told, capture_output=True, text=True, check=True).stdout.split()
+
+    train, path, *settings = entered()
+    config = configs.load(Path(path), settings)
+    (tmp_path / config.name).mkdir()
+    (tmp_path / config.name / "run.json").touch()
+    assert train == "train" and entered() == ["train", "--resume", f"{config.folder}/{config.name}"]
+
+    cards, hosts = spec["workerGroupSpecs"]
+    pods = [(spec["headGroupSpec"], 1), (cards, cards["replicas"])]
+    limits = [(group["template"]["spec"]["containers"][0]["resources"]["limits"], many) for group, many in pods]
+    assert sum(int(one["nvidia.com/gpu"]) * many for one, many in limits) == config.ranks.count
+    assert config.ranks.address == "auto" and build.isolation(config.env)[0].hosts
+    offered = json.loads(json.loads(hosts["rayStartParams"]["resources"]))  # KubeRay puts it into a shell's command
+    assert offered[WORKERS] >= config.ranks.players
+    (pinned,) = re.findall(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert spec["rayVersion"] == pinned and f"rayproject/ray:{pinned}-" in (recipe / "Dockerfile").read_text()
+    images = re.findall("image: (.*)", (recipe / "rayjob.yaml").read_text())
+    assert len(images) == 3 and {*images} == {f"REGISTRY/longloop:{__version__}"}
