@@ -17,11 +17,11 @@ quickstart: setup   ## train a small agent to do errands, some five minutes on a
 test: setup         ## the test suite; tests that need what this machine lacks are skipped, and listed at the end
 	$(TEST)
 
-test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler, Ray, clients of two APIs, TensorBoard, the environments' and the frameworks' virtualenvs
+test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler, Ray, clients of two APIs, TensorBoard, bitsandbytes, the environments' and the frameworks' virtualenvs
 	$(call get,java,default-jre-headless)
 	$(call get,chromium,chromium)
 	$(call get,g++,g++)
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic tensorboard ray
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic tensorboard ray bitsandbytes
 	-for name in scienceworld textworld_express appworld alfworld reasoning_gym textarena bfcl mcp openenv verifiers; do $(BIN)/longloop envs install $$name; done
 	-$(call agent,openai,openai==3.51.0)
 	-$(call agent,langgraph,langgraph==1.2.22 langchain-openai==1.7.3)

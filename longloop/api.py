@@ -539,7 +539,9 @@ def export(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
     """Write a checkpoint's model as a plain Hugging Face folder, adapters merged."""
     from longloop.model.checkpoint import export
 
-    export(folder, build.policy_of(lineage(config, checkpoint)), dtype)
+    *before, last = lineage(config, checkpoint)
+    whole = replace(last, model=last.model.model_copy(update={"quantize": ""}))
+    export(folder, build.policy_of([*before, whole]), dtype)
 
 
 def export_adapter(config: Config, checkpoint: Path, folder: Path) -> None:

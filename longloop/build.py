@@ -162,7 +162,8 @@ def policy_of(lineage: Lineage, shards: "Shards | None" = None) -> "Policy":
     policy: Policy | None = None
     for stage in lineage:
         made = None if policy is None else (merged(policy), policy.tokenizer)
-        policy = load(stage.model, stage.seed, made, shards)
+        quantize = stage.model.quantize if stage is lineage[-1] else ""  # adapters are merged into whole weights
+        policy = load(stage.model.model_copy(update={"quantize": quantize}), stage.seed, made, shards)
         if stage.adapters is not None:
             load_weights(stage.adapters, policy)
     assert policy is not None
@@ -309,6 +310,8 @@ def check_shards(config: Config) -> None:
             "ranks.shard > 1 trains adapters, uncompiled: set model.lora_rank, and leave learner.compile out. All "
             "weights are trained with ranks.shard=1, where ranks divide the optimizer's state."
         )
+    if config.ranks.shard > 1 and config.model.quantize:
+        raise UserError("ranks.shard > 1 divides whole weights: leave model.quantize out, or set ranks.shard=1.")
 
 
 @contextmanager

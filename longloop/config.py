@@ -92,6 +92,9 @@ class ModelConfig(Section):
     """Scale of the adapters: their output is multiplied by lora_alpha / lora_rank."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the model: `auto` is float32 on CPU and bfloat16 on a GPU. The optimizer updates float32 weights."""
+    quantize: Literal["", "nf4"] = ""
+    """`nf4`: hold the frozen weights of all layers in 4 bits (QLoRA). Needs `lora_rank`, and bitsandbytes (`pip install
+    'longloop[quantized]'`)."""
     device: str = ""
     """`cpu`, `cuda`, ...; empty for a GPU if there is one."""
     threads: CountOrNone = 0
@@ -102,6 +105,13 @@ class ModelConfig(Section):
     """Hidden size of `tiny`."""
     layers: Count = 2
     """Layers of `tiny`."""
+
+    @field_validator("quantize")
+    @classmethod
+    def _frozen(cls, quantize: str, info: ValidationInfo) -> str:
+        if quantize and not info.data.get("lora_rank", 1):
+            raise PydanticCustomError("quantize", "Input should be empty where every weight is trained: set lora_rank")
+        return quantize
 
 
 class RolloutConfig(Section):

@@ -73,8 +73,9 @@ def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float
 
 def variants(config: Config) -> dict[str, Config]:
     """The config and its alternatives by name: all weights or adapters, activations kept or recomputed. A model in
-    shards has adapters."""
-    ranks = [config.model.lora_rank or _RANK] if config.ranks.shard > 1 else [0, config.model.lora_rank or _RANK]
+    shards, or in 4 bits, has adapters."""
+    adapters = config.model.lora_rank or _RANK
+    ranks = [adapters] if config.ranks.shard > 1 or config.model.quantize else [0, adapters]
     all_of_them = (
         changed(config, {"model.lora_rank": rank, "learner.checkpointing": checkpointing})
         for rank in ranks
@@ -115,6 +116,8 @@ def _lower(config: Config, book: "Ledger", room: int) -> dict[str, Any]:
             return {"engine.tokens": tokens}
     if not config.model.lora_rank:
         return {"model.lora_rank": _RANK}
+    if 2 * book.weights > room and not config.model.quantize and config.ranks.shard == 1:
+        return {"model.quantize": "nf4"}
     return {"rollout.context": rollout.context // 2} if rollout.context >= 2 * _SHORT else {}
 
 
@@ -196,6 +199,7 @@ def changed(config: Config, settings: dict[str, Any]) -> Config:
 
 def _name(config: Config) -> str:
     trained = f"LoRA r={config.model.lora_rank}" if config.model.lora_rank else "full"
+    trained += f", {config.model.quantize}" if config.model.quantize else ""
     return f"{trained}, checkpointing" if config.learner.checkpointing else trained
 
 

@@ -29,6 +29,7 @@ from longloop.learners.local import LocalLearner
 from longloop.learners.shares import waiting_sums
 from longloop.memory.shapes import Blank, weightless
 from longloop.model.policy import Policy
+from longloop.model.quantized import BYTES, matrices
 from longloop.types import Batch, Metrics, Minibatch, Needs, Sample, Scored, UserError
 
 _FOLLOWED = 2**17
@@ -126,7 +127,11 @@ def forecast(
     policy, copy, heads = learner.policy, learner.second_copy, learner.heads.values()
     trained = _bytes(learner.parameters.values())
     adapters = _bytes(policy.trainable().values()) if policy.adapters else 0
-    weights = _bytes(policy.module.parameters()) - adapters
+    weights = whole = _bytes(policy.module.parameters()) - adapters
+    if model.quantize:
+        frozen = [linear.weight for _, _, linear in matrices(policy.module) if not linear.weight.requires_grad]
+        weights -= _bytes(frozen) - round(sum(weight.numel() for weight in frozen) * BYTES)
+        peak += max((weight.nbytes for weight in frozen), default=0)  # unpacked for a product
     return Ledger(
         weights=weights + sum(_bytes(head.parameters()) for head in heads),
         adapters=adapters,
@@ -137,7 +142,7 @@ def forecast(
         activations=forward - trained,
         working=peak - forward,
         kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * kv_pages(longest, sessions, kv_tokens) // shard,
-        copies=count * weights / _whole_bytes(policy),
+        copies=count * whole / _whole_bytes(policy),
     )
 
 

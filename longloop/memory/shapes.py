@@ -92,7 +92,7 @@ def weightless(
     """A learner of this shape, the first of `count` ranks, of which each `shard` have one copy of the model, whose
     tensors have no content. Use it under `Blank`."""
     device, dtype = device_and_dtype(model)
-    placeless = model.model_copy(update={"device": "meta", "dtype": str(dtype).removeprefix("torch.")})
+    placeless = model.model_copy(update={"device": "meta", "dtype": str(dtype).removeprefix("torch."), "quantize": ""})
     config = config.model_copy(update={"compile": False})  # compiled, operations could not be followed one by one
     with torch.device("meta"), Blank():
         module: Any = AutoModelForCausalLM.from_config(copy.deepcopy(shape))

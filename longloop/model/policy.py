@@ -27,6 +27,7 @@ from transformers.utils import logging as transformers_logging
 from longloop.config import ModelConfig
 from longloop.model import download, tiny
 from longloop.model.attention import NAME, Plan, VarlenPlan
+from longloop.model.quantized import quantize
 from longloop.model.shards import Shards, attach, cut, load_shard, of_module
 from longloop.types import OfLogits, UserError
 
@@ -58,6 +59,8 @@ class Policy:
         module.config.use_cache = False
         module.set_attn_implementation(NAME)
         module.to(dtype)
+        if config.quantize:
+            quantize(module, device, dtype)
         if config.lora_rank:
             module = self._add_adapters(module)
         if shards is not None:

@@ -110,12 +110,13 @@ def test_mistakes(command, tmp_path, arguments, words):
 
 
 def made_up(config: Config) -> Ledger:
-    """1,000 bytes of weights, a byte of activations per token (or a tenth), a byte of cache for two pages."""
+    """1,000 bytes of weights, 300 in 4 bits; a byte of activations per token, or a tenth; a byte of cache for two
+    pages."""
     rollout = config.rollout
     trained = 0 if config.model.lora_rank else 1000
     tokens = max(rollout.context, config.learner.micro_tokens)
     return Ledger(
-        weights=1000,
+        weights=300 if config.model.quantize else 1000,
         adapters=0,
         fp32_weights=0,
         gradients=trained,
@@ -128,6 +129,7 @@ def made_up(config: Config) -> Ledger:
 
 
 LEAN = ["model.lora_rank=4", "learner.checkpointing=true", "rollout.concurrency=8"]
+SHARDED = ["ranks.count=2", "ranks.shard=2"]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +141,10 @@ LEAN = ["model.lora_rank=4", "learner.checkpointing=true", "rollout.concurrency=
         (7000, ["engine.tokens=500000"], {"learner.checkpointing": True, "engine.tokens": 6599 * 64}, 6300),
         (4500, [], {"learner.checkpointing": True, "model.lora_rank": 16, "engine.tokens": 6099 * 64}, 4050),
         (2300, [*LEAN, "learner.micro_tokens=40000"], {"learner.micro_tokens": 8000}, 1800),
-        (1700, LEAN, {"rollout.context": 4000, "learner.micro_tokens": 4000}, 1400),
-        (1100, LEAN, {"rollout.context": 2000, "learner.micro_tokens": 2000}, 1200),
+        (1700, LEAN, {"model.quantize": "nf4"}, 1100),
+        (1100, LEAN, {"model.quantize": "nf4", "rollout.context": 4000, "learner.micro_tokens": 4000}, 700),
+        (450, LEAN, {"model.quantize": "nf4", "rollout.context": 2000, "learner.micro_tokens": 2000}, 500),
+        (1700, [*LEAN, *SHARDED], {"rollout.context": 4000, "learner.micro_tokens": 4000}, 1400),
     ],
 )
 def test_remedies(tmp_path, room, overrides, settings, peak):
@@ -148,6 +152,11 @@ def test_remedies(tmp_path, room, overrides, settings, peak):
     plain = ["rollout.context=8000", "rollout.concurrency=64", "learner.micro_tokens=8000"]
     found, book = doctor.remedy(_config(tmp_path, *plain, *overrides), room, made_up)
     assert found == settings and book.peak == peak
+
+
+def test_a_model_in_four_bits_has_adapters(tmp_path):
+    names = doctor.variants(_config(tmp_path, "model.lora_rank=4", "model.quantize=nf4"))
+    assert list(names) == ["LoRA r=4, nf4", "LoRA r=4, nf4, checkpointing"]
 
 
 @pytest.mark.parametrize(

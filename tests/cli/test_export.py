@@ -158,4 +158,6 @@ def test_nothing_is_written_over(run: Path, command: Any, tmp_path: Path) -> Non
     code, _, error = command("export", run, "--out", tmp_path)
     assert code == 2 and "exists already" in error
     code, _, error = command("export", run, "--out", tmp_path / "new", "--step", 7)
-    assert code == 2 and "no checkpoint of step 7; it has 1, 2" in error and not (tmp_path / "new").exists()
+    assert (
+        code == 2 and "no checkpoint of step 7; it has those of steps 1, 2" in error and not (tmp_path / "new").exists()
+    )
