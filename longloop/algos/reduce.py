@@ -1,7 +1,6 @@
 """The only maths that algorithms share: group baselines, trajectories as samples, masked sums.
 
-Shapes: N trained tokens of a micro-batch, U units (tokens, turns or trajectories) that have one ratio each; T turns of
-a trajectory.
+Shapes: N trained tokens of a micro-batch, U units (tokens, turns or trajectories) with one ratio each, T turns.
 """
 
 from collections.abc import Sequence
@@ -48,40 +47,22 @@ def to_samples(
         weight_T = 1 / (np.maximum(sizes, 1) * np.count_nonzero(sizes))
     else:
         weight_T = np.full(len(sizes), 1 / max(1, sizes.sum()) if isinstance(weights, str) else weights)
-    samples = []
-    for number, stretch in enumerate(trajectory.stretches()):
-        mask = stretch.mask & (stretch.turns >= trajectory.replayed)
+    source, samples = SampleSource(group_index, trajectory.attempt), []
+    for number, one in enumerate(trajectory.stretches()):
+        mask = one.mask & (one.turns >= trajectory.replayed)
         if mask.any():
-            samples.append(
-                Sample(
-                    ids=stretch.ids,
-                    mask=mask,
-                    logprobs=stretch.logprobs,
-                    turns=stretch.turns,
-                    advantages=advantage_T[stretch.turns] * mask,
-                    weights=weight_T[stretch.turns] * mask,
-                    source=SampleSource(group_index, trajectory.attempt),
-                    stretch=number,
-                    own=own,
-                )
-            )
+            adv, weight = advantage_T[one.turns] * mask, weight_T[one.turns] * mask
+            samples.append(Sample(one.ids, mask, one.logprobs, one.turns, adv, weight, source, number, own=own))
     return samples
 
 
 def last_action(trajectory: Trajectory, group_index: int, weight: float = 1.0, own: bool = True) -> Sample:
     """An attempt's last action as a sample, without advantage yet: the actions before it are read and nothing more."""
-    *before, stretch = trajectory.stretches()
-    mask = stretch.mask & (stretch.turns == len(trajectory.turns) - 1)
+    *before, one = trajectory.stretches()
+    mask = one.mask & (one.turns == len(trajectory.turns) - 1)
+    source = SampleSource(group_index, trajectory.attempt)
     return Sample(
-        ids=stretch.ids,
-        mask=mask,
-        logprobs=stretch.logprobs,
-        turns=stretch.turns,
-        advantages=np.zeros(len(mask)),
-        weights=weight * mask,
-        source=SampleSource(group_index, trajectory.attempt),
-        stretch=len(before),
-        own=own,
+        one.ids, mask, one.logprobs, one.turns, np.zeros(len(mask)), weight * mask, source, len(before), own=own
     )
 
 
@@ -104,8 +85,7 @@ def probability_ratio(log_ratio_U: Tensor) -> Tensor:
     Up to 20, value and gradient are those of exp, to the bit. A plain exp overflows beyond 88, which the sum over a
     turn or a trajectory can reach, and the backward pass then multiplies the zero slope of a clipped ratio by infinity:
     NaN. On the tangent, a clipped ratio has gradient 0. One that is not clipped (its advantage is negative) keeps the
-    largest gradient, that at e^20: clamping the log-ratio would give it none, and what became far too likely would
-    never be unlearned.
+    largest gradient, that at e^20: a clamped log-ratio would have none, and never be unlearned.
     """
     return log_ratio_U.clamp(max=_MAX_LOG_RATIO).exp() * (1 + (log_ratio_U - _MAX_LOG_RATIO).relu())
 

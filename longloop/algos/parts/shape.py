@@ -38,16 +38,12 @@ class Shape(Part):
 
 @dataclass(frozen=True)
 class TurnEntropy(Shape):
-    """EMPG's: A g(H) + zeta f(H of the next turn), then centered. Confident turns count more, unsure ones less.
-
-    Attempts without an advantage take no part. Neutral: scale = zeta = 0 and center = False.
-    """
+    """EMPG's: A g(H) + zeta f(H of the next turn), then centered, for attempts with an advantage."""
 
     scale: float = 1.0
     future: float = 1.0
     zeta: float = 0.1
     center: bool = True
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
     alone_in: ClassVar[str] = _BY_ENTROPY
 
@@ -79,10 +75,8 @@ class TurnEntropy(Shape):
 
 @dataclass(frozen=True)
 class SemanticEntropy(Shape):
-    """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. SE is the entropy of what a group's attempts came to.
-
-    Attempts with equal outcome keys are one cluster; one without a key is a cluster of its own. Neutral: alpha = 0.
-    """
+    """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. SE is the entropy of what a group's attempts came to: those
+    with equal outcome keys are one cluster, one without a key is a cluster of its own."""
 
     alpha: float = 0.5
     estimate: Literal["shannon", "clusters"] = "shannon"
@@ -105,11 +99,8 @@ class SemanticEntropy(Shape):
 
 @dataclass(frozen=True)
 class Nudge(Shape):
-    """ASPO's: A + clip(delta (x - mean x) / mean turns, -bound |A|, bound |A|) for successes that show a behavior.
-
-    x counts the turns before the first action that matches `behavior`; the means are over the group's attempts that
-    succeed and show it. With bound < 1 no advantage changes its sign. Neutral: delta = 0.
-    """
+    """ASPO's: A + clip(delta (x - mean x) / mean turns, -bound |A|, bound |A|) for successes that show a behavior. x
+    counts the turns before the first action that matches it; the means are over the group's attempts that do."""
 
     delta: float = -2.0
     bound: float = 0.7
@@ -138,10 +129,9 @@ class Nudge(Shape):
 
 @dataclass(frozen=True)
 class EntropyUp(Shape):
-    """AEPO's (agentic): A (1 + w z), z the z-score of a token's entropy among the step's. Neutral: w = 0."""
+    """AEPO's (agentic): A (1 + w z), z the z-score of a token's entropy among the step's."""
 
     w: float = 0.2
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
     alone_in: ClassVar[str] = _BY_ENTROPY
 
@@ -159,11 +149,9 @@ class EntropyUp(Shape):
 
 @dataclass(frozen=True)
 class EntropyDown(Shape):
-    """ETTRL's: A (1 + w (mean H - H_i) / mean H), at least 0, H_i an attempt's mean token entropy, the mean its
-    group's. Confident attempts count more. Neutral: w = 0."""
+    """ETTRL's: A (1 + w (mean H - H_i) / mean H), at least 0, H_i an attempt's mean token entropy."""
 
     w: float = 1.0
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
     alone_in: ClassVar[str] = _BY_ENTROPY
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -24,7 +24,6 @@ class Thermostat(Shape):
     most: float = 0.1
     hot: float = 1.2
     cold: float = 0.8
-
     reads: ClassVar[tuple[str, ...]] = ("logprobs", "log_norm_hot", "log_norm_cold")
 
     @property
@@ -38,7 +37,7 @@ class Thermostat(Shape):
         return {"log_norm_hot": log_norm(self.hot), "log_norm_cold": log_norm(self.cold)}
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        memory: dict[str, Any] = memory_of(self, now)
+        memory = memory_of(self, now)
         entropy = memory.get("entropy", 0.0)
         if samples:
             memory["entropy"] = -mean(Tokens(samples, groups).flat(lambda s: s.columns["logprobs"]))
