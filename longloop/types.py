@@ -493,7 +493,7 @@ class Sample(HasColumns):
         """The sample with these columns added; a number fills its column."""
         import numpy as np
 
-        added = {name: np.full(len(self.ids), x) if isinstance(x, float) else x for name, x in columns.items()}
+        added = {name: np.full(len(self.ids), x) if isinstance(x, int | float) else x for name, x in columns.items()}
         return replace(self, columns={**self.columns, **added})
 
     @property

@@ -4,11 +4,13 @@
         the others leave them before turn u if  (x + branch_w (H_u - H_0)) max(0, 1 - penalty l) >= threshold
     A_it = A_i (1 + w z_it),   A_i = (R_i - mean) / (std + 1e-6)
     z_it = (H_it - mean H) / std H,   over all action tokens of the step
-    maximize the mean over attempts, and over their action tokens, of min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high)
-        A), where tokens with z_it > 0 that the upper bound cuts off keep the bound's gradient
+    maximize the mean over attempts of the mean over action tokens of
+        min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A),
+        where tokens with z_it > 0 that the upper bound cuts off keep the bound's gradient
 
 x is uniform, l the forks in a row at the task, H the entropy that a token was drawn with. Turns that attempts share
-count with each of them. With `first` >= K, keep = "none", w = 0 it is GRPO. Equal actions must be answered equally.
+count with each of them. With `first` >= K, keep = "none", w = 0 this is GRPO. The environment must answer equal actions
+equally.
 
 Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`), the paper that of unsure
 ones; it takes mean and deviation over a micro-batch of current entropies, here they are the step's, from the policy

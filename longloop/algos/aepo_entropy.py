@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.credit import Standardized
 from longloop.algos.parts.objective import Clipped
-from longloop.algos.parts.thermostat import Thermostat
+from longloop.algos.parts.shape import Thermostat
 
 
 @dataclass(frozen=True, kw_only=True)

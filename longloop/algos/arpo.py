@@ -10,8 +10,8 @@ count with each of them. With `first` >= K this is GRPO without KL. The environm
 
 Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, compared
 with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by log V,
-against that of another task after the first batch. Attempts are left once they are over. Attempts of one tree are not
-independent, which biases the baseline. lr and mini-batches: LOOP's.
+against that of another task after the first batch. Attempts are left once they are over, not meanwhile. Attempts of one
+tree are not independent, which biases the baseline. lr and mini-batches: LOOP's.
 """
 
 from dataclasses import dataclass

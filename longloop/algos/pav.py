@@ -9,7 +9,7 @@ Progress is measured under a prover: where the policy rarely succeeds, Q still r
 direction. best_of = 1 gives alpha times VinePPO's advantage, alpha = 0 LOOP. Rewards are shares of success, in 0..1.
 
 Differs from the paper: q comes from side rollouts instead of a model fitted to them once, so it is that of the policy
-as it is now. alpha is not certain (3 to 5 in what we read); m and its bounds are VinePPO's.
+as it is now. alpha is not certain (3 to 5 in what we read); m and its bounds are VinePPO's, all else LOOP's.
 """
 
 from dataclasses import dataclass

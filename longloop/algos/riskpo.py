@@ -8,8 +8,8 @@
 
 A mean forgives a task that always fails for one that always succeeds; here scores below the lower quantile count most.
 `rate` is in units of S: where scores rise faster, those above the upper quantile teach nothing until it has caught up.
-The defaults are the paper's, for steps of hundreds of tasks. With six a step the guessing game took bundle = 3, rate =
-0.3 and k = 16.
+The defaults are the paper's, for steps of hundreds of tasks. With six a step the guessing game was not learned by them,
+but by bundle = 3, rate = 0.3 and k = 16.
 
 Differs from the paper: A is centered, for without that it is never above 0 and learning only pushes down. Quantiles are
 followed as the paper says; the released code forgets them and takes those of each bundle's five papers. A step's tasks

@@ -76,9 +76,11 @@ class StepAgentInverse(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.final > 0 and self.k < 2:
-            raise UserError(f"algo.k = {self.k}: with algo.final own attempts are compared, so algo.k must be >= 2.")
+            raise UserError(f"algo.k = {self.k}: comparing own attempts, as algo.final asks, needs algo.k >= 2.")
         if self.practice < 2:
-            raise UserError(f"algo.practice = {self.practice}: a state's own actions are compared: algo.practice >= 2.")
+            raise UserError(
+                f"algo.practice = {self.practice}: comparing own actions at a state needs algo.practice >= 2."
+            )
 
     @property
     def attempts_per_task(self) -> int:

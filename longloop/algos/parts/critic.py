@@ -121,7 +121,8 @@ def gae(paid_U: Floats, value_U: Floats, gamma: float, lam: float, cut: bool = F
 @dataclass(frozen=True)
 class Progress(FromValues):
     """DigiRL's: 1 for a turn to imitate, 0 for the others, by two heads that say how likely success is from a state.
-    The state after the last turn counts as that of the last. The heads' target is 1 where more is paid."""
+    The state after the last turn counts as that of the last. The heads' target is 1 where something is still to be
+    paid."""
 
     weight: float = 1.0
     margin: float = 0.05
@@ -174,7 +175,7 @@ class Summed(Reinforce):
 
 @dataclass(frozen=True)
 class AfterWarmup(Objective):
-    """Another objective, from the step after `steps` on; before, only holds are learned. `average` must be its."""
+    """Another objective, from the step after `steps` on; before, only holds are learned. `average` must be equal."""
 
     objective: Objective = field(default_factory=Clipped)
     steps: int = 0
