@@ -489,9 +489,12 @@ class Sample(HasColumns):
         if self.mask[:1].any():
             raise ValueError("A sample's first token has nothing before it and cannot be an action.")
 
-    def with_columns(self, **columns: Floats) -> Sample:
-        """The sample with these columns added."""
-        return replace(self, columns={**self.columns, **columns})
+    def with_columns(self, **columns: Floats | float) -> Sample:
+        """The sample with these columns added; a number fills its column."""
+        import numpy as np
+
+        added = {name: np.full(len(self.ids), x) if isinstance(x, int | float) else x for name, x in columns.items()}
+        return replace(self, columns={**self.columns, **added})
 
     @property
     def action_tokens(self) -> int:

@@ -8,26 +8,21 @@
         min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A),
         where tokens with z_it > 0 that the upper bound cuts off keep the bound's gradient
 
-x is uniform; l counts the forks in a row at the task, so that no path takes all K. H is the entropy of the distribution
-a token was drawn from. Forks in an agent's reasoning have high entropy: there is where exploration pays. Turns that
-attempts share count with each of them. With `first` >= K attempts are independent, with keep = "none" the clip is
-PPO's, and with w = 0 as well this is GRPO. The environment must answer equal actions equally.
+x is uniform, l the forks in a row at the task, H the entropy that a token was drawn with. Turns that attempts share
+count with each of them. With `first` >= K, keep = "none", w = 0 this is GRPO. The environment must answer equal actions
+equally.
 
-Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`) where the paper says unsure
-ones, and takes mean and deviation over a micro-batch of current entropies; here they are the step's, from the policy
-that sampled. The attempt that says m is one of the K. Entropies of turns are estimated as in ARPO, in nats, where
-theirs are divided by log V. The penalty is the code's; the paper's was not seen. Learning rate and mini-batches are
-LOOP's.
+Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`), the paper that of unsure
+ones; it takes mean and deviation over a micro-batch of current entropies, here they are the step's, from the policy
+that sampled. The attempt that says m is one of the K. Entropies of turns are estimated as in ARPO, in nats (theirs are
+divided by log V). The penalty is the code's; the paper's was not seen. Learning rate and mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.forks import UnsureForks
-from longloop.algos.parts.objective import KeepGradient
-from longloop.algos.parts.shape import EntropyUp
+from longloop.algos.parts import credit, forks, objective, shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +43,10 @@ class Aepo(Composed):
     clip_low: float = 0.2
     clip_high: float = 0.28
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(
-            rollouts=UnsureForks(self.first, self.branch_w, self.threshold, self.penalty),
-            credit=Standardized(),
-            shape=(EntropyUp(self.w),),
-            objective=KeepGradient(low=1 - self.clip_low, high=1 + self.clip_high, tokens=self.keep),
+            rollouts=forks.UnsureForks(self.first, self.branch_w, self.threshold, self.penalty),
+            credit=credit.Standardized(),
+            shape=(shape.EntropyUp(self.w),),
+            objective=objective.KeepGradient(low=1 - self.clip_low, high=1 + self.clip_high, tokens=self.keep),
         )

@@ -5,12 +5,11 @@
     A'_t = (1 - a) A + a [R > 0] p^T_t / p_t,   a = x / (x + 1),   x = min(|target - H|, most) / share of successes
     maximize the mean over all action tokens of  min(r_t A', clip(r_t, 1 -+ clip) A')
 
-p^T is the policy at temperature T. Learning from successes as if they had been drawn hotter makes the policy less
-certain, colder more so; at H = target this is GRPO. A success counts whatever its group.
+p^T is the policy at temperature T: learning from successes as if they had been drawn hotter makes the policy less
+certain. At H = target, and in a step without a success, this is GRPO.
 
 Differs from the paper: it draws further attempts at temperature T and adds (its code: replaces) samples. This is the
-variant in the same code that weighs the attempts there are and costs no more of them (called DCPO there). A step
-without a success is GRPO's. K, the learning rate and the mini-batches are LOOP's.
+variant in the same code that weighs the attempts there are (DCPO there). K, lr and mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.credit import Standardized
 from longloop.algos.parts.objective import Clipped
-from longloop.algos.parts.thermostat import Thermostat
+from longloop.algos.parts.shape import Thermostat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +30,6 @@ class AepoEntropy(Composed):
     cold: float = 0.8
     clip: float = 0.2
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=Standardized(),
-            shape=(Thermostat(self.target, self.most, self.hot, self.cold),),
-            objective=Clipped(average="tokens", low=1 - self.clip, high=1 + self.clip),
-        )
+    def compose(self) -> Parts:
+        shape = (Thermostat(self.target, self.most, self.hot, self.cold),)
+        return Parts(credit=Standardized(), shape=shape, objective=Clipped("tokens", 1 - self.clip, 1 + self.clip))

@@ -7,14 +7,13 @@
             Q_critic from 1 for the best of the ranking to 0 for the last
         pairs of actions at one state whose Q differ by more than `gap`
         minimize -log sigmoid(beta (log p/p_ref of the better action - of the worse)), log p_ref as it was logged
-            when the action was sampled: no pass of a reference policy is needed
+            when the action was sampled
 
-Where rewards are rare, most Q_mc are equal, and the ranking is what tells actions apart. alpha = 1 asks for none; with
-logged = false as well, this is tree_dpo.
+Where rewards are rare, most Q_mc are equal: the ranking tells actions apart. alpha = 1, logged = false is tree_dpo.
 
 Differs from the paper: the ranking makes pairs, but the search goes by rewards alone. Actions are those that the tree
-tried, two or more, not K drawn at once. Pairs are not kept for later iterations (see tree_dpo). alpha is not certain:
-a model whose rankings say little learns faster with more weight on rewards (0.8 in the guessing game).
+tried, not K drawn at once. Pairs are not kept for later iterations (see tree_dpo). alpha is not certain: a model whose
+rankings say little learns faster with more weight on rewards (0.8 in the guessing game).
 """
 
 from collections.abc import Sequence

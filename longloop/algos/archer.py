@@ -5,16 +5,14 @@
     A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u)
     maximize the mean over attempts of the sum over action tokens of A_u log p(x_t | ..)
 
-Q is read behind an action and V before it; the slow copies go `slow` of the way after each of the critic's steps. Old
-turns teach Q without a ratio, since what they were paid does not depend on the policy; V learns from actions drawn at
-old states now, which takes no environment. With `critic_steps = 0` an action is worth what was paid from it on: this is
-REINFORCE. What a turn is paid reaches those before it one after the other: long tasks need more of these steps.
+Old turns teach Q without a ratio, since what they were paid does not depend on the policy; V learns from actions drawn
+at old states now, which takes no environment. With `critic_steps = 0` this is REINFORCE. What a turn is paid reaches
+those before it one critic step at a time: long tasks need more of them.
 
-Differs from the paper: the heads are on the policy's own hidden states, where they have a second model. These change
-with the policy, so each step trains the critic anew, from its beginning, before the policy learns. The policy learns
-from this step's turns, which are fresh; theirs draws states from all stored ones. The token-level baseline and the 20
-iterations of the critic alone are left out. Rates and numbers of steps are ours: the released code adds up the
-gradients of 32 micro-batches, so that its rates mean little.
+Differs from the paper: the heads are on the policy's own hidden states, where they have a second model; these change
+with the policy, so each step trains the critic anew before the policy learns. The policy learns from this step's turns;
+theirs draws states from all stored ones. The token-level baseline and the 20 iterations of the critic alone are left
+out. Rates and numbers of steps are ours: the released code adds up the gradients of 32 micro-batches.
 """
 
 from dataclasses import dataclass
@@ -37,18 +35,12 @@ class Archer(Composed):
     states: int = 64
     """Stored states at which the policy acts anew in each step."""
     slow: float = 0.1
-    """How much of the way the slow copies go."""
+    """How much of the way the slow copies go after each of the critic's steps."""
     critic_lr: float = 3e-3
     critic_steps: int = 200
     """The critic's gradient steps in each step."""
 
-    @property
-    def parts(self) -> Parts:
-        rewards = TurnRewards(self.turn_weight)
-        return Parts(
-            rollouts=FreshActions(self.replay, self.states),
-            rewards=rewards,
-            credit=TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, rewards),
-            choose=(),
-            objective=Summed(),
-        )
+    def compose(self) -> Parts:
+        rollouts, rewards = FreshActions(self.replay, self.states), TurnRewards(self.turn_weight)
+        credit = TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, rewards)
+        return Parts(rollouts=rollouts, rewards=rewards, credit=credit, choose=(), objective=Summed())

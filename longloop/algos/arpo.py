@@ -6,14 +6,12 @@
     maximize the mean over attempts of the mean over action tokens of min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
 More attempts where an answer of the environment made the policy unsure, for the price of K. Turns that attempts share
-count with each of them, so that they get the mean of the advantages. With `first` >= K this is GRPO without KL. The
-environment must answer equal actions equally.
+count with each of them. With `first` >= K this is GRPO without KL. The environment must answer equal actions equally.
 
-Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, and it is
-compared with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by
-log V, against that of another task after the first batch. Attempts are left once they are over, not meanwhile: the rule
-looks at nothing later than the turn. Attempts of one tree are not independent, which biases the baseline. Learning rate
-and mini-batches are LOOP's.
+Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, compared
+with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by log V,
+against that of another task after the first batch. Attempts are left once they are over, not meanwhile. Attempts of one
+tree are not independent, which biases the baseline. lr and mini-batches: LOOP's.
 """
 
 from dataclasses import dataclass
@@ -35,11 +33,7 @@ class Arpo(Composed):
     """From which on an attempt is left."""
     clip: float = 0.2
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rollouts=UnsureForks(self.first, self.w, self.threshold),
-            credit=Standardized(),
-            choose=(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-        )
+    def compose(self) -> Parts:
+        forks = UnsureForks(self.first, self.w, self.threshold)
+        objective = Clipped(low=1 - self.clip, high=1 + self.clip)
+        return Parts(rollouts=forks, credit=Standardized(), choose=(), objective=objective)

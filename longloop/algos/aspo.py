@@ -4,9 +4,8 @@
     A_i + clip(delta (x_i - mean x) / mean L, -bound |A_i|, bound |A_i|)    where i succeeds and shows the behavior
 
 x_i is the number of turns before the first action that shows it, L_i the attempt's turns; the means are over the
-group's attempts that succeed and show it. Others keep their advantage. A reward for the behavior could be earned
-without success, and the division by the standard deviation would distort it; a bounded change of A cannot flip its
-sign. delta < 0 favors early behavior.
+group's attempts that succeed and show it. A reward for the behavior could be earned without success; a bounded change
+of A cannot flip its sign. delta < 0 favors early behavior.
 
 Differs from the paper: positions and lengths are counted in turns, not tokens; the bounds take |A|, since with graded
 rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, without its refilling of batches. delta
@@ -34,10 +33,7 @@ class Aspo(Composed):
     clip_low: float = 0.2
     clip_high: float = 0.28
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=Standardized(),
-            shape=(Nudge(self.delta, self.bound, self.behavior),),
-            objective=Clipped(average="tokens", low=1 - self.clip_low, high=1 + self.clip_high),
-        )
+    def compose(self) -> Parts:
+        nudge = Nudge(self.delta, self.bound, self.behavior)
+        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high)
+        return Parts(credit=Standardized(), shape=(nudge,), objective=objective)

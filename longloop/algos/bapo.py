@@ -9,9 +9,9 @@
 Failures come in more tokens than successes and push the entropy down; the range silences the most unlikely of the one
 and admits more of the other. At a step's first update r = 1 and the range has no effect.
 
-Differs from the paper: the share counts what still has a gradient. The authors' code counts clipped values, and by that
-count raising `low` makes the share smaller. They publish three sets of numbers; these are their README's. The steps are
-their yaml's, K, the learning rate and the mini-batches LOOP's.
+Differs from the paper: the share counts what still has a gradient; the authors' code counts clipped values, by which
+raising `low` makes the share smaller. They publish three sets of numbers; these are their README's. The steps are their
+yaml's, K, the learning rate and the mini-batches LOOP's.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,7 @@ class Bapo(Composed):
     dual: float = 3.0
     """The ratio beyond which negative tokens no longer push."""
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         lows, highs = (self.low_start, self.low_end), (self.high_start, self.high_end)
-        return Parts(
-            credit=Standardized(), objective=Balanced("tokens", self.target, lows, highs, self.range_step, self.dual)
-        )
+        objective = Balanced("tokens", self.target, lows, highs, self.range_step, self.dual)
+        return Parts(credit=Standardized(), objective=objective)

@@ -103,11 +103,9 @@ class Algorithm(ABC):
         return minibatch
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """The number of units that a step's loss is averaged over when `minibatch = 0` makes it one gradient step.
-
-        By default the number of trained units (trajectories or pairs). A method that drops units with zero gradient
-        must count them too; otherwise dropping them would change the gradient of the others.
-        """
+        """The number of units that a step's loss is averaged over when `minibatch = 0` makes it one gradient step: of
+        trained trajectories or pairs. A method that drops units with zero gradient must count them too, or dropping
+        them would change the gradient of the others."""
         return len({sample.unit for sample in samples})
 
     @abstractmethod
@@ -131,11 +129,9 @@ class Grouped(Algorithm):
             sample
             for index, group in enumerate(groups)
             if len(group.scored) >= self.min_scored
-            for trajectory, advantage in zip(
-                group.scored, self.advantages([t.reward for t in group.scored]), strict=True
-            )
+            for t, advantage in zip(group.scored, self.advantages([t.reward for t in group.scored]), strict=True)
             if self.keep(advantage)
-            for sample in to_samples(trajectory, index, advantage, self.weights)
+            for sample in to_samples(t, index, advantage, self.weights)
         ]
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:

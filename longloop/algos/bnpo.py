@@ -5,13 +5,13 @@
     A_k = (R_k - p) / Beta(p; a, b)
     maximize the mean over attempts of the mean over action tokens of  min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
-Between no normalization (a = b = 1, where success rates are spread out) and division by the standard deviation
-(a = b = 3/2): the policy's own success rates decide, step by step. It is for rewards that are 0 or 1, or shares of
-passed tests; others are mapped to [0, 1] from `reward_low` to `reward_high`.
+The policy's success rates decide, step by step, between no normalization (a = b = 1, where they are spread out) and
+division by the standard deviation (a = b = 3/2). It is for rewards that are 0 or 1, or shares of passed tests; others
+are mapped to [0, 1] from `reward_low` to `reward_high`.
 
 Differs from the paper: the factor 1 / Beta is at most `most`, where the authors' code has 1e6; equal rates at all tasks
-count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out. K, the learning rate and
-the mini-batches are LOOP's.
+count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out. K, lr and mini-batches
+are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -31,9 +31,6 @@ class Bnpo(Composed):
     reward_high: float = 1.0
     clip: float = 0.2
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=BetaNormalized(self.share, self.most, self.reward_low, self.reward_high),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-        )
+    def compose(self) -> Parts:
+        credit = BetaNormalized(self.share, self.most, self.reward_low, self.reward_high)
+        return Parts(credit=credit, objective=Clipped(low=1 - self.clip, high=1 + self.clip))

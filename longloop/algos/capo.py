@@ -7,13 +7,11 @@
     drop tokens with a policy shift >= policy_shift or an |objective shift| >= objective_shift, the largest first and
         at most `max_share` of all;  GRPO's clipped objective over the rest, divided by the number of all tokens
 
-Large learning rates fail at few tokens, and these can be told before the update.
-
 Differs from the paper: the step is plain gradient ascent (closed form, four numbers a token) where the authors model
 Adam's. The thresholds are theirs, and too low for this step with a large model or learning rate: then `max_share`,
 which is ours, decides, and it drops first of all the unlikely tokens of rare successes and failures. With LoRA the last
-layer is frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not); K, the
-learning rate and the mini-batches are LOOP's.
+layer is frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not); K, lr and
+mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -32,8 +30,7 @@ class Capo(Composed):
     """The most of all tokens that are dropped; 0 for none."""
     clip: float = 0.2
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         curvature = Curvature(self.lr, self.policy_shift, self.objective_shift, self.max_share)
-        objective = Clipped(average="tokens", low=1 - self.clip, high=1 + self.clip)
+        objective = Clipped("tokens", 1 - self.clip, 1 + self.clip)
         return Parts(credit=Standardized(), choose=(DropSmall(), curvature), objective=objective)

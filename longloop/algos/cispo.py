@@ -1,13 +1,13 @@
 """CISPO (arXiv 2506.13585): the clipped ratio is a weight on REINFORCE, so every token keeps its gradient.
 
-    maximize the mean over all action tokens of  sg[clamp(r_t, 1 - clip_low, 1 + clip_high)] A log p_t
     A = (R - mean) / (std + 1e-6)
+    maximize the mean over all action tokens of  sg[clamp(r_t, 1 - clip_low, 1 + clip_high)] A log p_t
 
 sg stops the gradient. PPO's clip drops tokens whose ratio has left the range; here they count with the bound as weight.
 There is no lower bound (`clip_low = 1`), as in the paper.
 
-Differs from the paper: K, the learning rate and the mini-batches are LOOP's. The paper tunes clip_high and does not say
-to what (verl's configs have 0.2); 4 bounds only what has moved far.
+Differs from the paper: K, lr and mini-batches are LOOP's. The paper tunes clip_high and does not say to what (verl's
+configs have 0.2); 4 bounds only what has moved far.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,5 @@ class Cispo(Composed):
     clip_low: float = 1.0
     clip_high: float = 4.0
 
-    @property
-    def parts(self) -> Parts:
-        objective = Weighted(average="tokens", low=1 - self.clip_low, high=1 + self.clip_high)
-        return Parts(credit=Standardized(), objective=objective)
+    def compose(self) -> Parts:
+        return Parts(credit=Standardized(), objective=Weighted("tokens", 1 - self.clip_low, 1 + self.clip_high))

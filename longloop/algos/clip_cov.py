@@ -4,12 +4,11 @@
     of the tokens with low < c_t < high drop share * N by chance, at least one
     maximize the mean over all action tokens of the rest of  min(r_t A, clip(r_t, 1 -+ clip) A)
 
-Entropy falls where advantage and log-prob covary: likely tokens that were paid well, unlikely ones that were not. Few
-tokens have a large covariance, and dropping some of them is enough to keep the policy from becoming certain.
+Entropy falls where advantage and log-prob covary: likely tokens that were paid well, unlikely ones that were not.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors' are those of a micro-batch, and drop at least one token of each). K, the learning rate and the
-mini-batches are LOOP's; groups without a difference are not replaced by others.
+(the authors' are those of a micro-batch, and drop at least one token of each). K, lr and mini-batches are LOOP's;
+groups without a difference are not replaced by others.
 """
 
 from dataclasses import dataclass
@@ -28,10 +27,6 @@ class ClipCov(Composed):
     high: float = 5.0
     clip: float = 1.0
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=Standardized(),
-            choose=(DropSmall(), DropCovarying(self.share, self.low, self.high)),
-            objective=Clipped(average="tokens", low=1 - self.clip, high=1 + self.clip),
-        )
+    def compose(self) -> Parts:
+        choose = DropSmall(), DropCovarying(self.share, self.low, self.high)
+        return Parts(credit=Standardized(), choose=choose, objective=Clipped("tokens", 1 - self.clip, 1 + self.clip))

@@ -7,8 +7,7 @@
     objective = "clipped low=0.8 high=1.28"
     hold = ["kl coefficient=0.01"]
 
-A part is written as its name and its settings; what is left out is LOOP's. A name that does not exist is answered with
-those that do.
+A part is written as its name and its settings; what is left out is LOOP's.
 
 Differs from the paper: there is none. Two parts that both scale advantages by entropy are refused.
 """
@@ -19,32 +18,16 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from longloop.algos import parts as package
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.choose import Choose
-from longloop.algos.parts.credit import Credit
-from longloop.algos.parts.hold import Hold
-from longloop.algos.parts.objective import Objective
 from longloop.algos.parts.part import Part, snake
-from longloop.algos.parts.rewards import Rewards
-from longloop.algos.parts.rollouts import Attempts
-from longloop.algos.parts.shape import Shape
-from longloop.algos.parts.tasks import InOrder
 from longloop.config import nearest, override
 from longloop.types import UserError
 
-SLOTS: dict[str, type[Part]] = {
-    "tasks": InOrder,
-    "rollouts": Attempts,
-    "rewards": Rewards,
-    "credit": Credit,
-    "shape": Shape,
-    "choose": Choose,
-    "objective": Objective,
-    "hold": Hold,
-}
+SLOTS: dict[str, type[Part]] = {slot: (*get_args(kind), kind)[0] for slot, kind in get_type_hints(Parts).items()}
+"""What a part must be to fill a slot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +49,11 @@ class Compose(Composed):
     hold: Sequence[str] = ()
     """Terms added to the loss."""
 
-    @property
-    def parts(self) -> Parts:
-        written = {slot: getattr(self, "advantages" if slot == "credit" else slot) for slot in SLOTS}
-        made: dict[str, Any] = {
-            slot: made_of(slot, text) if isinstance(text, str) else tuple(made_of(slot, one) for one in text)
-            for slot, text in written.items()
-        }
+    def compose(self) -> Parts:
+        made: dict[str, Any] = {}
+        for slot in SLOTS:
+            text = getattr(self, "advantages" if slot == "credit" else slot)
+            made[slot] = made_of(slot, text) if isinstance(text, str) else tuple(made_of(slot, one) for one in text)
         return Parts(**made)
 
 
@@ -85,7 +66,7 @@ def made_of(slot: str, text: str) -> Any:
             f"algo.{slot}: there is no part {name!r}.{nearest(name, known)} The parts are {', '.join(sorted(known))}."
         )
     kind = known[name]
-    options = {field.name for field in fields(kind)}
+    options = {one.name for one in fields(kind)}
     given: dict[str, Any] = {}
     for setting in settings:
         key, equals, _ = setting.partition("=")
@@ -95,7 +76,8 @@ def made_of(slot: str, text: str) -> Any:
                 f"{', '.join(sorted(options)) or 'none'}; write them as key=value."
             )
         override(given, setting)
-    missing = [field.name for field in fields(kind) if _required(field) and field.name not in given]
+    required = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
+    missing = [name for name in required if name not in given]
     if missing:
         raise UserError(f"algo.{slot}: {name!r} needs {', '.join(missing)}; write it as {name} {missing[0]}=...")
     return kind(**given)
@@ -112,7 +94,3 @@ def kinds(slot: str) -> tuple[type[Part], ...]:
         if inspect.isclass(kind) and kind.__module__ == module.__name__
         if issubclass(kind, SLOTS[slot]) and not inspect.isabstract(kind)
     )
-
-
-def _required(field: Any) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING

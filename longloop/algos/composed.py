@@ -9,12 +9,14 @@
     objective  the loss of a token                              LOOP's clip, token ratios
     hold       terms added to the loss                          nothing
 
-A method is a page with a subclass whose fields are its settings and whose `parts` are what differs from LOOP. What a
-part needs (columns, numbers from the logits, the reference, heads) follows from the parts.
+A method is a page with a subclass whose fields are its settings and whose `compose` says what differs from LOOP, or
+from GRPO (`FromGrpo`). What a method needs (columns, numbers from the logits, the reference, heads) follows from its
+parts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Literal
 
@@ -23,8 +25,8 @@ from torch import Tensor
 
 from longloop.algos.base import Algorithm
 from longloop.algos.parts.choose import Choose, DropSmall
-from longloop.algos.parts.credit import Credit, LeaveOneOut
-from longloop.algos.parts.hold import Hold
+from longloop.algos.parts.credit import Credit, LeaveOneOut, Standardized
+from longloop.algos.parts.hold import Hold, Kl
 from longloop.algos.parts.objective import Clipped, Objective
 from longloop.algos.parts.part import Part, snake
 from longloop.algos.parts.rewards import Rewards
@@ -69,18 +71,16 @@ class Composed(Algorithm):
 
     nothing = "no attempt had an advantage, so there was nothing to learn"
 
-    @property
+    @cached_property
     def parts(self) -> Parts:
+        """What it is made of, put together once."""
+        return self.compose()
+
+    def compose(self) -> Parts:
         return Parts()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least = self.parts.credit.min_scored
-        if self.k < least:
-            raise UserError(
-                f"algo.k = {self.k}: {type(self).__name__} compares a task's attempts with each other and needs "
-                f"algo.k >= {least}."
-            )
         for one, other in combinations(self.parts.every, 2):
             if one.alone_in and one.alone_in == other.alone_in:
                 raise UserError(f"The parts {_named(one, other)}, because both {one.alone_in}: keep one of them.")
@@ -88,7 +88,9 @@ class Composed(Algorithm):
             if one.centers:
                 raise UserError(f"The parts {_named(one, other)} in this order: name the one that centers last.")
 
-    # -- what the parts ask for ----------------------------------------------------------------------------------------
+    @property
+    def min_scored(self) -> int:  # type: ignore[override]
+        return self.parts.credit.min_scored
 
     @property
     def attempts_per_task(self) -> int:
@@ -112,14 +114,11 @@ class Composed(Algorithm):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """What the environment must give."""
         return frozenset().union(*(part.hooks for part in self.parts.every))
 
     @property
     def needs(self) -> Needs:
         return replace(super().needs, of_logits=self.parts.of_logits)
-
-    # -- a step --------------------------------------------------------------------------------------------------------
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         parts, seed = self.parts, tasks.taken
@@ -129,16 +128,13 @@ class Composed(Algorithm):
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         parts = self.parts
         paid = parts.rewards.pay(groups, learner, now)
+        earned = parts.credit.credit(groups, paid, learner, now)
         samples = [
             sample
-            for index, (group, advantages) in enumerate(
-                zip(groups, parts.credit.credit(groups, paid, learner, now), strict=True)
-            )
+            for index, (group, advantages) in enumerate(zip(groups, earned, strict=True))
             if advantages is not None
-            for trajectory, advantage_T in zip(group.scored, advantages, strict=True)
-            for sample in to_samples(
-                trajectory, index, np.array(advantage_T), parts.objective.weights, own=not trajectory.expert
-            )
+            for t, advantage_T in zip(group.scored, advantages, strict=True)
+            for sample in to_samples(t, index, np.array(advantage_T), parts.objective.weights, own=not t.expert)
         ]
         if parts.reads and samples:
             samples = learner.read(samples, *parts.reads)
@@ -172,6 +168,23 @@ class Composed(Algorithm):
             term, more = hold.loss(scored, batch)
             total, metrics = total + term, metrics | more
         return total, metrics | {name: (fact, 1) for name, fact in batch.facts.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromGrpo(Composed):
+    """GRPO as parts, for methods that replace some of them."""
+
+    epochs: int = 1
+    minibatch: int = 0
+    clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
+    kl: float = 0.001
+    """The weight of the penalty for leaving the policy before training; at 0 that policy is not needed."""
+
+    def compose(self) -> Parts:
+        objective = Clipped(low=1 - self.clip, high=1 + self.clip)
+        hold = (Kl(self.kl),) if self.kl else ()
+        return Parts(credit=Standardized(), choose=(), objective=objective, hold=hold)
 
 
 def differing(one: Parts, other: Parts) -> Mapping[str, tuple[object, object]]:

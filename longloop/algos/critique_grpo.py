@@ -6,10 +6,9 @@
         r_t A                        for the K - 1,
         p_t / (p_t + gamma) A        for the K-th, p_t its probability WITHOUT the critique
 
-For tasks that the policy fails again and again: one good attempt in a group of failures. The critique is the verifier's
-verdict with the names of failed tests, where `Outcome.info["tests"]` has them. It must fit rollout.context beside the
-opening; `max_chars` bounds what it quotes. Without a refinement this is Dr.GRPO without a clip. A task takes
-2 (K - 1) attempts.
+For tasks that the policy fails again and again. The critique is the verifier's verdict with the names of failed tests,
+where `Outcome.info["tests"]` has them; it must fit rollout.context beside the opening. Without a refinement this is
+Dr.GRPO without a clip. A task takes 2 (K - 1) attempts.
 
 Differs from the paper: the shipped script's critique states the right answer, and others come from GPT-4o; ours knows
 no more than the verifier says. Their entropy bonus of 0.001 is left out, refinements keep their tokens, the learning
@@ -36,11 +35,6 @@ class CritiqueGrpo(Composed):
     max_chars: int = 2000
     """The most characters of an attempt that its critique quotes, the last ones."""
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rollouts=BestRefinement(self.max_chars),
-            credit=Centered(),
-            choose=(),
-            objective=Unclipped(gamma=self.gamma, divisor=self.divisor),
-        )
+    def compose(self) -> Parts:
+        objective = Unclipped(gamma=self.gamma, divisor=self.divisor)
+        return Parts(rollouts=BestRefinement(self.max_chars), credit=Centered(), choose=(), objective=objective)

@@ -6,12 +6,11 @@
     both shares rise on a line from their start to 1 at the last step
     maximize LOOP's clipped objective, a mean over what is kept
 
-Attempts near the mean and tokens without a choice dilute the gradient; early in a run it should not be diluted, late it
-must not over-fit.
+Attempts near the mean and tokens without a choice dilute the gradient; late in a run it must not over-fit.
 
 Differs from the paper: it gives no number for the shares at the start, except "under 20%" of tokens; these are guesses.
 A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would, so that the
-schedule does not change the learning rate as well. K, the clip, the learning rate and the mini-batches are LOOP's.
+schedule does not change the learning rate as well. K, clip, lr and mini-batches are LOOP's.
 """
 
 from collections.abc import Sequence
@@ -30,8 +29,7 @@ class D3s(Composed):
     tokens_share: float = 0.2
     """Of the tokens of these, at the first step."""
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(credit=Standardized(), choose=(Extremes(self.attempts_share), TopTokens(self.tokens_share)))
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:

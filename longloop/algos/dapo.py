@@ -5,13 +5,13 @@
     maximize the mean over all action tokens of the mini-batch of
         min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
 
-Groups whose rewards are all equal have nothing to say and take no part in the mean. No KL term. The paper's penalty
-for overlong answers is a reward, so it belongs to the environment and is not here.
+Groups whose rewards are all equal have nothing to say and take no part in the mean. No KL term. The paper's penalty for
+overlong answers is a reward, so it belongs to the environment.
 
 Differs from the paper: a round asks only for the groups that are still missing. The authors' code (verl) samples 3 n
-tasks a round and throws away what is over n; both train on the first n groups that differ, in the order of the tasks,
-but an agent's attempts are too expensive to throw away. After `tries` rounds (verl: 10, then an error) the step goes on
-with the groups there are. Mini-batches are counted in attempts; K and the learning rate are LOOP's.
+tasks a round and throws away what is over n, for which an agent's attempts are too expensive; both train on the first n
+groups that differ, in the order of the tasks. After `tries` rounds (verl: 10, then an error) the step goes on with the
+groups there are. Mini-batches are counted in attempts; K and lr are LOOP's.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, clip_metrics, probability_ratio, standardize
+from longloop.algos.reduce import clip_metrics, probability_ratio, standardize
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 
@@ -36,10 +36,7 @@ class Dapo(Grouped):
     """Rounds of sampling after which a step makes do with the groups it has."""
 
     average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
-
-    @property
-    def weights(self) -> Unit | float:
-        return 1.0
+    weights: ClassVar[float] = 1.0
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """Groups until n of them have rewards that differ. Those that do not are kept, for the record."""

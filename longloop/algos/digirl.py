@@ -11,7 +11,7 @@ margin. Without the critic (`progress = 0`) it imitates every attempt that is pa
 Differs from the paper: this is the authors' code; the doubly robust mixture of outcome and critic in the paper is not
 in it. The choice of tasks by a classifier of instructions is left out. The heads are on the policy's own hidden states,
 where they have a second model; the state after the last turn counts as worth what the last was. One update a step; K
-and the learning rate are LOOP's.
+and lr are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -33,13 +33,12 @@ class DigiRL(Composed):
     """How much the environment's rewards for turns count."""
     value_weight: float = 1.0
 
-    @property
-    def parts(self) -> Parts:
-        heads = Progress.heads
+    def compose(self) -> Parts:
+        heads = ValueLoss(Progress.heads, self.value_weight, self.value_weight, logits=True)
         return Parts(
             rewards=TurnRewards(self.turn_weight),
             credit=Progress("turn", self.progress, self.margin),
             choose=(),
-            objective=Reinforce(average="tokens"),
-            hold=(ValueLoss(heads, self.value_weight, self.value_weight, logits=True),) if self.value_weight else (),
+            objective=Reinforce("tokens"),
+            hold=(heads,) if self.value_weight else (),
         )

@@ -5,13 +5,11 @@
     minimize -log sigmoid(margin), a token of turn u weighted by             algos/preference.py
         phi(u, T) = gamma^u (1 - gamma^(T-u)) / (1 - gamma^T)                phi
 
-phi falls from 1 at the first turn towards 0 at the last of T: what is decided early decides more. With gamma = 1 it is
-(T - u) / T. It takes the different lengths of two attempts out of the comparison. Three epochs, and a learning rate
-that rises over the first tenth of an iteration's updates, are those of the authors' code.
+phi falls from 1 at the first turn towards 0 at the last of T, with gamma = 1 as (T - u) / T, which takes the different
+lengths of two attempts out of the comparison. Epochs and warm-up are those of the authors' code.
 
 Differs from the paper: as in LOOP's comparison, both attempts are the policy's own and the reference is renewed in
-every iteration; the authors compare an expert's with an own one, once, with the imitated model as the reference. LOOP's
-comparison gives no `gap`.
+every iteration; the authors compare an expert's with an own one, once, against the imitated model. `gap` is ours.
 """
 
 from collections.abc import Iterator

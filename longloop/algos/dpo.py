@@ -8,12 +8,12 @@ p_ref is the policy before training, in every iteration: with LoRA the model wit
 copy of the weights. One iteration over all tasks is the offline method; in more, the policy's attempts are renewed.
 
 Differs from the paper: the preferences are not people's; attempts of an expert and of the policy are compared by their
-rewards, as in StepAgent's comparison. The optimizer is AdamW at a constant rate (RMSprop with a warm-up of 150 updates
-in the paper).
+rewards, as in StepAgent's comparison. AdamW at a constant rate (theirs: RMSprop, with a warm-up of 150 updates).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from longloop.algos.preference import AgainstExpert
 from longloop.types import Group, Trajectory
@@ -22,14 +22,10 @@ from longloop.types import Group, Trajectory
 @dataclass(frozen=True, kw_only=True)
 class Dpo(AgainstExpert):
     minibatch: int = 64
-    """Pairs per gradient step."""
 
-    @property
-    def needs_reference(self) -> bool:
-        return True
+    needs_reference: ClassVar[bool] = True
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        expert = group.expert
-        yield from (
-            (expert, own) for own in group.policy_trajectories if expert is not None and own.reward < expert.reward
-        )
+        if group.expert is not None:
+            expert = group.expert
+            yield from ((expert, own) for own in group.policy_trajectories if own.reward < expert.reward)

@@ -3,11 +3,11 @@
     A_k = R_k - mean                                        (no division by the standard deviation)
     maximize mean over attempts of (1 / divisor) * sum over action tokens of min(r_t A, clip(r_t, 1 -+ eps) A)
 
-GRPO's 1/|a| favours short successes and long failures; here every token counts the same, whatever its attempt's
-length. `divisor` is a constant, for scale only: set it near the longest attempt and leave it. No KL term.
+GRPO's 1/|a| favours short successes and long failures; here every token counts the same, whatever its attempt's length.
+`divisor` is a constant, for scale only: set it near the longest attempt and leave it. No KL term.
 
 Differs from the paper: its constant is the largest number of tokens that may be sampled; an agent samples turn by turn
-and has no such number, so that `divisor` is a setting. K and the learning rate are LOOP's.
+and has no such number, so that `divisor` is a setting. K and lr are LOOP's.
 """
 
 from collections.abc import Sequence

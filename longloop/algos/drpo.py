@@ -6,10 +6,9 @@
     maximize the mean over attempts of the mean over their OWN action tokens of
         min(r_t A, clip(r_t, 1 - clip, 1 + clip) A) - kl * (exp(d_t) - d_t - 1),   d_t = log p_ref - log p
 
-For tasks at which the policy never succeeds from the beginning. The demonstration's tokens are read and nothing more:
-no loss, no weight. All attempts of a group begin in the same state, or their comparison would say nothing. beta = 0 is
-LOOP with a symmetric clip and a KL term. The success of a training step is that of attempts with a head start; an
-evaluation begins at the beginning. The environment must answer equal actions equally.
+For tasks at which the policy never succeeds from the beginning. The demonstration's tokens are read and nothing more.
+beta = 0 is LOOP with a symmetric clip and a KL term. The success of a training step is that of attempts with a head
+start; an evaluation begins at the beginning. The environment must answer equal actions equally.
 
 Differs from the paper: its critic and its KL in the reward are replaced by LOOP's baseline and a KL term in the loss;
 in the authors' code values and whitening include the demonstration's tokens. Learning rate and mini-batches are LOOP's.
@@ -17,24 +16,18 @@ in the authors' code values and whitening include the demonstration's tokens. Le
 
 from dataclasses import dataclass
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.hold import Kl
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.rollouts import Attempts, Resets
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrPo(Composed):
+class DrPo(FromGrpo):
     epochs: int = 4
+    minibatch: int = 32
     beta: float = 1.0
     """The share of tasks that are begun in a demonstration's state."""
-    clip: float = 0.2
     kl: float = 0.05
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rollouts=Resets(self.beta) if self.beta else Attempts(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-            hold=(Kl(self.kl),) if self.kl else (),
-        )
+    def compose(self) -> Parts:
+        grpo = super().compose()
+        return Parts(rollouts=Resets(self.beta) if self.beta else Attempts(), objective=grpo.objective, hold=grpo.hold)

@@ -7,15 +7,14 @@
     s_iu = exp(mean over the tokens of turn u of log r_t)
     maximize the mean over attempts of the mean over turns of min(s A, clip(s, 1 - clip_low, 1 + clip_high) A)
 
-However long an attempt is, its context stays short. gamma < 1 pays early turns of long successes less, so that of two
-successes the shorter counts more; it is no discount of what follows a turn. Any environment can be played: where none
-rebuilds its context, turns share one. gamma = 1, pool = "trajectories" and ratio = "trajectory" is GSPO.
+gamma < 1 pays early turns of long successes less, so that of two successes the shorter counts more; it is no discount
+of what follows a turn. Any environment can be played: where none rebuilds its context, turns share one. gamma = 1, pool
+= "trajectories", ratio = "trajectory" is GSPO.
 
 Differs from the paper: there is no public code; the formulas are from two notes that agree. Which baseline is
 subtracted is not certain (here the mean over the group's turns), nor is gamma. Attempts count once, not once a turn.
-What it calls adaptive downsampling makes the number of samples fit that of the devices, which longloop does not need. A
-policy that does not know the format should first be taught it (`rft`). The clip and the mini-batches are GSPO's; K and
-the learning rate are LOOP's.
+Its adaptive downsampling, which fits the number of samples to that of devices, is not needed here. A policy that does
+not know the format should be taught it first (`rft`). Clip and mini-batches are GSPO's; K and lr are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -40,11 +39,7 @@ class Eapo(Composed):
     clip_low: float = 3e-4
     clip_high: float = 4e-4
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rewards=Discounted(self.gamma, turn_weight=0.0),
-            credit=Returns(0.0, self.pool),
-            choose=(),
-            objective=Clipped(low=1 - self.clip_low, high=1 + self.clip_high, ratio=self.ratio, geometric=True),
-        )
+    def compose(self) -> Parts:
+        rewards, credit = Discounted(self.gamma, turn_weight=0.0), Returns(0.0, self.pool)
+        objective = Clipped(low=1 - self.clip_low, high=1 + self.clip_high, ratio=self.ratio, geometric=True)
+        return Parts(rewards=rewards, credit=credit, choose=(), objective=objective)

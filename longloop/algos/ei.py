@@ -6,9 +6,8 @@
         for 2 epochs, for mini-batches of 32 attempts:                    training.py
             minimize the mean over action tokens of -log p(x_t | ..)      algos/imitation.py
 
-LOOP's loop with another loss. A failure teaches nothing, and a task that always succeeds counts as much as a hard one:
-very stable, tolerant of stale data, and sooner over-fitted than LOOP. The policy chose these actions itself, so that
-the checks and guards of on-policy methods hold.
+A failure teaches nothing, and a task that always succeeds counts as much as a hard one: very stable, tolerant of stale
+data, and sooner over-fitted than LOOP. The actions are the policy's own: the checks of on-policy methods hold.
 
 Differs from the paper: nothing.
 """

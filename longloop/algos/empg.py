@@ -5,13 +5,12 @@
     g_iu = exp(-scale h_iu) / mean of the same,    f_iu = exp(-future h_iu)
     A_iu = A_i g_iu + zeta f_i,u+1  minus its mean over all turns
 
-A policy gradient is small where the policy is sure and large where it is not. g undoes this: sure turns that were right
-are reinforced more, unsure ones moved less. The bonus, which the last turn does not have, favors turns that lead to
-states in which the policy knows what to do.
+A policy gradient is small where the policy is sure. g undoes this: sure turns that were right are reinforced more,
+unsure ones moved less. The bonus, which the last turn does not have, favors turns that lead to clear states.
 
 Differs from the paper: turns of attempts without an advantage take no part, or centering would give them one. The
-authors' code does not show which mean is subtracted; here it is that over turns, each counting once. K, the clip, the
-learning rate and the mini-batches are LOOP's.
+authors' code does not show which mean is subtracted; here it is that over turns, each counting once. K, clip, lr and
+mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ class Empg(Composed):
     center: bool = True
     """Whether the mean over turns is subtracted."""
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         shape = TurnEntropy(self.scale, self.future, self.zeta, self.center)
         return Parts(credit=Standardized(), shape=(shape,))

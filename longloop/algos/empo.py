@@ -3,10 +3,8 @@
     R_i = |{j: outcome_j = outcome_i}| / K;   0 without an outcome; 0 for all when every outcome differs
     A_i = (R_i - mean) / (std + 1e-6)
 
-This lowers the entropy of what the policy's answers mean. Outcomes are equal when their keys are
-(`Outcome.info["key"]`, else the last action's text).
-
-Consensus on something wrong is rewarded as well: this adapts a policy that is usually right, it teaches no new task.
+Outcomes are equal when their keys are (`Outcome.info["key"]`, else the last action's text). Consensus on something
+wrong is rewarded as well: this adapts a policy that is usually right, it teaches no new task.
 
 Differs from the paper: equal keys instead of a model's judgment of meaning, and no rule against answers copied from the
 question. Its two reward functions (mathematics, free text) differ for empty answers; here these are paid 0. The
@@ -30,7 +28,6 @@ class Empo(Composed):
     """The share of the reward that is the vote; the rest is the verifier's."""
     clip: float = 0.2
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         objective = Clipped(low=1 - self.clip, high=1 + self.clip)
         return Parts(rewards=Votes("share", self.votes), credit=Standardized(), objective=objective)

@@ -2,11 +2,11 @@
 
     W = mean over the steps before of the step's mean token entropy
     P_t = [low W - H_t]+ + [H_t - high W]+
-    minimize  L - bonus * mean over attempts, turns and tokens of (H_t - beta_k penalty P_t)
+    minimize  L - bonus * mean over attempts, turns and tokens of (H_t - beta_k penalty P_t),   L LOOP's loss
     beta_k = 1 + exp(-decay k / k_mid),  k steps done, k_mid half of all;  no penalty at the first step
 
-L is LOOP's loss. With one reward after many turns, entropy first collapses and later explodes: the bonus works against
-the one, and the corridor around what was usual against both.
+With one reward after many turns, entropy first collapses, later explodes: the bonus works against the one, the corridor
+against both.
 
 Differs from the paper: this is its second version; in the authors' code the penalty is a constant without gradient, and
 what remains is the bonus. The corridor is their README's (0 to 2; their yaml has 0.8 to 1.2), the penalty that of
@@ -31,6 +31,5 @@ class Epo(Composed):
     high: float = 2.0
     decay: float = 1.0
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(choose=(), hold=(Corridor(self.bonus, self.penalty, self.low, self.high, self.decay),))

@@ -7,11 +7,10 @@
             - of the worse one)), p_ref the policy at the start of the iteration
 
 From the second iteration on, beta is 0.5 and the learning rate half; the rate rises over the first tenth of an
-iteration's updates. An own attempt that is the worse one is cut to ten messages more than the expert's has; the
-expert's is never cut. All of this is the authors' code.
+iteration's updates; an own attempt that is the worse one is cut to ten messages more than the expert's has.
 
-Differs from the paper: an expert's reward is what the environment paid it, where the authors' code takes 1 for granted
-in two of its environments.
+Differs from the paper: an expert's reward is what the environment paid it; the authors' code takes 1 for granted in two
+of its environments. All else is that code's.
 """
 
 from collections.abc import Iterator

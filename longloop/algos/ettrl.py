@@ -3,23 +3,19 @@
     R_i = 1 if no outcome is more frequent in the group than i's, else 0
     A_i = (R_i - mean) / (std + 1e-6) * max(0, 1 + w (mean H - H_i) / mean H)
 
-Outcomes are equal when their keys are (`Outcome.info["key"]`, else the last action's text). H_i is the mean entropy of
-an attempt's action tokens, its mean that of the group: an attempt that was sure of what it did has more to say.
-
-Consensus on something wrong is rewarded as well: this adapts a policy that is usually right, it teaches no new task.
+H_i is the mean entropy of an attempt's action tokens, its mean that of the group. Outcomes are equal when their keys
+are (`Outcome.info["key"]`, else the last action's text). Consensus on something wrong is rewarded as well: this adapts
+a policy that is usually right, it teaches no new task.
 
 Differs from the paper: its rollouts, which fork inside an answer where entropy is high, are not here; attempts are
-independent. All largest clusters win a tie, and nobody does when no two attempts agree. The factor is at least 0. K,
-the learning rate and the mini-batches are LOOP's. `votes` below 1 mixes in the verifier's reward.
+independent. All largest clusters win a tie, and nobody does when no two attempts agree. The factor is at least 0. K, lr
+and mini-batches are LOOP's. `votes` below 1 mixes in the verifier's reward.
 """
 
 from dataclasses import dataclass
 
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
-from longloop.algos.parts.rewards import Votes
-from longloop.algos.parts.shape import EntropyDown
+from longloop.algos.parts import credit, objective, rewards, shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +26,10 @@ class Ettrl(Composed):
     """How much confidence counts."""
     clip: float = 0.2
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(
-            rewards=Votes("majority", self.votes),
-            credit=Standardized(),
-            shape=(EntropyDown(self.w),),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
+            rewards=rewards.Votes("majority", self.votes),
+            credit=credit.Standardized(),
+            shape=(shape.EntropyDown(self.w),),
+            objective=objective.Clipped(low=1 - self.clip, high=1 + self.clip),
         )

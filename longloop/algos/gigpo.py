@@ -12,23 +12,18 @@ states, weighted n^alpha, of those lengths at which the turn has another to be c
 Differs from the paper: neither term is divided by a standard deviation (their `mean_norm`), and the mean of R is over
 trajectories, where the authors' code counts one once for each of its turns. The same state met twice in one attempt
 counts twice, as there. One update a step at LOOP's learning rate (theirs is 1e-6); rewards are the environment's
-(theirs: 10 for a success, -0.1 for an invalid action). HGPO's code leaves out lengths whose term is 0, also where
-compared returns are equal.
+(theirs: 10 for a success, -0.1 for an invalid action). HGPO's code leaves out every length whose term is 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.credit import Anchors
-from longloop.algos.parts.hold import Kl
-from longloop.algos.parts.objective import Clipped
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gigpo(Composed):
+class Gigpo(FromGrpo):
     k: int = 8
-    epochs: int = 1
-    minibatch: int = 0
     w: float = 1.0
     """How much the comparison at equal states counts."""
     gamma: float = 0.95
@@ -37,14 +32,7 @@ class Gigpo(Composed):
     """States before the turn's own that the longest key has; 0 for GiGPO, more for HGPO."""
     alpha: float = 1.0
     """How much more longer keys count, where there is a history."""
-    clip: float = 0.2
     kl: float = 0.01
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=Anchors(self.w, self.gamma, self.history, self.alpha),
-            choose=(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-            hold=(Kl(self.kl),) if self.kl else (),
-        )
+    def compose(self) -> Parts:
+        return replace(super().compose(), credit=Anchors(self.w, self.gamma, self.history, self.alpha))

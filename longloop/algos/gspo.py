@@ -4,15 +4,16 @@
     s_k = exp(mean over action tokens of log r_t)
     maximize mean over attempts of min(s_k A, clip(s_k, 1 - clip_low, 1 + clip_high) A)
 
-The clip range is tiny because a mean over many tokens moves little. For an agent, the tokens are its action tokens
-over all turns; LOOP's trajectory ratio is s_k to the power of their number. One pass over a step's attempts in four
+The clip range is tiny because a mean over many tokens moves little. For an agent, the tokens are its action tokens over
+all turns; LOOP's trajectory ratio is s_k to the power of their number. One pass over a step's attempts in four
 mini-batches, as in the paper: 60 is a quarter of LOOP's 40 tasks x 6 attempts.
 
-Differs from the paper: K and the learning rate are LOOP's, which the paper does not give.
+Differs from the paper: K and lr are LOOP's, which the paper does not give.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,9 +29,7 @@ class Gspo(Grouped):
     clip_low: float = 3e-4
     clip_high: float = 4e-4
 
-    @property
-    def whole_units(self) -> bool:
-        return True
+    whole_units: ClassVar[bool] = True
 
     def advantages(self, rewards: Sequence[float]) -> list[float]:
         return standardize(rewards)

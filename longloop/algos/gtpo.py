@@ -5,28 +5,27 @@
     A_iu = (G_iu - mean G) / (std G + 1e-6),   over all turns of all attempts at the task
     maximize the mean over all action tokens of  min(r_t A, clip(r_t, 1 - clip, 1 + clip) A) - kl penalty
 
-For agents that call tools: a call that fails costs its own turn and, discounted, those that led there. The environment
-says which failed (`Step.info["failed"]`). `pool = "trajectories"` lets long attempts weigh no more than short ones;
-with that, gamma = 1 and no rewards of turns it is GRPO.
+For agents that call tools: the environment says which calls failed (`Step.info["failed"]`). `pool = "trajectories"`
+lets long attempts weigh no more than short ones; with that, gamma = 1 and no rewards of turns it is GRPO.
 
 Differs from the paper: gamma, the penalty, the pooling over turns and KL = 0.01 are those of a public port, as there is
 no official code. The paper also pays failed attempts for code that is similar to successful ones'; its formula is not
-public, and it is left out. K, learning rate and mini-batches are LOOP's. (arXiv 2508.04349 is another method called
-GTPO.)
+public, and it is left out. K, lr and mini-batches are LOOP's. (Not the GTPO of arXiv 2508.04349.)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.credit import Returns
-from longloop.algos.parts.hold import Kl
 from longloop.algos.parts.objective import Clipped
 from longloop.algos.parts.turn_rewards import TurnRewards
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gtpo(Composed):
+class Gtpo(FromGrpo):
+    epochs: int = 2
+    minibatch: int = 32
     gamma: float = 0.9
     """The discount of later turns' rewards."""
     failed: float = -0.1
@@ -35,15 +34,9 @@ class Gtpo(Composed):
     """How much the environment's rewards for turns count."""
     pool: Literal["turns", "trajectories"] = "turns"
     """What counts the same in mean and standard deviation."""
-    clip: float = 0.2
     kl: float = 0.01
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rewards=TurnRewards(self.turn_weight, self.failed),
-            credit=Returns(self.gamma, self.pool),
-            choose=(),
-            objective=Clipped(average="tokens", low=1 - self.clip, high=1 + self.clip),
-            hold=(Kl(self.kl),) if self.kl else (),
-        )
+    def compose(self) -> Parts:
+        rewards, credit = TurnRewards(self.turn_weight, self.failed), Returns(self.gamma, self.pool)
+        objective = Clipped("tokens", 1 - self.clip, 1 + self.clip)
+        return replace(super().compose(), rewards=rewards, credit=credit, objective=objective)

@@ -11,40 +11,30 @@ did. With `plans = 0` this is GRPO. To ask for a plan takes a first turn of the 
 
 Differs from the paper: no code was published, and this follows notes on it. Theirs shows one sub-goal at a time, to be
 ticked off by the agent; here the whole plan is read at the beginning. K and the number of plans are not certain. A plan
-that failed is followed too where none was better. Evaluations play without a plan. Learning rate, epochs and
-mini-batches are LOOP's.
+that failed is followed too where none was better. Evaluations play without a plan. lr, epochs, mini-batches: LOOP's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.blueprints import Blueprints, EveryTwice
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.hold import Kl
-from longloop.algos.parts.objective import Clipped
 from longloop.algos.parts.tasks import InOrder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Himac(Composed):
+class Himac(FromGrpo):
     k: int = 8
     """Attempts that follow a task's best plan."""
+    epochs: int = 2
+    minibatch: int = 32
     plans: int = 8
     """Plans for each task."""
     ask: str = Blueprints.ask
     """What is said to get a plan."""
     follow: str = Blueprints.follow
     """What is said before the plan to follow."""
-    clip: float = 0.2
     kl: float = 0.01
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            tasks=EveryTwice() if self.plans else InOrder(),
-            rollouts=Blueprints(self.plans, self.ask, self.follow),
-            credit=Standardized(),
-            choose=(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-            hold=(Kl(self.kl),) if self.kl else (),
-        )
+    def compose(self) -> Parts:
+        blueprints = Blueprints(self.plans, self.ask, self.follow)
+        return replace(super().compose(), tasks=EveryTwice() if self.plans else InOrder(), rollouts=blueprints)

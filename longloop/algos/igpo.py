@@ -7,27 +7,26 @@
     A_u = sum_v>=u gamma^(v-u) r_v
     maximize the mean over attempts of the mean over action tokens of  min(r_t A, clip(r_t) A) - kl penalty
 
-For questions: attempts that all failed still differ in what they found out. The environment gives the answer in
-`Task.data["answers"]`, of which the first counts. `prefix` is what an agent writes before an answer. It costs one
-forward pass more, over what stood before every turn. With gain = 0 and `split` it is GRPO.
+For questions: attempts that all failed still differ in what they found out. The answer is the first of
+`Task.data["answers"]`. It costs a forward pass over what stood before every turn. gain = 0 with `split` is GRPO.
 
 Differs from the paper: this is the paper's method; the authors' code takes its baseline at equal token positions and
-divides by nothing. Their entropy bonus of 0.001 is left out. K, learning rate and mini-batches are LOOP's, the prefix
-is that of `multihop_qa`. Long attempts have more terms in A: `split` keeps the outcome from being drowned by them.
+divides by nothing. Their entropy bonus of 0.001 is left out. K, lr and mini-batches are LOOP's, the prefix is that of
+`multihop_qa`. Long attempts have more terms in A: `split` keeps the outcome from being drowned by them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.credit import NormalizedRewards
-from longloop.algos.parts.hold import Kl
-from longloop.algos.parts.objective import Clipped
 from longloop.algos.parts.turn_rewards import Gains
 
 
 @dataclass(frozen=True, kw_only=True)
-class Igpo(Composed):
+class Igpo(FromGrpo):
+    epochs: int = 2
+    minibatch: int = 32
     prefix: str = "Thought: I can answer now.\nAction: Finish["
     """What an agent writes before an answer."""
     gain: float = 1.0
@@ -35,15 +34,7 @@ class Igpo(Composed):
     gamma: float = 1.0
     normalize: Literal["joint", "split"] = "joint"
     """Whether outcomes and gains are standardized together."""
-    clip: float = 0.2
-    kl: float = 0.001
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rewards=Gains(self.prefix, self.gain),
-            credit=NormalizedRewards(self.gamma, self.normalize),
-            choose=(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-            hold=(Kl(self.kl),) if self.kl else (),
-        )
+    def compose(self) -> Parts:
+        credit = NormalizedRewards(self.gamma, self.normalize)
+        return replace(super().compose(), rewards=Gains(self.prefix, self.gain), credit=credit)

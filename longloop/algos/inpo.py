@@ -2,26 +2,24 @@
 
     K attempts at n tasks; of each task the best-paid and the worst-paid one, if they differ      pairs
     D_x = log x(better) - log x(worse), summed over action tokens
-    h = D_p - tau/eta D_ref - (eta - tau)/eta D_t                                                 loss
-    minimize the mean over pairs of (h - 1 / (2 eta))^2
+    h = D_p - tau/eta D_ref - (eta - tau)/eta D_t                                                 reference_logp
+    minimize the mean over pairs of (h - 1 / (2 eta))^2                                           penalty
 
-p_t is the policy at the start of the iteration, p_ref the one before training. With tau = eta this is IPO against
-p_ref, with tau = 0 against p_t. A preference needs no reward that explains it; here the verifier prefers.
+p_t is the policy at the iteration's start, p_ref that before training. tau = eta is IPO against p_ref, 0 against p_t.
 
 Differs from the paper: whole attempts of an agent are compared by the verifier's reward instead of answers by a
-preference model; the target 1 / (2 eta) is not scaled with their length. Known from a port of the authors' method; K
-and the mini-batches are LOOP's.
+preference model; the target 1 / (2 eta) is not scaled with their length. Known from a port; K and mini-batches: LOOP's.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from longloop.algos.preference import Preference
-from longloop.algos.reduce import sum_by
 from longloop.protocols import Learner
-from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajectory, UserError
+from longloop.types import Batch, Group, Now, Sample, Trajectory, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +30,8 @@ class Inpo(Preference):
     tau: float = 2.5e-3
     """How much the policy before training holds; from 0 to eta."""
 
-    @property
-    def needs_reference(self) -> bool:
-        return True
-
-    @property
-    def anchor(self) -> str:
-        return "logprobs"
+    needs_reference: ClassVar[bool] = True
+    anchor: ClassVar[str] = "logprobs"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,12 +46,12 @@ class Inpo(Preference):
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         return learner.read(super().credit(groups, learner, now), "reference")
 
-    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+    def strength(self, step: int) -> float:
+        return 1.0
+
+    def reference_logp(self, batch: Batch) -> Tensor:
         share = self.tau / self.eta
-        anchor_N = share * batch.columns["reference"] + (1 - share) * batch.columns["logprobs"]
-        h_P = sum_by(batch.adv_N * batch.weight_N * (scored.logp_N - anchor_N), batch, "trajectory")
-        metrics: Metrics = {
-            "margin": (h_P.detach().sum(), batch.units),
-            "settled": ((h_P.detach() > 0).sum(), batch.units),
-        }
-        return (h_P - 1 / (2 * self.eta)).square().sum(), metrics
+        return share * batch.columns["reference"] + (1 - share) * batch.columns["logprobs"]
+
+    def penalty(self, margin_P: Tensor, batch: Batch) -> Tensor:
+        return (margin_P - 1 / (2 * self.eta)).square()

@@ -6,11 +6,10 @@
         + coefficient (exp(d_t) - d_t - 1),  d_t = log q_t - log p_t,
           where A < 0, log p_t is among the lowest `share` of the step's negative tokens, q_t > 0 and p_t < q_t
 
-A failed attempt punishes all its tokens, and an unlikely one may never come back. Noise is not in q; what is in q,
-though rare, is worth keeping.
+A failed attempt punishes all its tokens, and an unlikely one may never come back. Noise is not in q.
 
 Differs from the paper: "the lowest 1%" is of the step (the authors': of a micro-batch, and nothing where that is one
-token). Strictly on-policy, as theirs; K and the learning rate are LOOP's.
+token). Strictly on-policy, as theirs; K and lr are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -31,10 +30,6 @@ class LpReg(Composed):
     high: float = 10.0
     """The upper bound of the ratio; there is no lower one."""
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=Standardized(),
-            objective=Clipped(average="tokens", low=0.0, high=self.high),
-            hold=(HoldRare(self.share, self.floor, self.coefficient),),
-        )
+    def compose(self) -> Parts:
+        hold = (HoldRare(self.share, self.floor, self.coefficient),)
+        return Parts(credit=Standardized(), objective=Clipped("tokens", low=0.0, high=self.high), hold=hold)

@@ -9,8 +9,7 @@
 
 D is the difference of log p/p_ref of the better and the worse action, p_ref the policy before training. The search
 comes back to what is good: an action that lost and was visited as often as its better may have lost by chance, and its
-pair says nothing (s = 1/2). Visits must therefore count where an attempt has ended, too: counting different attempts,
-an action that ends the task well has N = 1, which is never more than its worse has. smooth = 0 is DPO.
+pair says nothing (s = 1/2). Visits therefore count where an attempt has ended, too. smooth = 0 is DPO.
 
 Differs from the paper: a node is valued by the verifier's reward of attempts played on from it. The paper adds the
 model's own evaluation, whose prompt in the authors' code contains the solution; without it the rewards of their edges
@@ -20,8 +19,8 @@ are 0 before the end, and Q is the mean. No search starts again from the most vi
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import ClassVar
 
-import numpy as np
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -41,9 +40,7 @@ class MctsIpl(TreeDpo):
     smooth: float = 1.0
     """How much the visits of the worse action count against its pair."""
 
-    @property
-    def needs_reference(self) -> bool:
-        return True
+    needs_reference: ClassVar[bool] = True
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
@@ -67,7 +64,7 @@ class MctsIpl(TreeDpo):
 
     def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
         (sample,) = super().to_samples(trajectory, group_index)
-        return [sample.with_columns(noise=np.full(len(sample.ids), trajectory.info["noise"]))]
+        return [sample.with_columns(noise=trajectory.info["noise"])]
 
     def penalty(self, margin_P: Tensor, batch: Batch) -> Tensor:
         noise_P = mean_by(batch.columns["noise"], batch, "trajectory")

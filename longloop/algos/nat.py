@@ -6,9 +6,8 @@
             for an incorrect way; successes and the expert's stay as they are
         minimize the mean over action tokens of -log p(x_t | ..)                algos/imitation.py
 
-The note is there in training alone: no attempt is made and no agent is measured under it, so that what was learned
-with it is kept apart from what is done without it. Learning rate, its schedule (a warm-up over 3% of the run, then a
-half cosine to zero), batch, epochs and the lack of weight decay are those of the authors' code.
+The note is there in training alone. Learning rate, its schedule (a warm-up over 3% of the run, then a half cosine to
+zero), batch, epochs and the lack of weight decay are those of the authors' code.
 
 Differs from the paper: it marks successes with a note too, and asks for them when it measures; here the plain opening
 takes that part. Its failures are GPT-3.5's, two for each success; here they are the policy's own, K at each task.

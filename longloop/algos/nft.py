@@ -5,12 +5,11 @@
     failure  L- = -log max(1, (1 - m r_t) / (1 - m)),  straight-through gradient
     minimize mean over attempts of  1/divisor sum over action tokens of  (1 - m) (R L+ + negatives (1 - R) L-)
 
-The policy is a mixture of what it does when it succeeds and when it fails; so raising what remains without the failures
+The policy is a mixture of what it does when it succeeds and when it fails: raising what remains without the failures
 raises the successes. At r = 1 the gradient is Dr.GRPO's: -(1 - m) for a success, m for a failure.
 
-Differs from the paper: rewards between 0 and 1 count as shares of a success. log r is not cut off at 10 (the ratio goes
-on along its tangent beyond e^20); K, the learning rate and the mini-batches are LOOP's; groups without a difference are
-not replaced by others.
+Differs from the paper: rewards between 0 and 1 count as shares of a success. log r is not cut off at 10 (beyond e^20
+the ratio follows its tangent); K, lr and mini-batches are LOOP's; groups without a difference are not replaced.
 """
 
 from dataclasses import dataclass
@@ -27,6 +26,5 @@ class Nft(Composed):
     divisor: float = 1000.0
     """What an attempt's sum over tokens is divided by, whatever its length."""
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(credit=Centered(), objective=Implicit(negatives=self.negatives, divisor=self.divisor))

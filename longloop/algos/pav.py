@@ -5,13 +5,11 @@
     A_iu = R_i - mean of the other attempts' rewards + alpha (Q(s_u+1) - Q(s_u))
     maximize LOOP's objective
 
-Progress is measured under a prover, the best of several attempts, and not under the policy: where the policy rarely
-succeeds, Q still rises with each step in the right direction. With best_of = 1 the second term is alpha times VinePPO's
-advantage; with alpha = 0 this is LOOP. Rewards are taken as shares of success, in 0..1.
+Progress is measured under a prover: where the policy rarely succeeds, Q still rises with each step in the right
+direction. best_of = 1 gives alpha times VinePPO's advantage, alpha = 0 LOOP. Rewards are shares of success, in 0..1.
 
 Differs from the paper: q comes from side rollouts instead of a model fitted to them once, so it is that of the policy
-as it is now; they count against a budget. alpha is not certain (3 to 5 in what we read); m and its bounds are
-VinePPO's, all else LOOP's.
+as it is now. alpha is not certain (3 to 5 in what we read); m and its bounds are VinePPO's, all else LOOP's.
 """
 
 from dataclasses import dataclass
@@ -34,10 +32,6 @@ class Pav(Composed):
     max_states: int = 20
     """The most states of an attempt that are valued."""
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rollouts=FromStates(self.m, self.every, self.max_states),
-            rewards=Progress(self.alpha, self.best_of),
-            credit=PlusTurns(),
-        )
+    def compose(self) -> Parts:
+        rollouts, rewards = FromStates(self.m, self.every, self.max_states), Progress(self.alpha, self.best_of)
+        return Parts(rollouts=rollouts, rewards=rewards, credit=PlusTurns())

@@ -6,8 +6,8 @@
         min(r_t A_t, clip(r_t, 1/(1 + clip), 1 + clip) A_t) - value_weight * (V_t - return_t)^2 / 2
 
 gamma = lam = 1 makes A_t = R - V_t, the only setting the paper found stable. The first `warmup` steps train the head
-alone; value_weight falls linearly over `value_steps` steps. Observation tokens are skipped: the value after the last
-token of an action is the value at the first token of the next one. The only reward is the attempt's, at its end.
+alone; value_weight falls linearly over `value_steps` steps. The value after the last token of an action is the value at
+the first token of the next one. The only reward is the attempt's, at its end.
 
 Differs from the paper: the clip range is that of LOOP's code, where PPO's own paper has 1 -+ 0.2. The head's layers are
 3/5 and 2/5 as wide as the model, which is what 5120-3072-2048-1 is for LOOP's.

@@ -8,10 +8,9 @@
             margin = beta * (sum over the better one's tokens of w_t log p/p_ref
                              - sum over the worse one's)
 
-The reference policy is the policy at the start of the iteration. This takes no second model: its log-probs are stored.
-Every margin is then 0 at an iteration's first update, whatever beta is, so beta matters only if further updates follow
-(`epochs`, mini-batches). A method that `needs_reference` compares with the policy before training instead. The sign of
-a token's side is its advantage, +1 or -1; methods differ only in its weight w_t.
+The reference policy is the policy at the start of the iteration, whose log-probs are stored; of a method that
+`needs_reference`, the policy before training. With the first every margin is 0 at an iteration's first update, so beta
+matters only if further updates follow (`epochs`, mini-batches). A token's advantage is the sign of its side.
 """
 
 from abc import abstractmethod
@@ -42,10 +41,7 @@ class Preference(Algorithm):
 
     nothing: ClassVar[str] = "no two attempts at a task differ enough to form a pair, so there was nothing to learn"
     on_policy: ClassVar[bool] = False
-
-    @property
-    def whole_units(self) -> bool:
-        return True
+    whole_units: ClassVar[bool] = True
 
     @abstractmethod
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
@@ -73,8 +69,7 @@ class Preference(Algorithm):
 
     @property
     def anchor(self) -> str:
-        """The column with the reference policy's log-probs: the policy's own at the start of the iteration, unless the
-        method compares with the policy before training."""
+        """The column with the reference policy's log-probs."""
         return "reference" if self.needs_reference else "logprobs"
 
     def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
@@ -89,13 +84,15 @@ class Preference(Algorithm):
         return self.beta
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        change_N = batch.adv_N * batch.weight_N * (scored.logp_N - batch.columns[self.anchor])
+        change_N = batch.adv_N * batch.weight_N * (scored.logp_N - self.reference_logp(batch))
         margin_P = self.strength(batch.step) * sum_by(change_N, batch, "trajectory")
-        metrics: Metrics = {
-            "margin": (margin_P.detach().sum(), batch.units),
-            "settled": ((margin_P.detach() > 0).sum(), batch.units),
-        }
+        said_P = margin_P.detach()
+        metrics: Metrics = {"margin": (said_P.sum(), batch.units), "settled": ((said_P > 0).sum(), batch.units)}
         return self.penalty(margin_P, batch).sum(), metrics
+
+    def reference_logp(self, batch: Batch) -> Tensor:
+        """What log p is compared with, token by token."""
+        return batch.columns[self.anchor]
 
     def penalty(self, margin_P: Tensor, batch: Batch) -> Tensor:
         """The loss of each pair."""

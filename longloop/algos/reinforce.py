@@ -16,7 +16,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, leave_one_out, to_samples
+from longloop.algos.reduce import leave_one_out, to_samples
 from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 
@@ -24,10 +24,7 @@ from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 @dataclass(frozen=True, kw_only=True)
 class Reinforce(Grouped):
     min_scored: ClassVar[int] = 1
-
-    @property
-    def weights(self) -> Unit | float:
-        return 1.0
+    weights: ClassVar[float] = 1.0
 
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         attempts = [(index, t) for index, group in enumerate(groups) for t in group.scored]

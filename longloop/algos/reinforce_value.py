@@ -6,11 +6,10 @@
                                       - value_weight * the mean over turns of (V_u - G_u)^2 / 2
 
 One on-policy step, without ratios or clipping; LOOP's paper cites it for agents in WebShop. The baseline is that of a
-state, so K = 1 works and a task need not be tried more than once. V = 0 (`value_high = 0`) leaves the bare reward. The
-gradient is unbiased whatever the critic says.
+state, so K = 1 works. `value_high = 0` leaves the bare reward. The gradient is unbiased whatever V is.
 
-Differs from the paper: nothing; it leaves open which baseline to subtract. The critic is that of LOOP's comparison with
-PPO, with a constant weight.
+Differs from the paper: nothing; it leaves the baseline open. The critic is that of LOOP's comparison with PPO, at a
+constant weight.
 """
 
 from dataclasses import dataclass
@@ -34,8 +33,7 @@ class ReinforceValue(Composed):
     """Steps that train the head alone."""
     value_weight: float = 0.1
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(
             rewards=TurnRewards(self.turn_weight),
             credit=Gae("turn", self.gamma, 1.0, self.value_low, self.value_high),

@@ -8,12 +8,10 @@
             minimize the mean over action tokens of -log p(x_t | ..)         algos/imitation.py
 
 The paper has one round of the model as it was before training (`steps = 1`, `tasks_per_step` all tasks), twenty
-temperatures from 0.05 to 1.0, and 100 epochs of which the 30th was the best on dev; there a second round did not help.
-`with_expert` makes it StepAgent's RFT.
+temperatures from 0.05 to 1.0, and 100 epochs of which the 30th was the best on dev. `with_expert` makes it StepAgent's.
 
 Differs from the paper: it tries each task at each temperature until it succeeds or eight hours are over; here, once, so
-that a step's cost is known. Of successes that say the same, one is learned. Learning rate and mini-batches, which it
-does not give, are LOOP's.
+that a step's cost is known. Of successes that say the same, one is learned. lr and mini-batches, not given, are LOOP's.
 """
 
 from collections.abc import Sequence

@@ -6,11 +6,10 @@
     q_a += rate (a - share of this step's S below q_a)                           for a = 0.05, 0.10 .. 0.95
     maximize the mean over attempts of the mean over action tokens of  min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
-A mean forgives a task that always fails for one that always succeeds. Here scores above the upper quantile count no
-more, and those below the lower one count most. `rate` is in units of S: where scores rise faster, those above the upper
-quantile teach nothing until it has caught up. Small bundles say more of each attempt, large ones tell scores apart. The
-defaults are the paper's, for steps of hundreds of tasks. With six a step the guessing game was not learned by them, but
-by bundle = 3, rate = 0.3 and k = 16.
+A mean forgives a task that always fails for one that always succeeds; here scores below the lower quantile count most.
+`rate` is in units of S: where scores rise faster, those above the upper quantile teach nothing until it has caught up.
+The defaults are the paper's, for steps of hundreds of tasks. With six a step the guessing game was not learned by them,
+but by bundle = 3, rate = 0.3 and k = 16.
 
 Differs from the paper: A is centered, for without that it is never above 0 and learning only pushes down. Quantiles are
 followed as the paper says; the released code forgets them and takes those of each bundle's five papers. A step's tasks
@@ -52,9 +51,6 @@ class RiskPO(Composed):
                 "first smaller than the second."
             )
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=Risk(self.bundle, self.low, self.high, self.weight, self.rate, self.normalize),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-        )
+    def compose(self) -> Parts:
+        credit = Risk(self.bundle, self.low, self.high, self.weight, self.rate, self.normalize)
+        return Parts(credit=credit, objective=Clipped(low=1 - self.clip, high=1 + self.clip))

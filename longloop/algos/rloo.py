@@ -6,17 +6,18 @@
 One on-policy step per iteration: LOOP with one epoch, one mini-batch and a ratio per trajectory. The gradient is
 unbiased. (LOOP's released code takes the mean over tokens here; the sum is RLOO's own, and the unbiased one.)
 
-Differs from the paper: as in LOOP's comparison, no KL penalty is taken off the reward, and attempts whose |A| is below
-0.01 are left out.
+Differs from the paper: as LOOP compares it, no KL penalty is taken off the reward, and attempts with |A| < 0.01 are
+left out.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from longloop.algos.base import Grouped
-from longloop.algos.reduce import Unit, leave_one_out
+from longloop.algos.reduce import leave_one_out
 from longloop.types import Batch, Metrics, Scored
 
 
@@ -24,10 +25,7 @@ from longloop.types import Batch, Metrics, Scored
 class Rloo(Grouped):
     drop_below: float = 0.01
     """Leave out attempts whose |advantage| is smaller: they only cost time."""
-
-    @property
-    def weights(self) -> Unit | float:
-        return 1.0
+    weights: ClassVar[float] = 1.0
 
     def keep(self, advantage: float) -> bool:
         return abs(advantage) >= self.drop_below

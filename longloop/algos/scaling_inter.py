@@ -3,49 +3,33 @@
     max_turns(step) = rounds[min((step - 1) // every, last)]
     A_i = (R_i - mean) / (std + 1e-6)
 
-Long attempts of an untrained policy are mostly noise. The horizon follows from the step alone, so a resumed run has
-that of the run that was not stopped (the authors' scheduler counts by itself and may skip a stage). Evaluation keeps
-the run's `rollout.max_turns`, which no round exceeds.
+Long attempts of an untrained policy are mostly noise. Evaluation keeps the run's `rollout.max_turns`, which no round
+exceeds. An attempt that is cut off is scored as it stands: with graded rewards a short horizon changes what is best,
+and a horizon too short for any success teaches nothing.
 
-An attempt that is cut off is scored as it stands: with graded rewards a short horizon changes what is best, and a
-horizon too short for any success teaches nothing.
-
-Differs from the paper: K and the learning rate are LOOP's. The paper has [8, 12, 15] every 80 steps for WebArena, [6,
-13, 20] for BabyAI and [5, 8, 10] for search.
+Differs from the paper: the horizon follows from the step alone, so that a resumed run has the right one (the authors'
+scheduler counts by itself and may skip a stage). K and lr are LOOP's. The paper has [8, 12, 15] every 80 steps for
+WebArena, [6, 13, 20] for BabyAI and [5, 8, 10] for search.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.hold import Kl
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.tasks import Horizon
 from longloop.types import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingInter(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class ScalingInter(FromGrpo):
     rounds: list[int] = field(default_factory=[10, 20, 30].copy)
     """The most turns of an attempt, stage by stage; none for the run's own limit."""
     every: int = 100
     """Steps of a stage."""
-    clip: float = 0.2
-    kl: float = 0.001
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.every < 1 or any(turns < 1 for turns in self.rounds):
             raise UserError("algo.rounds and algo.every must be at least 1: a stage has steps, an attempt turns.")
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            tasks=Horizon(tuple(self.rounds), self.every),
-            credit=Standardized(),
-            choose=(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-            hold=(Kl(self.kl),) if self.kl else (),
-        )
+    def compose(self) -> Parts:
+        return replace(super().compose(), tasks=Horizon(tuple(self.rounds), self.every))

@@ -4,12 +4,10 @@
     SE = -sum over clusters c of p_c log p_c,   p_c the share of the attempts whose outcome is c
 
 Attempts are in one cluster when they have the same outcome key (`Outcome.info["key"]`, else the last action's text).
-A task on which the policy is of many minds is taken for one it does not understand, and moves it less.
 
 Differs from the paper: `estimate = "clusters"` is its -1/C sum log p_c, which may exceed log K; the default is
 Shannon's, which may not. Clusters are equal keys, not a model's judgment of meaning. Its alpha was not seen: 0.5 is a
-guess; the function of SE is the linear one. No code was published. K, the clip, the learning rate and the mini-batches
-are LOOP's.
+guess; the function of SE is the linear one. No code was published. K, clip, lr and mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -27,6 +25,5 @@ class SeedGrpo(Composed):
     estimate: Literal["shannon", "clusters"] = "shannon"
     """How the entropy of outcomes is estimated."""
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(credit=Centered(), shape=(SemanticEntropy(self.alpha, self.estimate),))

@@ -12,6 +12,7 @@ Differs from the paper: the number of epochs (4 there) follows from `steps` and 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,9 +31,7 @@ class SFT(Imitation):
     everything: bool = False
     """Train on observations as well: pre-training, for a model that does not know the environment's language yet."""
 
-    @property
-    def attempts_per_task(self) -> int:
-        return 1
+    attempts_per_task: ClassVar[int] = 1
 
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return warm_cosine((now.step - 1 + within) / now.steps, self.warmup)

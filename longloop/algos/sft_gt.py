@@ -4,12 +4,10 @@
         replaced by "Execution successful."                            collect
     minimize the mean over action tokens of -log p(x_t | ..)           algos/imitation.py
 
-The solution is learned as a script that is written down: the agent never sees what came of an action. In the paper it
-collapses (6.2% of the tasks): the agent learns by heart, and forgets to look.
+The agent never sees what came of an action. In the paper it collapses (6.2% of the tasks): it forgets to look.
 
 Differs from the paper: it cuts the scripts that come with AppWorld into statements, with their comments as thoughts;
-here a turn is what the expert says in one. Learning rate, batch and schedule, which it does not give, are those of
-`sft`.
+here a turn is what the expert says in one. Learning rate, batch and schedule, which it does not give, are `sft`'s.
 """
 
 from dataclasses import dataclass, replace

@@ -2,15 +2,15 @@
 
     H_t = entropy of the fewest likeliest tokens with a mass of `nucleus`
     H = mean over attempts of the mean of H_t over their peaks, the tokens at or above the attempt's `quantile`
-    minimize  L + coefficient (H - H0)^2,   H0 = H at the first step
+    minimize  L + coefficient (H - H0)^2,   H0 = H at the first step,   L Dr.GRPO's loss
 
-L is Dr.GRPO's loss. A bonus on all entropies raises those of a large vocabulary's tail; this one knows neither the tail
-nor the tokens that follow from what was said, and stops at H0. H is a mean over the mini-batch, taken before its
-update; the gradient is 2 coefficient (H - H0) grad H, the same for every cut into micro-batches.
+A bonus on all entropies raises those of a large vocabulary's tail; this one stops at H0 and knows neither the tail nor
+the tokens that follow from what was said. H is a mean over the mini-batch, taken before its update; the gradient is 2
+coefficient (H - H0) grad H, the same for every cut into micro-batches.
 
 Differs from the paper: the nucleus has the token that reaches the mass (the authors' code leaves it out, so that a
-token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. K, the
-learning rate and the mini-batches are LOOP's. Attempts without advantage are kept, for their entropy.
+token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. K, lr and
+mini-batches are LOOP's. Attempts without advantage are kept, for their entropy.
 """
 
 from dataclasses import dataclass
@@ -30,11 +30,7 @@ class Siren(Composed):
     divisor: float = 1024.0
     """What an attempt's sum over tokens is divided by, whatever its length; see Dr.GRPO."""
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            credit=Centered(),
-            choose=(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip, divisor=self.divisor),
-            hold=(Anchor(self.coefficient, self.nucleus, self.quantile),),
-        )
+    def compose(self) -> Parts:
+        objective = Clipped(low=1 - self.clip, high=1 + self.clip, divisor=self.divisor)
+        hold = (Anchor(self.coefficient, self.nucleus, self.quantile),)
+        return Parts(credit=Centered(), choose=(), objective=objective, hold=hold)

@@ -6,9 +6,8 @@
         for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the expert's       algos/preference.py
             - of the own))
 
-p_ref is the policy at the start of the iteration, which is also the opponent: it learns to be told from what it was,
-until it is the expert. Epochs, batch and learning rate, which rises over a tenth of an iteration's updates and then
-falls to zero on a line, are those of the authors' code.
+p_ref is the policy at the start of the iteration, which is also the opponent. Epochs, batch and learning rate, which
+rises over a tenth of an iteration's updates and then falls to zero on a line, are those of the authors' code.
 
 Differs from the paper: an iteration learns from its own attempts alone (the authors add those of the iteration before),
 at one learning rate and beta in all iterations (theirs end with 1e-7 and 5), with AdamW (RMSprop).
@@ -25,7 +24,6 @@ from longloop.types import Group, Now, Trajectory
 class Spin(AgainstExpert):
     epochs: int = 3
     minibatch: int = 64
-    """Pairs per gradient step."""
     lr: float = 5e-7
     warmup: float = 0.1
     """Share of an iteration's updates over which the learning rate rises to `lr`; then it falls to zero."""

@@ -4,11 +4,9 @@
     weight_t = exp(-k d_t), within [least, 1],   k = -log(least) / max(0.02, largest d_t of the step)
     maximize the mean over all action tokens of  weight_t min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
 
-A token of certain or of average likelihood changes nothing and counts in full.
-
 Differs from the paper: d and its largest value are those of the step, with the sampling policy (the authors': of a
-micro-batch). Their second, linear map to weights is not here. The number of the paper is not certain. K, the learning
-rate and the mini-batches are LOOP's.
+micro-batch). Their second, linear map to weights is not here. The number of the paper is not certain. K, lr and
+mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass
@@ -28,11 +26,6 @@ class Steer(Composed):
     dual: float = 10.0
     """The ratio beyond which negative tokens no longer push."""
 
-    @property
-    def parts(self) -> Parts:
-        low, high = 1 - self.clip_low, 1 + self.clip_high
-        return Parts(
-            credit=Standardized(),
-            choose=(DropSmall(), DampDrift(self.least)),
-            objective=Clipped(average="tokens", low=low, high=high, dual=self.dual),
-        )
+    def compose(self) -> Parts:
+        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high, dual=self.dual)
+        return Parts(credit=Standardized(), choose=(DropSmall(), DampDrift(self.least)), objective=objective)

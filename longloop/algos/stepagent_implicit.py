@@ -14,6 +14,7 @@ asked; here it is sampled, and equal actions are left out. beta is not given the
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
@@ -25,16 +26,13 @@ from longloop.types import Group, Now, Sample, Trajectory
 @dataclass(frozen=True, kw_only=True)
 class StepAgentImplicit(Preference):
     minibatch: int = 16
-    """Pairs per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 5e-7
     practice: int = 3
     """Own actions at each state of the expert's."""
     least_reward: float = 1.0
     """Demonstrations that scored less are left out."""
 
-    @property
-    def attempts_per_task(self) -> int:
-        return 1
+    attempts_per_task: ClassVar[int] = 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken

@@ -11,13 +11,12 @@
         maximize the mean over actions of the mean over tokens of                 loss
             min(r_t A, clip(r_t) A),   r_t = p(x_t) / p_old(x_t)
 
-D is a small head on the mean of the policy's own hidden states over the action's tokens: there is no second model, and
-the policy learns nothing from D's loss. Each iteration trains it anew, for what it reads has changed with the policy.
-D never judges an action that it was fitted on: it would know that action's label by heart and pay every own action the
-same. Acting at an expert's state is a bandit: no environment, no critic, no return over time.
+D is a small head on the mean of the policy's own hidden states over the action's tokens, which each iteration trains
+anew; the policy learns nothing from D's loss. D never judges an action that it was fitted on: it would know that
+action's label by heart and pay every own action the same.
 
-With `final` > 0, K own attempts at the tasks are made as well. Such an attempt is paid the mean over its turns of the
-reward of each action, plus `final` times what the environment paid; its baseline is that of its group.
+With `final` > 0, K own attempts at the tasks are made as well, and paid the mean over their turns of the reward of each
+action, plus `final` times what the environment paid; their baseline is that of their group.
 
 Differs from the paper: its signs contradict each other (its D is high for the agent's actions, and the agent is to
 maximize log D), it pays log D instead of the logit, and judges the actions that D was fitted on. Own actions are
@@ -77,13 +76,10 @@ class StepAgentInverse(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.final > 0 and self.k < 2:
-            raise UserError(
-                f"algo.k = {self.k}: with algo.final the own attempts are compared and algo.k must be >= 2."
-            )
+            raise UserError(f"algo.k = {self.k}: comparing own attempts, as algo.final asks, needs algo.k >= 2.")
         if self.practice < 2:
             raise UserError(
-                f"algo.practice = {self.practice}: StepAgent-Inverse compares the own actions at a state with each "
-                "other and needs algo.practice >= 2."
+                f"algo.practice = {self.practice}: comparing own actions at a state needs algo.practice >= 2."
             )
 
     @property
@@ -176,9 +172,8 @@ class StepAgentInverse(Algorithm):
 def halves(groups: Sequence[Group]) -> Callable[[int, Ids], int]:
     """Return what tells the half, 0 or 1, of an action from its group's index in the step and the state it is taken at.
 
-    A demonstration's states begin with one another, so all of them lie in one half. The halves are of equal size and
-    follow from what was said alone, not from the order of the groups. If a single demonstration is all there is, its
-    states are divided instead; a state that it never met lies in half 0.
+    All states of a demonstration lie in one half. The halves are of equal size and follow from what was said, not from
+    the order of the groups. A single demonstration's states are divided instead; one it never met lies in half 0.
     """
     shown = [index for index, group in enumerate(groups) if any(states(group))]
     if len(shown) > 1:
@@ -196,8 +191,7 @@ def _digest(key: object) -> bytes:
 
 def _state(trajectory: Trajectory) -> Ids:
     """What was read before the last action."""
-    (state,) = _states(last_action(trajectory, 0))
-    return state
+    return _states(last_action(trajectory, 0))[0]
 
 
 def _states(sample: Sample) -> list[Ids]:

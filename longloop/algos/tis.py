@@ -3,9 +3,8 @@
     q_t = p_learner / p_engine before the step's first update
     maximize LOOP's objective with the weight of each token times min(q_t, cap), and r_t = p / p_learner
 
-An engine with other kernels or stale weights samples from another policy. LOOP's ratio against the engine's log-probs
-corrects that too, but within its clip range; here the correction and the clip are apart. With longloop's own engine q
-is 1 up to rounding.
+LOOP's ratio against the log-probs of an engine with other kernels or stale weights corrects that too, but within its
+clip range; here the correction and the clip are apart. With longloop's own engine q is 1 up to rounding.
 
 Differs from the paper: the settings are LOOP's. verl's masks by geometric means of q are not here; see `trm`.
 """
@@ -27,6 +26,5 @@ class Tis(Composed):
     beyond: Literal["cap", "drop"] = "cap"
     """What becomes of a larger q: it is cut to the cap, or the unit does not count."""
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(choose=(DropSmall(), Corrected(self.cap, self.unit, self.beyond)) if self.cap else (DropSmall(),))

@@ -5,13 +5,11 @@
     maximize the mean over attempts of the mean over action tokens of
         min(r_t A_t, clip(r_t, 1/(1 + clip), 1 + clip) A_t) - value_weight * (V_t - G_t)^2 / 2
 
-An attempt is cut when it has used all its turns or its context. What the verifier pays for the state it had reached is
-then not its return: the critic stands for what would have followed. V learns from finished attempts only, towards their
-discounted reward G. If nothing is cut, this is PPO.
+An attempt is cut when it has used all its turns or its context: the critic then stands for what would have followed. V
+learns from finished attempts only, towards their discounted reward G. If nothing is cut, this is PPO.
 
 Differs from the paper: cut attempts are not continued in the next step with the new weights; environments would have to
-live across steps, and a run that is killed could not be resumed. Its settings are not public; the critic's are those of
-LOOP's comparison with PPO.
+live across steps, and a killed run could not be resumed. Its settings are not public; the critic's are those of `ppo`.
 """
 
 from dataclasses import dataclass
@@ -33,8 +31,7 @@ class Tppo(Composed):
     value_weight_end: float = 0.001
     value_steps: int = 200
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         objective = Clipped(low=1 / (1 + self.clip), high=1 + self.clip)
         return Parts(
             rewards=TurnRewards(weight=0.0),

@@ -7,12 +7,10 @@
         for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the better          algos/preference.py
             action - of the worse)), p_ref the policy that grew the tree
 
-An action that only one attempt took has a Q too, of one reward. What two did after they parted is not compared.
-
 Differs from the paper: LOOP's comparison keeps all pairs in a buffer and trains on it offline. Here an iteration trains
 on its own pairs and drops them: the policy that took those actions is gone, and a resumed run needs no buffer. One step
-over all tasks (`steps = 1`, `tasks_per_step` their number) is the paper's: the buffer is then the step. UCB constant,
-`gap`, beta, epochs, mini-batches and learning rate are not given there.
+over all tasks (`steps = 1`, `tasks_per_step` their number) is the paper's. UCB constant, `gap`, beta, epochs,
+mini-batches and learning rate are not given there.
 """
 
 from collections import defaultdict

@@ -4,11 +4,10 @@
     maximize LOOP's objective over the units with max k_t <= delta, divided by the number of all
 
 How far the objective may be from the truth depends on the largest divergence of a sequence's tokens, which clipping
-each token alone does not bound. It guards the second epoch and what a stale engine sampled; at a step's first update
-with the policy's own samples nothing is dropped.
+each token alone does not bound. At a step's first update with the policy's own samples nothing is dropped.
 
-Differs from the paper: the unit is a turn, since with many turns almost every trajectory has such a token
-(`unit = "trajectory"` is the paper's). No delta is given for the maximum; 0.05 is a guess. All else is LOOP's.
+Differs from the paper: the unit is a turn, since with many turns almost every trajectory has such a token (`unit =
+"trajectory"` is the paper's). No delta is given for the maximum; 0.05 is a guess. All else is LOOP's.
 """
 
 from dataclasses import dataclass
@@ -27,6 +26,5 @@ class Trm(Composed):
     """What is dropped for one token."""
     divergence: Literal["k2", "k3"] = "k3"
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         return Parts(objective=TrustRegion(delta=self.delta, unit=self.unit, divergence=self.divergence))

@@ -6,9 +6,8 @@
         the mean over action tokens of min(r_t A_u, clip(r_t, 1/(1 + clip), 1 + clip) A_u)
         - value_weight * the mean over turns of (V_u - (A_u + V_u old))^2 / 2
 
-reward_u is what the environment paid for turn u, the outcome added to the last. A value is needed once a turn: the
-critic does not have to tell what each token of a thought is worth, and lam < 1 reaches over turns. `critic = "token"`
-is PPO, with its value before every token. The first `warmup` steps train the head alone.
+reward_u is what the environment paid for turn u, the outcome added to the last. The critic does not have to tell what
+each token of a thought is worth, and lam < 1 reaches over turns. `critic = "token"` is PPO.
 
 Differs from the paper: its settings are not public; the critic's are those of LOOP's comparison with PPO, gamma and lam
 the ones that were stable there. Whether its ratios are of tokens or of turns is not clear either; `ratio` offers both.
@@ -38,12 +37,12 @@ class TurnPpo(Composed):
     value_high: float = 1.0
     """The range that values are clipped to: that of the returns."""
     warmup: int = 10
+    """Steps that train the head alone."""
     value_weight: float = 0.1
     value_weight_end: float = 0.001
     value_steps: int = 200
 
-    @property
-    def parts(self) -> Parts:
+    def compose(self) -> Parts:
         objective = Clipped(low=1 / (1 + self.clip), high=1 + self.clip, ratio=self.ratio)
         return Parts(
             rewards=TurnRewards(self.turn_weight),

@@ -5,42 +5,36 @@
     maximize the mean over attempts of the mean over action tokens of
         min(r_t A, clip(r_t, 1 - clip, 1 + clip) A) - kl * (exp(d_t) - d_t - 1),   d_t = log p_ref - log p
 
-The advantages of an attempt add up to R - V(s_0), and each is unbiased, which no critic's is. Side rollouts are never
-trained on. They are what the method costs: m for each state, all counted against a budget. `every` and `max_states` buy
-fewer; a turn whose state was not valued has advantage 0, as in the authors' code. With m = 0 this is LOOP with a
-symmetric clip. The environment must answer equal actions equally: a state is reached by taking its actions again.
+Each advantage is unbiased, which no critic's is. Side rollouts are never trained on; they are what the method costs, m
+for each state, all counted against a budget. `every` and `max_states` buy fewer; a turn whose state was not valued has
+advantage 0, as in the authors' code. With m = 0 this is LOOP with a symmetric clip. The environment must answer equal
+actions equally: a state is reached by taking its actions again.
 
 Differs from the paper: attempts that share a state share its value (the first state always, K m rollouts become m);
-advantages are not whitened, which would end their adding up; the temperature is the run's. K is the paper's, learning
-rate and mini-batches LOOP's.
+advantages are not whitened, which would end their adding up to R - V(s_0); the temperature is the run's; lr and
+mini-batches are LOOP's.
 """
 
 from dataclasses import dataclass
 
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.branches import ValueSteps
-from longloop.algos.parts.hold import Kl
-from longloop.algos.parts.objective import Clipped
 from longloop.algos.parts.rollouts import FromStates
 
 
 @dataclass(frozen=True, kw_only=True)
-class VinePpo(Composed):
+class VinePpo(FromGrpo):
     k: int = 8
+    epochs: int = 2
+    minibatch: int = 32
     m: int = 9
     """Side rollouts from each state."""
     every: int = 1
     """Value the states before every so many-th turn."""
     max_states: int = 20
     """The most states of an attempt that are valued."""
-    clip: float = 0.2
     kl: float = 1e-4
 
-    @property
-    def parts(self) -> Parts:
-        return Parts(
-            rollouts=FromStates(self.m, self.every, self.max_states),
-            credit=ValueSteps(),
-            objective=Clipped(low=1 - self.clip, high=1 + self.clip),
-            hold=(Kl(self.kl),) if self.kl else (),
-        )
+    def compose(self) -> Parts:
+        grpo, rollouts = super().compose(), FromStates(self.m, self.every, self.max_states)
+        return Parts(rollouts=rollouts, credit=ValueSteps(), objective=grpo.objective, hold=grpo.hold)

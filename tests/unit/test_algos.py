@@ -466,3 +466,11 @@ def test_environment_tokens_play_no_part(variant):
     got, same = gradient(model, replace(minibatch, samples=littered), algo.loss)
     assert same == metrics and {"loss", "entropy"} <= metrics.keys() and ("kl" in metrics) == algo.on_policy
     assert all(torch.equal(got[name], expected[name]) for name in expected)
+
+
+def test_a_number_fills_a_column() -> None:
+    sample = to_samples(attempt(1.0, (2, 1)), 0, 1.0, 1.0)[0].with_columns(known=np.arange(8.0))
+    added = sample.with_columns(whole=2, part=0.5, known=3.0)
+    assert added.columns.keys() == {"known", "whole", "part"} and sample.columns.keys() == {"known"}
+    for name, number in (("whole", 2), ("part", 0.5), ("known", 3.0)):
+        assert added.columns[name].tolist() == [number] * len(sample.ids)

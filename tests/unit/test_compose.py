@@ -24,6 +24,7 @@ def test_parts_are_written_as_names_and_settings() -> None:
     assert made.needs_reference and made.hooks == {"state"}
     assert Compose().parts == Parts()
     assert differing(made.parts, Parts()).keys() == {"credit", "objective", "hold"}
+    assert made.parts is made.parts, "they are put together once"
 
 
 @pytest.mark.parametrize(

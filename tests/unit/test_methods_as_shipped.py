@@ -33,9 +33,8 @@ from longloop.algos.parts.refine import BestRefinement, Unclipped
 from longloop.algos.parts.rewards import Discounted, Economy, Effort, Rewards, Votes
 from longloop.algos.parts.risk import Risk
 from longloop.algos.parts.rollouts import FromStates, Resets
-from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, TurnEntropy
+from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, Thermostat, TurnEntropy
 from longloop.algos.parts.tasks import Bandit, Horizon
-from longloop.algos.parts.thermostat import Thermostat
 from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
 from longloop.algos.parts.turn_rewards import Gains, TurnRewards
 from longloop.algos.tppo import Tppo

@@ -52,7 +52,7 @@ from longloop.algos.parts.objective import (
     Weighted,
     _way,
 )
-from longloop.algos.parts.thermostat import Thermostat
+from longloop.algos.parts.shape import Thermostat
 from longloop.algos.parts.tokens import Tokens, mean
 from longloop.registry import ALGOS
 from longloop.types import Batch, Group, Now, Sample, SampleSource, Scored, Task, UserError

@@ -9,8 +9,7 @@
     objective.py  the loss of a token
     hold.py       terms added to the loss
 
-and, for several of them, thermostat.py (a shape), tokens.py (the tokens of a step end to end) and proposals.py (actions
-that the policy ranks itself, for Agent Q).
+and tokens.py (the tokens of a step end to end), proposals.py (actions that the policy ranks).
 
 `longloop.algos.composed` puts them together.
 """

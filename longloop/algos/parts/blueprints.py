@@ -29,7 +29,6 @@ class Blueprints(Attempts):
     attempts that follow the plan which was paid most, the first of equals. With plans = 0, K attempts.
 
     A plan is a record of one turn that has the reward of the attempt which followed it; that attempt is a side rollout.
-    So nothing but the plan's tokens is trained on, and in the other step nothing but those of actions.
     """
 
     plans: int = 8

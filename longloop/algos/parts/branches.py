@@ -17,10 +17,8 @@ from longloop.types import Group, Trajectory
 
 @dataclass(frozen=True)
 class ValueSteps(OfGroups):
-    """VinePPO's: A_u = V(s_u+1) - V(s_u), and for the last turn R - V(s_u). The advantages add up to R - V(s_0).
-
-    An attempt none of whose states has a value is compared with the other attempts, as in LOOP.
-    """
+    """VinePPO's: A_u = V(s_u+1) - V(s_u), and for the last turn R - V(s_u). The advantages add up to R - V(s_0). An
+    attempt none of whose states has a value is compared with the other attempts, as in LOOP."""
 
     min_scored: ClassVar[int] = 1
 
@@ -37,22 +35,18 @@ class ValueSteps(OfGroups):
 
 @dataclass(frozen=True)
 class Progress(Rewards):
-    """PAV's: a turn is paid alpha (Q(s_u+1) - Q(s_u)), Q the success of the best of so many attempts from a state.
-
-    With alpha = 0 no turn is paid. A state without a value counts as the next one, so that its turn is paid nothing.
-    """
+    """PAV's: a turn is paid alpha (Q(s_u+1) - Q(s_u)), Q the success of the best of so many attempts from a state. One
+    without a value counts as the next, so that its turn is paid nothing."""
 
     alpha: float = 3.0
     best_of: int = 4
 
     def of_group(self, group: Group) -> Paid:
-        known = state_values(group)
-        outcomes = [t.reward for t in group.scored]
-        turns = [
-            [self.alpha * (after - before) for before, after in pairwise(map(self.prover, values_of(t, r, known)))]
-            for t, r in zip(group.scored, outcomes, strict=True)
-        ]
-        return Paid(turns, outcomes)
+        known, turns = state_values(group), []
+        for t in group.scored:
+            values = map(self.prover, values_of(t, t.reward, known))
+            turns.append([self.alpha * (after - before) for before, after in pairwise(values)])
+        return Paid(turns, [t.reward for t in group.scored])
 
     def prover(self, value: float) -> float:
         """Q = 1 - (1 - q)^n: how often the best of n attempts succeeds, when a share q of them does."""
@@ -82,11 +76,8 @@ def valued(trajectory: Trajectory, known: Mapping[State, float]) -> bool:
 
 
 def values_of(trajectory: Trajectory, outcome: float, known: Mapping[State, float]) -> Sequence[float]:
-    """The values of the states before each turn, and after the last the outcome.
-
-    A state without one has that of the next, from the end on: its turn has no advantage, and the last turn before it
-    that has a value takes it all.
-    """
+    """The values of the states before each turn, and after the last the outcome. A state without one has that of the
+    next: its turn has no advantage, and the last turn before it that has a value takes it all."""
     values = [outcome]
     for turn in reversed(range(len(trajectory.turns))):
         values.append(known.get(state_before(trajectory, turn), values[-1]))

@@ -48,8 +48,8 @@ def growing(first: float, now: Now) -> float:
 
 @dataclass(frozen=True)
 class Extremes(Choose):
-    """Of all attempts of the step, this share whose advantages vary most: the best and the worst. Later steps keep
-    more, the last one all."""
+    """The share of the step's attempts whose advantages vary most, the best and the worst; it grows to 1 at the last
+    step."""
 
     share: float = 0.25
 
@@ -58,10 +58,12 @@ class Extremes(Choose):
         for sample in samples:
             tokens[sample.source] += sample.advantages[sample.mask].tolist()
         advantage = {source: math.fsum(values) / len(values) for source, values in tokens.items()}
+        if not advantage:
+            return []
         ranked = sorted(advantage, key=lambda s: (-advantage[s], groups[s.group].task.id, s.attempt))
         size = max(1, round(growing(self.share, now) * len(ranked)))
-        best = extremes([advantage[source] for source in ranked], size) if ranked else 0
-        kept = {*ranked[:best], *ranked[len(ranked) - (size - best) :]} if ranked else set()
+        best = extremes([advantage[source] for source in ranked], size)
+        kept = {*ranked[:best], *ranked[len(ranked) - (size - best) :]}
         return [sample for sample in samples if sample.source in kept]
 
 
@@ -81,7 +83,6 @@ class TopTokens(Choose):
     last one all. The weights of what is left are scaled, so that they add up to what they were."""
 
     share: float = 0.2
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
@@ -99,17 +100,14 @@ class TopTokens(Choose):
 
 @dataclass(frozen=True)
 class Corrected(Choose):
-    """What the sampler drew counts as if the learner had: weights q = p_learner / p_sampler, at most `cap`.
-
-    Ratios are then taken against the learner's log-probs: against the sampler's they would hold q already.
-    """
+    """What the sampler drew counts as if the learner had: weights q = p_learner / p_sampler, at most `cap`. Ratios are
+    then taken against the learner's log-probs: against the sampler's they would hold q already."""
 
     cap: float = 2.0
     unit: Unit = "token"
     """What has one q: a turn's and a trajectory's is the product over its tokens."""
     beyond: Literal["cap", "drop"] = "cap"
     """What becomes of a larger q: it is cut to the cap, or the unit does not count."""
-
     reads: ClassVar[tuple[str, ...]] = ("logprobs",)
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
@@ -135,8 +133,7 @@ def at_least_one(share: float, tokens: int) -> int:
 
 @dataclass(frozen=True)
 class DropCovarying(Choose):
-    """Clip-Cov's: of the tokens whose covariance lies between the bounds, drop as many by chance as make up this share
-    of all tokens of the step."""
+    """Clip-Cov's: of the tokens whose covariance lies between the bounds, drop by chance a share of all tokens."""
 
     share: float = 2e-4
     low: float = 1.0
@@ -157,7 +154,6 @@ class DampDrift(Choose):
     """STEER's: weights from 1 down to `least`, the smaller the more a token's update changes the entropy."""
 
     least: float = 0.8
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
@@ -171,17 +167,14 @@ class DampDrift(Choose):
 
 @dataclass(frozen=True)
 class Curvature(Choose):
-    """CAPO's: drop the tokens whose gradient step alone would move the policy or the objective too far.
-
-    The step is one of plain gradient ascent with rate `lr` on the weights of the last layer.
-    """
+    """CAPO's: drop the tokens whose gradient step alone, one of rate `lr` on the weights of the last layer, would move
+    the policy or the objective too far."""
 
     lr: float = 5e-5
     policy_shift: float = 1e-4
     objective_shift: float = 0.01
     max_share: float = 0.02
     """The most of all tokens that are dropped, those with the largest shifts."""
-
     reads: ClassVar[tuple[str, ...]] = ("logprobs", "sum_p2", "sum_p3", "hidden_norm2")
 
     @property

@@ -13,7 +13,7 @@ from math import fsum
 from statistics import fmean, pvariance, stdev, variance
 from typing import ClassVar, Literal
 
-from longloop.algos.parts.part import Advantages, Paid, Part, memory_of, to_go
+from longloop.algos.parts.part import Advantages, Earned, Paid, Part, memory_of, to_go
 from longloop.algos.reduce import leave_one_out, standardize
 from longloop.protocols import Learner
 from longloop.types import Group, Now, Sample, Trajectory
@@ -25,10 +25,8 @@ class Credit(Part):
     """Scored attempts at a task below which it gives no credit."""
 
     @abstractmethod
-    def credit(
-        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
-    ) -> list[Advantages | None]:
-        """The advantages of each group; None for a group that nothing is learned from."""
+    def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
+        """The advantages of each group."""
 
     def complete(
         self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid], now: Now
@@ -41,13 +39,9 @@ class Credit(Part):
 class OfGroups(Credit):
     """Looks at each group alone."""
 
-    def credit(
-        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
-    ) -> list[Advantages | None]:
-        return [
-            self.of_group(group, one) if len(group.scored) >= self.min_scored else None
-            for group, one in zip(groups, paid, strict=True)
-        ]
+    def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
+        both = zip(groups, paid, strict=True)
+        return [self.of_group(group, one) if len(group.scored) >= self.min_scored else None for group, one in both]
 
     @abstractmethod
     def of_group(self, group: Group, paid: Paid) -> Advantages:
@@ -101,14 +95,10 @@ class Anchors(OfGroups):
     w: float = 1.0
     gamma: float = 0.95
     history: int = 0
-    """States before the turn's own that the longest key has."""
     alpha: float = 1.0
-
     hooks: ClassVar[frozenset[str]] = frozenset({"state"})
 
-    def credit(
-        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
-    ) -> list[Advantages | None]:
+    def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         counts = [Counter(key for t in group.scored for key in state_keys(t)) for group in groups]
         turns = sum(count.total() for count in counts)
         met_again = sum(times for count in counts for times in count.values() if times > 1)
@@ -116,9 +106,8 @@ class Anchors(OfGroups):
         return super().credit(groups, paid, learner, now)
 
     def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
-        """The share of the step's turns whose state was met more than once: at a few percent, only the attempt
-        counts."""
-        return {f"states_{name}": float(share) for name, share in memory_of(self, now).items()}  # type: ignore[arg-type]
+        """The share of the step's turns whose state was met more than once: at a few percent, only attempts count."""
+        return {f"states_{name}": float(share) for name, share in memory_of(self, now).items()}
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         mean = fmean(paid.outcomes)
@@ -196,32 +185,28 @@ def _standard(values: Sequence[float]) -> Callable[[float], float]:
 class BetaNormalized(Credit):
     """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task, for rewards mapped to [0, 1].
 
-    The Beta density is fitted to the p of the step's tasks by its mean m and variance v: with c = m (1 - m) / v - 1,
-    a = max(1, 1 + share c m) and b = max(1, 1 + share c (1 - m)). At a = b = 1 it is `Centered`.
+    The Beta density is fitted to the p of the step's tasks by its mean m and variance v: with c = m (1 - m) / v - 1, a
+    = max(1, 1 + share c m) and b = max(1, 1 + share c (1 - m)). At share = 0 it is `Centered`.
     """
 
     share: float = 1 / 3
-    """How much of the fitted density counts; at 0 none."""
     most: float = 5.0
     """The largest factor 1 / Beta."""
     low: float = 0.0
     high: float = 1.0
     """The rewards that are mapped to 0 and 1."""
 
-    def credit(
-        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
-    ) -> list[Advantages | None]:
+    def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         rates = [self._rate(one.outcomes) for one in paid if len(one.outcomes) >= self.min_scored]
         density = beta(*self._fitted(rates))
-        found: list[Advantages | None] = []
-        for group, one in zip(groups, paid, strict=True):
-            if len(group.scored) < self.min_scored:
-                found.append(None)
-                continue
-            mean, pdf = fmean(one.outcomes), density(self._rate(one.outcomes))
+
+        def of_group(group: Group, rewards: Sequence[float]) -> Advantages:
+            mean, pdf = fmean(rewards), density(self._rate(rewards))
             factor = min(self.most, 1 / pdf if pdf > 0 else self.most) / (self.high - self.low)
-            found.append(over_turns(group, [(reward - mean) * factor for reward in one.outcomes]))
-        return found
+            return over_turns(group, [(reward - mean) * factor for reward in rewards])
+
+        both = zip(groups, paid, strict=True)
+        return [of_group(group, one.outcomes) if len(group.scored) >= self.min_scored else None for group, one in both]
 
     def _rate(self, rewards: Sequence[float]) -> float:
         return min(1.0, max(0.0, (fmean(rewards) - self.low) / (self.high - self.low)))

@@ -31,7 +31,6 @@ class FromValues(OfGroups):
     """Advantages from a head's values. Adds the columns `target` and `value_weight` for `ValueLoss`."""
 
     unit: Literal["token", "turn"] = "turn"
-
     min_scored: ClassVar[int] = 1
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
@@ -85,8 +84,8 @@ class Gae(FromValues):
     """delta_u = reward_u + gamma V_{u+1} - V_u,  A_u = sum over l of (gamma lam)^l delta_{u+l};  V after the end is 0.
 
     The outcome is paid with the last unit, and the target of V_u is A_u + V_u. With `cut`, an attempt that did not come
-    to its end is not paid its outcome: the state that follows its last counts as worth the same, and the head learns
-    from the other attempts only, whose discounted rewards are the targets.
+    to its end is not paid its outcome: the state after its last counts as worth the same, and the head learns from the
+    other attempts only, whose discounted rewards are the targets.
     """
 
     gamma: float = 1.0
@@ -95,7 +94,6 @@ class Gae(FromValues):
     high: float = 1.0
     """The range that values are clipped to."""
     cut: bool = False
-
     heads: ClassVar[tuple[str, ...]] = ("value",)
     reads: ClassVar[tuple[str, ...]] = ("value",)
 
@@ -122,17 +120,12 @@ def gae(paid_U: Floats, value_U: Floats, gamma: float, lam: float, cut: bool = F
 
 @dataclass(frozen=True)
 class Progress(FromValues):
-    """DigiRL's: 1 for a turn to imitate, 0 for the others. Two heads say how likely success is from a state:
-
-        a_u = weight (V(s_{u+1}) - V(s_u)) + reward_u + R - margin,   V the smaller of the two;   imitate if a_u > 0
-
-    The state after the last turn has no value: it counts as that of the last. The heads' target is 1 where what is
-    still to be paid is more than 0.
-    """
+    """DigiRL's: 1 for a turn to imitate, 0 for the others, by two heads that say how likely success is from a state.
+    The state after the last turn counts as that of the last. The heads' target is 1 where something is still to be
+    paid."""
 
     weight: float = 1.0
     margin: float = 0.05
-
     heads: ClassVar[tuple[str, ...]] = ("success_1", "success_2")
     reads: ClassVar[tuple[str, ...]] = ("success_1", "success_2")
 
@@ -146,18 +139,14 @@ class Progress(FromValues):
 
 @dataclass(frozen=True)
 class ValueLoss(Hold):
-    """Trains heads towards the column `target`, at the states that have a `value_weight`.
-
-    By half the squared error, or where the heads are logits of a probability by cross-entropy. The weight goes from
-    `start` to `end` in `steps` steps.
-    """
+    """Trains heads towards the column `target`, at the states that have a `value_weight`: by half the squared error, or
+    where they are logits by cross-entropy. The weight goes from `start` to `end` in `steps` steps."""
 
     of: tuple[str, ...] = ("value",)
     start: float = 0.1
     end: float = 0.001
     steps: int = 200
     unit: Literal["token", "turn"] = "turn"
-    """Which states have a value."""
     logits: bool = False
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -181,15 +170,12 @@ class ValueLoss(Hold):
 class Summed(Reinforce):
     """minimize -A log p, summed over an attempt's tokens: the score function of the attempt."""
 
-    @property
-    def weights(self) -> Unit | float:
-        return 1.0
+    weights: ClassVar[float] = 1.0
 
 
 @dataclass(frozen=True)
 class AfterWarmup(Objective):
-    """Another objective, from the step after `steps` on. Before, only what is added to it is learned. `average` must be
-    the other's."""
+    """Another objective, from the step after `steps` on; before, only holds are learned. `average` must be equal."""
 
     objective: Objective = field(default_factory=Clipped)
     steps: int = 0

@@ -21,8 +21,7 @@ class UnsureForks(Attempts):
     An attempt is left before turn u if  (x + w (H_u - H_0)) max(0, 1 - penalty l) >= threshold,  x uniform, drawn for
     attempt and turn, l how many decisions in a row have left an attempt at the task. H is the mean of -log p over a
     turn's first 20 tokens as they were drawn: an unbiased estimate of their mean entropy. Branches may be left in turn,
-    behind the turn at which they began. Places that stay free are filled from the beginning. The turns that attempts
-    share are trained on with each of them.
+    behind the turn at which they began. Places that stay free are filled from the beginning.
     """
 
     first: int = 8
@@ -30,8 +29,6 @@ class UnsureForks(Attempts):
     w: float = 0.2
     threshold: float = 0.5
     penalty: float = 0.0
-    """AEPO's: what each fork in a row takes from the chance of the next."""
-
     hooks: ClassVar[frozenset[str]] = frozenset({"replay"})
 
     async def collect(
@@ -59,12 +56,11 @@ class UnsureForks(Attempts):
                 starts.append(found[: k - len(group.trajectories)])
             if not any(starts):
                 starts = [[Start(g.task)] * (k - len(g.trajectories)) for g in groups]
-            more = await with_more(groups, starts)
+            before, groups = groups, await with_more(groups, starts)
             newest = [
                 replace(both, trajectories=both.trajectories[len(group.trajectories) :])
-                for group, both in zip(groups, more, strict=True)
+                for group, both in zip(before, groups, strict=True)
             ]
-            groups = more
         return [replace(g, trajectories=tuple(replace(t, replayed=0) for t in g.trajectories)) for g in groups]
 
     def forks(self, group: Group, seed: int, in_a_row: int = 0) -> tuple[list[Start], int]:
@@ -86,11 +82,8 @@ def unsure(trajectory: Trajectory, turn: int) -> float:
 
 
 def balanced(group: Group, k: int) -> int:
-    """AEPO's number of attempts from the beginning, by those there are: 1 + floor(K sigmoid((H_0 - mean H_u) / 2)).
-
-    H_0 is of the first turn, the mean over the turns that followed an answer of the environment: the surer the policy
-    was after those, the fewer forks are worth it.
-    """
+    """AEPO's number of attempts from the beginning, by those there are: 1 + floor(K sigmoid((H_0 - mean H_u) / 2)), the
+    mean over the turns that followed an answer of the environment."""
     played = [t for t in group.scored if len(t.turns) > 1]
     rises = [unsure(t, 0) - fmean(unsure(t, turn) for turn in range(1, len(t.turns))) for t in played]
     return min(k, 1 + int(k / (1 + math.exp(-0.5 * fmean(rises or [0.0])))))

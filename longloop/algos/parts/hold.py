@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,12 +29,7 @@ class Kl(Hold):
     """coefficient * (exp(d) - d - 1) at every token, d = log p_ref - log p: a penalty for leaving the reference."""
 
     coefficient: float = 0.04
-
     reads: ClassVar[tuple[str, ...]] = ("reference",)
-
-    @property
-    def reference(self) -> bool:
-        return True
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         difference_N = (batch.columns["reference"] - scored.logp_N).clamp(-10, 10)
@@ -49,12 +44,7 @@ class ReverseKl(Hold):
     gradient is that of KL(p || p_ref) at each state; the mean of `Kl`'s is that of KL(p_ref || p)."""
 
     coefficient: float = 0.05
-
     reads: ClassVar[tuple[str, ...]] = ("reference",)
-
-    @property
-    def reference(self) -> bool:
-        return True
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         difference_N = scored.logp_N - batch.columns["reference"]
@@ -85,8 +75,8 @@ class HoldCovarying(Hold):
 @dataclass(frozen=True)
 class HoldRare(Hold):
     """Lp-Reg's: coefficient * (exp(d) - d - 1), d = log q - log p, at tokens with A < 0 that are among this share of
-    least likely ones and that q still has, as long as p < q. q is the sampling policy without the tokens that are less
-    than `floor` times as likely as the likeliest one."""
+    least likely ones and that q still has, as long as p < q. q is the sampling policy without tokens less than `floor`
+    times as likely as the likeliest."""
 
     share: float = 0.01
     floor: float = 0.02
@@ -131,8 +121,8 @@ class Corridor(Hold):
     bonus: float = 0.001
     penalty: float = 0.05
     low: float = 0.0
-    """The corridor's lower end, as a multiple of the mean entropy of all steps before."""
     high: float = 2.0
+    """The corridor's ends, as multiples of the mean entropy of all steps before."""
     decay: float = 1.0
     """How fast the penalty falls from twice its size to once."""
 
@@ -143,8 +133,7 @@ class Corridor(Hold):
         return {"entropy_with_gradient": lambda logp_nV, hidden_nD: -(logp_nV.exp() * logp_nV).sum(-1)}
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        memory: dict[str, Any] = memory_of(self, now)
-        before: list[float] = memory.setdefault("entropies", [])
+        before: list[float] = memory_of(self, now).setdefault("entropies", [])
         past = fmean(before) if before else 0.0
         penalty = self.penalty * phase(now, self.decay) if before else 0.0
         tokens = Tokens(samples, groups)
@@ -154,14 +143,8 @@ class Corridor(Hold):
         _, first_T = np.unique(turn_N, return_index=True)
         turns_U = np.bincount(unit_N[first_T])
         share = tokens.columns(1 / (np.bincount(turn_N)[turn_N] * turns_U[unit_N]))
-        return [
-            s.with_columns(
-                turn_share=column,
-                past_entropy=np.full(len(s.ids), past),
-                entropy_penalty=np.full(len(s.ids), penalty),
-            )
-            for s, column in zip(samples, share, strict=True)
-        ]
+        marked = [s.with_columns(turn_share=column) for s, column in zip(samples, share, strict=True)]
+        return [s.with_columns(past_entropy=past, entropy_penalty=penalty) for s in marked]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         entropy_N, past_N = scored.numbers["entropy_with_gradient"], batch.columns["past_entropy"]
@@ -207,10 +190,10 @@ class Anchor(Hold):
             high = own[entropy_N[own] >= np.quantile(entropy_N[own], self.quantile)] if len(own) else own
             peak_N[high] = 1 / max(1, len(high))
         marked = [s.with_columns(peak=column) for s, column in zip(samples, tokens.columns(peak_N), strict=True)]
-        memory: dict[str, Any] = memory_of(self, now)
-        if marked:
-            memory.setdefault("first", _at_peaks(marked))
-        return [s.with_columns(first_entropy=np.full(len(s.ids), memory["first"])) for s in marked]
+        if not marked:
+            return []
+        first = memory_of(self, now).setdefault("first", _at_peaks(marked))
+        return [s.with_columns(first_entropy=first) for s in marked]
 
     def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
         return {"peak_entropy": _at_peaks(samples)}

@@ -100,7 +100,6 @@ class KeepGradient(Clipped):
 
     tokens: Literal["none", "uncertain", "all"] = "uncertain"
     """Which ones: those whose entropy is above the mean of the step's tokens, or all."""
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
@@ -147,29 +146,20 @@ class TrustRegion(Clipped):
 
 @dataclass(frozen=True)
 class Balanced(Objective):
-    """BAPO's: the bounds are moved, for each mini-batch, until tokens with A > 0 are a target share of what pushes.
-
-    First the lower bound rises, which silences negative tokens; then the upper one, which admits positive ones.
-    """
+    """BAPO's: the bounds are moved, for each mini-batch, until tokens with A > 0 are a target share of what pushes. The
+    lower one goes along `lows`, which silences negative tokens, then the upper one along `highs`."""
 
     target: float = 0.5
     lows: tuple[float, float] = (0.6, 0.9)
-    """The lower bound, from and to."""
     highs: tuple[float, float] = (1.2, 3.0)
     step: float = 0.05
     dual: float = 3.0
-
     looks: ClassVar[tuple[str, ...]] = ("logprobs",)
 
     def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
-        ratio_N, push_N = (
-            np.concatenate([of(s)[s.mask] for s in samples])
-            for of in (
-                lambda s: np.exp((s.columns["logprobs"] - s.logprobs).clip(-20, 20)),
-                lambda s: s.weights * s.advantages,
-            )
-        )
-        low, high = self.search(ratio_N, push_N)
+        moved_N = np.concatenate([(s.columns["logprobs"] - s.logprobs)[s.mask] for s in samples])
+        push_N = np.concatenate([(s.weights * s.advantages)[s.mask] for s in samples])
+        low, high = self.search(np.exp(moved_N.clip(-20, 20)), push_N)
         return {"clip_low": low, "clip_high": high}
 
     def search(self, ratio_N: Floats, push_N: Floats) -> tuple[float, float]:
@@ -206,14 +196,9 @@ class Implicit(Objective):
         rewards = [[t.reward for t in group.scored] for group in groups]
         if any(not 0 <= reward <= 1 for group in rewards for reward in group):
             raise UserError("NFT takes a reward as the share of success: this environment's must lie between 0 and 1.")
-        own = {(n, t.attempt): t.reward for n, group in enumerate(groups) for t in group.scored}
-        return [
-            s.with_columns(
-                reward=np.full(len(s.ids), own[s.source]),
-                mean_reward=np.full(len(s.ids), mean(np.array(rewards[s.source.group]))),
-            )
-            for s in samples
-        ]
+        own = {(n, t.attempt): float(t.reward) for n, group in enumerate(groups) for t in group.scored}
+        means = [mean(np.array(group)) for group in rewards]
+        return [s.with_columns(reward=own[s.source], mean_reward=means[s.source.group]) for s in samples]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         success_N = batch.columns["reward"]

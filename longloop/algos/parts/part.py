@@ -3,26 +3,22 @@
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from longloop.types import Group, Now, OfLogits, Sample
 
 
 @dataclass(frozen=True)
 class Paid:
-    """What the scored attempts of a group were paid."""
+    """What the scored attempts of a group were paid: after each turn, and at the end as their outcomes."""
 
     turns: list[list[float]]
-    """After each turn of each attempt; the outcome is not among them."""
     outcomes: list[float]
-    """At the end of each attempt."""
 
     def with_outcomes(self) -> list[list[float]]:
         """After each turn of each attempt, the outcome added to the last."""
-        return [
-            [*rewards[:-1], rewards[-1] + outcome] if rewards else []
-            for rewards, outcome in zip(self.turns, self.outcomes, strict=True)
-        ]
+        both = zip(self.turns, self.outcomes, strict=True)
+        return [[*rewards[:-1], rewards[-1] + outcome] if rewards else [] for rewards, outcome in both]
 
     def to_go(self, gamma: float) -> list[list[float]]:
         """The discounted sum of what an attempt is paid from each turn on, its outcome included."""
@@ -40,6 +36,8 @@ def to_go(rewards: Sequence[float], gamma: float) -> list[float]:
 
 Advantages = list[list[float]]
 """Of each turn of each scored attempt of a group."""
+Earned = list[Advantages | None]
+"""Of each group; None for one that nothing is learned from."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Part(ABC):  # noqa: B024  (which of its methods a part must have, its slot
     @property
     def reference(self) -> bool:
         """Whether it reads the policy before training."""
-        return False
+        return "reference" in self.reads
 
     @property
     def whole_units(self) -> bool:
@@ -81,7 +79,7 @@ class Part(ABC):  # noqa: B024  (which of its methods a part must have, its slot
         return {}
 
 
-def memory_of(part: Part, now: Now) -> dict[str, object]:
+def memory_of(part: Part, now: Now) -> dict[str, Any]:
     """What a part remembers from step to step. JSON values only: they are saved with every checkpoint."""
     return now.memory.setdefault(type(part).__name__, {})
 

@@ -8,22 +8,21 @@ from torch import Tensor
 
 from longloop.algos.parts.objective import Objective
 from longloop.algos.parts.rollouts import Attempts, apart, with_sides
-from longloop.algos.reduce import Unit, probability_ratio
+from longloop.algos.reduce import probability_ratio
 from longloop.protocols import Rollouts
 from longloop.types import Batch, Group, Message, Metrics, Now, Scored, Start, Task, Trajectory
 
 
 @dataclass(frozen=True)
 class BestRefinement(Attempts):
-    """K - 1 attempts, a refinement of each, and of these the best as the K-th: the first that succeeds, or else the
-    one that was paid most. The others are side rollouts.
+    """K - 1 attempts, a refinement of each, and of these the best as the K-th: the first that succeeds, or else the one
+    that was paid most. The others are side rollouts.
 
-    It is put where it would stand without the critique. The policy did not draw it there, so that its log-probs are not
-    the policy's: it is marked as an expert's. The policy's success is that of the other K - 1.
+    It is put where it would stand without the critique. The policy did not draw it there, so it is marked as an
+    expert's. A critique quotes the last `max_chars` characters of an attempt.
     """
 
     max_chars: int = 2000
-    """The most characters of an attempt that its critique quotes, the last ones."""
 
     async def collect(
         self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
@@ -72,18 +71,11 @@ def as_if_untold(rollouts: Rollouts, refined: Trajectory, attempt: Trajectory) -
 
 @dataclass(frozen=True)
 class Unclipped(Objective):
-    """minimize -A r for tokens that the policy drew, and -A p / (p + gamma) for those that it was shown.
-
-    The slope of the second by log p is largest at p = gamma: what is nearly impossible to say is not forced.
-    """
+    """minimize -A r for tokens that the policy drew, and -A p / (p + gamma) for those that it was shown. The slope of
+    the second by log p is largest at p = gamma: what is nearly impossible to say is not forced."""
 
     gamma: float = 0.1
     divisor: float = 1024.0
-    """What the sum over an attempt's tokens is divided by."""
-
-    @property
-    def weights(self) -> Unit | float:
-        return 1 / self.divisor
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         ratio_N = probability_ratio(scored.logp_N - batch.old_N)

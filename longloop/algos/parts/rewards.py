@@ -1,7 +1,6 @@
 """Rewards: what each turn and each attempt is paid. They may replace what the environment paid, never overwrite it.
 
-`Votes` and what compares attempts by their outcome use `outcome_key`. `Judged` and `Explored` pay single turns: they
-need a credit that looks at turns.
+`Votes` and what compares attempts by their outcome use `outcome_key`. `Judged` and `Explored` need a credit of turns.
 """
 
 import math
@@ -10,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -34,15 +33,12 @@ class Rewards(Part):
 
 @dataclass(frozen=True)
 class Votes(Rewards):
-    """Label-free: an attempt is paid for agreeing with the others. Neutral: w = 0.
-
-    Attempts with equal outcome keys agree; one without a key is paid 0, and so are all when no two agree.
-    """
+    """Label-free: an attempt is paid for agreeing with the others, that is, for having an equal outcome key. One
+    without a key is paid 0, and so are all when no two agree. The verifier's rewards count 1 - w."""
 
     by: Literal["share", "majority"] = "share"
     """The share of the attempts that agree with it, or 1 for each attempt of the largest cluster (of each, if tied)."""
     w: float = 1.0
-    """How much the vote counts; the verifier's rewards count 1 - w."""
 
     def of_group(self, group: Group) -> Paid:
         paid = super().of_group(group)
@@ -63,20 +59,16 @@ class Votes(Rewards):
 
 @dataclass(frozen=True)
 class Economy(Rewards):
-    """OTC's: a reward above 0 is multiplied by how near the attempt's calls are to the fewest of a success at its task.
-
-    The fewest are remembered, task by task; a task that was never solved has none and is paid in full. Neutral: w = 0.
-    """
+    """OTC's: a reward above 0 is multiplied by 1 - w + w * economy: how near the attempt's calls are to the fewest of a
+    success at its task. These are remembered; a task that was never solved has none and is paid in full."""
 
     w: float = 1.0
-    """How much economy counts: the factor is 1 - w + w * economy."""
     c: float = 4.0
-    """Where a task was solved without a call, m calls give cos(m pi / (2 m + c))."""
     calls: str = ""
     """A regular expression: each match in an action is a call. Empty: each turn is one."""
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
-        fewest: dict[str, Any] = memory_of(self, now)
+        fewest = memory_of(self, now)
         for group in groups:
             for calls in (self.count(t) for t in group.scored if t.success):
                 fewest[group.task.id] = min(calls, fewest.get(group.task.id, calls))
@@ -98,11 +90,11 @@ class Economy(Rewards):
 
 @dataclass(frozen=True)
 class Discounted(Rewards):
-    """EAPO's: turn u of U is paid gamma^(U - u) R, the last one R, which is the outcome. Neutral: gamma = 0."""
+    """EAPO's: turn u of U is paid gamma^(U - u) R, the last one by its outcome, R, besides `turn_weight` times its
+    reward."""
 
     gamma: float = 0.995
     turn_weight: float = 1.0
-    """How much the environment's rewards for turns count besides."""
 
     def of_group(self, group: Group) -> Paid:
         paid = super().of_group(group)
@@ -122,9 +114,8 @@ class Judged(Rewards):
 
     An action that says `JUDGE(useful)` or `JUDGE(not useful)` speaks of the messages that arrived before it. They are
     useful when they contain one of the task's answers (`Task.data["answers"]`). A right judgment pays `scale`, a wrong
-    one costs it, each text counts once, and the scale falls to 0 in the course of the run. Neutral: scale = 0.
-
-    Differs from the paper, whose scales are not published: the usefulness of a passage is itself not paid.
+    one costs it, each text counts once, and the scale falls to 0 in the course of the run. Differs from the paper,
+    whose scales are not published: the usefulness of a passage is itself not paid.
     """
 
     scale: float = 0.1
@@ -132,7 +123,6 @@ class Judged(Rewards):
     """The most that an attempt's turns gain or lose in total. Keep it below what a success is paid."""
     judgment: str = r"(?i)\bjudge\W{0,3}(useful|not)\b"
     """The regular expression of a judgment; its group begins with `not` for a negative one."""
-
     hooks: ClassVar[frozenset[str]] = frozenset({"answers"})
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
@@ -159,9 +149,8 @@ class Explored(Rewards):
     """ReEx-SQL's (arXiv 2505.12768) recipe: each different query that ran, the last turn's aside, pays `scale`.
 
     Whether a query ran is read from the messages that follow it. What the paper pays for the result itself (execution,
-    exact match) is the verifier's reward. Neutral: scale = 0.
-
-    Differs from the paper, whose scales are not published: its reward for the format is not here.
+    exact match) is the verifier's reward. Differs from the paper, whose scales are not published: its reward for the
+    format is not here.
     """
 
     scale: float = 0.1
@@ -193,11 +182,10 @@ class Effort(Rewards):
 
     An attempt's n counts the tokens from which on the mean entropy of `window` tokens of the turn is above a threshold:
     the running mean of the steps' medians of the attempts' `quantile`s. It is compared with the step's mean n at tasks
-    of the same difficulty. Neutral: alpha = 0.
+    of the same difficulty. e is at most alpha either way, at hard tasks 1.2 alpha.
     """
 
     alpha: float = 0.5
-    """The most that e is, either way (at hard tasks 1.2 times as much)."""
     window: int = 4
     quantile: float = 0.95
     decay: float = 0.99
@@ -209,7 +197,7 @@ class Effort(Rewards):
             for turn in np.unique(sample.turns[sample.mask]):
                 column = sample.columns["entropy"][sample.mask & (sample.turns == turn)]
                 entropies[sample.source] += [fmean(column[t : t + self.window].tolist()) for t in range(len(column))]
-        memory: dict[str, Any] = memory_of(self, now)
+        memory = memory_of(self, now)
         if entropies:
             middle = median(float(np.quantile(values, self.quantile)) for values in entropies.values())
             memory["threshold"] = self.decay * memory.get("threshold", middle) + (1 - self.decay) * middle

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 import numpy as np
 
 from longloop.algos.parts.credit import Credit, over_turns
-from longloop.algos.parts.part import Advantages, Paid, memory_of
+from longloop.algos.parts.part import Earned, Paid, memory_of
 from longloop.algos.parts.rollouts import chance
 from longloop.protocols import Learner
 from longloop.types import Group, Now
@@ -19,14 +19,11 @@ LEVELS = tuple(round(0.05 * n, 2) for n in range(1, 20))
 
 @dataclass(frozen=True)
 class Risk(Credit):
-    """RiskPO's: tasks are bundled; the j-th paper of a bundle is the j-th attempt at each of its tasks, S its score.
+    """RiskPO's: tasks are bundled; the j-th paper of a bundle is the j-th attempt at each of its tasks, and its
+    advantage follows from where its score lies among quantiles that are followed from step to step; see riskpo.py.
 
-        A = (weight * cv + rv) / (weight + 1),   divided by the std of the bundle's scores and of the task's rewards
-        rv = (clamp(S, q_low, q_high) - q_high) / (high - low),   cv = -max(0, q_low - S) / low
-
-    q are quantiles of the scores, followed from step to step: q_a += rate (a - share of scores below q_a). All
-    advantages of a step are centered in the end. Which tasks are bundled follows from the step and their ids; a task
-    that a step has twice comes into two bundles, if there are others.
+    Which tasks are bundled follows from the step and their ids; a task that a step has twice comes into two bundles, if
+    there are others.
     """
 
     bundle: int = 5
@@ -37,9 +34,7 @@ class Risk(Credit):
     rate: float = 0.1
     normalize: bool = True
 
-    def credit(
-        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
-    ) -> list[Advantages | None]:
+    def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         met: Counter[str] = Counter()
         order: dict[int, tuple[int, float]] = {}
         for n, group in enumerate(groups):
@@ -61,7 +56,7 @@ class Risk(Credit):
                 scale = self._scale(rewards)
                 found |= {(n, place): a / scale for place, a in zip(places, of_papers, strict=False)}
         mean = fmean(found.values())
-        advantages: list[Advantages | None] = [None for _ in groups]
+        advantages: Earned = [None for _ in groups]
         for n in scored:
             each = [found.get((n, place), mean) - mean for place in range(len(groups[n].scored))]
             advantages[n] = over_turns(groups[n], each)
@@ -78,7 +73,7 @@ class Risk(Credit):
     def _quantiles(self, scores: Sequence[float], now: Now) -> tuple[float, float]:
         """The two of this step, before its scores move them."""
         memory = memory_of(self, now)
-        known: list[float] = memory.get("quantiles") or np.quantile(sorted(scores), LEVELS).tolist()  # type: ignore[assignment]
+        known: list[float] = memory.get("quantiles") or np.quantile(sorted(scores), LEVELS).tolist()
         ends = {0.0: min(scores), 1.0: max(scores)} | dict(zip(LEVELS, known, strict=True))
         memory["quantiles"] = tracked(known, scores, self.rate)
         return ends[self.low], ends[self.high]

@@ -47,7 +47,6 @@ class FromStates(Attempts):
     """The states before every so many-th turn; which of them, changes from step to step."""
     max_states: int = 20
     """The most states of an attempt, its first ones."""
-
     hooks: ClassVar[frozenset[str]] = frozenset({"replay"})
 
     async def collect(
@@ -80,15 +79,11 @@ class FromStates(Attempts):
 
 @dataclass(frozen=True)
 class Resets(Attempts):
-    """K attempts that begin in one state of a demonstration of the task. With beta = 0, at the task's beginning.
-
-    The state is one before the second to the last action, each as likely as the others. A task without a demonstration
-    that was scored and has two actions is begun at its beginning.
-    """
+    """For a share beta of the tasks, K attempts that begin in one state of a demonstration: one before the second to
+    the last action, each as likely as the others. Other tasks, and those without a demonstration that was scored and
+    has two actions, are begun at their beginning."""
 
     beta: float = 1.0
-    """The share of tasks that are begun there."""
-
     hooks: ClassVar[frozenset[str]] = frozenset({"replay", "expert"})
 
     async def collect(

@@ -14,10 +14,12 @@ from statistics import fmean
 from typing import ClassVar, Literal
 
 import numpy as np
+from torch import Tensor
 
-from longloop.algos.parts.part import Part
+from longloop.algos.parts.part import Part, memory_of
 from longloop.algos.parts.rewards import outcome_key
-from longloop.types import Floats, Group, Now, Sample, SampleSource, Trajectory
+from longloop.algos.parts.tokens import Tokens, mean
+from longloop.types import Floats, Group, Now, OfLogits, Sample, SampleSource, Trajectory
 
 _NONE = 1e-9
 """An advantage that is smaller in size is none."""
@@ -38,16 +40,12 @@ class Shape(Part):
 
 @dataclass(frozen=True)
 class TurnEntropy(Shape):
-    """EMPG's: A g(H) + zeta f(H of the next turn), then centered. Confident turns count more, unsure ones less.
-
-    Attempts without an advantage take no part. Neutral: scale = zeta = 0 and center = False.
-    """
+    """EMPG's: A g(H) + zeta f(H of the next turn), then centered, for attempts with an advantage."""
 
     scale: float = 1.0
     future: float = 1.0
     zeta: float = 0.1
     center: bool = True
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
     alone_in: ClassVar[str] = _BY_ENTROPY
 
@@ -79,10 +77,8 @@ class TurnEntropy(Shape):
 
 @dataclass(frozen=True)
 class SemanticEntropy(Shape):
-    """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. SE is the entropy of what a group's attempts came to.
-
-    Attempts with equal outcome keys are one cluster; one without a key is a cluster of its own. Neutral: alpha = 0.
-    """
+    """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. SE is the entropy of what a group's attempts came to: those
+    with equal outcome keys are one cluster, one without a key is a cluster of its own."""
 
     alpha: float = 0.5
     estimate: Literal["shannon", "clusters"] = "shannon"
@@ -105,11 +101,8 @@ class SemanticEntropy(Shape):
 
 @dataclass(frozen=True)
 class Nudge(Shape):
-    """ASPO's: A + clip(delta (x - mean x) / mean turns, -bound |A|, bound |A|) for successes that show a behavior.
-
-    x counts the turns before the first action that matches `behavior`; the means are over the group's attempts that
-    succeed and show it. With bound < 1 no advantage changes its sign. Neutral: delta = 0.
-    """
+    """ASPO's: A + clip(delta (x - mean x) / mean turns, -bound |A|, bound |A|) for successes that show a behavior. x
+    counts the turns before the first action that matches it; the means are over the group's attempts that do."""
 
     delta: float = -2.0
     bound: float = 0.7
@@ -138,10 +131,9 @@ class Nudge(Shape):
 
 @dataclass(frozen=True)
 class EntropyUp(Shape):
-    """AEPO's (agentic): A (1 + w z), z the z-score of a token's entropy among the step's. Neutral: w = 0."""
+    """AEPO's (agentic): A (1 + w z), z the z-score of a token's entropy among the step's."""
 
     w: float = 0.2
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
     alone_in: ClassVar[str] = _BY_ENTROPY
 
@@ -159,11 +151,9 @@ class EntropyUp(Shape):
 
 @dataclass(frozen=True)
 class EntropyDown(Shape):
-    """ETTRL's: A (1 + w (mean H - H_i) / mean H), at least 0, H_i an attempt's mean token entropy, the mean its
-    group's. Confident attempts count more. Neutral: w = 0."""
+    """ETTRL's: A (1 + w (mean H - H_i) / mean H), at least 0, H_i an attempt's mean token entropy."""
 
     w: float = 1.0
-
     reads: ClassVar[tuple[str, ...]] = ("entropy",)
     alone_in: ClassVar[str] = _BY_ENTROPY
 
@@ -178,6 +168,48 @@ class EntropyDown(Shape):
             return max(0.0, 1 + self.w * (mean - entropy[source]) / mean) if mean else 1.0
 
         return [replace(s, advantages=s.advantages * factor(s.source)) for s in samples]
+
+
+@dataclass(frozen=True)
+class Thermostat(Shape):
+    """A' = (1 - a) A + a [R > 0] p^T / p,   a = x / (x + 1),   x = min(|target - H|, most) / share of successes
+
+    H is the mean of -log p over the tokens of the step before, 0 at first; T is `hot` where H <= target, else `cold`.
+    """
+
+    target: float = 0.5
+    most: float = 0.1
+    hot: float = 1.2
+    cold: float = 0.8
+    reads: ClassVar[tuple[str, ...]] = ("logprobs", "log_norm_hot", "log_norm_cold")
+
+    @property
+    def of_logits(self) -> Mapping[str, OfLogits]:
+        def log_norm(temperature: float) -> OfLogits:
+            def number(logp_nV: Tensor, hidden_nD: Tensor) -> Tensor:
+                return (logp_nV / temperature).logsumexp(-1)
+
+            return number
+
+        return {"log_norm_hot": log_norm(self.hot), "log_norm_cold": log_norm(self.cold)}
+
+    def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        memory = memory_of(self, now)
+        entropy = memory.get("entropy", 0.0)
+        if samples:
+            memory["entropy"] = -mean(Tokens(samples, groups).flat(lambda s: s.columns["logprobs"]))
+        rewards = {(n, t.attempt): t.reward for n, group in enumerate(groups) for t in group.scored}
+        won = sum(reward > 0 for reward in rewards.values()) / max(1, len(rewards))
+        x = min(abs(self.target - entropy), self.most) / won if won else 0.0
+        share = x / (x + 1)
+        temperature, name = (self.hot, "log_norm_hot") if entropy <= self.target else (self.cold, "log_norm_cold")
+        shaped = []
+        for sample in samples:
+            logp = sample.columns["logprobs"]
+            ratio = np.exp(logp / temperature - sample.columns[name] - logp) * sample.mask
+            pull = ratio if rewards[sample.source] > 0 else 0.0
+            shaped.append(replace(sample, advantages=(1 - share) * sample.advantages + share * pull))
+        return shaped
 
 
 def by_attempt(samples: Sequence[Sample], name: str) -> dict[SampleSource, float]:

@@ -31,15 +31,14 @@ class InOrder(Part):
 
 @dataclass(frozen=True)
 class Bandit(InOrder):
-    """DUMP's: tasks from the sources whose attempts have the largest |A|, or that are hardly known.
+    """DUMP's: tasks from the sources whose latest `window` attempts have the largest |A|, or that are hardly known.
 
-    A source is a scenario, or a split where tasks have none. Within a source the tasks come in shuffled epochs. Neutral
-    with one source, where this is `InOrder`; at a high temperature every source is equally likely.
+    A source is a scenario, or a split where tasks have none. Within a source the tasks come in shuffled epochs. With
+    one source this is `InOrder`; at a high temperature every source is equally likely.
     """
 
     temperature: float = 0.1
     window: int = 300
-    """Attempts of a source that its mean |A| is taken over, the latest ones."""
 
     def take(self, tasks: Tasks, n: int, now: Now) -> list[Task]:
         sources: dict[str, list[Task]] = defaultdict(list)
@@ -47,7 +46,7 @@ class Bandit(InOrder):
             sources[source_of(task)].append(task)
         if len(sources) == 1:
             return tasks.take(n)
-        memory: dict[str, Any] = memory_of(self, now)
+        memory = memory_of(self, now)
         chances = self.chances(sorted(sources), memory)
         return [self._draw(tasks, sources, chances, memory) for _ in range(n)]
 
@@ -77,7 +76,7 @@ class Bandit(InOrder):
 
     def learn(self, groups: Sequence[Group], samples: Sequence[Sample], now: Now) -> None:
         """Note |A| of every scored attempt; it is 0 for one that was left out."""
-        memory: dict[str, Any] = memory_of(self, now)
+        memory = memory_of(self, now)
         mean = by_attempt(samples, "advantages")
         found = sorted(
             (source_of(group.task), group.task.id, t.attempt, abs(mean.get(SampleSource(index, t.attempt), 0.0)))
@@ -93,9 +92,7 @@ class Bandit(InOrder):
 @dataclass(frozen=True)
 class Horizon(InOrder):
     """ScalingInter-RL's: attempts have rounds[0] turns for `every` steps, then rounds[1] and so on; the last stays.
-
-    Neutral: no rounds, the run's own limit. A round never exceeds that limit.
-    """
+    Without rounds, the run's own limit, which none exceeds."""
 
     rounds: tuple[int, ...] = ()
     every: int = 100

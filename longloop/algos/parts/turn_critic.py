@@ -1,7 +1,6 @@
 """ArCHer's critic: what a turn's action is worth, and what the state before it is, learned off policy.
 
 Four heads, two of each: V is read where the first token of an action is drawn, Q one place behind its last token.
-They learn from each other's slow copies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from longloop.algos.parts.credit import Credit
-from longloop.algos.parts.part import Advantages, Paid
+from longloop.algos.parts.part import Earned, Paid
 from longloop.algos.parts.rewards import Rewards
 from longloop.algos.parts.rollouts import Attempts, apart, chance, state_before
 from longloop.protocols import Learner, Rollouts
@@ -56,13 +55,10 @@ def stored_groups(replay: int, now: Now) -> list[Group]:
 
 @dataclass(frozen=True)
 class TurnCritic(Credit):
-    """A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u), from heads that each step trains anew:
+    """A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u), from heads that each step trains anew by squared error,
+    `steps` times. Without steps there is no critic: A_u is what was paid from turn u on.
 
-        Q_j(s, a) -> reward + gamma V_j slow(s')   for turns of this step and of the `replay` steps before it
-        V_j(s) -> Q_j slow(s, a')                  for actions of the policy as it is: this step's and `FreshActions`
-
-    by squared error, `steps` times; each time the slow copies go a share `slow` of the way. With steps = 0 there is no
-    critic: A_u is what was paid from turn u on.
+    The targets are archer's. The actions that V learns from are this step's and those of `FreshActions`.
     """
 
     gamma: float = 0.95
@@ -72,13 +68,10 @@ class TurnCritic(Credit):
     steps: int = 200
     rewards: Rewards = field(default_factory=Rewards)
     """What stored turns are paid."""
-
     min_scored: ClassVar[int] = 1
     heads: ClassVar[tuple[str, ...]] = ("q_1", "q_2", "v_1", "v_2")
 
-    def credit(
-        self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now
-    ) -> list[Advantages | None]:
+    def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         known: dict[int, list[float]] = {}
         if self.steps:
             own = _in_order(zip(groups, paid, strict=True))

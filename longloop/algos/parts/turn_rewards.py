@@ -1,7 +1,7 @@
 """Rewards of turns: what the environment paid, and what follows from how a turn went."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ import numpy as np
 from longloop.algos.parts.part import Paid
 from longloop.algos.parts.rewards import Rewards
 from longloop.protocols import Learner
-from longloop.types import Group, Ids, Now, Sample, Task, Trajectory, UserError
+from longloop.types import Group, Ids, Now, Sample, Task, Trajectory, Turn, UserError
 
 
 @dataclass(frozen=True)
@@ -21,30 +21,19 @@ class TurnRewards(Rewards):
     failed: float = 0.0
 
     def of_group(self, group: Group) -> Paid:
-        paid = super().of_group(group)
-        turns = [
-            [
-                self.weight * reward + (self.failed if turn.info.get("failed") else 0.0)
-                for turn, reward in zip(trajectory.turns, rewards, strict=True)
-            ]
-            for trajectory, rewards in zip(group.scored, paid.turns, strict=True)
-        ]
-        return replace(paid, turns=turns)
+        def paid(turn: Turn) -> float:
+            return self.weight * turn.reward + (self.failed if turn.info.get("failed") else 0.0)
+
+        return Paid([[paid(turn) for turn in t.turns] for t in group.scored], [t.reward for t in group.scored])
 
 
 @dataclass(frozen=True)
 class Gains(Rewards):
-    """IGPO's: a turn is paid `weight` times by how much likelier it made the right answer. The last one is not.
-
-        p_u = exp(mean over the answer's tokens of log p(token | what stood before turn u, prefix, its tokens so far))
-        reward_u = weight (p_{u+1} - p_u)
-
-    What the environment paid for turns is not counted. `prefix` is what an agent says before an answer.
-    """
+    """IGPO's: a turn is paid `weight` times by how much likelier it made the right answer, after the `prefix` that an
+    agent says before one. The last turn is not, and what the environment paid for turns is not counted."""
 
     prefix: str = ""
     weight: float = 1.0
-
     hooks: ClassVar[frozenset[str]] = frozenset({"answers"})
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
