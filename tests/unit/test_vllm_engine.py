@@ -88,7 +88,7 @@ def test_tokens_come_from_the_policy_as_it_is_now(server: FakeVllm, rank: int) -
 
 def test_the_request_leaves_nothing_to_the_servers_or_the_models_defaults(server: FakeVllm) -> None:
     engine, _, chat = engine_of(server)
-    params = SamplingParams(0.7, 1.0, 6, 2**63 + 5, frozenset({7, 3}), ("</s>",))
+    params = SamplingParams(0.7, 1.0, 6, 2**63 + 2**40 + 5, frozenset({7, 3}), ("</s>",))
     prompt, _ = sample(engine, chat, params)
     (name,) = set(server.models) - {"base"}
     assert server.asked[-1] == (
@@ -98,7 +98,7 @@ def test_the_request_leaves_nothing_to_the_servers_or_the_models_defaults(server
             "prompt": prompt,
             "temperature": 0.7,
             "max_tokens": 6,
-            "seed": 5,
+            "seed": 2**40 + 5,
             "stop": ["</s>"],
             "stop_token_ids": [3, 7],
             "ignore_eos": True,
