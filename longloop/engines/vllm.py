@@ -88,7 +88,7 @@ class VllmEngine:
         self._sessions: dict[str, _Server] = {}
         for server in self._servers:
             server.connect(context)
-        self._folder = Path(folder or gettempdir()) / _new_name()
+        self._folder = Path(folder or gettempdir()).absolute() / _new_name()
         self._folder.mkdir(0o755 if folder else 0o700, parents=True)
         weakref.finalize(self, _leave, self._servers, self._folder)
         self._used: set[str] = set()
@@ -151,14 +151,13 @@ class VllmEngine:
         """Refuse a server that samples from another policy."""
         if not self._text:
             return  # nothing has been drawn yet
-        own = self._policy_says(self._text)
+        own = self._policy_says(self._text)[-_TEXT:]
         for server in self._servers:
-            said = server.score(self._text)
+            said = server.score(self._text)[-_TEXT:]
             gap, moved = _gap(own, said), 0.0
             if server.url in self._checked:
                 said_before, own_before = self._checked[server.url]
                 moved = float(np.abs(own - own_before).mean()) if np.array_equal(said, said_before) else 0.0
-            self._checked[server.url] = said, own
             if moved > _MOVED or gap > self._bound:
                 seen = f"abs(ratio - 1) is {gap:.2g} on average over {len(own)} tokens, and may be {self._bound:g}"
                 if moved > _MOVED:
@@ -168,6 +167,7 @@ class VllmEngine:
                     f"and does not sample from them ({seen}). Start it again, with the model and the precision of this "
                     f"run: {server.start} `longloop train --resume` then goes on from the last checkpoint."
                 )
+            self._checked[server.url] = said, own
 
     @property
     def _bound(self) -> float:
