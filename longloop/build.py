@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from longloop.tokens.chat import Chat
 
 
+_FOLLOWING = {"native": {"slots": "concurrency", "context": "context"}, "vllm": {"context": "context"}}
+"""Options of engines that are those of [rollout], unless they are set."""
+
+
 def _known(known: Mapping[str, str], kind: str) -> str:
     """What there is: a few names, or the command that lists many."""
     return f"Known are {', '.join(known)}" if len(known) < 20 else f"`longloop {kind}s` lists what there is"
@@ -214,10 +218,13 @@ def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
     from longloop.tokens.chat import Chat
 
     engine = named(config.engine, ENGINES, "engine")
-    options: dict[str, Any] = {}
-    if config.engine["name"] == "native":
-        options = {"slots": config.rollout.concurrency, "context": config.rollout.context}
+    following = _FOLLOWING.get(config.engine["name"], {})
+    options = {option: getattr(config.rollout, name) for option, name in following.items()}
     options |= options_for(engine, config.engine, "engine")
+    if config.engine["name"] == "vllm":
+        from longloop.engines.vllm import check_sampling
+
+        check_sampling(config.rollout.sampling, config.eval.sampling)
     chat = Chat(policy.tokenizer, policy.end_ids)
     if policy.shards is None:
         return engine(policy, chat, **options), chat
@@ -350,9 +357,8 @@ def written_out(config: Config) -> Config:
         options_for(found, isolation(config.env)[1] if section == "env" else getattr(config, section), section)
     defaults = {section: defaults_of(found, section) for section, found in classes.items()}
     defaults["env"] |= WorkerConfig().model_dump()
-    if config.engine["name"] == "native":
-        for name in ("slots", "context"):  # they follow [rollout]
-            del defaults["engine"][name]
+    for name in _FOLLOWING.get(config.engine["name"], {}):
+        del defaults["engine"][name]
     tables: dict[str, dict[str, Any]] = {section: getattr(config, section) for section in TABLES}
     return config.model_copy(
         update={

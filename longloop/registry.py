@@ -116,6 +116,7 @@ ENVS = {
 
 ENGINES = {
     "native": "longloop.engines.engine:NativeEngine",
+    "vllm": "longloop.engines.vllm:VllmEngine",
     "openai": "longloop.engines.openai:OpenAIEngine",
     "scripted": "longloop.engines.scripted:ScriptedEngine",
 }

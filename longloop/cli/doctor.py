@@ -68,6 +68,8 @@ def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float
     if config.ranks.count > 1:
         said = books[_name(config)].copies_in_words
         console.print(f"Each of {config.ranks.count} ranks; {said}.", soft_wrap=True)
+    if config.engine.get("url"):
+        console.print(_of_server(config), soft_wrap=True)
     console.print(verdict(books[_name(config)], room, settings, then), soft_wrap=True)
 
 
@@ -195,6 +197,15 @@ def changed(config: Config, settings: dict[str, Any]) -> Config:
         part = part | {key: value} if isinstance(part, dict) else part.model_copy(update={key: value})
         config = config.model_copy(update={section: part})
     return config
+
+
+def _of_server(config: Config) -> str:
+    from longloop.memory.forecast import sampled_by
+
+    url = config.engine["url"]
+    if sampled_by(config.engine) == "server here":
+        return f"The second copy is that of the server at {url}, on this machine. Its KV cache is not counted."
+    return f"The server at {url} holds a second copy of the weights elsewhere, and the KV cache. They are not counted."
 
 
 def _name(config: Config) -> str:

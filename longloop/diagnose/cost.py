@@ -28,7 +28,8 @@ def memory(config: Config, learner: LocalLearner) -> tuple[Finding, Ledger | Non
     longest = config.rollout.context
     room = books.available(learner.policy.device)
     try:
-        book = books.check(learner, longest, config.rollout.concurrency, config.engine.get("tokens", 0))
+        sampled = books.sampled_by(config.engine)
+        book = books.check(learner, longest, config.rollout.concurrency, config.engine.get("tokens", 0), sampled)
     except UserError as error:
         return Finding("memory", "fail", str(error), "`longloop doctor --memory` shows where it goes."), None
     numbers = {"peak": book.peak, "to_come": book.to_come, "free": room}

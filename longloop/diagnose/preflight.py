@@ -31,7 +31,8 @@ async def preflight(
     if isinstance(world.pool, Pool) and (missing := confinement.unprotected()):
         tell(f"warning (workers): {missing}")
     limits = config.rollout.context, config.rollout.concurrency, config.engine.get("tokens", 0)
-    book = forecast.check(learner, *limits) if config.learner.memory_check else None
+    sampled = forecast.sampled_by(config.engine)
+    book = forecast.check(learner, *limits, sampled) if config.learner.memory_check else None
     if not config.doctor:
         return book
     async with aclosing(checkup.quick(rollouts, algo, learner, tasks)) as findings:

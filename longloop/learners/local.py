@@ -225,7 +225,8 @@ class LocalLearner:
         The first step that has samples of the policy's own decides whose these are. While they are the sampler's, every
         step's first mini-batch can still change that (`update`). The learner's are computed in the very micro-batches
         of the updates: in bfloat16 a product rounds differently in another one, most of all an adapter's, and a ratio
-        would begin as far from 1 as with the sampler's.
+        would begin as far from 1 as with the sampler's. The sampler's are then compared with them, at every step: an
+        engine with weights of its own may have lost touch since.
         """
         samples = [sample for minibatch in epoch for sample in minibatch.samples]
         own = [sample for sample in samples if sample.own]
@@ -239,6 +240,7 @@ class LocalLearner:
             if self.agreement.old == "sampler":
                 return samples
         rows, _ = self._preview(epoch, loss)
+        check(compare(own, [rows[id(sample)] for sample in own]), self.policy.bf16)
         return [replace(sample, logprobs=rows[id(sample)]) if sample.own else sample for sample in samples]
 
     def _preview(self, epoch: Sequence[Minibatch], loss: Loss) -> tuple[dict[int, Floats], float]:

@@ -12,10 +12,10 @@ follow operations and tell storages apart.
 
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,12 +25,16 @@ from transformers import PreTrainedConfig
 
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.engines.pages import PAGE, most_pages
+from longloop.engines.vllm import is_here
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import waiting_sums
 from longloop.memory.shapes import Blank, weightless
 from longloop.model.policy import Policy
 from longloop.model.quantized import BYTES, matrices
 from longloop.types import Batch, Metrics, Minibatch, Needs, Sample, Scored, UserError
+
+SampledBy = Literal["learner", "server here", "server elsewhere"]
+"""Whose weights sample: the learner's own, or those of a server, on this machine or on another."""
 
 _FOLLOWED = 2**17
 """Tokens up to which a micro-batch is followed; a larger one is extrapolated, since memory grows linearly there."""
@@ -48,13 +52,14 @@ class Ledger:
     """With adapters, one for each level of the tree in which the shares of a mini-batch are added up, too."""
     optimizer: int
     second_copy: int
-    """The reference policy of an algorithm that needs one, where there are no adapters to turn off."""
+    """The reference policy of an algorithm that needs one, where there are no adapters to turn off; and the weights of
+    a server on this machine that samples."""
     activations: int
     """What the largest micro-batch keeps for its backward pass."""
     working: int
     """What operations need beyond that while they run, at the worst moment of forward and backward."""
     kv: int
-    """Of all sessions at full length, or of engine.tokens; given back before the update."""
+    """Of all sessions at full length, or of engine.tokens; given back before the update. A server's is its own."""
     copies: float = 1.0
     """Copies of the model's weights that all ranks hold together."""
 
@@ -109,6 +114,7 @@ def forecast(
     shares: int = 1,
     count: int = 1,
     shard: int = 1,
+    sampled: SampledBy = "learner",
 ) -> Ledger:
     """What each of `count` ranks, of which each `shard` have one copy of the model, needs to train a model of this
     shape if its longest trajectory has `longest` tokens.
@@ -132,27 +138,30 @@ def forecast(
         frozen = [linear.weight for _, _, linear in matrices(policy.module) if not linear.weight.requires_grad]
         weights -= _bytes(frozen) - round(sum(weight.numel() for weight in frozen) * BYTES)
         peak += max((weight.nbytes for weight in frozen), default=0)  # unpacked for a product
+    pages = kv_pages(longest, sessions, kv_tokens) if sampled == "learner" else 0
     return Ledger(
         weights=weights + sum(_bytes(head.parameters()) for head in heads),
         adapters=adapters,
         fp32_weights=_bytes(learner.fp32_weights.apart.values()),
         gradients=trained * (1 + waiting_sums(learner.shares)),
         optimizer=2 * (trained - _bytes(learner.elsewhere.values())),
-        second_copy=_bytes(copy.parameters()) if copy else 0,
+        second_copy=(_bytes(copy.parameters()) if copy else 0) + (whole if sampled == "server here" else 0),
         activations=forward - trained,
         working=peak - forward,
-        kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * kv_pages(longest, sessions, kv_tokens) // shard,
+        kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * pages // shard,
         copies=count * whole / _whole_bytes(policy),
     )
 
 
-def check(learner: LocalLearner, longest: int, sessions: int, kv_tokens: int = 0) -> Ledger:
+def check(
+    learner: LocalLearner, longest: int, sessions: int, kv_tokens: int = 0, sampled: SampledBy = "learner"
+) -> Ledger:
     """Refuse a run whose longest trajectory would not fit, and say what to lower."""
     policy, needs = learner.policy, learner.needs
     shape, model, config = policy.module.config, policy.config, learner.config
     described = (shape.to_json_string(), model.model_dump_json(), config.model_dump_json())
     shard = 1 if policy.shards is None else policy.shards.count
-    limits = longest, sessions, kv_tokens, learner.shares, learner.count, shard
+    limits = longest, sessions, kv_tokens, learner.shares, learner.count, shard, sampled
     asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()), *limits)
     if asked not in _forecasts:
         _forecasts[asked] = forecast(shape, model, config, needs, *limits)
@@ -174,6 +183,13 @@ def check(learner: LocalLearner, longest: int, sessions: int, kv_tokens: int = 0
 
 _forecasts: dict[tuple[object, ...], Ledger] = {}
 """What was forecast before a run. In one process, such as that of a comparison, most runs ask for the same again."""
+
+
+def sampled_by(engine: Mapping[str, Any]) -> SampledBy:
+    """Who samples for a run with this `[engine]` table: one with an address is a server."""
+    if not engine.get("url"):
+        return "learner"
+    return "server here" if is_here(engine["url"]) else "server elsewhere"
 
 
 def available(device: torch.device) -> int:

@@ -22,14 +22,19 @@ def save(
     folder: Path, policy: Policy, heads: Mapping[str, torch.nn.Module], optimizer: Mapping[str, torch.Tensor]
 ) -> None:
     """Write a policy, its heads, and the optimizer's tensors by names such as `exp_avg/model.norm.weight`."""
-    if policy.adapters is not None:
-        policy.adapters.save_pretrained(folder / "model")
-    else:
-        policy.module.save_pretrained(folder / "model", max_shard_size="1TB")
-        policy.tokenizer.save_pretrained(folder / "model")
+    save_weights(folder / "model", policy)
     for name, head in heads.items():
         save_file(head.state_dict(), folder / f"{name}_head.safetensors")
     save_file(dict(optimizer), folder / "optimizer.safetensors")
+
+
+def save_weights(folder: Path, policy: Policy) -> None:
+    """Write a policy's adapters, or all of its model with the tokenizer."""
+    if policy.adapters is not None:
+        policy.adapters.save_pretrained(folder)
+    else:
+        policy.module.save_pretrained(folder, max_shard_size="1TB")
+        policy.tokenizer.save_pretrained(folder)
 
 
 def export(folder: Path, policy: Policy, dtype: str) -> None:

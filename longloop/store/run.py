@@ -30,6 +30,7 @@ CHANGEABLE = (
     *("steps", "tasks_per_step", "doctor", "rollout", "learner", "eval", "save", "ranks", "track", "model.threads"),
     "env_version",
     *("algo.lr", "algo.weight_decay", "algo.max_grad_norm", "algo.kl_guard"),
+    *("engine.url", "engine.folder", "engine.key_variable", "engine.seconds", "engine.patience"),
     *(f"env.{name}" for name in WorkerConfig.model_fields),
 )
 """Keys, or whole tables, that may differ when a run is resumed. Each is read anew at every step, and nothing in a

@@ -59,6 +59,20 @@ def test_numbers_for_machines(command, tmp_path, shape_only):
     assert other["activations"] < one["activations"] and other["weights"] == one["weights"]
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://127.0.0.1:8000", "The second copy is that of the server at http://127.0.0.1:8000, on this machine."),
+        ("http://10.0.0.7:8000", "The server at http://10.0.0.7:8000 holds a second copy of the weights elsewhere"),
+    ],
+)
+def test_a_server_that_samples_is_named(tmp_path, command, url, words):
+    """Without one being there."""
+    settings = ("model.lora_rank=8", "engine.name=vllm", f"engine.url={url}")
+    code, said, _ = command("doctor", str(write_config(tmp_path)), "--memory", *settings)
+    assert code == 0 and words in said
+
+
 def test_advice_holds(command, tmp_path, shape_only):
     """What the advice promises for another card is what the doctor says of the config that takes the advice."""
     arguments = ["doctor", str(write_config(tmp_path)), "--memory", shape_only, "rollout.context=8192"]

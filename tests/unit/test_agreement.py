@@ -105,6 +105,22 @@ def test_log_probs_are_the_samplers_or_computed_again() -> None:
         assert got == wanted
 
 
+def test_a_sampler_that_loses_touch_is_refused_also_where_its_log_probs_are_not_used() -> None:
+    """An engine with weights of its own may become stale at any step."""
+    algo = Loop(k=3)
+    made = learner(algo, dtype="bfloat16")
+
+    def behavior(shift: float) -> None:
+        samples = first_minibatch(algo, sampled(mixed_groups(), made, shift=shift), made).samples
+        made.with_behavior_logprobs(once(samples, False), algo.loss, lambda text: None)
+
+    behavior(0.1)
+    assert made.agreement is not None and made.agreement.old == "learner"
+    behavior(0.1)
+    with pytest.raises(UserError, match=r"Engine and learner disagree.*mean 0\.\d+, may be 0\.2"):
+        behavior(0.5)
+
+
 def off_by(shift: float, variant: str) -> tuple[Any, Any, list[Sample]]:
     """A method, its learner in bfloat16, and samples of forty tokens whose log-probs are all too high or too low."""
     algo = make(variant, k=2)
