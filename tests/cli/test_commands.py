@@ -185,4 +185,5 @@ def test_live_display_at_a_terminal(tmp_path):
         seen += os.read(master, 65536) if select.select([master], [], [], 0)[0] else b""
     assert process.finish(60)[0] == 0, seen.decode(errors="replace")
     text = seen.decode(errors="replace")
-    assert "\x1b[" in text and "eval success" in text and "8/8" in text and "before training" in text
+    assert "\x1b[1A\x1b[2K" in text, "what was drawn is wiped line by line, and drawn again"
+    assert "eval success" in text and "8/8" in text and "before training" in text
