@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from longloop.types import UserError
@@ -179,9 +180,15 @@ def _class(where: str) -> ast.ClassDef:
 def _module(where: str) -> ast.Module:
     origin = _spec(where.partition(":")[0]).origin
     try:
-        return ast.parse(Path(origin or "").read_text())
+        return _parsed(Path(origin or "").read_text())
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise UserError(f"{where!r}: its source cannot be read ({error}).") from error
+
+
+@cache
+def _parsed(source: str) -> ast.Module:
+    """Return the syntax tree, which nobody changes. To list a class's options, its module is asked for many times."""
+    return ast.parse(source)
 
 
 def _spec(module: str) -> importlib.machinery.ModuleSpec:

@@ -6,7 +6,8 @@ A test that needs what the machine lacks is skipped, and the end of the run list
 (`make test-all`) such a skip is a failure, unless no command could have installed what is missing.
 
 What is imported and collected stays to the end. The garbage collector would spend a quarter of that time, and a
-twentieth of the tests', on going through it: it is off until then, and leaves it alone afterwards.
+twentieth of the tests', on going through it: it is off until then, and leaves it alone afterwards. Then it looks more
+rarely than it does by default: runs of tiny models make so many objects that it took a tenth of their time.
 """
 
 import gc
@@ -35,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     gc.enable()
 
 

@@ -1,8 +1,6 @@
 """longloop from Python: the same runs as from the command line, in a script and where an event loop runs already."""
 
 import json
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from longloop.engines.kv_cache import KVCache
 from longloop.envs.guess import Guess
 from longloop.learners.local import LocalLearner
 from tests.support.helpers import GUESS, write_config
+from tests.support.processes import Program
 
 
 @pytest.fixture
@@ -124,14 +123,8 @@ asyncio.new_event_loop().run_until_complete(cell())  # asyncio.run would handle 
 
 def test_an_interrupt_in_a_notebook_ends_the_run_as_ctrl_c_does(tmp_path):
     write_config(tmp_path)
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(root), "PATH": "", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert done.stdout.split() == ["interrupted", "True"], done.stderr
-    assert "Continue with `longloop train --resume runs/test`" in done.stderr and "Traceback" not in done.stderr
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    program = Program(tmp_path / "interrupted.py", folder=tmp_path, variables={"PATH": ""})
+    code, printed = program.finish()
+    assert code == 0 and printed.split() == ["interrupted", "True"], program.errors
+    assert "Continue with `longloop train --resume runs/test`" in program.errors and "Traceback" not in program.errors

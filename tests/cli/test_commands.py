@@ -4,8 +4,7 @@ import json
 import os
 import pty
 import re
-import subprocess
-import sys
+import select
 from statistics import fmean
 
 import pytest
@@ -14,6 +13,7 @@ from longloop.registry import ALGOS, ENVS
 from longloop.store.run import checkpoints
 from longloop.store.trajectories import Trajectories
 from tests.support.helpers import write_config
+from tests.support.processes import Longloop
 
 
 @pytest.fixture
@@ -179,19 +179,11 @@ def test_live_display_at_a_terminal(tmp_path):
     master, slave = pty.openpty()
     command = ["train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", "steps=8", "eval.every=4"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "longloop.cli.main", *command], stdout=slave, stderr=slave, env=environment
-    )
-    os.close(slave)
+    process = Longloop(*command, variables=environment, terminal=os.ttyname(slave))
     seen = b""
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:
-            break  # the other end was closed
-        if not part:
-            break
-        seen += part
-    assert process.wait(timeout=60) == 0, seen.decode(errors="replace")
+    while select.select([master], [], [], 0.1)[0] or process.poll() is None:
+        seen += os.read(master, 65536) if select.select([master], [], [], 0)[0] else b""
+    assert process.finish(60)[0] == 0, seen.decode(errors="replace")
     text = seen.decode(errors="replace")
-    assert "\x1b[" in text and "eval success" in text and "8/8" in text and "before training" in text
+    assert "\x1b[1A\x1b[2K" in text, "what was drawn is wiped line by line, and drawn again"
+    assert "eval success" in text and "8/8" in text and "before training" in text

@@ -5,7 +5,6 @@ import importlib
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from longloop.envs.play import Script, play
 from longloop.registry import ALGOS, ENVS
 from longloop.store.metrics import Metrics
 from longloop.types import UserError
+from tests.support.processes import Program
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -253,9 +253,9 @@ def test_a_script_takes_ten_lines_to_its_first_training_step(tmp_path, monkeypat
     lines = [line for line in added.splitlines()[1:] if line.strip()]
     assert "longloop" not in script and len(lines) <= 10 and max(map(len, lines)) <= 120
     monkeypatch.chdir(tmp_path)
-    program = [sys.executable, "train_quiz.py"]
-    done = subprocess.run(program, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    program = Program(tmp_path / "train_quiz.py", folder=tmp_path, variables=environment)
+    assert program.finish()[0] == 0, program.errors
     (step,) = [line for line in Metrics(tmp_path / "runs" / "quiz" / "metrics.jsonl").read() if "update" in line]
     assert step["attempts"] == 12 and step["update"]["grad_norm"] > 0 and step["update"]["ratio_gap"] < 1e-4
     for words in commands(guide):

@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.support.processes import Program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -26,13 +26,12 @@ print(json.dumps({"before": before.reward, "after": after.reward, "status": agai
 """Runs a notebook's cells in `__main__`, one after another, while an event loop is running. Jupyter is not needed."""
 
 
-def run(*command: object, folder: Path) -> list[str]:
+def run(file: Path, *arguments: str, folder: Path) -> list[str]:
     """The lines that a Python program printed."""
-    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}
-    words = [sys.executable, *map(str, command)]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    program = Program(file, *arguments, folder=folder, variables=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)})
+    code, printed = program.finish(280)
+    assert code == 0, program.errors
+    return printed.splitlines()
 
 
 def executed(name: str, folder: Path, **shorter: int) -> tuple[dict[str, Any], list[str]]:
@@ -43,7 +42,8 @@ def executed(name: str, folder: Path, **shorter: int) -> tuple[dict[str, Any], l
         text, count = re.subn(rf'(\\"{key}\\": )\d+', rf"\g<1>{value}", text)
         assert count == 1, f"{key} is not in the config of {name}"
     (folder / name).write_text(text)
-    printed = run("-c", AS_IPYTHON_DOES, folder / name, folder=folder)
+    (folder / "as_ipython_does.py").write_text(AS_IPYTHON_DOES)
+    printed = run(folder / "as_ipython_does.py", name, folder=folder)
     return json.loads(printed[-1]), printed
 
 

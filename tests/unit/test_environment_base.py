@@ -136,6 +136,14 @@ def test_public_names_that_a_package_imports_late_are_followed(tmp_path: Path, m
     assert list(environment_options("mine:Mine")) == ["highest", "tries"]
 
 
+def test_a_file_that_was_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, where the process goes on while the user writes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("before", "after"):
+        (tmp_path / "edited.py").write_text(f"class Edited:\n    class Options:\n        {name}: int = 1\n")
+        assert list(environment_options("edited:Edited")) == [name]
+
+
 def settings(*overrides: str) -> config.Config:
     return config.resolve({"env": {"name": f"{__name__}:Demanding"}}, "test", overrides)
 
