@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from longloop import api
 from longloop.gateway import serving
 from longloop.gateway.request import Request
-from longloop.gateway.server import Server, local_only
+from longloop.gateway.server import LOCAL, Server
 from longloop.gateway.serving import Served
 from longloop.tokens.chat import Chat
 from longloop.types import Message, Sampled, SamplingParams, UserError
@@ -73,7 +73,7 @@ def served(engine: Any, chat: Chat = CHAT, **options: Any) -> Served:
 
 
 def server(engine: Any, chat: Chat = CHAT, **options: Any) -> Server:
-    return Server(served(engine, chat, **options).find, "mine", middleware=local_only())
+    return Server(served(engine, chat, **options).find, "mine", names=LOCAL)
 
 
 def said(reply: Any) -> str:
