@@ -151,11 +151,12 @@ class Connection(asyncio.Protocol):
         if self.begun and self._framed:
             self._transport.write(b"0\r\n\r\n")
         self.answering, self.begun = None, False
-        if self._keep:
-            self._transport.resume_reading()
-            self._begin()
-        else:
+        if not self._keep:
             self._transport.close()
+            return
+        self._begin()
+        if self.answering is None or len(self._received) <= _LARGEST:
+            self._transport.resume_reading()
 
     def _read(self) -> Generator[HttpRequest | None, None, None]:
         """Each request, and None where more has to come first."""

@@ -40,7 +40,7 @@ class Server:
         self,
         find: Callable[[str], Answers],
         model: str,
-        more: Mapping[tuple[str, str], Route] = {},  # noqa: B006  (it is only read)
+        more: Mapping[tuple[str, str], Route] = {},
         names: Collection[str] = (),
     ) -> None:
         self._find, self._model, self._names = find, model, names
@@ -131,17 +131,16 @@ async def _stream(api: Api, pieces: AsyncIterator[Piece], body: Body, client: Co
 def _pinging(client: Connection) -> Iterator[None]:
     """Give a stream signs of life."""
 
-    def ping() -> None:
-        nonlocal timer
-        client.part(b": ping\n\n")
-        timer = loop.call_later(_PING, ping)
+    async def ping() -> None:
+        while True:
+            await asyncio.sleep(_PING)
+            client.part(b": ping\n\n")
 
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(_PING, ping)
+    pinging = asyncio.ensure_future(ping())
     try:
         yield
     finally:
-        timer.cancel()
+        pinging.cancel()
 
 
 def _event(kind: str, content: Mapping[str, Any] | str) -> bytes:

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ class Served:
             raise Refused(401, "This server needs its key: show it as your client shows an API key.", "invalid_api_key")
         return self
 
-    async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncIterator[Piece]:
+    async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncGenerator[Piece, None]:
         """The policy's answer. It comes piece by piece where the client wants a stream and there are no tools: calls
         are known as such when they have been said to their end."""
         if self._answering >= _MOST:
