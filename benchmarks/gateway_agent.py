@@ -6,9 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from longloop.gateway.env import Agent
+from longloop.gateway.http import Connection, HttpRequest
 from longloop.types import Outcome
 
 _began: dict[Any, float] = {}
@@ -19,18 +18,18 @@ _inside: defaultdict[str, list[list[float]]] = defaultdict(list)
 
 def _watch_http() -> None:
     """Take the times of all requests that this process serves from now on. The clock is the same for all processes."""
-    received, completed = H11Protocol.data_received, H11Protocol.on_response_complete
+    received, serve = Connection.data_received, Connection._serve
 
-    def data_received(self: Any, data: bytes) -> None:
+    def data_received(self: Connection, data: bytes) -> None:
         _began.setdefault(self, time.perf_counter())
         received(self, data)
 
-    def on_response_complete(self: Any) -> None:
-        key = dict(self.scope["headers"])[b"authorization"].decode().removeprefix("Bearer ")
+    async def served(self: Connection, request: HttpRequest) -> None:
+        await serve(self, request)
+        key = request.headers["authorization"].removeprefix("Bearer ")
         _inside[key].append([_began.pop(self), time.perf_counter(), time.process_time()])
-        completed(self)
 
-    H11Protocol.data_received, H11Protocol.on_response_complete = data_received, on_response_complete
+    Connection.data_received, Connection._serve = data_received, served  # type: ignore[method-assign]
 
 
 _watch_http()

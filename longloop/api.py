@@ -478,7 +478,7 @@ def server(
 
     Without a `key`, it answers only to the names of this machine's loopback interface.
     """
-    from longloop.gateway.server import Server, local_only
+    from longloop.gateway.server import LOCAL, Server
 
     if (Path(target) / "run.json").is_file():
         config, checkpoint = subject(target, overrides, step)
@@ -489,7 +489,7 @@ def server(
         config, checkpoint = configs.resolve(tree, "the defaults", overrides), None
     sampling = SamplingParams(config.rollout.temperature if temperature is None else temperature, top_p)
     served = build.served(config, lineage(config, checkpoint), sampling, key)
-    return Server(served.find, Path(target).resolve().name, middleware=() if key else local_only())
+    return Server(served.find, Path(target).resolve().name, names=() if key else LOCAL)
 
 
 # --- Demonstrations and models.

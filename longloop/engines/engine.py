@@ -32,6 +32,10 @@ from longloop.engines.slots import Slots
 from longloop.tokens.chat import Chat
 from longloop.types import Finish, Sampled, SamplingParams, UserError
 
+_ROUNDS = 4
+"""Rounds of the event loop between two passes. An episode needs one from its turn's end to its next, and so many a call
+that comes over HTTP; where there were fewer, each would cost a pass."""
+
 
 class NativeEngine:
     """Continuous batching with a KV cache in pages, of which sequences that begin alike share the first.
@@ -125,7 +129,8 @@ class NativeEngine:
             while self._scheduler.busy or under_way:
                 if begun := self._begin():
                     under_way.append(begun)
-                await asyncio.sleep(0)  # let the episodes whose turn has ended come back with the next one
+                for _ in range(_ROUNDS):  # let the episodes whose turn has ended come back with the next one
+                    await asyncio.sleep(0)
                 if under_way and (len(under_way) > self._pass.ahead or not begun):
                     self._end(*under_way.popleft())
         except Exception as error:

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from longloop.gateway.http import Connection, HttpRequest
 from longloop.gateway.request import Refused
-from longloop.gateway.server import Server, body_of, key_of, refusal
+from longloop.gateway.server import Server, body_of, send
 from longloop.gateway.session import Session
 
 T = TypeVar("T")
@@ -57,21 +58,16 @@ class Endpoint:
 
     def _serve(self, bound: socket.socket) -> None:
         asyncio.set_event_loop(self._loop)
-        server = Server(self._agents, "policy", [("POST", "/outcome", self._outcome)])
+        server = Server(self._agents, "policy", {("POST", "/outcome"): self._outcome})
         self._loop.run_until_complete(server.run(bound))
 
-    async def _outcome(self, request: Any) -> Any:
+    async def _outcome(self, key: str, request: HttpRequest, client: Connection) -> None:
         """The judge's report."""
-        from starlette.responses import JSONResponse
-
-        try:
-            session = self._session(key_of(request))
-            if session.judge_key != key_of(request):
-                raise Refused(403, "The agent's key can ask, and nothing else: the judge reports.", "wrong_key")
-            session.outcome = dict(await body_of(request))
-        except Refused as refused:
-            return refusal(refused)
-        return JSONResponse({})
+        session = self._session(key)
+        if session.judge_key != key:
+            raise Refused(403, "The agent's key can ask, and nothing else: the judge reports.", "wrong_key")
+        session.outcome = dict(body_of(request))
+        send(client, {})
 
     def _agents(self, key: str) -> Session:
         """The session that an agent's key opens."""

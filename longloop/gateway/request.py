@@ -1,6 +1,6 @@
 """What a client asks and what it is told, in no provider's words: the APIs translate to these and back."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -76,7 +76,7 @@ class Answers(Protocol):
         """The conversations that replies ended, by the replies' ids."""
         ...
 
-    def pieces(self, request: Request, body: Body, retried: bool) -> AsyncIterator[Piece]:
+    def pieces(self, request: Request, body: Body, retried: bool) -> AsyncGenerator[Piece, None]:
         """The answer to a call, or `Refused`. `retried`: the client says that it has sent the same call before."""
         ...
 

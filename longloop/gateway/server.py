@@ -1,4 +1,4 @@
-"""The HTTP side of the APIs: calls in, answers out, whole or as streams. Who answers is found by the key that is shown.
+"""The APIs over HTTP: calls in, answers out, whole or as streams. Who answers is found by the key that is shown.
 
 A client shows its key as API clients do (`Authorization: Bearer KEY`, `x-api-key: KEY`), or in the address
 (`http://127.0.0.1:PORT/KEY/v1`). A stream begins with the first piece of its answer, and is pinged while it waits.
@@ -7,126 +7,104 @@ A client shows its key as API clients do (`Authorization: Bearer KEY`, `x-api-ke
 import asyncio
 import contextlib
 import json
+import re
+import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
+from urllib.parse import unquote
 
 from longloop.gateway.anthropic_messages import AnthropicMessages
 from longloop.gateway.chat_completions import ChatCompletions
-from longloop.gateway.request import Answers, Api, Body, Event, Piece, Refused, Reply
+from longloop.gateway.http import Connection, HttpRequest, listen
+from longloop.gateway.request import Answers, Api, Body, Piece, Refused, Reply
 from longloop.gateway.responses import Responses
 
-T = TypeVar("T")
-Route = tuple[str, str, Callable[[Any], Awaitable[Any]]]
-"""A method, a path, and what answers there."""
+Route = Callable[[str, HttpRequest, Connection], Awaitable[None]]
+"""Answers a request that shows a key."""
 
-_LARGEST = 1 << 24
-"""Bytes of a request."""
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+"""This machine's own names."""
 _PING = 3.0
 """Seconds between signs of life in a stream that waits for its answer."""
-_OPTIONS: dict[str, Any] = {"log_level": "critical", "lifespan": "off", "access_log": False, "ws": "none"}
 
 
 class Server:
-    """Serves the APIs on a socket. `find` gives who answers to a key, or raises `Refused`; `more` are more routes."""
+    """Serves the APIs on a socket. `find` gives who answers to a key, or raises `Refused`; `more` are more routes, by
+    method and path. With `names`, a client that calls it by another is refused: without a key, a page of some other
+    site could let its name resolve to this machine, and read from here in a browser."""
 
     def __init__(
-        self, find: Callable[[str], Answers], model: str, more: Sequence[Route] = (), middleware: Sequence[Any] = ()
+        self,
+        find: Callable[[str], Answers],
+        model: str,
+        more: Mapping[tuple[str, str], Route] = {},
+        names: Collection[str] = (),
     ) -> None:
-        self._find, self._model = find, model
-        self._more, self._middleware = more, middleware
-        self._server: Any = None
+        self._find, self._model, self._names = find, model, names
+        apis: list[Api] = [ChatCompletions(), Responses(), AnthropicMessages()]
+        self._routes: dict[tuple[str, str], Route] = {("POST", api.path): partial(self._call, api) for api in apis}
+        self._routes |= {("GET", "/v1/models"): self._models, **more}
+        self._stopped = asyncio.Event()
 
     async def run(self, bound: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
         """Answer until `stop` is called or, in the main thread, a signal comes."""
-        import uvicorn
-
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio would only for sockets of its own
-        bound.listen(1024)
-        options = _OPTIONS | {"timeout_keep_alive": 3600, "timeout_graceful_shutdown": 1}
-        self._server = uvicorn.Server(uvicorn.Config(self.app(), http="h11", **options))
-        ready()
-        await self._server.serve(sockets=[bound])
+        self._loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():  # where asyncio handles Ctrl-C, and nothing else
+            self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
+        await listen(bound, self._answer, self._stopped, ready)
 
     def stop(self) -> None:
         """End `run`, from any thread."""
-        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._stopped.set)
 
-    def app(self) -> Any:
-        from starlette.applications import Starlette
-        from starlette.routing import Route as HttpRoute
-
-        apis: list[Api] = [ChatCompletions(), Responses(), AnthropicMessages()]
-        routes: list[Route] = [("POST", api.path, partial(self._call, api)) for api in apis]
-        routes += [("GET", "/v1/models", self._models), *self._more]
-        return Starlette(
-            routes=[
-                HttpRoute(prefix + path, function, methods=[method])
-                for prefix in ("", "/{key}")
-                for method, path, function in routes
-            ],
-            middleware=self._middleware,
-        )
-
-    async def _call(self, api: Api, request: Any) -> Any:
-        from starlette.responses import JSONResponse, StreamingResponse
-
+    async def _answer(self, request: HttpRequest, client: Connection) -> None:
+        path, key = request.path, request.headers.get("authorization", "").removeprefix("Bearer ")
+        if (request.method, path) not in self._routes:
+            shown, _, rest = path.removeprefix("/").partition("/")
+            path, key = f"/{rest}", unquote(shown)
         try:
-            answers = self._find(key_of(request))
-            body = await body_of(request)
+            if self._names and re.sub(r":\d+$", "", request.headers.get("host", "")) not in self._names:
+                raise Refused(400, f"This server answers to {', '.join(self._names)} alone.", "wrong_host")
+            if (request.method, path) not in self._routes:
+                raise Refused(404, f"There is no {request.method} {request.path}.", "not_found")
+            await self._routes[request.method, path](key or request.headers.get("x-api-key", ""), request, client)
+        except Refused as refused:
+            send(client, ChatCompletions().refusal(refused), refused.status)
+
+    async def _call(self, api: Api, key: str, request: HttpRequest, client: Connection) -> None:
+        try:
+            answers, body = self._find(key), body_of(request)
             asked = api.read(body, answers.earlier)
             retried = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
-            pieces = answers.pieces(asked, body, retried)
-            if not body.get("stream"):
-                return JSONResponse(api.whole(await _unless_gone(request, _whole(pieces)), body))
-            events = api.events(pieces, body)
-            first = await _begun(request, events)
-            return StreamingResponse(_stream(api, first, events), media_type="text/event-stream")
+            async with contextlib.aclosing(answers.pieces(asked, body, retried)) as pieces:
+                if body.get("stream"):
+                    await _stream(api, pieces, body, client)
+                else:
+                    send(client, api.whole(await _whole(pieces), body))
         except Refused as refused:
-            return JSONResponse(api.refusal(refused), refused.status)
+            if client.begun:
+                client.part(_event("error", api.refusal(refused)))
+            else:
+                send(client, api.refusal(refused), refused.status)
 
-    async def _models(self, request: Any) -> Any:
-        from starlette.responses import JSONResponse
-
-        try:
-            self._find(key_of(request))
-        except Refused as refused:
-            return refusal(refused)
+    async def _models(self, key: str, request: HttpRequest, client: Connection) -> None:
+        self._find(key)
         model = {"id": self._model, "object": "model", "created": 0, "owned_by": "longloop"}
-        return JSONResponse({"object": "list", "data": [model]})
+        send(client, {"object": "list", "data": [model]})
 
 
-def local_only() -> list[Any]:
-    """Middleware for a server without a key: a foreign name that resolves to this machine, as a page of some other site
-    in a browser could use it, is refused."""
-    from starlette.middleware import Middleware
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-
-    return [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"], www_redirect=False)]
+def send(client: Connection, content: Body, status: int = 200) -> None:
+    """Answer with a JSON object."""
+    client.send(status, json.dumps(content).encode())
 
 
-def refusal(refused: Refused) -> Any:
-    """An error in OpenAI's words."""
-    from starlette.responses import JSONResponse
-
-    return JSONResponse(ChatCompletions().refusal(refused), refused.status)
-
-
-def key_of(request: Any) -> str:
-    shown = request.headers.get("authorization", "").removeprefix("Bearer ")
-    return request.path_params.get("key") or shown or request.headers.get("x-api-key", "")
-
-
-async def body_of(request: Any) -> Body:
+def body_of(request: HttpRequest) -> Body:
     """The JSON object that was sent."""
-    found = bytearray()
-    async for part in request.stream():
-        found += part
-        if len(found) > _LARGEST:
-            raise Refused(413, f"A request may have {_LARGEST >> 20} MB.", "too_large")
     try:
-        body = json.loads(found)
+        body = json.loads(request.body)
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
@@ -141,60 +119,30 @@ async def _whole(pieces: AsyncIterator[Piece]) -> Reply:
     raise AssertionError("an answer ends with a reply")
 
 
-async def _unless_gone(request: Any, work: Awaitable[T]) -> T:
-    """Wait for something, unless the client hangs up before."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise Refused(499, "The client has gone away.", "client_gone")
-    finally:
-        gone.cancel()  # nobody waits for its end, which would come a moment later than the answer
-        await _ended(working)
+async def _stream(api: Api, pieces: AsyncIterator[Piece], body: Body, client: Connection) -> None:
+    """The answer to a call as server-sent events."""
+    with _pinging(client):
+        async for kind, content in api.events(pieces, body):
+            client.part(_event(kind, content))
+            await client.room()
 
 
-async def _begun(request: Any, events: AsyncIterator[Event]) -> asyncio.Future[Event]:
-    """A stream's first event, which may still have to come. A call that is refused at once gets the status that says
-    so."""
-    first = asyncio.ensure_future(anext(events))
-    try:
-        await _unless_gone(request, asyncio.wait({first}, timeout=_PING))
-        if first.done():
-            first.result()
-        return first
-    except BaseException:
-        await _ended(first)
-        raise
+@contextlib.contextmanager
+def _pinging(client: Connection) -> Iterator[None]:
+    """Give a stream signs of life."""
 
-
-async def _gone(request: Any) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _stream(api: Api, first: asyncio.Future[Event], events: AsyncIterator[Event]) -> AsyncIterator[str]:
-    """The answer to a call as server-sent events. A client that hangs up cancels this."""
-    event = first
-    try:
+    async def ping() -> None:
         while True:
-            while not (await asyncio.wait({event}, timeout=_PING))[0]:
-                yield ": ping\n\n"
-            kind, content = event.result()
-            data = content if isinstance(content, str) else json.dumps(content)
-            yield f"event: {kind}\ndata: {data}\n\n" if kind else f"data: {data}\n\n"
-            event = asyncio.ensure_future(anext(events))
-    except StopAsyncIteration:
-        pass
-    except Refused as refused:
-        yield f"event: error\ndata: {json.dumps(api.refusal(refused))}\n\n"
+            await asyncio.sleep(_PING)
+            client.part(b": ping\n\n")
+
+    pinging = asyncio.ensure_future(ping())
+    try:
+        yield
     finally:
-        await _ended(event)
+        pinging.cancel()
 
 
-async def _ended(task: asyncio.Future[Any]) -> None:
-    """Cancel something that may still be running, and wait for its end."""
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Refused, StopAsyncIteration):
-        await task
+def _event(kind: str, content: Mapping[str, Any] | str) -> bytes:
+    data = content if isinstance(content, str) else json.dumps(content)
+    return (f"event: {kind}\ndata: {data}\n\n" if kind else f"data: {data}\n\n").encode()

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ _KEPT = 512
 """Conversations that may be continued from where they were left. Those that were left longest ago are forgotten."""
 _MOST = 1024
 """Calls that are answered or wait at once; further ones are told to come again."""
-_PACE = 0.03
+_PACE = 0.1
 """Seconds between two pieces of a stream: each costs time in which the engine waits."""
 
 
@@ -58,7 +58,7 @@ class Served:
             raise Refused(401, "This server needs its key: show it as your client shows an API key.", "invalid_api_key")
         return self
 
-    async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncIterator[Piece]:
+    async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncGenerator[Piece, None]:
         """The policy's answer. It comes piece by piece where the client wants a stream and there are no tools: calls
         are known as such when they have been said to their end."""
         if self._answering >= _MOST:
@@ -154,9 +154,9 @@ class _Spoken:
         self.sent = 0
         """How many characters may have been sent."""
 
-    def add(self, id: int) -> str:
+    def add(self, ids: Sequence[int]) -> str:
         """What may be sent now."""
-        self._ids.append(id)
+        self._ids += ids
         before = self._chat.decode(self._ids[self._begin : self._end])
         now = self._chat.decode(self._ids[self._begin :])
         if now.endswith("\ufffd"):  # a character that is not complete
@@ -174,19 +174,15 @@ async def _heard(
     tokens: "asyncio.Queue[int | None]", spoken: _Spoken, sampling: asyncio.Future[Sampled]
 ) -> AsyncIterator[str]:
     """What may be sent of an answer, as its tokens come; None is the last of them."""
-    token: int | None = 0
-    while token is not None:
-        text = ""
-        token = await tokens.get()
-        while token is not None:
-            text += spoken.add(token)
-            if tokens.empty():
-                break
-            token = tokens.get_nowait()
-        if text:
+    while True:
+        came = [await tokens.get()]
+        while not tokens.empty():
+            came.append(tokens.get_nowait())
+        if text := spoken.add([id for id in came if id is not None]):
             yield text
-        if token is not None:
-            await asyncio.wait({sampling}, timeout=_PACE)
+        if came[-1] is None:
+            return
+        await asyncio.wait({sampling}, timeout=_PACE)
 
 
 def _result(sampling: asyncio.Future[Sampled]) -> Sampled:

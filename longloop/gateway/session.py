@@ -8,7 +8,7 @@ import hashlib
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Session:
         self._left = False
         self.over = False
 
-    async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncIterator[Piece]:
+    async def pieces(self, request: Request, body: Body, retried: bool) -> AsyncGenerator[Piece, None]:
         """The policy's answer to a call, in one piece."""
         reply = await self.ask(request, body, retried)
         yield Piece(reply.id, reply.message.content, reply)

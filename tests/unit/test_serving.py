@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from longloop import api
 from longloop.gateway import serving
 from longloop.gateway.request import Request
-from longloop.gateway.server import Server, local_only
+from longloop.gateway.server import LOCAL, Server
 from longloop.gateway.serving import Served
 from longloop.tokens.chat import Chat
 from longloop.types import Message, Sampled, SamplingParams, UserError
@@ -73,7 +74,7 @@ def served(engine: Any, chat: Chat = CHAT, **options: Any) -> Served:
 
 
 def server(engine: Any, chat: Chat = CHAT, **options: Any) -> Server:
-    return Server(served(engine, chat, **options).find, "mine", middleware=local_only())
+    return Server(served(engine, chat, **options).find, "mine", names=LOCAL)
 
 
 def said(reply: Any) -> str:
@@ -195,16 +196,25 @@ def test_the_first_piece_comes_before_the_last_is_spoken() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text("ab. \n日é", max_size=30), st.lists(st.text("ab.\n日", min_size=1, max_size=4), max_size=3))
-def test_no_piece_holds_what_the_whole_answer_does_not(text: str, stops: list[str]) -> None:
-    """Whatever ends the answer, pieces and reply say the same. The engine ends where a stop text is complete."""
+@given(
+    st.text("ab. \n日é", max_size=30),
+    st.lists(st.text("ab.\n日", min_size=1, max_size=4), max_size=3),
+    st.lists(st.booleans(), max_size=30),
+)
+def test_no_piece_holds_what_the_whole_answer_does_not(text: str, stops: list[str], pauses: list[bool]) -> None:
+    """Whatever ends the answer, pieces and reply say the same, however many tokens come at once. The engine ends where
+    a stop text is complete."""
     ids = [id for letter in text for id in CHAT.action_ids(letter)[:-1]]
     spoken = serving._Spoken(CHAT, stops)
-    pieces, heard = "", []
-    for id in ids:
+    pieces, heard, came = "", [], []
+    for id, pause in zip_longest(ids, pauses[: len(ids)], fillvalue=True):
         heard.append(id)
-        pieces += spoken.add(id)
-        if any(stop in CHAT.decode(heard) for stop in stops):
+        came.append(id)
+        ended = len(heard) == len(ids) or any(stop in CHAT.decode(heard) for stop in stops)
+        if pause or ended:
+            pieces += spoken.add(came)
+            came = []
+        if ended:
             break
     reply = serving.told("x", Request((), stop=tuple(stops)), Message("assistant", CHAT.decode(heard)))
     assert len(pieces) == spoken.sent
