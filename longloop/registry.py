@@ -109,6 +109,7 @@ ENVS = {
     "textarena": "longloop.envs.textarena:TextArena",
     "bfcl": "longloop.envs.bfcl:Bfcl",
     "mcp": "longloop.envs.mcp:Mcp",
+    "tau_bench": "longloop.envs.tau_bench:TauBench",
     "openenv": "longloop.envs.openenv:OpenEnv",
     "verifiers": "longloop.gateway.verifiers:Verifiers",
     "agent": "longloop.gateway.env:Agent",

@@ -82,6 +82,8 @@ class VllmEngine:
     ) -> None:
         if not url:
             raise UserError("engine.name=vllm needs the address of a vLLM server, engine.url.")
+        if policy.config.quantize:
+            raise UserError("engine.name=vllm samples with whole weights: leave model.quantize out.")
         self._policy = policy
         start = _start_line(policy)
         self._servers = [_Server(one, key_variable, seconds, patience, start) for one in _addresses(url)]

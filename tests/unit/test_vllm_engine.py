@@ -275,6 +275,9 @@ def test_without_an_address_or_a_server_there_is_a_sentence() -> None:
     with pytest.raises(UserError, match=f"{fake.url} does not answer .*Connect.*Start one: {START}") as refused:
         VllmEngine(policy, chat, fake.url)
     assert refused.value.exit_status == 2
+    policy.config = policy.config.model_copy(update={"quantize": "nf4"})
+    with pytest.raises(UserError, match=r"samples with whole weights: leave model\.quantize out"):
+        VllmEngine(policy, chat, fake.url)
 
 
 def test_something_else_at_the_address_is_told(server: FakeVllm, monkeypatch: pytest.MonkeyPatch) -> None:
