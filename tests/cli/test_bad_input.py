@@ -179,7 +179,7 @@ def test_not_a_run(refused, tmp_path):
 
 def test_eval_of_a_step_that_is_not_kept(refused, tmp_path):
     _, run, _ = train(tmp_path, "steps=3")
-    assert "it has 2, 3" in refused("eval", str(run.folder), "--step", "1")
+    assert "it has those of steps 2, 3" in refused("eval", str(run.folder), "--step", "1")
 
 
 def test_eval_into_a_folder_that_is_taken(refused, tmp_path):

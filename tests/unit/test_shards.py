@@ -130,7 +130,7 @@ def _sampled(exchange: Exchange, family: str) -> Any:
             if order is None:
                 done.set()
 
-        Follower(obeyed, orders).ended = True
+        Follower(obeyed, orders, exchange.leave_word).ended = True
         assert done.wait(60)
         return held[0], engine.cache.bytes
     engine.tell = telling(orders)
