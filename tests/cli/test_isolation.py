@@ -1,5 +1,6 @@
 """Isolation as a user meets it: every command in workers, virtualenvs that are built, and what is missing."""
 
+import gc
 import json
 from pathlib import Path
 
@@ -135,6 +136,7 @@ def test_what_comes_after_pip(longloop, tmp_path):
 
 
 def test_a_program_that_is_missing_is_named(longloop, tmp_path, monkeypatch):
+    gc.collect()  # workers of tests before are cleared away with `rm`, which is missing in a moment
     monkeypatch.setenv("PATH", str(tmp_path))
     said = (
         "own:NeedsJava needs a Java runtime (Debian and Ubuntu: `sudo apt install default-jre-headless`), and there is"
