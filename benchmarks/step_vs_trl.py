@@ -15,6 +15,8 @@ GPU. The sides:
     trl             environment_factory: every turn is read as a call of the environment's one tool
     trl-rollout     rollout_func: a loop over turns that calls generate() on the growing conversations
     trl-cache       the same with the KV cache kept between turns, which TRL leaves to its users to write
+    trl-vllm        rollout_func that samples from vLLM in the same process (colocated, in sleep mode while it trains),
+                    with prefix caching, turn by turn; with `--errands`, on a GPU, where vLLM is installed
 
 TRL gets no handicap: no gradient checkpointing (its default is on), no second scoring pass, fused AdamW (its default),
 and trajectories of one length, so that it pays nothing for padding. `--split N` cuts the update into N micro-batches on
@@ -39,7 +41,7 @@ import common
 import torch
 from fixed import reward_of, words
 
-SIDES = ("longloop", "trl", "trl-rollout", "trl-cache", "longloop-2")
+SIDES = ("longloop", "trl", "trl-rollout", "trl-cache", "longloop-2", "trl-vllm")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -232,8 +234,11 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
 
     def rollout(prompts: list[list[dict[str, str]]], trainer: Any) -> dict[str, Any]:
         seen = [observations(numbers.index(prompt[0]["content"])) for prompt in prompts]
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        episodes = run_generate(model, load.new, seen, keep_cache=how == "trl-cache")
+        if how == "trl-vllm":
+            episodes = run_vllm(trainer.vllm_generation.llm, load.new, seen)
+        else:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            episodes = run_generate(model, load.new, seen, keep_cache=how == "trl-cache")
         made: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": []}
         for (ids, logprobs), turns in zip(episodes, seen, strict=True):
             mask = [m for more in turns for m in [0] * len(more) + [1] * load.new][len(turns[0]) :]
@@ -268,7 +273,11 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
         num_generations=load.attempts,
         max_completion_length=4096 if load.errands else load.turns * load.new + (load.turns - 1) * load.observed,
         max_tool_calling_iterations=load.turns - 1,
-        generation_kwargs={"min_new_tokens": load.new, "max_new_tokens": load.new},
+        generation_kwargs={} if how == "trl-vllm" else {"min_new_tokens": load.new, "max_new_tokens": load.new},
+        use_vllm=how == "trl-vllm",
+        vllm_mode="colocate",
+        vllm_enable_sleep_mode=True,
+        vllm_max_model_length=4096 + 1024,
         loss_type="grpo",
         scale_rewards="none",
         beta=0.0,
@@ -291,6 +300,27 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
     return report
 
 
+def run_vllm(model: Any, new: int, seen: list[list[list[int]]]) -> list[tuple[list[int], list[float]]]:
+    """Turn by turn, all conversations at once. TRL has just woken the weights; it puts them to sleep again only where
+    it samples itself."""
+    from vllm import SamplingParams
+
+    how = SamplingParams(temperature=1.0, max_tokens=new, min_tokens=new, ignore_eos=True, logprobs=0, detokenize=False)
+    episodes: list[tuple[list[int], list[float]]] = [([], []) for _ in seen]
+    model.wake_up(tags=["kv_cache"])
+    for turn in range(len(seen[0])):
+        for (ids, _), more in zip(episodes, seen, strict=True):
+            ids += more[turn]
+        prompts = [{"prompt_token_ids": list(ids)} for ids, _ in episodes]
+        answers = model.generate(prompts, sampling_params=how, use_tqdm=False)
+        for (ids, logprobs), answer in zip(episodes, answers, strict=True):
+            said = answer.outputs[0]
+            ids += said.token_ids
+            logprobs += [each[token].logprob for token, each in zip(said.token_ids, said.logprobs or (), strict=True)]
+    model.sleep(level=2)
+    return episodes
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="processes of each side, A B A B")
@@ -304,7 +334,7 @@ def main() -> None:
     parser.add_argument("--observed", type=int, default=40, help="tokens observed before a turn")
     parser.add_argument("--workers", type=int, default=0, help="processes that longloop's environments live in")
     parser.add_argument("--errands", action="store_true", help="SmolLM2 in Errands; not for the side `trl`")
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES[:5])
     parser.add_argument("--only", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

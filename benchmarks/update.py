@@ -1,12 +1,14 @@
 """One LOOP update against a supervised step on the same tokens: memory, speed, and the share of the card's peak.
 
     python benchmarks/update.py [--cases 7b:16 135m:0] [--trajectories 64] [--tokens 4000] [--actions 0.2]
+        [--micro-tokens 16384] [--keep] [--compile]
 
 A case is SHAPE:RANK; rank 0 trains every weight. Both sides are longloop's learner with the same settings, activation
-checkpointing on, and differ in the loss alone: LOOP's clipped ratio over action tokens with advantages of both signs,
-and the negative log-likelihood of the same tokens. The arithmetic that is counted is that of the matrix products and
-of attention, once forward and once backward (twice the forward, but with frozen weights only once); what checkpointing
-computes again is not counted. The peak is that of a product of two matrices of 8192 in the same run.
+checkpointing on unless activations are to be kept (`--keep`), and differ in the loss alone: LOOP's clipped ratio over
+action tokens with advantages of both signs, and the negative log-likelihood of the same tokens. The arithmetic that is
+counted is that of the matrix products and of attention, once forward and once backward (twice the forward, but with
+frozen weights only once); what checkpointing computes again is not counted. The peak is that of a product of two
+matrices of 8192 in the same run.
 """
 
 import argparse
@@ -94,12 +96,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--actions", type=float, default=0.2, help="their share of the tokens")
     parser.add_argument("--micro-tokens", type=int, default=16384)
+    parser.add_argument("--keep", action="store_true", help="keep activations: no activation checkpointing")
+    parser.add_argument("--compile", action="store_true", help="learner.compile")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(common.machine())
     print(
         f"{options.trajectories} trajectories of {options.tokens} tokens, {options.actions:.0%} of them actions, "
-        f"{options.micro_tokens} tokens a pass, activation checkpointing"
+        f"{options.micro_tokens} tokens a pass, activations {'kept' if options.keep else 'computed again'}"
+        f"{', compiled' if options.compile else ''}"
     )
     print("\n| case | side | seconds | tokens a second | of the peak | peak memory | against the supervised step |")
     print("|---|---|---|---|---|---|---|", flush=True)
@@ -109,7 +114,9 @@ def main() -> None:
         best = peak_flops(device, module.dtype)
         made = samples(options.trajectories, options.tokens, options.actions, module.config.vocab_size)
         policy = common.policy(module, lora_rank=rank)
-        settings = LearnerConfig(micro_tokens=options.micro_tokens, checkpointing=True)
+        settings = LearnerConfig(
+            micro_tokens=options.micro_tokens, checkpointing=not options.keep, compile=options.compile
+        )
         algo = Loop(lr=1e-6, kl_guard=1e12)
         learner = LocalLearner(policy, algo.needs, settings, temperature=1.0, seed=0)
         minibatch = Minibatch(made, float(len(made)), step=1, on_policy=False)

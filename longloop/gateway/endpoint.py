@@ -13,6 +13,7 @@ from longloop.gateway.http import Connection, HttpRequest
 from longloop.gateway.request import Refused
 from longloop.gateway.server import Server, body_of, send
 from longloop.gateway.session import Session
+from longloop.isolation import worker
 
 T = TypeVar("T")
 
@@ -41,8 +42,12 @@ class Endpoint:
         return cls._of_process[1]
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the endpoint's event loop, where sessions live. Cancelling the caller cancels it."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        """Do something in the endpoint's event loop, where sessions live. Cancelling the caller cancels it.
+
+        A worker has nothing else to do meanwhile, and waits without an event loop, which would have to be woken up.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result() if worker.serving else await asyncio.wrap_future(future)
 
     def open(self, session: Session) -> None:
         self._sessions[session.key] = self._sessions[session.judge_key] = session
