@@ -16,6 +16,7 @@ Private here: PEFT's `lora.Linear`, of which the attributes are read.
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -43,10 +44,11 @@ whole."""
 
 
 class Shards:
-    """This rank's place among `count` that hold one copy of the weights between them."""
+    """This rank's place among `count` that hold one copy of the weights between them. `timeout`: seconds after which a
+    wait for the others is given up where torch.distributed does not see it, in a recorded pass."""
 
-    def __init__(self, index: int, count: int, group: Any = None) -> None:
-        self.index, self.count, self._group = index, count, group
+    def __init__(self, index: int, count: int, group: Any = None, timeout: float = math.inf) -> None:
+        self.index, self.count, self._group, self.timeout = index, count, group, timeout
         self._thread = threading.local()
 
     @property
@@ -62,6 +64,12 @@ class Shards:
             yield
         finally:
             self._thread.reading = False
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a CUDA graph can hold what the ranks exchange: NCCL's kernels can be replayed, gloo works on the
+        host."""
+        return dist.get_backend(self._group) == "nccl"
 
     def cut(self, size: int) -> slice:
         """This rank's part of so many rows or columns."""
@@ -83,6 +91,12 @@ class Shards:
         """The sum of all ranks' tensors."""
         x = x.contiguous()
         dist.all_reduce(x, group=self._group)
+        return x
+
+    def of_first(self, x: Tensor) -> Tensor:
+        """The first rank's tensor."""
+        x = x.contiguous()
+        dist.broadcast(x, group=self._group, group_src=0)
         return x
 
 
@@ -172,6 +186,7 @@ class Reader:
     def __init__(self, policy: Any) -> None:
         self._policy, self._in_place = policy, policy.shards.in_place
         self.layers: int = policy.layers
+        self.shards: Shards = policy.shards
 
     @property
     def version(self) -> int:
