@@ -4,6 +4,7 @@ What ranks do is here, as functions of this module: a process that is spawned fi
 """
 
 import asyncio
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from longloop.cluster.exchange import Exchange
 from longloop.config import LearnerConfig, ModelConfig
 from longloop.engines.engine import NativeEngine
 from longloop.engines.orders import Follower, telling
+from longloop.engines.passes import Eager
 from longloop.learners.local import LocalLearner
 from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy
@@ -153,6 +155,7 @@ def sampled(exchange: Exchange, family: str, device: str = "cpu") -> Any:
     orders = dist.new_group(list(range(exchange.count)), backend="gloo")
     policy = shard_of(family, exchange, device)
     engine = NativeEngine(Reader(policy), CHAT, slots=6)
+    assert isinstance(engine._pass, Eager), "gloo cannot be recorded"
     held, done = list[tuple[int, ...]](), threading.Event()
     if exchange.rank:
 
@@ -162,6 +165,8 @@ def sampled(exchange: Exchange, family: str, device: str = "cpu") -> Any:
             engine.obey(order)
             if order is None:
                 done.set()
+            if len(held) == 2:
+                sys.exit()  # ends this thread
 
         Follower(obeyed, orders, exchange.leave_word).ended = True
     else:
@@ -181,6 +186,11 @@ def sampled(exchange: Exchange, family: str, device: str = "cpu") -> Any:
         dist.broadcast_object_list(box, src=0)
         found.append((box[0], gap(policy, box[0])))
     return (held[0], engine.cache.bytes) if exchange.rank else found
+
+
+def both_readers(exchange: Exchange, families: Sequence[str], device: str) -> dict[str, Any]:
+    """`read` and `sampled`, for each family."""
+    return {one: (read(exchange, one, False, device), sampled(exchange, one, device)) for one in families}
 
 
 # --- Recorded passes.
@@ -227,6 +237,11 @@ def recorded(
     return said[0], gaps, made, getattr(policy.shards, "counted", 0)
 
 
+def all_recorded(exchange: Exchange, families: Sequence[str], device: str) -> dict[str, Any]:
+    """`recorded`, for each family."""
+    return {one: recorded(exchange, one, device) for one in families}
+
+
 def recorded_together(exchange: Exchange, family: str, lengths: dict[int, list[int]]) -> Any:
     """What two ranks say, of which the second would draw other tokens than the first."""
     orders = dist.new_group(list(range(exchange.count)))
@@ -242,6 +257,7 @@ def recorded_together(exchange: Exchange, family: str, lengths: dict[int, list[i
     def obey(order: Any) -> None:
         if order is None:
             done.set()
+            sys.exit()  # ends this thread
         else:
             temperature_R, top_p_R, uniform_R = order.numbers_PR
             engine.obey(replace(order, numbers_PR=np.stack([temperature_R, top_p_R, 1 - uniform_R])))
