@@ -84,7 +84,7 @@ class Shards:
         """The whole of which each rank has a part."""
         whole = part.new_empty(self.count, *part.shape)
         if not part.is_meta:
-            dist.all_gather(list(whole.unbind()), part.contiguous(), group=self._group)
+            dist.all_gather_into_tensor(whole, part.contiguous()[None], group=self._group)
         return whole.flatten(0, 1) if dim == 0 else whole.transpose(0, 1).flatten(1, 2)
 
     def total(self, x: Tensor) -> Tensor:
@@ -292,7 +292,7 @@ def load_shard(folder: Path, dtype: torch.dtype, shards: Shards) -> Any:
         )
     config = AutoConfig.from_pretrained(folder)
     check_shape(config, shards.count)
-    with _without_weights():
+    with without_weights():
         module: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
     if (folder / "generation_config.json").is_file():
         module.generation_config = GenerationConfig.from_pretrained(folder)
@@ -326,7 +326,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def _without_weights() -> Iterator[None]:
+def without_weights() -> Iterator[None]:
     """Modules made within have parameters without content. Buffers, which a model computes itself, are real."""
 
     def hollow(module: Any, name: str, p: Parameter | None) -> Parameter | None:  # what it returns is registered
