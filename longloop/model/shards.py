@@ -53,8 +53,9 @@ class Shards:
 
     @property
     def reading(self) -> bool:
-        """Whether this thread reads the shards where they lie: all ranks work on the same tokens."""
-        return getattr(self._thread, "reading", False)
+        """Whether this thread reads the shards where they lie: all ranks work on the same tokens. What is compiled is
+        the engine's."""
+        return torch.compiler.is_compiling() or getattr(self._thread, "reading", False)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -84,7 +85,7 @@ class Shards:
         """The whole of which each rank has a part."""
         whole = part.new_empty(self.count, *part.shape)
         if not part.is_meta:
-            dist.all_gather_into_tensor(whole, part.contiguous()[None], group=self._group)
+            dist.all_gather(list(whole.unbind()), part.contiguous(), group=self._group)
         return whole.flatten(0, 1) if dim == 0 else whole.transpose(0, 1).flatten(1, 2)
 
     def total(self, x: Tensor) -> Tensor:

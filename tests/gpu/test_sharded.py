@@ -97,3 +97,13 @@ def test_recorded_passes_hold_the_sums_over_ranks(family: str, alone: dict[str, 
     assert max(gaps) < AGREES
     assert made > 1 and sums == made * (2 * config(family).num_hidden_layers + 1)
     assert_mostly_equal(said, talks(NativeEngine(whole(family, "cuda"), CHAT, slots=6)))
+
+
+def test_recorded_passes_can_be_compiled() -> None:
+    """Sums over ranks and all."""
+    families = ["qwen2", "gemma3"]
+    found = together(1, all_recorded, families, "cuda", True, start="spawn", device="cuda:0")[0]
+    for family in families:
+        said, gaps, made, _ = found[family]
+        assert max(gaps) < 5e-3 and made > 1
+        assert_mostly_equal(said, talks(NativeEngine(whole(family, "cuda"), CHAT, slots=6)))

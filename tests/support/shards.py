@@ -237,9 +237,37 @@ def recorded(
     return said[0], gaps, made, getattr(policy.shards, "counted", 0)
 
 
-def all_recorded(exchange: Exchange, families: Sequence[str], device: str) -> dict[str, Any]:
+def all_recorded(exchange: Exchange, families: Sequence[str], device: str, compile: bool = False) -> dict[str, Any]:
     """`recorded`, for each family."""
-    return {one: recorded(exchange, one, device) for one in families}
+    return {one: recorded(exchange, one, device, compile) for one in families}
+
+
+def compiled(exchange: Exchange, family: str) -> Any:
+    """What a rank says by plain passes, and by passes that are compiled and done again; and the compiled graphs."""
+    from longloop.engines.cuda_graphs import Graphs
+
+    policy = shard_of(family, exchange)
+    plain = talks(NativeEngine(Reader(policy), CHAT, slots=4), {0: [5]})
+    engine = again(NativeEngine(Reader(policy), CHAT, slots=4))
+
+    class Compiled(Again):
+        """What a card replays is what was compiled."""
+
+        def replay(self) -> Any:
+            with policy.compiled():
+                return super().replay()
+
+    graphs = list[str]()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(str(graph.graph))
+        return graph.forward
+
+    made, how = torch.compile, {"backend": backend, "options": None}
+    torch.compile = lambda call, **options: made(call, **options | how)  # type: ignore[assignment]
+    group = engine._probed().group
+    engine._pass = Graphs(engine.model, engine.cache, 4, group, Compiled, compile=True)  # type: ignore[arg-type]
+    return plain, talks(engine, {0: [5]}), graphs
 
 
 def recorded_together(exchange: Exchange, family: str, lengths: dict[int, list[int]]) -> Any:

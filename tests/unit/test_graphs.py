@@ -24,7 +24,7 @@ from longloop.engines.slots import Slots
 from longloop.types import Sampled, UserError
 from tests.support.families import CHAT, Again, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
 from tests.support.gloo import together
-from tests.support.shards import recorded, recorded_together, talks, whole
+from tests.support.shards import compiled, recorded, recorded_together, talks, whole
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(9, 3, 64), (4, 4, 80), (8, 1, 16), (2, 1, 256)]
@@ -273,6 +273,16 @@ def test_a_rank_alone_records_its_passes(small: None) -> None:
     """With adapters as they were and as they become, and the learner agrees. (On a card: tests/gpu/test_sharded.py.)"""
     ((_, gaps, made, _),) = together(1, recorded, "gemma3", "cpu", False, SHORT)
     assert max(gaps) < 2e-3 and made > 1
+
+
+def test_compiled_passes_hold_the_sums_over_ranks(small: None) -> None:
+    """Each layer two, without a break; and the logits are gathered where they are drawn from."""
+    (((mine,), (theirs,), graphs),) = together(1, compiled, "llama")
+    assert [ids for ids, _ in mine] == [ids for ids, _ in theirs]
+    assert mine[0][1] == pytest.approx(theirs[0][1], abs=1e-4)
+    sums = [graph.count("_c10d_functional.all_reduce]") for graph in graphs]
+    gathers = [graph.count("_c10d_functional.all_gather_into_tensor]") for graph in graphs]
+    assert sorted(sums) == [0, 0, 0, 2] and sorted(gathers) == [0, 0, 0, 1]
 
 
 def test_a_recorded_pass_of_several_ranks_has_a_deadline() -> None:
