@@ -11,6 +11,9 @@ import torch.distributed as dist
 from longloop.cluster.exchange import Exchange
 
 _PATIENCE = {"fork": 100.0, "spawn": 240.0}
+"""Seconds for what ranks do."""
+_ENDING = 30.0
+"""Seconds for them to end afterwards."""
 
 
 def together(
@@ -34,7 +37,7 @@ def together(
     try:
         found = dict(results.get(timeout=_PATIENCE[start]) for _ in processes)
         for process in processes:
-            process.join(_PATIENCE[start])
+            process.join(_ENDING)
         lasting = [rank for rank, process in enumerate(processes) if process.is_alive()]
     finally:
         for process in processes:

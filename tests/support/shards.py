@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -26,7 +27,7 @@ from longloop.learners.local import LocalLearner
 from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy
 from longloop.model.shards import Reader, Shards, cut, of_module
-from longloop.types import Sample
+from longloop.types import Sample, UserError
 from tests.support.families import CHAT, TOKENIZER, Again, config, plain_module, policy_of, prompt, talk
 
 RANK = 4
@@ -155,7 +156,9 @@ def sampled(exchange: Exchange, family: str, device: str = "cpu") -> Any:
     orders = dist.new_group(list(range(exchange.count)), backend="gloo")
     policy = shard_of(family, exchange, device)
     engine = NativeEngine(Reader(policy), CHAT, slots=6)
-    assert isinstance(engine._pass, Eager), "gloo cannot be recorded"
+    assert isinstance(engine._pass, Eager)
+    with pytest.raises(UserError, match="connected by NCCL"):  # gloo cannot be recorded
+        NativeEngine(Reader(policy), CHAT, graphs=True)
     held, done = list[tuple[int, ...]](), threading.Event()
     if exchange.rank:
 
@@ -237,9 +240,9 @@ def recorded(
     return said[0], gaps, made, getattr(policy.shards, "counted", 0)
 
 
-def all_recorded(exchange: Exchange, families: Sequence[str], device: str, compile: bool = False) -> dict[str, Any]:
+def all_recorded(exchange: Exchange, families: Sequence[str], device: str) -> dict[str, Any]:
     """`recorded`, for each family."""
-    return {one: recorded(exchange, one, device, compile) for one in families}
+    return {one: recorded(exchange, one, device) for one in families}
 
 
 def compiled(exchange: Exchange, family: str) -> Any:

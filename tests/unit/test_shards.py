@@ -131,6 +131,17 @@ def test_only_a_lost_connection_is_called_lost_ranks(monkeypatch):
     assert not isinstance(raised.value, RankLost)
 
 
+def test_recordings_go_before_the_connection_that_they_use():
+    """NCCL would wait for them for ever."""
+    ended = list[str]()
+    crew: Any = Crew.__new__(Crew)
+    crew._ray, crew.others = SimpleNamespace(wait=lambda *given, **options: None), []
+    crew._engine = SimpleNamespace(close=lambda: ended.append("recordings"))
+    crew._exchange = SimpleNamespace(close=lambda: ended.append("connection"))
+    crew.close()
+    assert ended == ["recordings", "connection"]
+
+
 def test_only_the_thread_that_samples_reads_in_place():
     """A rank that follows passes in one thread learns in another."""
     shards, seen = Shards(0, 2), list[bool]()
