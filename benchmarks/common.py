@@ -53,9 +53,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 28,
         "num_key_value_heads": 4,
     },
+    "32b": {
+        "vocab_size": 152064,
+        "hidden_size": 5120,
+        "intermediate_size": 27648,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+    },
 }
-"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M, Qwen2.5-1.5B and Qwen2.5-7B."""
-QWEN = ("1.5b", "7b")
+"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M and of Qwen2.5-1.5B, 7B and 32B."""
+QWEN = ("1.5b", "7b", "32b")
 """Those with Qwen2's layers."""
 
 _ROLES = ["<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
@@ -85,10 +93,14 @@ def generate_options(new: int) -> dict[str, Any]:
     }
 
 
+def model_config(shape: str) -> Any:
+    return (Qwen2Config if shape in QWEN else LlamaConfig)(max_position_embeddings=20480, **SHAPES[shape])
+
+
 def random_model(shape: str, seed: int = 0, device: str = "cpu") -> Any:
     """Random weights, made from the seed: float32 on a CPU, bfloat16 elsewhere. Nothing is read or fetched."""
     torch.manual_seed(seed)
-    config = (Qwen2Config if shape in QWEN else LlamaConfig)(max_position_embeddings=20480, **SHAPES[shape])
+    config = model_config(shape)
     with torch.device(device):
         dtype = torch.float32 if device == "cpu" else torch.bfloat16
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()

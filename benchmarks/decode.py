@@ -112,8 +112,8 @@ def bandwidth(device: str) -> float:
     return best
 
 
-def limit(module: Any, batch: int, tokens: float, speed: float) -> float:
-    """Tokens a second if memory were all that took time."""
+def limit(module: Any, batch: int, tokens: float, speed: float, shard: int = 1) -> float:
+    """Tokens a second if memory were all that took time. `shard`: the module is that part of a model."""
     config = module.config
     size = module.dtype.itemsize
     weights = sum(p.nbytes for p in module.parameters())
@@ -121,7 +121,7 @@ def limit(module: Any, batch: int, tokens: float, speed: float) -> float:
         weights -= module.get_input_embeddings().weight.nbytes  # of which a step reads a few rows
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     kv = 2 * config.num_hidden_layers * config.num_key_value_heads * head * size * tokens * batch
-    return batch * speed / (weights + kv)
+    return batch * speed / (weights + kv / shard)
 
 
 def vllm_rate(shape: str, batch: int, rows: list[list[int]], new: int) -> float:

@@ -230,12 +230,9 @@ def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
         return engine(policy, chat, **options), chat
     from longloop.model.shards import Reader
 
-    if config.engine["name"] != "native" or options.get("graphs"):
-        raise UserError(
-            "A model in shards (ranks.shard > 1) samples with engine.name=native and without recorded passes: leave "
-            "engine.graphs out."
-        )
-    return engine(Reader(policy), chat, **options | {"graphs": False}), chat
+    if config.engine["name"] != "native":
+        raise UserError("A model in shards (ranks.shard > 1) samples with engine.name=native.")
+    return engine(Reader(policy), chat, **options), chat
 
 
 @dataclass(frozen=True)

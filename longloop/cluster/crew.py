@@ -75,6 +75,8 @@ class Crew:
 
         self._ray, self._config = ray, config
         self._exchange: Exchange | None = None
+        self._engine: Any = None
+        """The first rank's, where the others take part in its passes."""
         options = {"num_cpus": 1, "num_gpus": cards, "max_restarts": 0, "max_task_retries": 0}
         many = {"max_concurrency": 10_000, "concurrency_groups": {"signs": 1}}
         kind = ray.remote(**options, **many)(Rank)
@@ -131,7 +133,7 @@ class Crew:
         if self._exchange is None or self._exchange.shards is None:
             return
         sample_together(engine, self._exchange)
-        tell = engine.tell
+        self._engine, tell = engine, engine.tell
 
         def telling(order: Order | None) -> None:
             self._doing = "playing attempts"
@@ -160,6 +162,8 @@ class Crew:
         for one in self.others:
             with contextlib.suppress(Exception):
                 self._ray.kill(one.actor)
+        if self._engine is not None:
+            self._engine.close()
         if self._exchange is not None:
             with contextlib.suppress(Exception):
                 self._exchange.close()

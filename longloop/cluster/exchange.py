@@ -54,7 +54,7 @@ class Exchange:
             group = dist.new_group(members, timeout=patience)
             orders = dist.new_group(members, timeout=patience if rank == first else _ALWAYS, backend="gloo")
             if rank in members:
-                self.shards, self.orders = Shards(rank - first, shard, group), orders
+                self.shards, self.orders = Shards(rank - first, shard, group, timeout), orders
 
     @torch.no_grad()
     def add_up(self, parameters: Sequence[Parameter]) -> None:

@@ -6,18 +6,26 @@ size; the padding reads and writes the spare page. All that varies lies in buffe
 graph knows neither how long a sequence is nor where its pages are. So a recording stays valid for the whole run: the
 weights are trained in place, and the cache may grow, be freed and be allocated again.
 
+With a model in shards all ranks get the same rows in the same order (orders.py), and what is recorded for a row depends
+on nothing else: so they record together, and replay together. A recording holds the sums over ranks, too. The token
+that a rank reads next is the one that the first rank has drawn.
+
 Only public torch: `torch.cuda.CUDAGraph`, `torch.cuda.graph` and pinned memory.
 
 Shapes: T tokens in the row, R spans, W pages of the longest, S slots, I work items and M rows to merge (work_items.py),
 each padded; P numbers for each span (sampler.py).
 """
 
+import math
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from longloop.engines import triton_kernels, work_items
@@ -28,15 +36,18 @@ from longloop.engines.sampler import NUMBERS, draw, truncates
 from longloop.engines.slots import UNKNOWN, Row
 from longloop.engines.triton_kernels import Places
 
+_GLANCE = 5e-5
+"""Seconds between two looks at whether a pass has ended."""
 _STEP = 64
 """Sizes of rows with longer spans are multiples of this, as matrix products are computed in tiles of such a size."""
 
 
 class Recording:
-    """Records what a function does on the device, to do it again."""
+    """Records what a function does on the device, to do it again. `timeout`: how long it may take, in seconds."""
 
-    def __init__(self, work: Callable[[], Tensor], pool: Any) -> None:
-        work()  # once before recording: kernels are compiled at first use
+    def __init__(self, work: Callable[[], Tensor], pool: Any, timeout: float = math.inf) -> None:
+        self._timeout = timeout
+        work()  # once before recording: kernels are compiled, and ranks connected, at first use
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool):
             self._result = work()
@@ -48,7 +59,16 @@ class Recording:
         result.copy_(self._result, non_blocking=True)
         done = torch.cuda.Event()
         done.record()
-        return result, done.synchronize
+        return result, done.synchronize if self._timeout == math.inf else partial(wait, done, self._timeout)
+
+
+def wait(done: torch.cuda.Event, timeout: float) -> None:
+    """Wait for a pass of several ranks. One that is lost leaves the others' kernels waiting, and nobody is told."""
+    until = time.monotonic() + timeout
+    while not done.query():
+        if time.monotonic() > until:
+            raise dist.DistError(f"A recorded pass of several ranks has not ended within {timeout:g} s.")
+        time.sleep(_GLANCE)
 
 
 class Graphs:
@@ -67,7 +87,8 @@ class Graphs:
         compile: bool = False,
     ) -> None:
         self._model, self._slots, self._heads, self._queries = model, slots, cache.heads, triton_kernels.queries(group)
-        self._recording, self._compile = recording, compile
+        self._recording = recording if model.shards is None else partial(recording, timeout=model.shards.timeout)
+        self._compile = compile
         self._graphs: dict[tuple[int, bool, bool, bool], _Graph] = {}
         self._last_S = torch.zeros(slots + 1, dtype=torch.int32, device=model.device)
         """The token that was drawn last in each slot."""
@@ -92,6 +113,9 @@ class Graphs:
         """Give the freed cache back to the device. Recordings stay: making them again takes longer than a step."""
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        self._graphs.clear()
 
 
 class _Table:
@@ -135,7 +159,7 @@ class _Graph:
         spans: int,
         queries: int,
         heads: int,
-        recording: type[Recording],
+        recording: Callable[..., Recording],
         pool: Any,
         compile: bool,
     ) -> None:
@@ -167,6 +191,8 @@ class _Graph:
             known_T = torch.where(ids_T == UNKNOWN, last_S[slots[span_T]], ids_T)
             hidden_TD = model.hidden(known_T, position_T, plan)
             token_R, logp_R = drawn(hidden_TD if single else hidden_TD[end_R], *self._numbers_PR)
+            if model.shards is not None:
+                token_R = model.shards.of_first(token_R)
             last_S[slots[1:]] = token_R.int()
             return torch.stack([token_R.double(), logp_R.double()])
 

@@ -47,7 +47,8 @@ class NativeEngine:
     tokens: the most tokens whose keys and values are held at once, shared ones counted once; 0 for slots x context.
         When they run out, the youngest sessions wait or are read again.
     step_tokens: at most this many prompt tokens are read in one forward pass; longer prompts are read in pieces.
-    graphs: record passes as CUDA graphs and replay them; by default, on a CUDA device where Triton is installed.
+    graphs: record passes as CUDA graphs and replay them; by default, on a CUDA device where Triton is installed. With a
+        model in shards, its ranks must be connected by NCCL.
     compile: fuse recorded passes with torch.compile, which takes half a minute when a run starts. Other passes ignore
         it.
     """
@@ -69,10 +70,14 @@ class NativeEngine:
         self._decode = chat.decode
         self._may_end: dict[tuple[tuple[str, ...], int], bool] = {}
         """Whether a token can complete one of these stop strings."""
+        recordable = policy.device.type == "cuda" and (policy.shards is None or policy.shards.recordable)
         if graphs is None:
-            graphs = policy.device.type == "cuda" and find_spec("triton") is not None
-        if graphs and policy.device.type != "cuda":
-            raise UserError("engine.graphs=true needs a CUDA device; without one, leave it out.")
+            graphs = recordable and find_spec("triton") is not None
+        if graphs and not recordable:
+            raise UserError(
+                "engine.graphs=true needs a CUDA device and, with a model in shards, ranks that are connected by NCCL: "
+                "leave it out."
+            )
         probe = self._probed()
         self.cache = KVCache(probe.like_KD, policy.layers, most_pages(slots, context, tokens), moves=not graphs)
         self.pages = Pages(slots, count(tokens) if tokens else None, self.cache.grow)
@@ -109,6 +114,10 @@ class NativeEngine:
         self._scheduler.clear()
         self.tell(None)
         self.obey(None)
+
+    def close(self) -> None:
+        """Give up recorded passes: they hold on to the connection between ranks, which cannot end before them."""
+        self._pass.close()
 
     @torch.inference_mode()
     def obey(self, order: Order | None) -> Drawn | None:

@@ -18,6 +18,7 @@ from longloop.engines.reading import Reading
 from longloop.engines.sampler import draw, truncates
 from longloop.engines.slots import Row
 from longloop.model.attention import Plan
+from longloop.model.shards import Shards
 
 _ROWS = 16 if torch.backends.mkl.is_available() else 32
 """With one thread, all matrix products of at least so many rows add up in the same order. Measured: MKL has other ways
@@ -34,6 +35,11 @@ class Model(Protocol):
     version: int
     """Changes with the weights: keys and values of another version are not used."""
     layers: int
+
+    @property
+    def shards(self) -> Shards | None:
+        """The ranks that make each pass together, if several hold the weights between them."""
+        ...
 
     @property
     def device(self) -> torch.device: ...
@@ -57,6 +63,10 @@ class Pass(Protocol):
 
     def release(self) -> None:
         """Give working memory back."""
+        ...
+
+    def close(self) -> None:
+        """Give up what was recorded: no pass comes after."""
         ...
 
 
@@ -102,6 +112,8 @@ class Eager:
         return Drawn(token_R, logp_R)
 
     def release(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def _size(self) -> int | None:
         """The number of rows that every product must have; None for any that is enough."""

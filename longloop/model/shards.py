@@ -16,6 +16,7 @@ Private here: PEFT's `lora.Linear`, of which the attributes are read.
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -43,16 +44,18 @@ whole."""
 
 
 class Shards:
-    """This rank's place among `count` that hold one copy of the weights between them."""
+    """This rank's place among `count` that hold one copy of the weights between them. `timeout`: seconds after which a
+    wait for the others is given up where torch.distributed does not see it, in a recorded pass."""
 
-    def __init__(self, index: int, count: int, group: Any = None) -> None:
-        self.index, self.count, self._group = index, count, group
+    def __init__(self, index: int, count: int, group: Any = None, timeout: float = math.inf) -> None:
+        self.index, self.count, self._group, self.timeout = index, count, group, timeout
         self._thread = threading.local()
 
     @property
     def reading(self) -> bool:
-        """Whether this thread reads the shards where they lie: all ranks work on the same tokens."""
-        return getattr(self._thread, "reading", False)
+        """Whether this thread reads the shards where they lie: all ranks work on the same tokens. What is compiled is
+        the engine's."""
+        return torch.compiler.is_compiling() or getattr(self._thread, "reading", False)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -62,6 +65,12 @@ class Shards:
             yield
         finally:
             self._thread.reading = False
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a CUDA graph can hold what the ranks exchange: NCCL's kernels can be replayed, gloo works on the
+        host."""
+        return dist.get_backend(self._group) == "nccl"
 
     def cut(self, size: int) -> slice:
         """This rank's part of so many rows or columns."""
@@ -83,6 +92,12 @@ class Shards:
         """The sum of all ranks' tensors."""
         x = x.contiguous()
         dist.all_reduce(x, group=self._group)
+        return x
+
+    def of_first(self, x: Tensor) -> Tensor:
+        """The first rank's tensor."""
+        x = x.contiguous()
+        dist.broadcast(x, group=self._group, group_src=0)
         return x
 
 
@@ -172,6 +187,7 @@ class Reader:
     def __init__(self, policy: Any) -> None:
         self._policy, self._in_place = policy, policy.shards.in_place
         self.layers: int = policy.layers
+        self.shards: Shards = policy.shards
 
     @property
     def version(self) -> int:
@@ -277,7 +293,7 @@ def load_shard(folder: Path, dtype: torch.dtype, shards: Shards) -> Any:
         )
     config = AutoConfig.from_pretrained(folder)
     check_shape(config, shards.count)
-    with _without_weights():
+    with without_weights():
         module: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
     if (folder / "generation_config.json").is_file():
         module.generation_config = GenerationConfig.from_pretrained(folder)
@@ -311,7 +327,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 @contextmanager
-def _without_weights() -> Iterator[None]:
+def without_weights() -> Iterator[None]:
     """Modules made within have parameters without content. Buffers, which a model computes itself, are real."""
 
     def hollow(module: Any, name: str, p: Parameter | None) -> Parameter | None:  # what it returns is registered

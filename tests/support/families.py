@@ -2,7 +2,8 @@
 
 import asyncio
 import copy
-from collections.abc import Coroutine, Sequence
+import math
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,17 @@ def policy_of(module: Any, lora_rank: int = 0, device: str = "cpu", dtype: Any =
 
 def engine_of(module: Any, **options: Any) -> NativeEngine:
     return NativeEngine(policy_of(module), CHAT, **options)
+
+
+class Again:
+    """Stands for a recording (cuda_graphs.py) where there is no card: the work is done again."""
+
+    def __init__(self, work: Callable[[], torch.Tensor], pool: Any, timeout: float = math.inf) -> None:
+        self._work = work
+        work()
+
+    def replay(self) -> tuple[torch.Tensor, Callable[[], None]]:
+        return self._work(), lambda: None
 
 
 @torch.no_grad()

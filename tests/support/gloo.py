@@ -1,4 +1,4 @@
-"""Ranks in processes of their own that Ray knows nothing of: they are forked, and find each other through gloo."""
+"""Ranks in processes of their own that Ray knows nothing of: they find each other through torch.distributed."""
 
 import multiprocessing
 import traceback
@@ -10,26 +10,41 @@ import torch.distributed as dist
 
 from longloop.cluster.exchange import Exchange
 
-_PATIENCE = 100.0
+_PATIENCE = {"fork": 100.0, "spawn": 240.0}
+"""Seconds for what ranks do."""
+_ENDING = 30.0
+"""Seconds for them to end afterwards."""
 
 
-def together(count: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+def together(
+    count: int, work: Callable[..., Any], *arguments: Any, start: str = "fork", device: str = "cpu"
+) -> list[Any]:
     """Call `work(exchange, *arguments)` on each of `count` ranks at once; what each returned, in order. It must be
-    plain data: numbers, bytes, arrays."""
+    plain data: numbers, bytes, arrays.
+
+    start: how processes begin. One that uses a card must be spawned, and is told a function of a module by its name.
+    device: of the exchange. Ranks that share a card have one for CPUs, gloo, which takes tensors of a card, too.
+    """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    forks = multiprocessing.get_context("fork")
-    results = forks.Queue()
+    context: Any = multiprocessing.get_context(start)
+    results = context.Queue()
     processes = [
-        forks.Process(target=_rank, args=(rank, count, store.port, results, work, arguments), daemon=True)
+        context.Process(target=_rank, args=(rank, count, store.port, device, results, work, arguments), daemon=True)
         for rank in range(count)
     ]
     for process in processes:
         process.start()
-    found = dict(results.get(timeout=_PATIENCE) for _ in processes)
-    for process in processes:
-        process.join(_PATIENCE)
+    try:
+        found = dict(results.get(timeout=_PATIENCE[start]) for _ in processes)
+        for process in processes:
+            process.join(_ENDING)
+        lasting = [rank for rank, process in enumerate(processes) if process.is_alive()]
+    finally:
+        for process in processes:
+            process.kill()
     failed = [said for said in found.values() if isinstance(said, _Failed)]
     assert not failed, "\n".join(said.text for said in failed)
+    assert not lasting, f"ranks {lasting} did not end by themselves"
     return [found[rank] for rank in range(count)]
 
 
@@ -38,10 +53,12 @@ class _Failed:
         self.text = text
 
 
-def _rank(rank: int, count: int, port: int, results: Any, work: Callable[..., Any], arguments: Any) -> None:
+def _rank(
+    rank: int, count: int, port: int, device: str, results: Any, work: Callable[..., Any], arguments: Any
+) -> None:
     torch.set_num_threads(1)
     try:
-        exchange = Exchange(dist.TCPStore("localhost", port, is_master=False), rank, count, torch.device("cpu"), 60.0)
+        exchange = Exchange(dist.TCPStore("localhost", port, is_master=False), rank, count, torch.device(device), 60.0)
         results.put((rank, work(exchange, *arguments)))
         exchange.close()
     except BaseException:

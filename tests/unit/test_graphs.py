@@ -9,33 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
 
+from longloop.cluster.exchange import raised_by_connection
 from longloop.engines import cuda_graphs, triton_kernels, work_items
 from longloop.engines.engine import NativeEngine
 from longloop.engines.pages import PAGE
 from longloop.engines.passes import Eager
 from longloop.engines.slots import Slots
 from longloop.types import Sampled, UserError
-from tests.support.families import CHAT, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
+from tests.support.families import CHAT, Again, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
+from tests.support.gloo import together
+from tests.support.shards import compiled, recorded, recorded_together, talks, whole
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(9, 3, 64), (4, 4, 80), (8, 1, 16), (2, 1, 256)]
 """Query heads, key heads, head size."""
-
-
-class Again:
-    """Stands for a recording where there is no GPU."""
-
-    def __init__(self, work: Any, pool: Any) -> None:
-        self._work = work
-        work()
-
-    def replay(self) -> Any:
-        return self._work(), lambda: None
 
 
 class Memory:
@@ -258,3 +251,54 @@ def test_a_row_is_padded_by_less_than_half(count: int) -> None:
     assert cuda_graphs._padded(padded) == padded
     rounded = cuda_graphs._rounded(count)
     assert count <= rounded <= max(64 + count, 1.25 * count) and cuda_graphs._rounded(rounded) == rounded
+
+
+# --- With a model in shards.
+
+SHORT = {0: [6, 4], 2: [3, 7], 4: [11]}
+"""Conversations, and the lengths of what is said in them."""
+
+
+def test_ranks_record_and_replay_together(small: None) -> None:
+    """The same passes, and the same tokens: what a rank draws itself does not matter, if it is not the first."""
+    (kinds, said), (others, _) = together(2, recorded_together, "llama", SHORT)
+    assert kinds == others and len(kinds) > 1
+    for mine, theirs in zip(talks(NativeEngine(whole("llama"), CHAT, slots=4), SHORT), said, strict=True):
+        for (ids, logprobs), (other_ids, other_logprobs) in zip(mine, theirs, strict=True):
+            assert ids == other_ids
+            assert logprobs == pytest.approx(other_logprobs, abs=1e-4)
+
+
+def test_a_rank_alone_records_its_passes(small: None) -> None:
+    """With adapters as they were and as they become, and the learner agrees. (On a card: tests/gpu/test_sharded.py.)"""
+    ((_, gaps, made, _),) = together(1, recorded, "gemma3", "cpu", False, SHORT)
+    assert max(gaps) < 2e-3 and made > 1
+
+
+def test_compiled_passes_hold_the_sums_over_ranks(small: None) -> None:
+    """Each layer two, without a break; and the logits are gathered where they are drawn from."""
+    (((mine,), (theirs,), graphs),) = together(1, compiled, "llama")
+    assert [ids for ids, _ in mine] == [ids for ids, _ in theirs]
+    assert mine[0][1] == pytest.approx(theirs[0][1], abs=1e-4)
+    sums = [graph.count("_c10d_functional.all_reduce]") for graph in graphs]
+    gathers = [graph.count("_c10d_functional.all_gather_into_tensor]") for graph in graphs]
+    assert sorted(sums) == [0, 0, 0, 2] and sorted(gathers) == [0, 0, 0, 1]
+
+
+def test_a_recorded_pass_of_several_ranks_has_a_deadline() -> None:
+    class Event:
+        """Is over when it has been looked at so often."""
+
+        def __init__(self, looks: int) -> None:
+            self._looks = looks
+
+        def query(self) -> bool:
+            self._looks -= 1
+            return self._looks < 0
+
+    event: Any = Event(3)
+    cuda_graphs.wait(event, timeout=5.0)
+    event = Event(10**9)
+    with pytest.raises(dist.DistError, match=r"has not ended within 0.01 s") as raised:
+        cuda_graphs.wait(event, timeout=0.01)
+    assert raised_by_connection(raised.value)

@@ -158,6 +158,7 @@ class Parrot:
     version = 0
     layers = 1
     device = torch.device("cpu")
+    shards = None
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.ids = ids

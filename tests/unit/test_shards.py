@@ -3,7 +3,6 @@
 Every family on two processes, compared with the same model whole in one.
 """
 
-import asyncio
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -28,52 +27,22 @@ from longloop.learners.batching import microbatches
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import deal
 from longloop.memory import forecast
-from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy, load
-from longloop.model.shards import Reader, Shards, check_shape, cut, load_shard, of_module
+from longloop.model.shards import Shards, check_shape, cut, load_shard, of_module
 from longloop.store.lineage import lineage
 from longloop.types import Minibatch, RankLost, Sample, UserError
-from tests.support.families import CHAT, FAMILIES, config, plain_module, prompt, talk
+from tests.support.families import CHAT, FAMILIES, config, plain_module, prompt
 from tests.support.gloo import together
 from tests.support.helpers import load_config
-from tests.support.shards import BIASED, RANK, frozen, shard_of, whole
+from tests.support.shards import BIASED, RANK, frozen, gradients, logits, read, sampled, shard_of, talks, whole
 
 MADE_TO_MATTER = 1e-4
 """Differences that a mistake would exceed by far: logits of these models are in the tens."""
+AGREES = 2e-3
+"""The same for log-probs of whole conversations, read in pieces and at once."""
 
 
 # --- Both readers, every family.
-
-
-def _logits(policy: Any, ids: list[int]) -> np.ndarray:
-    """Of two sequences end to end."""
-    cut_at = len(ids) // 3
-    position = [*range(cut_at), *range(len(ids) - cut_at)]
-    plan = VarlenPlan([cut_at, len(ids) - cut_at])
-    with torch.no_grad():
-        return policy.logits(policy.hidden(torch.tensor(ids), torch.tensor(position), plan)).numpy()
-
-
-def _gradients(policy: Policy, rank: int) -> dict[str, np.ndarray]:
-    """Of a micro-batch of the rank's own, of another length and with another number of chunks than the others'."""
-    ids = torch.tensor(prompt(rank, 12 + 5 * rank))
-    hidden = policy.hidden(ids, torch.arange(len(ids)), VarlenPlan([len(ids)]))
-    policy.score(hidden[:-1], ids[1:], 1.0, chunk=4)[0].sum().backward()
-    return {name: p.grad.numpy() for name, p in policy.trainable().items() if p.grad is not None}
-
-
-def _read(exchange: Exchange, family: str, checkpointing: bool) -> Any:
-    policy = shard_of(family, exchange)
-    if checkpointing:
-        policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        policy.module.train()
-    at = {name: p.data_ptr() for name, p in frozen(policy).items()}
-    sampled, read = _logits(Reader(policy), prompt(9, 20)), _logits(policy, prompt(9, 20))
-    gradients = _gradients(policy, exchange.rank)
-    again = _logits(Reader(policy), prompt(9, 20))
-    assert at == {name: p.data_ptr() for name, p in frozen(policy).items()}, "a shard has moved"
-    assert sampled.tobytes() == again.tobytes()
-    return sampled, read, gradients, {name: p.numpy() for name, p in frozen(policy).items()}
 
 
 @pytest.mark.parametrize(
@@ -82,16 +51,16 @@ def _read(exchange: Exchange, family: str, checkpointing: bool) -> Any:
 def test_two_readers_of_one_copy(family, checkpointing):
     """To the learner the model is the whole one, to the bit; to the engine up to the order of sums. Every number of a
     matrix is held by one rank, at an address that stays."""
-    ranks = together(2, _read, family, checkpointing)
+    ranks = together(2, read, family, checkpointing)
     model = whole(family)
-    expected = _logits(model, prompt(9, 20))
-    for rank, (sampled, read, gradients, _) in enumerate(ranks):
-        assert np.abs(sampled - expected).max() < MADE_TO_MATTER
-        assert read.tobytes() == expected.tobytes()
+    expected = logits(model, prompt(9, 20))
+    for rank, (by_engine, by_learner, own, _) in enumerate(ranks):
+        assert np.abs(by_engine - expected).max() < MADE_TO_MATTER
+        assert by_learner.tobytes() == expected.tobytes()
         model.module.zero_grad()
-        for name, gradient in _gradients(model, rank).items():
-            assert gradient.tobytes() == gradients[name].tobytes(), name
-        assert len(gradients) == len(model.trainable())
+        for name, gradient in gradients(model, rank).items():
+            assert gradient.tobytes() == own[name].tobytes(), name
+        assert len(own) == len(model.trainable())
     (*_, first), (*_, second) = ranks
     for name, p in frozen(model).items():
         parts = [first[name]] if p.ndim == 1 else [first[name], second[name]]
@@ -104,44 +73,12 @@ def test_two_readers_of_one_copy(family, checkpointing):
 # --- The engine: one rank schedules, the other follows.
 
 
-def _talks(engine: NativeEngine) -> list[Any]:
-    """Eight conversations in six slots, of which two begin alike: pages are shared, copied, given up and read again."""
-
-    async def main() -> list[Any]:
-        return await asyncio.gather(
-            *(talk(engine, f"s{n}", n // 2, [20 + 30 * (n % 3), 5, 40], max_tokens=6) for n in range(8))
-        )
-
-    found = [[(one.ids.tolist(), one.logprobs.tolist()) for one in said] for said in asyncio.run(main())]
-    engine.release()
-    return found
-
-
-def _sampled(exchange: Exchange, family: str) -> Any:
-    orders = dist.new_group([0, 1])
-    engine = NativeEngine(Reader(shard_of(family, exchange)), CHAT, slots=6)
-    if exchange.rank:
-        held, done = [], threading.Event()
-
-        def obeyed(order: Any) -> None:
-            if order is None:
-                held.append(tuple(engine.cache.page(0).shape))
-            engine.obey(order)
-            if order is None:
-                done.set()
-
-        Follower(obeyed, orders, exchange.leave_word).ended = True
-        assert done.wait(60)
-        return held[0], engine.cache.bytes
-    engine.tell = telling(orders)
-    return _talks(engine)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tokens_are_those_of_one_rank(family):
-    said, (cache, left) = together(2, _sampled, family)
-    alone = NativeEngine(whole(family), CHAT, slots=6)
-    for mine, theirs in zip(_talks(alone), said, strict=True):
+    """And log-probs those of the learner, with the first weights and with others."""
+    ((said, gap), (_, later)), (cache, left) = together(2, sampled, family)
+    assert max(gap, later) < AGREES
+    for mine, theirs in zip(talks(NativeEngine(whole(family), CHAT, slots=6)), said, strict=True):
         for (ids, logprobs), (other_ids, other_logprobs) in zip(mine, theirs, strict=True):
             assert ids == other_ids
             assert logprobs == pytest.approx(other_logprobs, abs=MADE_TO_MATTER)
@@ -192,6 +129,17 @@ def test_only_a_lost_connection_is_called_lost_ranks(monkeypatch):
     with pytest.raises(RuntimeError, match="cannot be multiplied") as raised, crew.explained():
         torch.ones(2, 3) @ torch.ones(2, 3)
     assert not isinstance(raised.value, RankLost)
+
+
+def test_recordings_go_before_the_connection_that_they_use():
+    """NCCL would wait for them for ever."""
+    ended = list[str]()
+    crew: Any = Crew.__new__(Crew)
+    crew._ray, crew.others = SimpleNamespace(wait=lambda *given, **options: None), []
+    crew._engine = SimpleNamespace(close=lambda: ended.append("recordings"))
+    crew._exchange = SimpleNamespace(close=lambda: ended.append("connection"))
+    crew.close()
+    assert ended == ["recordings", "connection"]
 
 
 def test_only_the_thread_that_samples_reads_in_place():
@@ -263,7 +211,7 @@ def test_two_updates_have_the_bits_of_one_rank(family):
 def _loaded(exchange: Exchange, folder: str) -> Any:
     shards = Shards(exchange.rank, exchange.count)
     policy = load(ModelConfig(path=folder, lora_rank=RANK, device="cpu", dtype="float32"), 3, shards=shards)
-    return {name: p.detach().numpy() for name, p in policy.module.named_parameters()}, _logits(policy, prompt(1, 9))
+    return {name: p.detach().numpy() for name, p in policy.module.named_parameters()}, logits(policy, prompt(1, 9))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -274,8 +222,8 @@ def test_a_rank_reads_its_own_slice_from_safetensors(family, tmp_path):
     assert (family == "qwen3") == (tmp_path / "model.safetensors.index.json").exists()
     CHAT.tokenizer.save_pretrained(tmp_path)
     expected = load(ModelConfig(path=str(tmp_path), lora_rank=RANK, device="cpu", dtype="float32"), 3)
-    for rank, (weights, logits) in enumerate(together(2, _loaded, str(tmp_path))):
-        assert logits.tobytes() == _logits(expected, prompt(1, 9)).tobytes()
+    for rank, (weights, found) in enumerate(together(2, _loaded, str(tmp_path))):
+        assert found.tobytes() == logits(expected, prompt(1, 9)).tobytes()
         for name, p in expected.module.named_parameters():
             own = p.detach().numpy()
             if weights[name].shape != own.shape:
@@ -339,9 +287,9 @@ def test_what_shards_cannot_do_is_refused_before_anything_is_started(tmp_path):
 def test_methods_that_read_hidden_states_alone_are_refused():
     learner = LocalLearner.__new__(LocalLearner)
     learner.policy = SimpleNamespace(shards=Shards(0, 2))  # type: ignore[assignment]
-    for read in (learner._hidden, learner._actions):
+    for asked in (learner._hidden, learner._actions):
         with pytest.raises(UserError, match="fits heads to hidden states"):
-            read([])
+            asked([])
 
 
 # --- Memory.
