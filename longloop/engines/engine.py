@@ -50,6 +50,9 @@ class NativeEngine:
     graphs: record passes as CUDA graphs and replay them; by default, on a CUDA device where Triton is installed.
     compile: fuse recorded passes with torch.compile, which takes half a minute when a run starts. Other passes ignore
         it.
+    batch_invariant: on a GPU too, let what a token gets depend, to the last bit, on its own conversation alone, and
+        take deterministic kernels for updates: runs with equal seeds are then equal. Slower; without `compile`. On a
+        CPU it is always so.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class NativeEngine:
         step_tokens: int = 4096,
         graphs: bool | None = None,
         compile: bool = False,
+        batch_invariant: bool = False,
     ) -> None:
         self.model = policy
         self.forwarded = 0
@@ -73,6 +77,12 @@ class NativeEngine:
             graphs = policy.device.type == "cuda" and find_spec("triton") is not None
         if graphs and policy.device.type != "cuda":
             raise UserError("engine.graphs=true needs a CUDA device; without one, leave it out.")
+        if batch_invariant and policy.device.type != "cpu" and (compile or not graphs):
+            raise UserError(
+                "engine.batch_invariant=true needs recorded passes that are not compiled: a CUDA device, Triton "
+                "(pip install triton), one rank for each copy of the model, engine.graphs left out and "
+                "engine.compile=false."
+            )
         probe = self._probed()
         self.cache = KVCache(probe.like_KD, policy.layers, most_pages(slots, context, tokens), moves=not graphs)
         self.pages = Pages(slots, count(tokens) if tokens else None, self.cache.grow)
@@ -82,7 +92,7 @@ class NativeEngine:
         if graphs:
             from longloop.engines.cuda_graphs import Graphs
 
-            self._pass = Graphs(policy, self.cache, slots, probe.group, compile=compile)
+            self._pass = Graphs(policy, self.cache, slots, probe.group, compile=compile, invariant=batch_invariant)
         self._version = policy.version
         self.tell: Callable[[Order | None], object] = _nobody
         """Told of every pass before it begins, and None when memory is given back: other ranks may take part."""
