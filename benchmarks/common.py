@@ -53,9 +53,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 28,
         "num_key_value_heads": 4,
     },
+    "32b": {
+        "vocab_size": 152064,
+        "hidden_size": 5120,
+        "intermediate_size": 27648,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+    },
 }
-"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M, Qwen2.5-1.5B and Qwen2.5-7B."""
-QWEN = ("1.5b", "7b")
+"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M and of Qwen2.5-1.5B, -7B and -32B."""
+QWEN = ("1.5b", "7b", "32b")
 """Those with Qwen2's layers."""
 
 _ROLES = ["<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"]
@@ -125,14 +133,15 @@ def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     )
 
 
-def policy(module: Any, tokenizer: Any = None, lora_rank: int = 0) -> Any:
+def policy(module: Any, tokenizer: Any = None, lora_rank: int = 0, quantize: Any = "") -> Any:
     """longloop's policy around a module, where it is and as it is."""
     from longloop.config import ModelConfig
     from longloop.model.policy import Policy
 
     tokenizer = tokenizer or word_tokenizer(module.config.vocab_size)
     dtype: Any = str(module.dtype).removeprefix("torch.")
-    return Policy(module, tokenizer, ModelConfig(device=module.device.type, dtype=dtype, lora_rank=lora_rank))
+    config = ModelConfig(device=module.device.type, dtype=dtype, lora_rank=lora_rank, quantize=quantize)
+    return Policy(module, tokenizer, config)
 
 
 def peak_bytes() -> int:

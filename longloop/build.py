@@ -306,7 +306,8 @@ def _learner_and_context(
 
     policy = policy_of(lineage, shards)
     temperature, ranks = config.rollout.temperature, (config.ranks.shares, rank, config.ranks.count)
-    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, *ranks)
+    equal = bool(config.engine.get("batch_invariant"))
+    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, *ranks, deterministic=equal)
     return learner, rollout_context(config, environments, policy, config.rollout.sampling)
 
 

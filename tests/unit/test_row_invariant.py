@@ -129,30 +129,32 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "_STEP", 8)
 
 
-@pytest.mark.parametrize(("family", "lora_rank"), [("llama", 4), ("gemma3", 0), ("qwen3", 0)])
+@pytest.mark.parametrize(("family", "lora_rank"), [("llama", 4), ("gemma3", 0)])
 def test_whatever_the_company(family: str, lora_rank: int, small: None) -> None:
     """Alone and among others, prompts read whole or in pieces, a prompt whose last token alone is left to read, drawn
     tokens that are read again: the same tokens and log-probs to the bit, and those of the plain pass to rounding."""
-    policy = policy_of(plain_module(family), lora_rank=lora_rank, device=DEVICE)
+    module = plain_module(family)
+    module.model.layers, module.config.num_hidden_layers = module.model.layers[:1], 1  # the interpreter is slow
+    policy = policy_of(module, lora_rank=lora_rank, device=DEVICE)
     for name, weight in policy.trainable().items():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.3)
-    prompts = {"a": prompt(0, 9), "b": prompt(0, 9), "c": prompt(1, 21), "d": prompt(2, 2)}
+    prompts = {"a": prompt(0, 5), "b": prompt(0, 5), "c": prompt(1, 11), "d": prompt(2, 2)}
 
     def said(names: str, **options: Any) -> dict[str, Sampled]:
         engine = invariant_engine(policy, **options)
 
         async def together() -> list[Sampled]:
-            return await asyncio.gather(*(ask(engine, prompts[n], n, seed=3, max_tokens=3) for n in names))
+            return await asyncio.gather(*(ask(engine, prompts[n], n, seed=3, max_tokens=2) for n in names))
 
         return dict(zip(names, asyncio.run(together()), strict=True))
 
     alone = said("a", slots=1) | said("c", slots=1) | said("d", slots=1)
     alone["b"] = alone["a"]
-    for names, options in (("abcd", {"slots": 4}), ("dcab", {"slots": 2, "step_tokens": 5}), ("dc", {"tokens": 64})):
+    for names, options in (("abcd", {"slots": 4}), ("dcab", {"slots": 2, "step_tokens": 4}), ("dc", {"tokens": 64})):
         assert said(names, **options) == {name: alone[name] for name in names}
     plain = NativeEngine(policy, CHAT, graphs=False)
-    again = asyncio.run(ask(plain, prompts["c"], "c", seed=3, max_tokens=3))
+    again = asyncio.run(ask(plain, prompts["c"], "c", seed=3, max_tokens=2))
     assert again.ids.tolist() == alone["c"].ids.tolist()
     assert again.logprobs == pytest.approx(alone["c"].logprobs, abs=1e-4)
 
