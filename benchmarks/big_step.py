@@ -3,9 +3,9 @@
     python benchmarks/big_step.py [--model 32b] [--lora 16] [--quantize nf4] [--compile]
 
 By default a model of Qwen2.5-32B's shape with adapters: 16 tasks x 6 attempts of 10 turns of exactly 60 sampled tokens;
-observations are random words of set lengths, so that conversations grow to 2,400, 4,200, 6,100 or 7,900 tokens. Then one epoch of
-updates on mini-batches of 32 trajectories, with activation checkpointing. Environments answer at once. Random weights
-are made on the card, in bfloat16. The samples are not scored a second time before the update, which `longloop train`
+observations are random words of set lengths, so that conversations grow to 2,400, 4,200, 6,100 or 7,900 tokens. Then
+one epoch of updates on mini-batches of 32 trajectories, with activation checkpointing. Environments answer at once.
+Random weights are made on the card, in bfloat16. The samples are not scored a second time before the update, which `longloop train`
 does in bfloat16 where sampler and learner disagree by too much (one more forward pass).
 
 Printed are the seconds of each part, and the peak of torch's allocator against the forecast that `longloop train` makes
@@ -263,7 +263,8 @@ def main() -> None:
     print(
         f"\n{len(samples)} trajectories of {min(sizes):,} to {max(sizes):,} tokens, {sum(sizes):,} in all, {chosen:,} "
         f"sampled; {engine.forwarded:,} went through the engine in {len(watched.all)} passes; {watched.recorded} kinds "
-        f"of passes were recorded in {watched.recording:.1f} s; keys and values had {watched.kv / 2**30:.2f} GiB at most",
+        f"of passes were recorded in {watched.recording:.1f} s; keys and values had {watched.kv / 2**30:.2f} GiB at "
+        "most",
         flush=True,
     )
     clean()

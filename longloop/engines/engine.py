@@ -48,8 +48,8 @@ class NativeEngine:
         When they run out, the youngest sessions wait or are read again.
     step_tokens: at most this many prompt tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: record passes as CUDA graphs and replay them; by default, on a CUDA device where Triton is installed.
-    compile: fuse recorded passes with torch.compile, which takes half a minute when a run starts. Other passes ignore
-        it.
+    compile: fuse recorded passes with torch.compile, which takes half a minute when a run starts for the first time;
+        what was compiled is kept on disk. Other passes ignore it.
     batch_invariant: on a GPU too, let what a token gets depend, to the last bit, on its own conversation alone, and
         take deterministic kernels for updates: runs with equal seeds are then equal. Slower; without `compile`. On a
         CPU it is always so.

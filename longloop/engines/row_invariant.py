@@ -123,7 +123,8 @@ def _summed(x: Tensor, dim: Any, keepdim: bool, dtype: torch.dtype | None, divis
     x, size = x.contiguous(), x.shape[-1]
     out = x.new_empty(x.shape[:-1], dtype=dtype or x.dtype)
     block = min(1024, triton.next_power_of_2(size))
-    _sum[(out.numel(),)](x, out, size, divisor, BLOCK=block, WIDE=out.dtype == torch.float64, num_warps=4)
+    total = tl.float64 if out.dtype == torch.float64 else tl.float32
+    _sum[(out.numel(),)](x, out, size, divisor, BLOCK=block, TOTAL=total, num_warps=4)
     return out.unsqueeze(-1) if keepdim else out
 
 
@@ -201,13 +202,12 @@ def _join(PART, BIAS, OUT, rows, columns, parts, BIASED: tl.constexpr, WIDE: tl.
 
 
 @triton.jit
-def _sum(X, OUT, size, divisor, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+def _sum(X, OUT, size, divisor, BLOCK: tl.constexpr, TOTAL: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, BLOCK)
-    precision: tl.constexpr = tl.float64 if WIDE else tl.float32
-    acc = tl.zeros((BLOCK,), precision)
+    acc = tl.zeros((BLOCK,), TOTAL)
     for at in range(0, size, BLOCK):
-        acc += tl.load(X + row * size + at + d, mask=at + d < size, other=0.0).to(precision)
+        acc += tl.load(X + row * size + at + d, mask=at + d < size, other=0.0).to(TOTAL)
     tl.store(OUT + row, (tl.sum(acc, 0) / divisor).to(OUT.dtype.element_ty))
 
 
