@@ -5,8 +5,8 @@
 By default a model of Qwen2.5-32B's shape with adapters: 16 tasks x 6 attempts of 10 turns of exactly 60 sampled tokens;
 observations are random words of set lengths, so that conversations grow to 2,400, 4,200, 6,100 or 7,900 tokens. Then
 one epoch of updates on mini-batches of 32 trajectories, with activation checkpointing. Environments answer at once.
-Random weights are made on the card, in bfloat16. The samples are not scored a second time before the update, which `longloop train`
-does in bfloat16 where sampler and learner disagree by too much (one more forward pass).
+Random weights are made on the card, in bfloat16. The samples are not scored a second time before the update, which
+`longloop train` does in bfloat16 where sampler and learner disagree by too much (one more forward pass).
 
 Printed are the seconds of each part, and the peak of torch's allocator against the forecast that `longloop train` makes
 before its first step. The rates are those of the passes themselves, by kind: those that read single tokens only
@@ -264,9 +264,13 @@ def main() -> None:
         f"\n{len(samples)} trajectories of {min(sizes):,} to {max(sizes):,} tokens, {sum(sizes):,} in all, {chosen:,} "
         f"sampled; {engine.forwarded:,} went through the engine in {len(watched.all)} passes; {watched.recorded} kinds "
         f"of passes were recorded in {watched.recording:.1f} s; keys and values had {watched.kv / 2**30:.2f} GiB at "
-        "most",
-        flush=True,
+        "most"
     )
+    print("\n| part | what | seconds | tokens a second | share |")
+    print("|---|---|---|---|---|")
+    print(f"| collecting | {chosen:,} tokens sampled | {collecting:.1f} | {chosen / collecting:,.0f} | |")
+    print("\n".join(rates(watched, work, speed, flops)), flush=True)
+
     clean()
     start = time.perf_counter()
     updates = [learner.update(part, algo.loss) for part in schedule(config, algo, groups, samples, now)]
@@ -274,15 +278,6 @@ def main() -> None:
         torch.cuda.synchronize()
     updating = time.perf_counter() - start
     of_updating = memory("updating", book.update)
-    if stopped := [update.stop for update in updates if update.stop]:
-        print(f"an update was stopped: {stopped[0]}")
-    gaps = [update.metrics["ratio_gap"] for update in updates if "ratio_gap" in update.metrics]
-    print(f"{len(updates)} updates; the largest gap between sampler's and learner's probabilities {max(gaps):.1e}")
-
-    print("\n| part | what | seconds | tokens a second | share |")
-    print("|---|---|---|---|---|")
-    print(f"| collecting | {chosen:,} tokens sampled | {collecting:.1f} | {chosen / collecting:,.0f} | |")
-    print("\n".join(rates(watched, work, speed, flops)))
     share = work.of_update(samples, frozen=bool(options.lora)) / updating / flops
     print(
         f"| updating | {sum(sizes):,} tokens, {len(updates)} updates | {updating:.1f} | {sum(sizes) / updating:,.0f} | "
@@ -292,6 +287,11 @@ def main() -> None:
     print("\n| memory, GiB | allocated at most | reserved at most | forecast | allocated / forecast |")
     print("|---|---|---|---|---|")
     print(f"{of_collecting}\n{of_updating}")
+    for update in updates:
+        if update.stop:
+            print(f"An update was stopped: {update.stop}")
+    gaps = [update.metrics["ratio_gap"] for update in updates if "ratio_gap" in update.metrics]
+    print(f"\nThe largest gap between the sampler's and the learner's probability of a token is {max(gaps):.1e}.")
 
 
 def _allocated() -> int:

@@ -146,7 +146,7 @@ def _check_rows(x: Tensor, dim: Any) -> None:
         )
 
 
-_SUMS = {"sum": row_sum, "mean": row_mean, "cumsum": row_cumsum}
+_SUMS: dict[str, Any] = {"sum": row_sum, "mean": row_mean, "cumsum": row_cumsum}
 
 
 @triton.jit

@@ -5,6 +5,7 @@ rows, as on a card, so what is equal there to the bit is equal here, if the kern
 """
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,17 @@ from torch.nn.functional import linear
 
 pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
 
+from longloop import api
 from longloop.engines import cuda_graphs, row_invariant, work_items
 from longloop.engines.engine import NativeEngine
 from longloop.engines.row_invariant import RowInvariant, product
-from longloop.types import Sampled, UserError
+from longloop.engines.slots import Row, Slots
+from longloop.types import Minibatch, Sampled, UserError
 from tests.support.families import CHAT, ask, engine_of, plain_module, policy_of, prompt
+from tests.support.helpers import load_config
+from tests.support.samples import gradient
 from tests.unit.test_graphs import DEVICE, Again
+from tests.unit.test_shared_openings import everything, weighted
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16 if torch.cuda.is_available() else torch.float16: 1e-2}
 """And by how much of its largest number a product may be off. The interpreter cannot multiply in bfloat16."""
@@ -90,8 +96,7 @@ def test_what_it_does_not_know_is_refused() -> None:
 
 def test_no_keys_are_divided() -> None:
     """Single tokens are blocks too, each with all keys up to its own."""
-    slots = cuda_graphs_row([900, 3, 50], [1, 1, 70])
-    done = work_items.undivided(slots, 32)
+    done = work_items.undivided(row_of([900, 3, 50], [1, 1, 70]), 32)
     assert len(done.single_I8) == len(done.merge_M4) == 0
     assert done.block_I8[:, :7].tolist() == [
         [0, 1, 1, 900, 0, 901, -1],
@@ -102,9 +107,7 @@ def test_no_keys_are_divided() -> None:
     ]
 
 
-def cuda_graphs_row(starts: list[int], counts: list[int]) -> Any:
-    from longloop.engines.slots import Slots
-
+def row_of(starts: list[int], counts: list[int]) -> Row:
     table = Slots(len(starts))
     table.reserve(1000)
     table.length[:] = starts
@@ -157,6 +160,23 @@ def test_whatever_the_company(family: str, lora_rank: int, small: None) -> None:
     again = asyncio.run(ask(plain, prompts["c"], "c", seed=3, max_tokens=2))
     assert again.ids.tolist() == alone["c"].ids.tolist()
     assert again.logprobs == pytest.approx(alone["c"].logprobs, abs=1e-4)
+
+
+def test_updates_are_deterministic_with_it(tmp_path: Path) -> None:
+    """While they run, in the process of a run that asks for it; compiled ones cannot be."""
+    seen: list[bool] = []
+
+    def loss(scored: Any, batch: Any) -> Any:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return weighted(scored, batch)
+
+    for option in ("true", "false"):
+        learner = api.prepared(load_config(tmp_path, f"engine.batch_invariant={option}")).learner
+        gradient(learner, Minibatch(everything(), 1.0, 1, False), loss)
+        assert not torch.are_deterministic_algorithms_enabled()
+    assert seen[0] and not seen[-1]
+    with pytest.raises(UserError, match=r"learner\.compile=true cannot keep"):
+        api.prepared(load_config(tmp_path, "engine.batch_invariant=true", "learner.compile=true"))
 
 
 def test_on_a_cpu_it_is_always_so() -> None:
