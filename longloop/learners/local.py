@@ -574,14 +574,15 @@ def _deterministic() -> Iterator[None]:
     """torch's setting for it, which is the process's. An operation that has no such kernel raises torch's error. With
     `warn_only`, attention's backward pass would still add in any order."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = torch.utils.deterministic.fill_uninitialized_memory
-    torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, and nothing here reads such memory
+    settings: Any = torch.utils.deterministic
+    fills = settings.fill_uninitialized_memory
+    settings.fill_uninitialized_memory = False  # that costs time, and nothing here reads such memory
     torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = fills
+        settings.fill_uninitialized_memory = fills
 
 
 def _rows(samples: Sequence[Sample], column_N: Tensor) -> list[Floats]:

@@ -42,7 +42,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 # Every attention and MLP projection of the common families, as in LOOP's recipe.
 _LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
-_LIMITS = {"recompile_limit": 256, "accumulated_recompile_limit": 1024}
+_LIMITS: dict[str, Any] = {"recompile_limit": 256, "accumulated_recompile_limit": 1024}
 """How many variants of a layer one process may compile: several models, with and without adapters, several dtypes.
 torch counts by code object, and all modules of all policies share that of `_call_impl`."""
 
