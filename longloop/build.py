@@ -221,6 +221,11 @@ def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
     following = _FOLLOWING.get(config.engine["name"], {})
     options = {option: getattr(config.rollout, name) for option, name in following.items()}
     options |= options_for(engine, config.engine, "engine")
+    if config.engine.get("batch_invariant") and config.model.quantize:
+        raise UserError(
+            "engine.batch_invariant=true cannot be kept with model.quantize: in which order bitsandbytes adds up is its "
+            "own choice. Leave one of them out."
+        )
     if config.engine["name"] == "vllm":
         from longloop.engines.vllm import check_sampling
 

@@ -179,6 +179,12 @@ def test_updates_are_deterministic_with_it(tmp_path: Path) -> None:
         api.prepared(load_config(tmp_path, "engine.batch_invariant=true", "learner.compile=true"))
 
 
+def test_weights_in_4_bits_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes, which pip install 'longloop[quantized]' brings")
+    with pytest.raises(UserError, match=r"cannot be kept with model\.quantize"):
+        api.prepared(load_config(tmp_path, "engine.batch_invariant=true", "model.quantize=nf4", "model.lora_rank=4"))
+
+
 def test_on_a_cpu_it_is_always_so() -> None:
     """And on a GPU it is refused where it cannot be kept."""
     module = plain_module("llama")
