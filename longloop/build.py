@@ -223,8 +223,8 @@ def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
     options |= options_for(engine, config.engine, "engine")
     if config.engine.get("batch_invariant") and config.model.quantize:
         raise UserError(
-            "engine.batch_invariant=true cannot be kept with model.quantize: in which order bitsandbytes adds up is its "
-            "own choice. Leave one of them out."
+            "engine.batch_invariant=true cannot be kept with model.quantize: bitsandbytes chooses in which order it "
+            "adds up. Leave one of them out."
         )
     if config.engine["name"] == "vllm":
         from longloop.engines.vllm import check_sampling
