@@ -62,7 +62,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
     },
 }
-"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M and of Qwen2.5-1.5B, 7B and 32B."""
+"""A Llama of 6M weights for quick runs, and the shapes of SmolLM2-135M and of Qwen2.5-1.5B, -7B and -32B."""
 QWEN = ("1.5b", "7b", "32b")
 """Those with Qwen2's layers."""
 
@@ -137,14 +137,15 @@ def word_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     )
 
 
-def policy(module: Any, tokenizer: Any = None, lora_rank: int = 0) -> Any:
+def policy(module: Any, tokenizer: Any = None, lora_rank: int = 0, quantize: Any = "") -> Any:
     """longloop's policy around a module, where it is and as it is."""
     from longloop.config import ModelConfig
     from longloop.model.policy import Policy
 
     tokenizer = tokenizer or word_tokenizer(module.config.vocab_size)
     dtype: Any = str(module.dtype).removeprefix("torch.")
-    return Policy(module, tokenizer, ModelConfig(device=module.device.type, dtype=dtype, lora_rank=lora_rank))
+    config = ModelConfig(device=module.device.type, dtype=dtype, lora_rank=lora_rank, quantize=quantize)
+    return Policy(module, tokenizer, config)
 
 
 def peak_bytes() -> int:

@@ -1,6 +1,7 @@
 """Decoding on one GPU, beside `generate()`, vLLM and what the card's memory allows.
 
-    python benchmarks/decode.py [--cases 135m:128 135m:512 7b:64 7b:256] [--lora 16] [--no-generate] [--vllm]
+    python benchmarks/decode.py [--cases 135m:128 135m:512 7b:64 7b:256] [--lora 16] [--batch-invariant] [--no-generate]
+        [--vllm]
 
 Random weights in bfloat16, a prompt of 512 random tokens for each sequence, 128 new ones at temperature 1, log-probs
 returned. The rate is that of the passes in which every sequence adds one token: reading the prompts is not in it, for
@@ -16,6 +17,7 @@ import random
 import sys
 import time
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import common
@@ -153,6 +155,9 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--lora", type=int, default=0, help="also with adapters of this rank on all projections")
     parser.add_argument("--compile", action="store_true", help="let torch.compile fuse the recorded pass")
+    parser.add_argument(
+        "--batch-invariant", action="store_true", help="also with engine.batch_invariant, which is never compiled"
+    )
     parser.add_argument("--no-generate", action="store_true")
     parser.add_argument("--vllm", action="store_true", help="also vLLM, where it is installed")
     options = parser.parse_args()
@@ -166,13 +171,16 @@ def main() -> None:
         shape, batch = case.split(":")[0], int(case.split(":")[1])
         rows = prompts(batch, options.prompt, common.SHAPES[shape]["vocab_size"])
         rates: dict[str, tuple[float, float]] = {}
-        for rank in (0, options.lora) if options.lora else (0,):
+        ranks = (0, options.lora) if options.lora else (0,)
+        for rank, invariant in product(ranks, (False, True) if options.batch_invariant else (False,)):
             module = common.random_model(shape, device=device)
             best = limit(module, batch, options.prompt + options.new / 2, speed)
             policy = common.policy(module, lora_rank=rank)
-            engine = NativeEngine(policy, common.Silent(), slots=batch, step_tokens=16384, compile=options.compile)
+            how = {"batch_invariant": True} if invariant else {"compile": options.compile}
+            engine = NativeEngine(policy, common.Silent(), slots=batch, step_tokens=16384, **how)
             engine_rate(engine, rows, options.new)  # records the passes
-            rates[f"engine, LoRA r={rank}" if rank else "engine"] = engine_rate(engine, rows, options.new)
+            side = f"engine{f', LoRA r={rank}' if rank else ''}{', batch-invariant' if invariant else ''}"
+            rates[side] = engine_rate(engine, rows, options.new)
             engine.release()
             del engine, policy, module
             _clean()

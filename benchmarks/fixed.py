@@ -64,6 +64,34 @@ class Words(Fixed):
         return [Message("user", words(self._number, self._turn, self._observed - 1))]
 
 
+class Uneven(Fixed):
+    """Observes random words, of lengths that are set: `opening` at first, then `observed`, or a quarter, half or three
+    quarters of each, from task to task."""
+
+    @dataclass(frozen=True)
+    class Options(Fixed.Options):
+        opening: int
+        observed: int
+        framing: int
+
+    options: Options
+
+    @classmethod
+    def tasks(cls, split: str, options: Any) -> list[Task]:
+        return [Task(str(number), split, {"number": number}) for number in range(100)]
+
+    def start(self, task: Task) -> Sequence[Message]:
+        self._number = task.data["number"]
+        return self._observation(self.options.opening)
+
+    def _next(self) -> Sequence[Message]:
+        return self._observation(self.options.observed - 1)  # an action that was cut is closed by an end token
+
+    def _observation(self, most: int) -> Sequence[Message]:
+        length = most * (1 + self._number % 4) // 4
+        return [Message("user", words(self._number, self._turn, length - self.options.framing))]
+
+
 class Along(Fixed):
     """An errand that the expert does: what comes back of its own actions is observed."""
 

@@ -221,6 +221,11 @@ def _engine(config: Config, policy: "Policy") -> "tuple[Any, Chat]":
     following = _FOLLOWING.get(config.engine["name"], {})
     options = {option: getattr(config.rollout, name) for option, name in following.items()}
     options |= options_for(engine, config.engine, "engine")
+    if config.engine.get("batch_invariant") and config.model.quantize:
+        raise UserError(
+            "engine.batch_invariant=true cannot be kept with model.quantize: bitsandbytes chooses in which order it "
+            "adds up. Leave one of them out."
+        )
     if config.engine["name"] == "vllm":
         from longloop.engines.vllm import check_sampling
 
@@ -303,7 +308,8 @@ def _learner_and_context(
 
     policy = policy_of(lineage, shards)
     temperature, ranks = config.rollout.temperature, (config.ranks.shares, rank, config.ranks.count)
-    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, *ranks)
+    equal = bool(config.engine.get("batch_invariant"))
+    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, *ranks, deterministic=equal)
     return learner, rollout_context(config, environments, policy, config.rollout.sampling)
 
 

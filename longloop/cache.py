@@ -1,4 +1,4 @@
-"""Where longloop keeps what it fetched or built: virtualenvs of environments, models."""
+"""Where longloop keeps what it fetched or built: virtualenvs of environments, models, compiled passes."""
 
 from pathlib import Path
 

@@ -285,7 +285,7 @@ class Config(Section):
     """The version of the environment that the config is for; another one is refused. Empty for the one that is
     installed, which longloop then writes into the run's config."""
     engine: dict[str, Any] = {"name": "native"}
-    """The engine that samples: `name`, the rest are its options."""
+    """The engine that samples: `name`, the rest are its options. Without a name, longloop's own."""
     model: ModelConfig = ModelConfig()
     rollout: RolloutConfig = RolloutConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -293,6 +293,11 @@ class Config(Section):
     save: SaveConfig = SaveConfig()
     ranks: RanksConfig = RanksConfig()
     track: TrackConfig = TrackConfig()
+
+    @field_validator("engine")
+    @classmethod
+    def _named(cls, engine: dict[str, Any]) -> dict[str, Any]:
+        return {"name": "native"} | engine
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump())

@@ -32,6 +32,7 @@ from longloop.engines import triton_kernels, work_items
 from longloop.engines.kv_cache import KVCache
 from longloop.engines.pages import SPARE
 from longloop.engines.passes import Drawn, Model
+from longloop.engines.row_invariant import RowInvariant
 from longloop.engines.sampler import NUMBERS, draw, truncates
 from longloop.engines.slots import UNKNOWN, Row
 from longloop.engines.triton_kernels import Places
@@ -73,7 +74,8 @@ def wait(done: torch.cuda.Event, timeout: float) -> None:
 
 class Graphs:
     """The pass as recordings: one for each padded size of row, with or without longer spans, truncated or not, with
-    keys divided or not. `group` is the number of query heads that share a key head."""
+    keys divided or not. `group` is the number of query heads that share a key head. `invariant`: what is computed for a
+    token does not depend on the others in the row (row_invariant.py)."""
 
     ahead = 1
 
@@ -85,10 +87,11 @@ class Graphs:
         group: int,
         recording: type[Recording] = Recording,
         compile: bool = False,
+        invariant: bool = False,
     ) -> None:
         self._model, self._slots, self._heads, self._queries = model, slots, cache.heads, triton_kernels.queries(group)
         self._recording = recording if model.shards is None else partial(recording, timeout=model.shards.timeout)
-        self._compile = compile
+        self._compile, self._invariant = compile, invariant
         self._graphs: dict[tuple[int, bool, bool, bool], _Graph] = {}
         self._last_S = torch.zeros(slots + 1, dtype=torch.int32, device=model.device)
         """The token that was drawn last in each slot."""
@@ -98,14 +101,19 @@ class Graphs:
     def __call__(self, row: Row, numbers_PR: np.ndarray) -> Drawn:
         single = row.singles == len(row.slot_R)
         size = _padded(len(row.slot_R)) if single else _rounded(len(row.ids_T))
-        work = work_items.divide(row, self._queries, self._heads)
+        work = (
+            work_items.undivided(row, self._queries)
+            if self._invariant
+            else work_items.divide(row, self._queries, self._heads)
+        )
         kind = size, single, truncates(numbers_PR), len(work.merge_M4) > 0
         self._table.fill(row.page_RW)
         if kind not in self._graphs:
             spans = size if single else min(size, _padded(self._slots))
             shape = *kind, spans, self._queries, self._heads
             self._graphs[kind] = _Graph(
-                self._model, self._last_S, self._table.table, *shape, self._recording, self._pool, self._compile
+                *(self._model, self._last_S, self._table.table, *shape),
+                *(self._recording, self._pool, self._compile, self._invariant),
             )
         return self._graphs[kind].replay(row, work, numbers_PR)
 
@@ -162,8 +170,11 @@ class _Graph:
         recording: Callable[..., Recording],
         pool: Any,
         compile: bool,
+        invariant: bool,
     ) -> None:
         singles, blocks = spans, 0 if single else tokens // queries + spans
+        if invariant:
+            singles, blocks = 0, blocks or spans
         if divided:
             singles, blocks = (number and work_items.most_items(number, heads) for number in (singles, blocks))
         units = singles + blocks * queries if divided else 0
@@ -189,8 +200,9 @@ class _Graph:
 
         def work() -> Tensor:
             known_T = torch.where(ids_T == UNKNOWN, last_S[slots[span_T]], ids_T)
-            hidden_TD = model.hidden(known_T, position_T, plan)
-            token_R, logp_R = drawn(hidden_TD if single else hidden_TD[end_R], *self._numbers_PR)
+            with RowInvariant() if invariant else nullcontext():
+                hidden_TD = model.hidden(known_T, position_T, plan)
+                token_R, logp_R = drawn(hidden_TD if single else hidden_TD[end_R], *self._numbers_PR)
             if model.shards is not None:
                 token_R = model.shards.of_first(token_R)
             last_S[slots[1:]] = token_R.int()

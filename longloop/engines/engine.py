@@ -49,8 +49,11 @@ class NativeEngine:
     step_tokens: at most this many prompt tokens are read in one forward pass; longer prompts are read in pieces.
     graphs: record passes as CUDA graphs and replay them; by default, on a CUDA device where Triton is installed. With a
         model in shards, its ranks must be connected by NCCL.
-    compile: fuse recorded passes with torch.compile, which takes half a minute when a run starts. Other passes ignore
-        it.
+    compile: fuse recorded passes with torch.compile, which takes half a minute when a run starts for the first time;
+        what was compiled is kept on disk. Other passes ignore it.
+    batch_invariant: on a GPU too, let what a token gets depend, to the last bit, on its own conversation alone, and
+        take deterministic kernels for updates: runs with equal seeds are then equal. Slower; without `compile`. On a
+        CPU it is always so.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class NativeEngine:
         step_tokens: int = 4096,
         graphs: bool | None = None,
         compile: bool = False,
+        batch_invariant: bool = False,
     ) -> None:
         self.model = policy
         self.forwarded = 0
@@ -78,6 +82,12 @@ class NativeEngine:
                 "engine.graphs=true needs a CUDA device and, with a model in shards, ranks that are connected by NCCL: "
                 "leave it out."
             )
+        if batch_invariant and policy.device.type != "cpu" and (compile or not graphs or policy.shards is not None):
+            raise UserError(
+                "engine.batch_invariant=true needs recorded passes that are not compiled: a CUDA device, Triton "
+                "(pip install triton), one rank for each copy of the model, engine.graphs left out and "
+                "engine.compile=false."
+            )
         probe = self._probed()
         self.cache = KVCache(probe.like_KD, policy.layers, most_pages(slots, context, tokens), moves=not graphs)
         self.pages = Pages(slots, count(tokens) if tokens else None, self.cache.grow)
@@ -87,7 +97,7 @@ class NativeEngine:
         if graphs:
             from longloop.engines.cuda_graphs import Graphs
 
-            self._pass = Graphs(policy, self.cache, slots, probe.group, compile=compile)
+            self._pass = Graphs(policy, self.cache, slots, probe.group, compile=compile, invariant=batch_invariant)
         self._version = policy.version
         self.tell: Callable[[Order | None], object] = _nobody
         """Told of every pass before it begins, and None when memory is given back: other ranks may take part."""

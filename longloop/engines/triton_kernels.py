@@ -76,7 +76,8 @@ def attend(q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, places: int, layer: int,
     part_UHD = q_THD.new_empty((at.units, H, D), dtype=torch.float32)
     weight_UH = q_THD.new_empty((at.units, H), dtype=torch.float32)
     given = q_THD, k_TKD, v_TKD, out_THD, part_UHD, weight_UH, at.table
-    work(*given, at.single_I8, layer, scale, window, single=True)
+    if len(at.single_I8):
+        work(*given, at.single_I8, layer, scale, window, single=True)
     if len(at.block_I8):
         write(k_TKD, v_TKD, at.table, layer, at.span_T, at.position_T)  # those of the single tokens again
         work(*given, at.block_I8, layer, scale, window, single=False)

@@ -58,16 +58,27 @@ def divide(row: Row, queries: int, heads: int) -> Work:
     single_I8, single_M4, units = _items(singles, 1, heads, 0)
     if row.singles == len(row.slot_R):
         return Work(single_I8, single_I8[:0], single_M4)
+    block_I8, block_M4, _ = _items(_blocks(row, queries, row.singles), queries, heads, units)
+    return Work(single_I8, block_I8, np.concatenate([single_M4, block_M4]))
+
+
+def undivided(row: Row, queries: int) -> Work:
+    """The work of a row in which no keys are divided, and single tokens are blocks like others: then what a query gets
+    depends on its position alone, not on what else is read (row_invariant.py)."""
+    block_I8 = _whole_items(_blocks(row, queries, 0))
+    return Work(block_I8[:0], block_I8, np.zeros((0, MERGED), dtype=np.int64))
+
+
+def _blocks(row: Row, queries: int, first: int) -> np.ndarray:
+    """Blocks (first row, queries, span, position, keys) of the spans from `first` on."""
     first_R = np.cumsum(row.count_R) - row.count_R
     many_R = -(-row.count_R // queries)
-    many_R[: row.singles] = 0
+    many_R[:first] = 0
     span_N, number_N = repeated(many_R)
     offset_N = number_N * queries
     count_N = np.minimum(row.count_R[span_N] - offset_N, queries)
     start_N = row.start_R[span_N] + offset_N
-    blocks = np.stack([first_R[span_N] + offset_N, count_N, span_N + 1, start_N, start_N + count_N])
-    block_I8, block_M4, _ = _items(blocks, queries, heads, units)
-    return Work(single_I8, block_I8, np.concatenate([single_M4, block_M4]))
+    return np.stack([first_R[span_N] + offset_N, count_N, span_N + 1, start_N, start_N + count_N])
 
 
 def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -77,9 +88,7 @@ def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[
     """
     keys_N, parts_N = blocks_5N[4], _parts(blocks_5N[4], heads)
     if parts_N is None:
-        items = np.zeros((len(keys_N), FIELDS), dtype=np.int64)
-        items[:, :4], items[:, 5], items[:, 6] = blocks_5N[:4].T, keys_N, -1
-        return items, np.zeros((0, MERGED), dtype=np.int64), unit
+        return _whole_items(blocks_5N), np.zeros((0, MERGED), dtype=np.int64), unit
     each_N = np.maximum(-(-keys_N // (parts_N * PAGE)), 1) * PAGE  # parts begin at pages
     parts_N = np.maximum(-(-keys_N // each_N), 1)
     units_N = (parts_N > 1) * parts_N * queries
@@ -95,6 +104,13 @@ def _items(blocks_5N: np.ndarray, queries: int, heads: int, unit: int) -> tuple[
     merged = np.stack([blocks_5N[0], first_N, parts_N, np.full_like(parts_N, queries)], axis=1)[divided[of_M]]
     merged[:, :2] += query_M[:, None]
     return items, merged, unit + int(units_N.sum())
+
+
+def _whole_items(blocks_5N: np.ndarray) -> np.ndarray:
+    """Items of blocks with all their keys."""
+    items = np.zeros((blocks_5N.shape[1], FIELDS), dtype=np.int64)
+    items[:, :4], items[:, 5], items[:, 6] = blocks_5N[:4].T, blocks_5N[4], -1
+    return items
 
 
 def _parts(keys_N: np.ndarray, heads: int) -> np.ndarray | None:

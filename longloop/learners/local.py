@@ -48,7 +48,8 @@ _MOST_NAN = 20
 
 class LocalLearner:
     """`shares` is the number of parts that the gradient of adapters is added up from, a power of two. Where all weights
-    are trained, the learner is the one of rank `rank` of `count`, and optimizes that one's slice (slices.py)."""
+    are trained, the learner is the one of rank `rank` of `count`, and optimizes that one's slice (slices.py).
+    `deterministic`: updates take kernels that add up in one order alone, where torch has others, too."""
 
     def __init__(
         self,
@@ -60,7 +61,13 @@ class LocalLearner:
         shares: int = 1,
         rank: int = 0,
         count: int = 1,
+        deterministic: bool = False,
     ) -> None:
+        if deterministic and config.compile:
+            raise UserError(
+                "engine.batch_invariant=true promises equal runs, which learner.compile=true cannot keep: which of its "
+                "kernels is fastest is measured in each run anew. Leave one of them out."
+            )
         self.policy = policy
         self.config = config
         self.needs = needs
@@ -93,6 +100,7 @@ class LocalLearner:
         """Who computes; a run on several ranks puts them here."""
         self._not_finite = 0
         self._seed = seed
+        self._deterministic = deterministic
 
     def read(self, samples: Sequence[Sample], *columns: str) -> list[Sample]:
         """Adapters off, or the stated second copy, gives the `reference`; one pass of the policy all the rest."""
@@ -381,6 +389,7 @@ class LocalLearner:
         with (
             self.policy.recomputing() if self.config.checkpointing else nullcontext(),
             self.policy.fused() if self.config.compile else nullcontext(),
+            _deterministic() if self._deterministic else nullcontext(),
         ):
             yield
 
@@ -558,6 +567,22 @@ class LocalLearner:
             return
         with self.policy.using(self.second_copy):
             yield
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """torch's setting for it, which is the process's. An operation that has no such kernel raises torch's error. With
+    `warn_only`, attention's backward pass would still add in any order."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    settings: Any = torch.utils.deterministic
+    fills = settings.fill_uninitialized_memory
+    settings.fill_uninitialized_memory = False  # that costs time, and nothing here reads such memory
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        settings.fill_uninitialized_memory = fills
 
 
 def _rows(samples: Sequence[Sample], column_N: Tensor) -> list[Floats]:

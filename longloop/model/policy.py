@@ -10,6 +10,7 @@ plain outside it (`Module.compile` is for good); and settings of torch's compile
 Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from longloop.cache import cache_dir
 from longloop.config import ModelConfig
 from longloop.model import download, tiny
 from longloop.model.attention import NAME, Plan, VarlenPlan
@@ -34,12 +36,15 @@ from longloop.types import OfLogits, UserError
 transformers_logging.disable_progress_bar()
 # cuDNN's attention compiles a plan for every new length, seconds each; the other kernels take any length.
 torch.backends.cuda.enable_cudnn_sdp(False)
+# What deterministic updates need (engine.batch_invariant), and before cuBLAS is first called.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 # Every attention and MLP projection of the common families, as in LOOP's recipe.
 _LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
-_RECOMPILE_LIMIT = 128
-"""How many variants of a layer one process may compile: several models, with and without adapters, several dtypes."""
+_LIMITS: dict[str, Any] = {"recompile_limit": 256, "accumulated_recompile_limit": 1024}
+"""How many variants of a layer one process may compile: several models, with and without adapters, several dtypes.
+torch counts by code object, and all modules of all policies share that of `_call_impl`."""
 
 
 class Policy:
@@ -152,8 +157,7 @@ class Policy:
     def compiled(self) -> Iterator[None]:
         """Run the layers, and what comes before and after them, through torch.compile, which fuses the operations
         between matrix products. All layers are alike but for their number, so they are compiled once."""
-        # torch counts recompilations by code object, and all modules of all policies share that of `_call_impl`.
-        with torch._dynamo.config.patch(recompile_limit=_RECOMPILE_LIMIT), self._through_compiled(whole=True):
+        with torch._dynamo.config.patch(**_LIMITS), self._through_compiled(whole=True):
             yield
 
     @contextmanager
@@ -164,7 +168,7 @@ class Policy:
         """
         embeddings = self._backbone.get_input_embeddings()
         with (
-            torch._dynamo.config.patch(specialize_float=True, suppress_errors=True),
+            torch._dynamo.config.patch(specialize_float=True, suppress_errors=True, **_LIMITS),
             torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
             # A row that happens to be as long as the model is wide is still a row of any length.
             torch.fx.experimental._config.patch(use_duck_shape=False),  # type: ignore[attr-defined]
@@ -176,6 +180,8 @@ class Policy:
 
     @contextmanager
     def _through_compiled(self, whole: bool) -> Iterator[None]:
+        # What is compiled is kept between runs; torch's own choice is a temporary folder.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_dir() / "compiled"))
         if whole not in self._compiled:
             self._compiled[whole] = self._compile_whole() if whole else self._compile_pieces()
         for module, call in self._compiled[whole]:
