@@ -28,6 +28,8 @@ from longloop.engines.work_items import FIELDS, MERGED, MOST_PARTS
 
 _ROWS = 64
 """Rows of a block's matrix products: its queries times the query heads of a key head."""
+_MANY = 768
+"""Programs that fill a large card several times over."""
 _ALL = 2**30
 """A window that is longer than any sequence."""
 
@@ -138,7 +140,7 @@ def work(
         ROWS=max(16 if single else _ROWS, triton.next_power_of_2(G)),
         PAGE=PAGE,
         FIELDS=FIELDS,
-        **_tile(q_THD, most=32 if single and D > 64 else 64),
+        **(_single_tile(q_THD, len(item_I8) * K) if single else _tile(q_THD, most=64)),
     )
 
 
@@ -159,6 +161,16 @@ def _tile(q: Tensor, most: int) -> dict[str, int]:
     exact = q.dtype == torch.float32
     ahead = 3 if size <= 128 else 4 if keys * size <= 8192 else 2 if size < 1024 else 1
     return {"WIDTH": width, "KEYS": keys, "EXACT": exact, "num_warps": 4, "num_stages": ahead}
+
+
+def _single_tile(q: Tensor, programs: int) -> dict[str, int]:
+    """The same for single tokens. Few programs must each have much under way; many had better be small."""
+    tile = _tile(q, most=64 if q.shape[-1] <= 64 else 32)
+    if q.dtype == torch.float32 or tile["KEYS"] * tile["WIDTH"] * q.element_size() > 8192:
+        return tile
+    if programs > _MANY:
+        return tile | {"KEYS": 32, "num_warps": 1, "num_stages": 3}
+    return tile | {"num_warps": 4 if q.shape[-1] <= 64 else 2, "num_stages": 5}
 
 
 @triton.jit

@@ -137,7 +137,10 @@ def test_every_default_is_written_out(command, tmp_path):
         **{"kl_guard": 20.0, "drop_below": 0.01, "clip": 0.1, "ratio": "token", "normalize": False},
     }
     assert written["env"] == {"name": "guess", "highest": 3, "tries": 2} | WorkerConfig().model_dump()
-    assert written["engine"] == {"name": "native", "tokens": 0, "step_tokens": 4096, "compile": False}
+    assert written["engine"] == {
+        **{"name": "native", "tokens": 0, "step_tokens": 4096},
+        **{"compile": False, "batch_invariant": False},
+    }
     again = stored_config(tmp_path / "test")
     assert build.written_out(again) == again
     assert command("eval", tmp_path / "test")[0] == 0

@@ -35,7 +35,7 @@ def compiled(kernel, pointers, numbers, constants, card):
     return triton.compile(source, target=GPUTarget("cuda", card, 32), options=options).metadata.shared
 
 found = []
-for card, kind, size in ((90, "bf16", 128), (90, "fp32", 80), (80, "fp32", 256)):
+for card, kind, size in ((90, "bf16", 64), (90, "bf16", 128), (90, "fp32", 80), (80, "fp32", 256)):
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
     q = torch.empty(1, size, dtype=dtype)
     data, queries = "*" + kind, {"K": 2, "G": 3, "D": size, "PAGE": triton_kernels.PAGE}
@@ -48,11 +48,15 @@ for card, kind, size in ((90, "bf16", 128), (90, "fp32", 80), (80, "fp32", 256))
             places | {"ITEMS": "*i32"},
             strides,
             queries
-            | {"SINGLE": single, "ROWS": rows, "FIELDS": triton_kernels.FIELDS}
-            | triton_kernels._tile(q, most=32 if single and size > 64 else 64),
+            | {"SINGLE": name != "block", "ROWS": rows, "FIELDS": triton_kernels.FIELDS}
+            | tile,
             card,
         )
-        for name, single, rows in (("single", True, 16), ("block", False, 64))
+        for name, rows, tile in (
+            ("single", 16, triton_kernels._single_tile(q, 1)),
+            ("many", 16, triton_kernels._single_tile(q, 10**4)),
+            ("block", 64, triton_kernels._tile(q, most=64)),
+        )
     }
     shared["merge"] = compiled(
         triton_kernels._merge,
@@ -80,6 +84,6 @@ def test_kernels_compile_and_fit() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 3 * 4
+    assert len(found) == 4 * 5
     for card, kind, size, name, bytes in found:
         assert bytes <= SHARED[card], f"{name} of {kind} with head size {size} takes {bytes} bytes on sm_{card}"

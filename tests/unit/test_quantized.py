@@ -57,15 +57,15 @@ def plain_module(family: str) -> Any:
     return module
 
 
-def quantized_policy(module: Any) -> Policy:
-    settings = ModelConfig(device="cpu", dtype="float32", lora_rank=4, quantize="nf4")
+def quantized_policy(module: Any, device: str = "cpu", dtype: Any = "float32") -> Policy:
+    settings = ModelConfig(device=device, dtype=dtype, lora_rank=4, quantize="nf4")
     torch.manual_seed(3)
     return Policy(copy.deepcopy(module), TOKENIZER, settings)
 
 
 def unpacked(module: Any, policy: Policy, bits: Any) -> Any:
     """The plain module with the weights that the policy's 4 bits stand for."""
-    whole = copy.deepcopy(module)
+    whole = copy.deepcopy(module).to(policy.device)
     for name, part in policy.module.named_modules():
         if isinstance(part, bits.nn.Linear4bit) and name.endswith("base_layer"):
             weight = bits.functional.dequantize_4bit(part.weight.data, part.weight.quant_state)
@@ -74,8 +74,8 @@ def unpacked(module: Any, policy: Policy, bits: Any) -> Any:
 
 
 def gradients(policy: Policy) -> dict[str, torch.Tensor]:
-    ids = torch.tensor(prompt(5, 20))
-    hidden = policy.hidden(ids, torch.arange(20), VarlenPlan([20]))
+    ids = torch.tensor(prompt(5, 20), device=policy.device)
+    hidden = policy.hidden(ids, torch.arange(20, device=policy.device), VarlenPlan([20]))
     policy.score(hidden[:-1], ids[1:], 1.0, chunk=8)[0].sum().backward()
     return {name: p.grad.clone() for name, p in policy.trainable().items() if p.grad is not None}
 

@@ -190,7 +190,9 @@ def test_on_a_cpu_it_is_always_so() -> None:
     module = plain_module("llama")
     assert engine_of(module, batch_invariant=True, compile=True)
     policy = policy_of(module)
-    policy_on_a_card = type("OnACard", (), {"device": torch.device("cuda"), "layers": policy.layers, "version": 0})()
+    policy_on_a_card = type(
+        "OnACard", (), {"device": torch.device("cuda"), "layers": policy.layers, "version": 0, "shards": None}
+    )()
     for options in ({"graphs": False}, {"graphs": True, "compile": True}):
         with pytest.raises(UserError, match="batch_invariant"):
             NativeEngine(policy_on_a_card, CHAT, batch_invariant=True, **options)
