@@ -4,7 +4,9 @@
 
 Needs Ray (`pip install 'longloop[cluster]'`), `taskset`, and two idle cores. The sides run in turn, in processes of
 their own, and train adapters on the same attempts, which is checked to the bit. The first step of a run is not counted.
-The last lines are the CPU time that the first rank spends on an attempt for the others' sake.
+Two cores of a shared machine need not be twice as much as one: so the third side is two runs of one rank at once, which
+have nothing to do with each other, and its ratio is what two ranks could reach at best. The last lines are the CPU time
+that the first rank spends on an attempt for the others' sake.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
@@ -41,26 +44,31 @@ def main() -> None:
     options = parser.parse_args()
     print(machine())
     settings = [*SETTINGS, f"steps={options.steps}", f"tasks_per_step={options.tasks}"]
-    sides: dict[int, list[dict[str, float]]] = {1: [], 2: []}
-    with tempfile.TemporaryDirectory() as name:
+    sides: dict[str, list[dict[str, float]]] = {"one rank on one core": [], "two on two": [], "one, and another": []}
+    one, two, apart = sides.values()
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor() as threads:
         for repeat in range(options.repeats):
-            for ranks, took in sides.items():
-                took.append(trained(Path(name) / f"{ranks}-{repeat}", ranks, settings))
-            unequal = differences(*(Path(name) / f"{ranks}-{repeat}" for ranks in sides))
-            assert not unequal, f"the runs differ in {unequal}"
-        for ranks, took in sides.items():
+            folders = [Path(name) / f"{side}-{repeat}" for side in ("1", "2", "apart-0", "apart-1")]
+            one.append(trained(folders[0], "0", settings))
+            two.append(trained(folders[1], "0,1", settings))
+            apart += threads.map(trained, folders[2:], ("0", "1"), [settings] * 2)
+            for folder in folders[1:]:
+                unequal = differences(folders[0], folder)
+                assert not unequal, f"the runs differ in {unequal}"
+        for side, took in sides.items():
             parts = ", ".join(f"{phase} {median_range([one[phase] for one in took])}" for phase in PHASES)
-            print(f"{ranks} on {ranks}: {median_range([sum(one.values()) for one in took])} s a step ({parts})")
-        pairs = zip(*sides.values(), strict=True)
-        print(f"two ranks are faster by {median_range([sum(a.values()) / sum(b.values()) for a, b in pairs])}")
+            print(f"{side}: {median_range([sum(one.values()) for one in took])} s a step ({parts})")
+        seconds, both, others = ([sum(run.values()) for run in took] for took in sides.values())
+        at_once = [sum(pair) / 2 for pair in zip(others[::2], others[1::2], strict=True)]
+        print(f"two ranks are faster by {median_range([a / b for a, b in zip(seconds, both, strict=True)])}")
+        print(f"at best they were by {median_range([2 * a / b for a, b in zip(seconds, at_once, strict=True)])}")
         for what, milliseconds in leader(Path(name) / "written").items():
             print(f"{what} an attempt of 4,000 tokens: {milliseconds:.2f} ms")
 
 
-def trained(folder: Path, ranks: int, settings: list[str]) -> dict[str, float]:
-    """Train on so many ranks and cores; the median seconds of each phase."""
-    cores = ",".join(map(str, range(ranks)))
-    run = [f"folder={folder.parent}", f"name={folder.name}", f"ranks.count={ranks}"]
+def trained(folder: Path, cores: str, settings: list[str]) -> dict[str, float]:
+    """Train with a rank on each of these cores; the median seconds of each phase."""
+    run = [f"folder={folder.parent}", f"name={folder.name}", f"ranks.count={len(cores.split(','))}"]
     subprocess.run(
         ["taskset", "-c", cores, sys.executable, "-m", "longloop.cli.main", "train", "quickstart", *settings, *run],
         check=True,
