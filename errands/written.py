@@ -20,11 +20,16 @@ slot that is annotated as float is a number in the code, however the instruction
 import ast
 import functools
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from errands.syntax import parse
+
+_CALLED = re.compile(r"\bapis\.([a-z]+\.[a-z_]+)\(")
+_EXPLAINED = ("owner.complete_task",)
+"""What every agent knows, and experts need not read about."""
 
 Edit = tuple[int, int, str]
 """Bytes of the source from a start to an end, and what replaces them."""
@@ -38,6 +43,11 @@ def log_in(*apps: str) -> Any:
 def every(call: Any) -> Any:
     """In an expert: `rows = every(apis.mail.search(access_token=mail))`. The rows of all pages of a listing."""
     raise TypeError("every() is read from the source of an expert, never called")
+
+
+def apis_called(solve: Callable[..., None]) -> tuple[str, ...]:
+    """The APIs that an expert calls, in the order of the first calls, but for those that the system prompt explains."""
+    return tuple(dict.fromkeys(api for api in _CALLED.findall(inspect.getsource(solve)) if api not in _EXPLAINED))
 
 
 def turns_of(solve: Callable[..., None], slots: Mapping[str, Any]) -> Generator[tuple[str, str], str, None]:

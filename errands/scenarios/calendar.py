@@ -24,18 +24,8 @@ def add_event(w: World, organiser: Person, title: str, start: str, guests: dict[
     return event
 
 
-class MoveEvent(Scenario):
+class MoveEvent(Scenario, split="train", difficulty=1):
     """Move an event to another time."""
-
-    split, difficulty = "train", 1
-    apis = ("calendar.search", "calendar.update")
-    phrasings = (
-        "Move '{title}' in my calendar to {day} at {time}.",
-        "'{title}' will now be on {day} at {time}. Please change it in my calendar.",
-        "Please reschedule '{title}': it now starts at {time} on {day}.",
-        "My calendar has the wrong time for '{title}'. Change it to {day} at {time}.",
-        "The event '{title}' was put off until {day}, {time}; please move it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, offset = w.rng.choice(_TITLES), w.rng.randrange(1, 20)
@@ -58,17 +48,8 @@ class MoveEvent(Scenario):
         apis.owner.complete_task()
 
 
-class NextMeeting(Scenario):
+class NextMeeting(Scenario, split="train", difficulty=1):
     """Say when the owner next meets someone."""
-
-    split, difficulty = "train", 1
-    apis = ("calendar.list_upcoming",)
-    phrasings = (
-        "When is my next event with {name}? Answer like 2026-01-31 15:00.",
-        "When am I meeting {name} next, according to my calendar? Answer like 2026-01-31 15:00.",
-        "Check my calendar: when will I see {name} next? Give the date and time like 2026-01-31 15:00.",
-        "When does my next event with {name} start? Write it as the calendar does, like 2026-01-31 15:00.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others(*CIRCLES))
@@ -94,17 +75,8 @@ class NextMeeting(Scenario):
         apis.owner.complete_task(answer=found[0]["start"])
 
 
-class RemindMe(Scenario):
+class RemindMe(Scenario, split="validation", difficulty=1):
     """Add a reminder to an event."""
-
-    split, difficulty = "validation", 1
-    apis = ("calendar.search", "calendar.add_reminder")
-    phrasings = (
-        "Remind me {minutes} minutes before '{title}'.",
-        "I want a reminder {minutes} minutes before '{title}'.",
-        "Set a reminder in my calendar {minutes} minutes before '{title}' starts.",
-        "Please add a reminder to '{title}' in my calendar, {minutes} minutes ahead.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, minutes = w.rng.choice(_TITLES), w.rng.choice((5, 20, 25, 40, 90, 120))
@@ -125,17 +97,9 @@ class RemindMe(Scenario):
         apis.owner.complete_task()
 
 
-class InviteCircle(Scenario):
+class InviteCircle(Scenario, split="train", difficulty=2):
     """Invite the people with a relation to an event."""
 
-    split, difficulty = "train", 2
-    apis = ("contacts.search", "calendar.search", "calendar.invite")
-    phrasings = (
-        "Invite {who} to '{title}'.",
-        "I would like {who} to come to '{title}'. Please send the invitation through my calendar.",
-        "Please put {who} on the guest list of '{title}' in my calendar.",
-        "'{title}' is more fun with company: invite {who} in my calendar.",
-    )
     who = {
         "both my flatmates": "flatmate",
         "all my friends": "friend",
@@ -174,17 +138,9 @@ class InviteCircle(Scenario):
         apis.owner.complete_task()
 
 
-class AnswerInvitations(Scenario):
+class AnswerInvitations(Scenario, split="dev", difficulty=2):
     """Accept the invitations of some and decline those of everyone else."""
 
-    split, difficulty = "dev", 2
-    apis = ("contacts.search", "calendar.list_invitations", "calendar.accept", "calendar.decline")
-    phrasings = (
-        "Answer my open invitations: accept those from {who} and decline all others.",
-        "I only have time for {who}. Accept their open invitations in my calendar and decline the rest.",
-        "Please go through the unanswered invitations in my calendar. Say yes to {who} and no to everyone else.",
-        "Accept every open calendar invitation from {who}, and decline all the others I have not answered yet.",
-    )
     who = {
         "my flatmates": ("flatmate",),
         "my friends": ("friend",),
@@ -231,17 +187,8 @@ class AnswerInvitations(Scenario):
         apis.owner.complete_task()
 
 
-class DropDeclined(Scenario):
+class DropDeclined(Scenario, split="validation", difficulty=2):
     """Remove the guests who have declined, and say who they were."""
-
-    split, difficulty = "validation", 2
-    apis = ("calendar.list_upcoming", "calendar.list_guests", "calendar.remove_guest")
-    phrasings = (
-        "Remove everyone who has declined from the guest list of the upcoming '{title}', and tell me their names.",
-        "Who is not coming to the next '{title}'? Remove the guests who declined and give me their names.",
-        "Please clean up the guest list of the upcoming '{title}': remove whoever declined, and tell me who that was.",
-        "Some guests have declined the next '{title}' in my calendar. Remove them from it and answer with their names.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title = w.rng.choice(_TITLES)
@@ -275,25 +222,8 @@ class DropDeclined(Scenario):
         apis.owner.complete_task(answer=[x["name"] for x in out])
 
 
-class ClearDay(Scenario):
+class ClearDay(Scenario, split="validation", difficulty=3):
     """Clear a day: cancel own events, decline and text the organisers of others, postpone what is due."""
-
-    split, difficulty = "validation", 3
-    apis = (
-        *("owner.show_profile", "calendar.list_day", "calendar.cancel", "calendar.decline", "contacts.search"),
-        *("phone.send_message", "todo.list_due", "todo.update"),
-    )
-    phrasings = (
-        "I have to keep {day} free. Cancel the events in my calendar that I organise that day, decline the others, and "
-        "text each of their organisers '{text}' once. Move my open to-dos due that day to {later}.",
-        "Clear {day} for me: cancel my own events, decline the events in my calendar that others organise, and send "
-        "each of those organisers one text message: '{text}'. Also postpone my open to-dos due that day to {later}.",
-        "I cannot do anything on {day}. Cancel what I organise in my calendar that day, decline what others organise, "
-        "and text each of them '{text}' once. My open to-dos due on that day move to {later}.",
-        "Something has come up on {day}. Cancel all my own events that day; decline the events in my calendar that "
-        "others organise and send each organiser one text message, '{text}'. Set the open to-dos due that day to "
-        "{later}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         taken = "SELECT substr(start, 1, 10) AS day FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"

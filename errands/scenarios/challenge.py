@@ -78,21 +78,8 @@ def _keep_song(w: World, song: int) -> None:
     w.run("INSERT OR IGNORE INTO music_library (owner, song, added) VALUES (?, ?, ?)", *row)
 
 
-class PaidForGroup(Scenario):
+class PaidForGroup(Scenario, split="test_challenge", difficulty=1):
     """Enter what the owner paid for a group."""
-
-    split, difficulty = "test_challenge", 1
-    apis = ("expenses.list_groups", "expenses.add_expense")
-    phrasings = (
-        "I paid {amount} for '{title}' on {day}. Enter it in the expenses group '{group}', split equally between all "
-        "of us.",
-        "Add an expense to the group '{group}': '{title}', {amount}, which I paid on {day}. Everyone in the group has "
-        "an equal share.",
-        "My expenses group '{group}' does not know yet that I spent {amount} on {day}. The title is '{title}', and all "
-        "members share it equally.",
-        "'{title}' cost me {amount} on {day}, and it was for everyone in '{group}'. Please put it into that group's "
-        "shared expenses, in equal parts.",
-    )
 
     def prepare(self, w: World) -> Goal:
         group, here, _ = _make_group(w, w.rng.sample(w.others(*CIRCLES), 3))
@@ -114,19 +101,8 @@ class PaidForGroup(Scenario):
         apis.owner.complete_task()
 
 
-class RefileDocument(Scenario):
+class RefileDocument(Scenario, split="test_challenge", difficulty=1):
     """Rename a file and move it to another folder, which has a file with the old name."""
-
-    split, difficulty = "test_challenge", 1
-    apis = ("files.search", "files.rename", "files.move")
-    phrasings = (
-        "Rename the file '{name}' in my folder {folder} to '{new}' and move it to the folder {target}.",
-        "There is a file '{name}' in {folder} that belongs in {target}, under the name '{new}'. Please rename and move "
-        "it.",
-        "I want the '{name}' from my {folder} folder to be called '{new}', and moved to {target}.",
-        "The name '{name}' says nothing. Call that file in the folder {folder} '{new}' and, while you are at it, move "
-        "it over to {target}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name = w.rng.choice(("scan.pdf", "unnamed.pdf", "document-1.pdf", "letter.pdf"))
@@ -153,18 +129,8 @@ class RefileDocument(Scenario):
         apis.owner.complete_task()
 
 
-class KeepThisSong(Scenario):
+class KeepThisSong(Scenario, split="test_challenge", difficulty=1):
     """Like the song in the player and add it to a playlist."""
-
-    split, difficulty = "test_challenge", 1
-    apis = ("music.show_player", "music.like", "music.list_playlists", "music.add_to_playlist")
-    phrasings = (
-        "I love the song that is in my music player right now. Like it and add it to my playlist '{playlist}'.",
-        "Please like the song my player is paused at, and put it on my playlist '{playlist}'.",
-        "The song I was just listening to (it is paused in the player) should go on my playlist '{playlist}'. Give it "
-        "a like as well.",
-        "My playlist '{playlist}' needs the song that is in the music player at the moment. Like that song, too.",
-    )
 
     def prepare(self, w: World) -> Goal:
         songs = [
@@ -198,17 +164,8 @@ class KeepThisSong(Scenario):
         apis.owner.complete_task()
 
 
-class ShareFile(Scenario):
+class ShareFile(Scenario, split="test_challenge", difficulty=1):
     """Share a file with someone."""
-
-    split, difficulty = "test_challenge", 1
-    apis = ("files.search", "contacts.search", "files.share")
-    phrasings = (
-        "Share my file '{name}' with my {relation}.",
-        "My {relation} should be able to read the file '{name}'. Please share it.",
-        "In my files there is one called '{name}'. Give my {relation} access to it.",
-        "I promised my {relation} a look at '{name}', which is one of my files. Share it with them.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, relation = w.rng.choice(_PAPERS), w.rng.choice(ALONE)
@@ -235,21 +192,8 @@ class ShareFile(Scenario):
         apis.owner.complete_task()
 
 
-class CorrectLastExpense(Scenario):
+class CorrectLastExpense(Scenario, split="test_challenge", difficulty=2):
     """Correct the last expense of its title that someone paid in a group, and comment on it."""
-
-    split, difficulty = "test_challenge", 2
-    apis = ("expenses.list_groups", "expenses.list_expenses", "expenses.update_expense", "expenses.add_comment")
-    phrasings = (
-        "The last '{title}' that {name} paid in the expenses group '{group}' should be {amount}. Correct the amount, "
-        "and comment '{text}' on it.",
-        "In the expenses group '{group}' there is a wrong amount: the latest '{title}' that was paid by {name} cost "
-        "{amount}. Please fix that expense and add the comment '{text}'.",
-        "{name} mistyped an amount: of the expenses '{title}' that {name} has paid in '{group}', the most recent one "
-        "was really {amount}. Change it and leave the comment '{text}' there.",
-        "Find the newest expense '{title}' paid by {name} in my expenses group '{group}', set its amount to {amount}, "
-        "and write '{text}' as a comment on it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         payer, *others = w.rng.sample(w.others(*CIRCLES), 4)
@@ -286,21 +230,8 @@ class CorrectLastExpense(Scenario):
         apis.owner.complete_task()
 
 
-class EmptyBin(Scenario):
+class EmptyBin(Scenario, split="test_challenge", difficulty=2):
     """Restore the files of a folder, empty the bin, and say how much room there is."""
-
-    split, difficulty = "test_challenge", 2
-    apis = ("files.list_bin", "files.restore", "files.empty_bin", "files.show_usage")
-    phrasings = (
-        "Take every file that was directly in my folder {folder} out of the bin again, but none from its subfolders. "
-        "Then empty the bin. How many KB of my quota are free after that?",
-        "I want to empty the bin of my files, but first restore what was in {folder} itself (not in a subfolder of "
-        "it). When the bin is empty, tell me how many KB of the quota I have left.",
-        "Some files from {folder} are in the bin by mistake: put them back where they were. Those from subfolders of "
-        "{folder} stay in the bin, which you then empty for good. How many KB of my quota are unused in the end?",
-        "Clean up the bin of my files: what was in the folder {folder} (exactly this one, no subfolder) goes back "
-        "there, and all the rest is deleted for good. Afterwards tell me the free part of my storage quota in KB.",
-    )
 
     def prepare(self, w: World) -> Goal:
         folder, below = w.rng.choice((("Documents", "Documents/Taxes"), ("Work", "Work/Reports")))
@@ -337,24 +268,8 @@ class EmptyBin(Scenario):
         apis.owner.complete_task(answer=usage["quota_kb"] - usage["kb"])
 
 
-class QueueNewestAlbum(Scenario):
+class QueueNewestAlbum(Scenario, split="test_challenge", difficulty=2):
     """Queue the newest album of an artist."""
-
-    split, difficulty = "test_challenge", 2
-    apis = (
-        *("music.search_albums", "music.search_songs", "music.list_queue", "music.queue_song"),
-        *("music.next", "music.set_volume"),
-    )
-    phrasings = (
-        "Put the songs of the newest album by {artist} into my music queue, except those that are in the queue "
-        "already. Then skip to the next song and set the volume to {volume}.",
-        "Queue {artist}'s latest album for me, leaving out the songs that I have queued already. After that set the "
-        "player's volume to {volume} and go to the next song in the queue.",
-        "I would like to hear the most recent album of {artist}: add its songs to my queue if they are not in it yet. "
-        "Turn the volume to {volume}, then let the player go on to the next song.",
-        "The newest album by {artist} should be in my music queue. Some of its songs may be there; queue the others. "
-        "Once that is done, skip to the next song, at volume {volume}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         artist, other = w.rng.sample(sorted({song["artist"] for song in _songs(w)}), 2)
@@ -400,24 +315,8 @@ class QueueNewestAlbum(Scenario):
         apis.owner.complete_task()
 
 
-class FriendsFavourites(Scenario):
+class FriendsFavourites(Scenario, split="test_challenge", difficulty=2):
     """Add the songs of a genre on someone's playlist to the library, and rate them."""
-
-    split, difficulty = "test_challenge", 2
-    apis = (
-        *("music.search_public", "music.list_playlist_songs", "music.show_song"),
-        *("music.add_to_library", "music.rate"),
-    )
-    phrasings = (
-        "Add the {genre} songs from {name}'s public playlist '{playlist}' to my music library, apart from those I "
-        "already have there. Give each song that you add {stars} stars.",
-        "{name} has made a public playlist called '{playlist}'. I want all the {genre} songs on it in my library. Rate "
-        "those that were not there before with {stars} stars, and leave the others as they are.",
-        "Go through the public playlist '{playlist}' of {name}. Every {genre} song that is missing in my library "
-        "should go in, with {stars} stars.",
-        "From '{playlist}', a public playlist by {name}, take the {genre} songs that are not in my library yet: add "
-        "them to it and rate them {stars} stars each.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person, other = w.rng.sample(w.others(), 2)
@@ -460,24 +359,12 @@ class FriendsFavourites(Scenario):
         apis.owner.complete_task()
 
 
-class RequestDebts(Scenario):
+class RequestDebts(Scenario, split="test_challenge", difficulty=2):
     """Request what others owe the owner in a group, except from those who are asked already."""
 
-    split, difficulty = "test_challenge", 2
     apis = (
         *("owner.show_profile", "expenses.list_groups", "expenses.list_debts", "expenses.show_group"),
         *("wallet.list_sent_requests", "wallet.request"),
-    )
-    phrasings = (
-        "Check who should pay whom in the expenses group '{group}', and send those who should pay me a wallet request "
-        "for it, with the note '{group}'. Skip people who already have an open request from me with this note.",
-        "Everyone who should pay me according to the expenses group '{group}' gets a wallet request for the amount, "
-        "with the note '{group}', but not those whom I have asked under the same note and whose request is still open.",
-        "I want back what I paid for others in '{group}'. See in the expenses app who should pay me how much, and send "
-        "each of them a wallet request with the note '{group}', unless one of mine with this note is open already.",
-        "Use the list of who should pay whom in my expenses group '{group}'. From each person who should pay me, "
-        "request that amount in the wallet with the note '{group}'; leave out anyone to whom I have an open request "
-        "with the same note.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -525,19 +412,8 @@ class RequestDebts(Scenario):
         apis.owner.complete_task()
 
 
-class StopSharing(Scenario):
+class StopSharing(Scenario, split="test_challenge", difficulty=2):
     """Stop sharing files with someone, and say which they were."""
-
-    split, difficulty = "test_challenge", 2
-    apis = ("contacts.search", "files.search", "files.show", "files.unshare")
-    phrasings = (
-        "{name} should no longer be able to read any of my files. Stop sharing them, and tell me the names of the "
-        "files that {name} could read.",
-        "Which of my files do I share with {name}? Stop sharing all of them with {name}, and give me their names.",
-        "Go through all my files and end every share with {name}. I would like a list of the names of these files.",
-        "I do not want to share files with {name} any more. Unshare whatever {name} can read of mine, and answer with "
-        "the names of those files.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person, *others = w.rng.sample(w.others(), 4)
@@ -574,26 +450,8 @@ class StopSharing(Scenario):
         apis.owner.complete_task(answer=[f["name"] for f in shared])
 
 
-class SettleAndLeave(Scenario):
+class SettleAndLeave(Scenario, split="test_challenge", difficulty=3):
     """Pay and record what the owner owes in a group, tell those who are paid, and leave the group."""
-
-    split, difficulty = "test_challenge", 3
-    apis = (
-        *("owner.show_profile", "expenses.list_groups", "expenses.list_debts", "wallet.send", "expenses.settle_up"),
-        *("contacts.search", "phone.send_message", "expenses.leave_group"),
-    )
-    phrasings = (
-        "I want to leave the expenses group '{group}'. Send everyone I should pay there their money by wallet, with "
-        "the note '{group}', record each payment in the group, text each of them '{text}', and leave the group.",
-        "Get me out of '{group}' in the expenses app: make the wallet payments that I owe (note '{group}'), enter them "
-        "in the group as paid back, leave it, and send '{text}' as a text message to each person who got money.",
-        "Settle my debts in the expenses group '{group}' as it suggests. Each person I should pay gets their money by "
-        "wallet with the note '{group}', a record of that in the group, and the text message '{text}'. Then leave the "
-        "group for me.",
-        "The expenses group '{group}' is over for me. Pay those who should get money from me through the wallet with "
-        "the note '{group}', record it in the group as paid back, and text '{text}' to the people you paid. Then leave "
-        "the group.",
-    )
 
     def prepare(self, w: World) -> Goal:
         people = w.rng.sample(w.others(*CIRCLES), 5)
@@ -638,31 +496,12 @@ class SettleAndLeave(Scenario):
         apis.owner.complete_task()
 
 
-class ReceiptsIntoGroup(Scenario):
+class ReceiptsIntoGroup(Scenario, split="test_challenge", difficulty=3):
     """Enter the receipts in a folder as expenses of a group, where they are missing, and tell the others."""
 
-    split, difficulty = "test_challenge", 3
     apis = (
         *("files.list_folder", "files.show", "expenses.list_groups", "expenses.list_expenses", "expenses.add_expense"),
         *("files.delete", "expenses.show_group", "owner.show_profile", "mail.send"),
-    )
-    phrasings = (
-        "Each file in my folder {folder} is a receipt. Enter those that are not in the expenses group '{group}' yet "
-        "(with the same title, amount and day): paid by me on that day, split equally between all members. Put their "
-        "files into the bin, and send all other members one mail, subject '{group}', whose text is just the total of "
-        "what you entered, like 123.40.",
-        "I paid what the files in {folder} say. Compare title, amount and day with the expenses group '{group}'; what "
-        "is missing there becomes an expense of that day, paid by me, in equal parts for everyone. Delete the files of "
-        "those. Then mail the sum of the new expenses, only the number like 123.40, to all the other members together, "
-        "with the subject '{group}'.",
-        "Go through the receipts in the folder {folder}. If the expenses group '{group}' has an expense with the same "
-        "title, amount and day, do nothing. If not, add it for that day with me as the payer, split equally among all, "
-        "and delete the file. At the end write one mail to the other members, with the subject '{group}' and nothing "
-        "but the total you added as text, like 123.40.",
-        "Some receipts in my folder {folder} are already in the expenses group '{group}', with the same title, amount "
-        "and day. Add the others, on their day, as paid by me and shared equally by all, and put their files into the "
-        "bin. The other members get one mail about it together: subject '{group}', text only the total of what you "
-        "added, like 123.40.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -723,28 +562,8 @@ class ReceiptsIntoGroup(Scenario):
         apis.owner.complete_task()
 
 
-class PartyPlaylist(Scenario):
+class PartyPlaylist(Scenario, split="test_challenge", difficulty=3):
     """Make a playlist of the songs that the guests who come have asked for by mail, and tell them."""
-
-    split, difficulty = "test_challenge", 3
-    apis = (
-        *("calendar.list_upcoming", "calendar.list_guests", "mail.search", "mail.show", "music.search_songs"),
-        *("music.create_playlist", "music.add_to_playlist", "contacts.search", "phone.send_message"),
-    )
-    phrasings = (
-        "People have mailed me song wishes for my '{event}', with the subject '{subject}'. Make a public playlist "
-        "'{event}' with the songs of those guests who have accepted, leaving out songs that the music app does not "
-        "have. Text '{text}' to each guest whose wishes you used.",
-        "For my event '{event}' I need a public playlist of the same name. The songs are in mails with the subject "
-        "'{subject}'; only mails from guests who accepted count, and what the music app does not know is skipped. Then "
-        "each of these senders gets the text message '{text}'.",
-        "My '{event}' is coming up. Of the mails titled '{subject}', take those by guests who have accepted, put all "
-        "the songs in them that exist in the music app on a new public playlist '{event}', and send their writers the "
-        "text message '{text}'.",
-        "Make '{event}', a new public playlist for my event '{event}'. In the mails with the subject '{subject}' are "
-        "the songs people want; use what guests who have accepted wrote there, as far as the music app has it, and let "
-        "those whose wishes you used know by text message: '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         event = w.rng.choice(("Garden Party", "House Warming", "Rooftop Evening", "Summer Feast", "Farewell Night"))
@@ -808,28 +627,8 @@ class PartyPlaylist(Scenario):
         apis.owner.complete_task()
 
 
-class SharedShoppingList(Scenario):
+class SharedShoppingList(Scenario, split="test_challenge", difficulty=3):
     """Put what a shared file lists into the cart, the rest on a to-do list, and tell the file's owner."""
-
-    split, difficulty = "test_challenge", 3
-    apis = (
-        *("files.list_shared_with_me", "files.show", "shop.search", "shop.add_to_cart", "todo.list_lists", "todo.add"),
-        *("contacts.search", "phone.send_message"),
-    )
-    phrasings = (
-        "{name} shared the file '{file}' with me: each line says how many of what we need. Put everything that the "
-        "shop has enough of in stock into my cart, in that quantity. Every other line goes on my {list_name} list, "
-        "just as it is written. Then text {name} '{text}'.",
-        "Work through the lines of '{file}', a file that {name} shares with me. If the shop has enough of the product "
-        "in stock, put that many into my cart; if not, add the line word for word to my to-do list {list_name}. At the "
-        "end send {name} the text message '{text}'.",
-        "The shopping list of {name} is in the file '{file}', which is shared with me. I want it in my shop cart, with "
-        "its quantities. A line for which the shop has too few in stock, or nothing at all, should become an item of "
-        "my {list_name} list instead, unchanged. Text '{text}' to {name} when you are done.",
-        "Fill my shop cart with what {name}'s file '{file}' says, in the quantities given there (the file is shared "
-        "with me). Only what is in stock in full goes into the cart; the other lines go, as they are, on my to-do list "
-        "{list_name}. Finish with a text message to {name}: '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person, other = w.rng.sample(w.others("family", "flatmates", "friends"), 2)
@@ -891,31 +690,8 @@ class SharedShoppingList(Scenario):
         apis.owner.complete_task()
 
 
-class PaymentsAsFile(Scenario):
+class PaymentsAsFile(Scenario, split="test_challenge", difficulty=3):
     """List the payments with a note in a file, share it with someone and mail them the total."""
-
-    split, difficulty = "test_challenge", 3
-    apis = (
-        *("wallet.search_transactions", "files.create_folder", "files.create", "contacts.search", "files.share"),
-        "mail.send",
-    )
-    phrasings = (
-        "Make a folder {folder} in my files, and in it the file '{file}' with all wallet payments that I sent with the "
-        "note '{note}' since {day}: one line each, like 2026-01-31,Ann Lee,12.50, oldest first, no header. Share it "
-        "with my {relation}, and mail them just the total, like 123.40, with the subject '{file}'.",
-        "My {relation} wants to know what I have paid for '{note}' since {day}. List what I sent by wallet with just "
-        "this note in a new file '{file}' in a new folder {folder}: oldest first, no header, a line for each like "
-        "2026-01-31,Ann Lee,12.50. Share the file with my {relation} and send them a mail, subject '{file}', with the "
-        "total and nothing else as text, like 123.40.",
-        "Create the folder {folder} and in it '{file}'. Each line is a payment I have sent since {day} whose note in "
-        "the wallet is '{note}', as day, full name and amount (2026-01-31,Ann Lee,12.50), from oldest to newest and "
-        "without a header. Share the file with my {relation}, and mail them the sum alone (like 123.40) under the "
-        "subject '{file}'.",
-        "Collect the payments I made by wallet since {day} with the note '{note}' (this note exactly, and only what I "
-        "sent). They go into the file '{file}' in the folder {folder}, both still to be made, as lines such as "
-        "2026-01-31,Ann Lee,12.50 in order of time, no header. My {relation} gets access to it, and a mail with the "
-        "subject '{file}' whose whole text is the sum, like 123.40.",
-    )
 
     def prepare(self, w: World) -> Goal:
         note, relation = w.rng.choice(("choir", "pottery", "rowing", "theatre")), w.rng.choice(ALONE)
@@ -967,28 +743,8 @@ class PaymentsAsFile(Scenario):
         apis.owner.complete_task()
 
 
-class TidyLibrary(Scenario):
+class TidyLibrary(Scenario, split="test_challenge", difficulty=3):
     """Remove songs with few stars from the library, unless a playlist has them; unfollow artists who have none left."""
-
-    split, difficulty = "test_challenge", 3
-    apis = (
-        *("music.list_library", "music.list_playlists", "music.list_playlist_songs", "music.remove_from_library"),
-        *("music.list_followed", "music.follow", "notes.create"),
-    )
-    phrasings = (
-        "Tidy up my music library: remove every song that I gave {stars} stars or fewer, unless it is on one of my "
-        "playlists. Songs without stars stay. Then stop following the artists of whom I have no song in the library, "
-        "and write the removed titles into a new note '{title}', one per line in alphabetical order.",
-        "I want to get rid of the songs in my library that I rated with at most {stars} stars. Those on any of my own "
-        "playlists stay, and so do those I never rated. Unfollow the artists who have no song in my library after "
-        "that. The titles you removed go into a new note '{title}': alphabetical, a line each.",
-        "Go through my music library. A song with a rating of {stars} stars or less goes, except when one of my "
-        "playlists has it; a song I have not rated stays in any case. Make a note '{title}' of nothing but the titles "
-        "that went, one a line from A to Z. Of the artists I follow, drop all who then have no song in my library.",
-        "Which songs in my library have {stars} stars or fewer from me (having none at all does not count) and are on "
-        "none of my playlists? Remove them, and list their titles alphabetically in a new note '{title}', each on its "
-        "own line. Finally, I no longer want to follow artists without any song in my library.",
-    )
 
     def prepare(self, w: World) -> Goal:
         me, stars = w.owner.id, w.rng.randrange(2, 4)
@@ -1047,31 +803,12 @@ class TidyLibrary(Scenario):
         apis.owner.complete_task()
 
 
-class TripAccounts(Scenario):
+class TripAccounts(Scenario, split="test_challenge", difficulty=3):
     """Turn a note of who paid what into an expenses group, tell its members, and say how the owner stands."""
 
-    split, difficulty = "test_challenge", 3
     apis = (
         *("notes.search", "notes.show", "owner.show_profile", "contacts.search", "expenses.create_group"),
         *("expenses.add_expense", "expenses.list_groups", "mail.send"),
-    )
-    phrasings = (
-        "My note '{title}' has a line for each thing that was paid on our trip: who, what, how much. Make an expenses "
-        "group '{group}' of me and everyone in the note, and enter each line with today's date, split equally between "
-        "all members; but where it ends with 'without' and a name, that person has no share. Mail the others together: "
-        "subject '{group}', text '{text}'. What is my balance in the group (negative if I owe)?",
-        "Set up the expenses group '{group}' from my note '{title}', with its people and me. Every line is a payer, a "
-        "title and an amount and becomes an expense of today. All of us share it in equal parts, or all but the one "
-        "named after 'without'. Then send all the others one mail, subject '{group}', text '{text}', and tell me my "
-        "balance there, negative if I owe.",
-        "I wrote down in '{title}', one of my notes, who paid what on our trip. Create an expenses group '{group}' of "
-        "these people and me, with one expense for each line, dated today. Everyone has an equal share, except that "
-        "somebody whom a line is 'without' has none. The others get one common mail that says '{text}', with the "
-        "subject '{group}'. Answer with my balance in the group, negative if I owe.",
-        "How do I stand after our trip? Payers, titles and amounts are in my note '{title}'. Put each line, dated "
-        "today, into a new expenses group '{group}' of those people and me, divided equally among all, less whoever "
-        "the line says it is 'without'. Mail '{text}' to the rest of the group, in a single mail with the subject "
-        "'{group}', and give me my balance in it, negative if I owe.",
     )
 
     def prepare(self, w: World) -> Goal:

@@ -15,17 +15,8 @@ from errands.written import every, log_in
 MONTHS = WORDS["months"]
 
 
-class PhoneNumberOfSomeone(Scenario):
+class PhoneNumberOfSomeone(Scenario, split="train", difficulty=1):
     """Look up a phone number."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search",)
-    phrasings = (
-        "What is {name}'s phone number?",
-        "I need {name}'s phone number.",
-        "Please look up {name}'s phone number for me.",
-        "Which phone number do I have for {name} in my contacts?",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -43,17 +34,8 @@ class PhoneNumberOfSomeone(Scenario):
         apis.owner.complete_task(answer=found[0]["phone"])
 
 
-class NewAddress(Scenario):
+class NewAddress(Scenario, split="train", difficulty=1):
     """Change a contact's address."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "contacts.update")
-    phrasings = (
-        "{name} has moved to {street}. Please update my contacts.",
-        "Please update my address book: {name} now lives at {street}.",
-        "Change {name}'s address in my contacts to {street}.",
-        "{name}'s new address is {street}. Please correct it in my contacts.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others("friends", "colleagues", "family"))
@@ -74,17 +56,8 @@ class NewAddress(Scenario):
         apis.owner.complete_task()
 
 
-class NoteOnContact(Scenario):
+class NoteOnContact(Scenario, split="train", difficulty=1):
     """Write a note on the contact of someone with a relation to the owner."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "contacts.set_note")
-    phrasings = (
-        "Add the note '{note}' to my {relation}'s contact.",
-        "In my contacts, save the note '{note}' for my {relation}.",
-        "Please write the note '{note}' on my {relation}'s entry in the address book.",
-        "Set the note for my {relation} in my contacts to '{note}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -107,17 +80,8 @@ class NoteOnContact(Scenario):
         apis.owner.complete_task()
 
 
-class RemoveFavourite(Scenario):
+class RemoveFavourite(Scenario, split="validation", difficulty=1):
     """Take the only one of a relation off the favourites."""
-
-    split, difficulty = "validation", 1
-    apis = ("contacts.list_favourites", "contacts.set_favourite")
-    phrasings = (
-        "Remove the {relation} from my favourite contacts, but keep the contact.",
-        "One of my favourite contacts is a {relation}. Please take that one off my favourites.",
-        "There is one {relation} among my favourite contacts. That contact should no longer be a favourite.",
-        "Please unmark the only {relation} among my favourite contacts; the contact itself stays.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(("friend", "colleague", "flatmate"))
@@ -141,20 +105,8 @@ class RemoveFavourite(Scenario):
         apis.owner.complete_task()
 
 
-class ForwardToRelation(Scenario):
+class ForwardToRelation(Scenario, split="train", difficulty=2):
     """Forward a mail to everyone of a relation."""
-
-    split, difficulty = "train", 2
-    apis = ("contacts.search", "mail.search", "mail.forward")
-    phrasings = (
-        "Forward the email '{subject}' from {name} to all my {relation}s, in a single email with the text '{text}'.",
-        "All my {relation}s should see the email '{subject}' that {name} sent me. Forward it to all of them at once, "
-        "with the text '{text}'.",
-        "{name} sent me an email with the subject '{subject}'. Forward it once, to all my {relation}s together, with "
-        "the text '{text}'.",
-        "Please forward {name}'s email '{subject}' to my {relation}s: one email to all of them, with '{text}' as the "
-        "text.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(("flatmate", "colleague", "friend"))
@@ -186,17 +138,8 @@ class ForwardToRelation(Scenario):
         apis.owner.complete_task()
 
 
-class FinishDraft(Scenario):
+class FinishDraft(Scenario, split="validation", difficulty=2):
     """Send a draft to someone else than it was meant for."""
-
-    split, difficulty = "validation", 2
-    apis = ("contacts.search", "mail.list_drafts", "mail.update_draft", "mail.send_draft")
-    phrasings = (
-        "There is an email '{subject}' in my drafts. Change its recipient to my {relation} and send it.",
-        "Address my draft '{subject}' to my {relation} only, then send it.",
-        "Send my email draft '{subject}', but to my {relation} instead of the current recipient.",
-        "My email draft '{subject}' has the wrong recipient: it is for my {relation}. Correct that and send it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -230,24 +173,10 @@ class FinishDraft(Scenario):
         apis.owner.complete_task()
 
 
-class BirthdayRound(Scenario):
+class BirthdayRound(Scenario, split="train", difficulty=3):
     """Put the birthdays of a month into calendar and to-do list, but not those of the family."""
 
-    split, difficulty = "train", 3
     apis = ("contacts.list_birthdays", "todo.list_lists", "todo.add", "calendar.create")
-    phrasings = (
-        "Which of my {relation}s have a birthday in {month}? For each of them, add an event 'Birthday of <full name>' "
-        "to my calendar on that day in {year}, at 09:00 for 30 minutes, and an item 'Card for <full name>', due the "
-        "same day, to my to-do list '{name}'.",
-        "For every {relation} with a birthday in {month}, create a calendar event 'Birthday of <full name>' on that "
-        "day in {year} (09:00, 30 minutes) and an item 'Card for <full name>' on my to-do list '{name}', due that day.",
-        "Plan my {relation}s' birthdays in {month} {year}: for each birthday I want a calendar event 'Birthday of "
-        "<full name>' at 09:00 for 30 minutes, and 'Card for <full name>' on my to-do list '{name}', due on the "
-        "birthday.",
-        "I do not want to forget my {relation}s' birthdays in {month}. For each, put 'Birthday of <full name>' in my "
-        "calendar on that day in {year}, at 09:00 for 30 minutes, and add 'Card for <full name>' to my to-do list "
-        "'{name}', due the same day.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation, month = w.rng.choice(("friend", "colleague")), w.rng.randrange(1, 13)

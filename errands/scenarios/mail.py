@@ -19,17 +19,8 @@ def _mail_from_company(w: World, name: str, subject: str, body: str, time: str) 
     return deliver(w, name, f"info@{name.replace(' ', '').lower()}.com", subject, body, time)
 
 
-class MailToRelation(Scenario):
+class MailToRelation(Scenario, split="train", difficulty=1):
     """Send a mail to the person who has a relation to the owner."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "mail.send")
-    phrasings = (
-        "Send my {relation} an email with the subject '{subject}' and the text '{text}'.",
-        "Email my {relation}: subject '{subject}', text '{text}'.",
-        "Please write my {relation} an email. The subject is '{subject}' and the text is '{text}'.",
-        "Email '{text}' to my {relation}, with the subject '{subject}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -53,17 +44,8 @@ class MailToRelation(Scenario):
         apis.owner.complete_task()
 
 
-class ReplyToLastMail(Scenario):
+class ReplyToLastMail(Scenario, split="train", difficulty=1):
     """Reply to the newest mail of someone."""
-
-    split, difficulty = "train", 1
-    apis = ("mail.search", "mail.reply")
-    phrasings = (
-        "Reply to the last email from {name} with '{text}'.",
-        "{name} has emailed me. Reply to the latest email with '{text}'.",
-        "Please answer {name}'s most recent email with '{text}'.",
-        "Reply '{text}' to the newest email from {name} in my inbox.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -97,17 +79,8 @@ class ReplyToLastMail(Scenario):
         apis.owner.complete_task()
 
 
-class CodeFromMail(Scenario):
+class CodeFromMail(Scenario, split="train", difficulty=1):
     """Tell a code that stands in a mail."""
-
-    split, difficulty = "train", 1
-    apis = ("mail.search", "mail.show")
-    phrasings = (
-        "What is the code in the email from {sender}?",
-        "{sender} emailed me a code. What is it?",
-        "I need the code that {sender} sent me by email.",
-        "Find the email from {sender} and tell me the code in it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         senders = w.rng.sample(
@@ -135,17 +108,8 @@ class CodeFromMail(Scenario):
         apis.owner.complete_task(answer="".join(c for c in body if c.isdigit()))
 
 
-class StarLastMail(Scenario):
+class StarLastMail(Scenario, split="dev", difficulty=1):
     """Star the newest mail of someone."""
-
-    split, difficulty = "dev", 1
-    apis = ("mail.search", "mail.star")
-    phrasings = (
-        "Star the last email from {name}.",
-        "The newest email from {name} in my inbox is important. Please star it.",
-        "Please put a star on the most recent email that {name} sent me.",
-        "Mark {name}'s latest email with a star.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -167,17 +131,8 @@ class StarLastMail(Scenario):
         apis.owner.complete_task()
 
 
-class ArchiveOldNewsletter(Scenario):
+class ArchiveOldNewsletter(Scenario, split="train", difficulty=2):
     """Archive all mails of a sender from before a day."""
-
-    split, difficulty = "train", 2
-    apis = ("mail.search", "mail.archive")
-    phrasings = (
-        "Archive all emails from {sender} in my inbox that arrived before {day}.",
-        "My inbox is full of emails from {sender}. Move the ones from before {day} to the archive.",
-        "Please archive everything in my inbox that {sender} sent before {day}.",
-        "Clean up my inbox: archive all emails from {sender} that are older than {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         sender = w.rng.choice(("Garden Post", "Rail Times", "Film Weekly", "Travel Owl"))
@@ -205,17 +160,8 @@ class ArchiveOldNewsletter(Scenario):
         apis.owner.complete_task()
 
 
-class MarkStrangersRead(Scenario):
+class MarkStrangersRead(Scenario, split="dev", difficulty=2):
     """Mark the unread mails of those who are not in the contacts as read."""
-
-    split, difficulty = "dev", 2
-    apis = ("contacts.search", "mail.list_unread", "mail.mark_read")
-    phrasings = (
-        "Mark all unread emails in my inbox as read if the sender is not in my contacts.",
-        "I am not interested in unread emails from people outside my address book. Mark them as read.",
-        "Go through the unread emails in my inbox and mark those from senders who are not in my contacts as read.",
-        "Please mark every unread email in my inbox as read unless it is from one of my contacts.",
-    )
 
     def prepare(self, w: World) -> Goal:
         for sender in w.rng.sample(("Lamp Market", "Sky Travel", "Tea House", "Shoe Barn", "Quiz Night"), 3):
@@ -249,17 +195,10 @@ class MarkStrangersRead(Scenario):
         apis.owner.complete_task()
 
 
-class LabelSender(Scenario):
+class LabelSender(Scenario, split="validation", difficulty=2):
     """Make a label and put it on all mails of a sender, in inbox and archive."""
 
-    split, difficulty = "validation", 2
     apis = ("mail.create_label", "mail.search", "mail.add_label")
-    phrasings = (
-        "Create the email label '{label}' and add it to all emails from {sender} in my inbox and archive.",
-        "I want a new email label '{label}' on everything {sender} sent me, in the inbox and in the archive.",
-        "Make a new label '{label}' and put it on every email from {sender}, both in my inbox and in my archive.",
-        "Please label all emails from {sender} in my inbox and archive '{label}'. You have to create the label first.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -292,21 +231,8 @@ class LabelSender(Scenario):
         apis.owner.complete_task()
 
 
-class PayByMail(Scenario):
+class PayByMail(Scenario, split="validation", difficulty=3):
     """Pay the colleagues who ask for their share by mail, and archive their mails."""
-
-    split, difficulty = "validation", 3
-    apis = ("contacts.search", "mail.search", "mail.show", "wallet.send", "mail.archive")
-    phrasings = (
-        "Several people emailed me what I owe them, with the subject '{subject}'. Pay my colleagues among them from my "
-        "wallet, each with the note '{subject}', and archive their emails. How much was it in total?",
-        "Find the emails with the subject '{subject}' in my inbox: each says how much I owe the sender. Send the money "
-        "to those who are my colleagues (note '{subject}'), archive their emails, and tell me the total.",
-        "My inbox has emails titled '{subject}', each asking for an amount. If the sender is a colleague of mine, send "
-        "the amount from my wallet with the note '{subject}' and archive the email. Tell me the total you paid.",
-        "Please settle the emails with the subject '{subject}' in my inbox: pay from my wallet with the note "
-        "'{subject}', but only my colleagues. Archive the emails you settled and answer with the sum you paid.",
-    )
 
     def prepare(self, w: World) -> Goal:
         subject = w.rng.choice(("Farewell present", "Lunch boxes", "Coffee kitty", "Taxi on Thursday", "Team quiz"))

@@ -84,20 +84,8 @@ def answers_of(w: World, guests: list[Person], **counts: int) -> dict[Person, st
 # -- difficulty 1 ------------------------------------------------------------------------------------------------------
 
 
-class RestoreMail(Scenario):
+class RestoreMail(Scenario, split="test_normal", difficulty=1):
     """Take a mail out of the trash and star it."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("mail.search", "mail.restore", "mail.star")
-    phrasings = (
-        "I deleted the mail '{subject}' from {name} by accident. Put it back into my inbox and star it.",
-        "The mail from {name} with the subject '{subject}' is in the trash, but I still need it. Restore it to the "
-        "inbox and give it a star.",
-        "Can you rescue a mail for me? It is called '{subject}', {name} wrote it, and it ended up in the trash. Once "
-        "it is back in my inbox, star it.",
-        "Get {name}'s mail '{subject}' out of the trash and back into the inbox, with a star so that I won't lose it "
-        "again.",
-    )
 
     def prepare(self, w: World) -> Goal:
         writer, other = w.rng.sample(w.others(), 2)
@@ -123,18 +111,8 @@ class RestoreMail(Scenario):
         apis.owner.complete_task()
 
 
-class UnblockAndText(Scenario):
+class UnblockAndText(Scenario, split="test_normal", difficulty=1):
     """Unblock someone's number and send an apology."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("contacts.search", "phone.unblock", "phone.send_message")
-    phrasings = (
-        "I blocked my {relation}'s number by mistake. Unblock it and send the text message '{text}' to it.",
-        "My {relation} can't reach me because the number is blocked on my phone. Please unblock it, then text "
-        "my {relation} '{text}'.",
-        "Text '{text}' to my {relation}. You will have to unblock the number first.",
-        "Take my {relation} off the blocked numbers, and let my {relation} know with a text message: '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -163,21 +141,8 @@ class UnblockAndText(Scenario):
         apis.owner.complete_task()
 
 
-class FirstFreeTime(Scenario):
+class FirstFreeTime(Scenario, split="test_normal", difficulty=1):
     """Put something into the first free time of a day, with a reminder."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("calendar.list_free_times", "calendar.create", "calendar.add_reminder")
-    phrasings = (
-        "I need {minutes} minutes for '{title}' on {day}. Put it into my calendar at the earliest free time between "
-        "08:00 and 20:00, with a reminder {before} minutes before.",
-        "When am I first free for {minutes} minutes on {day}, between 08:00 and 20:00? Enter '{title}' there for "
-        "{minutes} minutes, and remind me {before} minutes ahead.",
-        "Please schedule '{title}' on {day}. It takes {minutes} minutes and should start as early as my calendar "
-        "allows, but not before 08:00 and not ending after 20:00. Remind me of it {before} minutes before.",
-        "Find the first gap of at least {minutes} minutes in my calendar on {day} (08:00 to 20:00), create the event "
-        "'{title}' at its start, {minutes} minutes long, and set a reminder {before} minutes before it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         day, minutes = w.day(w.rng.randrange(2, 15)), w.rng.choice((50, 65, 80))
@@ -207,19 +172,8 @@ class FirstFreeTime(Scenario):
         apis.owner.complete_task()
 
 
-class UseVoucher(Scenario):
+class UseVoucher(Scenario, split="test_normal", difficulty=1):
     """Apply the voucher that is still valid, and say what the cart costs."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("shop.list_vouchers", "shop.apply_voucher", "shop.show_cart")
-    phrasings = (
-        "Only one of my shop vouchers can still be used. Apply it to my cart and tell me the new total.",
-        "What does my shopping cart cost with my last valid voucher? Apply the voucher and give me the total.",
-        "I think I have a voucher for the shop that is neither used nor expired. Please apply it to the cart. How "
-        "much is the cart then?",
-        "Look through my vouchers in the shop, apply the one that is still good to my cart, and answer with what I "
-        "would have to pay.",
-    )
 
     def prepare(self, w: World) -> Goal:
         used = {"code": f"GIFT{w.rng.randrange(100, 1000)}", "percent": 25, "expires": w.day(60), "status": "used"}
@@ -247,17 +201,8 @@ class UseVoucher(Scenario):
         apis.owner.complete_task(answer=cart["total"])
 
 
-class FindNoteByLine(Scenario):
+class FindNoteByLine(Scenario, split="test_normal", difficulty=1):
     """Find the note that contains a line, pin it and tag it."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("notes.search", "notes.pin", "notes.add_tag")
-    phrasings = (
-        "In one of my notes I wrote down '{line}'. Pin that note and tag it '{tag}'.",
-        "Which note was it that says '{line}'? Find it, give it the tag '{tag}', and pin it.",
-        "I keep losing the note with '{line}' in it. Please pin it and add the tag '{tag}' to it.",
-        "Put the tag '{tag}' on the note that contains '{line}', and pin this note as well.",
-    )
 
     def prepare(self, w: World) -> Goal:
         thing = w.rng.choice(("locker", "gate code", "room", "seat", "shelf mark"))
@@ -286,17 +231,8 @@ class FindNoteByLine(Scenario):
         apis.owner.complete_task()
 
 
-class KeepInWallet(Scenario):
+class KeepInWallet(Scenario, split="test_normal", difficulty=1):
     """Withdraw all but a certain amount to a card."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("wallet.show_balance", "owner.list_cards", "wallet.withdraw_money")
-    phrasings = (
-        "Leave exactly {keep} in my wallet and withdraw the rest to my {card} card.",
-        "There is too much money in my wallet. Move everything above {keep} to my {card} card.",
-        "I want a wallet balance of {keep}. Whatever is more than that should be withdrawn to my {card} card.",
-        "How much would have to go for just {keep} to be left in my wallet? Withdraw that to my {card} card.",
-    )
 
     def prepare(self, w: World) -> Goal:
         labels = w.rng.sample(("savings", "credit", "joint"), 2)
@@ -322,19 +258,8 @@ class KeepInWallet(Scenario):
         apis.owner.complete_task()
 
 
-class ReopenUrgent(Scenario):
+class ReopenUrgent(Scenario, split="test_normal", difficulty=1):
     """Make a done item open and urgent again."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("todo.search", "todo.reopen", "todo.update")
-    phrasings = (
-        "I ticked off '{text}' too early. Make this to-do open again, with high priority and due on {day}.",
-        "'{text}' is marked as done in my to-do lists, but it isn't. Reopen it, set its priority to high and its due "
-        "date to {day}.",
-        "I should not have completed the to-do '{text}'. Open it again; it is urgent now: high priority, due {day}.",
-        "Due on {day} and of high priority: that is what '{text}' should be on my to-do list. I have already ticked it "
-        "off, so reopen it first.",
-    )
 
     def prepare(self, w: World) -> Goal:
         text, other = chores(w, 2)
@@ -363,19 +288,8 @@ class ReopenUrgent(Scenario):
 # -- difficulty 2 ------------------------------------------------------------------------------------------------------
 
 
-class NudgeGuests(Scenario):
+class NudgeGuests(Scenario, split="test_normal", difficulty=2):
     """Text the guests who have not answered."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("calendar.list_day", "calendar.list_guests", "contacts.search", "phone.send_message")
-    phrasings = (
-        "Text '{text}' to everyone I invited to '{title}' on {day} who has not answered yet.",
-        "Some guests of my '{title}' on {day} have neither accepted nor declined. Send each of them the text message "
-        "'{text}'.",
-        "Who still owes me an answer about '{title}' on {day}? Send those guests a text message that says '{text}'.",
-        "Check the guests of '{title}' in my calendar, the one on {day}. Those whose answer is still open should get "
-        "'{text}' from me by text message.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, days = w.rng.choice(PARTIES), [w.day(offset) for offset in w.rng.sample(range(2, 25), 2)]
@@ -411,21 +325,8 @@ class NudgeGuests(Scenario):
         apis.owner.complete_task()
 
 
-class LabelSpending(Scenario):
+class LabelSpending(Scenario, split="test_normal", difficulty=2):
     """Label the payments with a note since a day, and add them up."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("wallet.search_transactions", "wallet.set_label")
-    phrasings = (
-        "Label every payment that I sent with the note '{note}' since {day} as '{label}' in my wallet. What do they "
-        "add up to?",
-        "How much have I paid out with exactly the note '{note}' since {day}? Also give each of these wallet "
-        "transactions the label '{label}'.",
-        "I am sorting my expenses: all money that I sent on {day} or later with the note '{note}' (just that) gets "
-        "the label '{label}' in the wallet. Tell me the sum.",
-        "Go through my wallet and put the label '{label}' on what I sent, not what I received, with the note '{note}' "
-        "since {day}. Then tell me the total of it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         note, border = w.rng.choice(THINGS), w.rng.randrange(15, 25)
@@ -459,21 +360,8 @@ class LabelSpending(Scenario):
         apis.owner.complete_task(answer=round(sum([t["amount"] for t in kept]), 2))
 
 
-class ShiftCourse(Scenario):
+class ShiftCourse(Scenario, split="test_normal", difficulty=2):
     """Move all dates of a course from a day on to another time, with reminders."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("calendar.list_upcoming", "calendar.update", "calendar.add_reminder")
-    phrasings = (
-        "From {day} on, my '{title}' starts at {time}. Move it in my calendar on that day and all later ones, and set "
-        "a reminder {before} minutes before each.",
-        "My '{title}' has a new time: {time}, beginning with the one on {day}. Change that event and all later ones "
-        "(the dates stay the same), and remind me of each {before} minutes before.",
-        "Every '{title}' in my calendar on or after {day} should begin at {time}, on the same date as now. I also want "
-        "a reminder {before} minutes before each of these.",
-        "The teacher of my '{title}' can only do {time} from {day} on. Reschedule those events without changing their "
-        "dates, leave the earlier ones alone, and add a reminder {before} minutes before each event you move.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, first, count = w.rng.choice(EVENTS), w.rng.randrange(1, 6), w.rng.randrange(9, 12)
@@ -503,21 +391,8 @@ class ShiftCourse(Scenario):
         apis.owner.complete_task()
 
 
-class ForgetStrangers(Scenario):
+class ForgetStrangers(Scenario, split="test_normal", difficulty=2):
     """Delete the old text conversations with numbers that are not in the contacts."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("phone.list_conversations", "contacts.search", "phone.delete_conversation")
-    phrasings = (
-        "Delete all text conversations with numbers that are not in my contacts, except those with a message from "
-        "{day} or later.",
-        "My phone is full of texts from strangers. If a number is not in my contacts and its last message is from "
-        "before {day}, delete the whole conversation.",
-        "Clean up my text messages: conversations with numbers that none of my contacts has can go, as long as nothing "
-        "was written in them on or after {day}.",
-        "Which of my text conversations are with numbers outside my contacts? Keep those in which something was "
-        "written since {day}, and delete the others.",
-    )
 
     def prepare(self, w: World) -> Goal:
         border = w.rng.randrange(8, 20)
@@ -553,21 +428,8 @@ class ForgetStrangers(Scenario):
         apis.owner.complete_task()
 
 
-class MergeTagged(Scenario):
+class MergeTagged(Scenario, split="test_normal", difficulty=2):
     """Put all notes with a tag into one, and delete them."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("notes.search", "notes.show", "notes.create", "notes.delete")
-    phrasings = (
-        "Merge my notes with the tag '{tag}' into one new note '{title}': their texts one below the other, oldest note "
-        "first. Then delete the originals. Leave archived notes alone.",
-        "I have too many notes tagged '{tag}'. Write a note called '{title}' with the text of each, starting with the "
-        "oldest, one below the other, and delete the old ones. Archived notes do not count.",
-        "Make a single note '{title}' out of all notes tagged '{tag}' that are not archived. It should say what they "
-        "say (without their titles), from the oldest to the newest, one under the other. Delete the old notes then.",
-        "Create the note '{title}'. Into it goes the text of every note with the tag '{tag}', line after line, in the "
-        "order in which I wrote them. After that, delete these notes. Do not touch or use what is in the archive.",
-    )
 
     def prepare(self, w: World) -> Goal:
         tag, title = w.rng.choice((("sailing", "All about sailing"), ("bees", "Bee keeping"), ("wine", "Wine diary")))
@@ -605,23 +467,12 @@ class MergeTagged(Scenario):
         apis.owner.complete_task()
 
 
-class OrderAgain(Scenario):
+class OrderAgain(Scenario, split="test_normal", difficulty=2):
     """Order once more what was ordered on a day."""
 
-    split, difficulty = "test_normal", 2
     apis = (
         *("shop.list_orders", "shop.show_order", "shop.clear_cart", "shop.add_to_cart", "shop.place_order"),
         *("owner.list_addresses", "owner.list_cards"),
-    )
-    phrasings = (
-        "Order everything from my shop order of {day} again, in the same quantities, to my {place} address, by debit "
-        "card. Empty my cart first.",
-        "On {day} I ordered some things in the shop, and I need exactly the same again. Clear the cart, then place the "
-        "same order with my debit card, for delivery to my {place} address.",
-        "Repeat the shop order that I placed on {day}: same products, same numbers, to my {place} address, on my debit "
-        "card. I don't want what is in my cart now, so take it out first.",
-        "Please empty my shopping cart and buy once more what I bought in the shop on {day}, as many of each as then. "
-        "I pay by debit card and want it at my {place} address.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -662,19 +513,8 @@ class OrderAgain(Scenario):
         apis.owner.complete_task()
 
 
-class ExchangeLabel(Scenario):
+class ExchangeLabel(Scenario, split="test_normal", difficulty=2):
     """Give the mails of someone with one label another one instead."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("mail.list_labelled", "mail.add_label", "mail.remove_label")
-    phrasings = (
-        "The mails from {name} that are labelled '{old}' should be labelled '{new}' instead.",
-        "I have put the label '{old}' on mails from {name}, but they belong under '{new}'. Take the wrong label off "
-        "and add the right one; mails from others keep theirs.",
-        "Exchange the mail label '{old}' for '{new}' wherever {name} is the sender.",
-        "Look at my mails with the label '{old}'. Remove it from every one that {name} sent me, and label those mails "
-        "'{new}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         old, new = w.rng.sample(("home", "receipts", "travel", "work"), 2)
@@ -710,21 +550,8 @@ class ExchangeLabel(Scenario):
         apis.owner.complete_task()
 
 
-class LongestTalk(Scenario):
+class LongestTalk(Scenario, split="test_normal", difficulty=2):
     """Find out with which contact the owner talked longest, and make them a favourite."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("phone.list_calls", "contacts.search", "contacts.set_favourite")
-    phrasings = (
-        "Which of my contacts have I talked to longest on the phone since {day}, all calls taken together? Make this "
-        "contact a favourite and tell me the full name.",
-        "Add up the minutes of my phone calls since {day}, made and received, for each of my contacts. Whoever comes "
-        "out on top becomes a favourite contact. Who is it? I want the full name.",
-        "I would like the contact with the most minutes on the phone with me since {day}, over all calls, to be among "
-        "my favourites. Answer with the full name.",
-        "Who in my contacts did I spend the most time on the phone with, counting every call since {day}? Mark them as "
-        "a favourite and give me their full name.",
-    )
 
     def prepare(self, w: World) -> Goal:
         border = w.rng.randrange(20, 40)
@@ -769,21 +596,8 @@ class LongestTalk(Scenario):
         apis.owner.complete_task(answer=known[0]["name"])
 
 
-class MailWhatIsDue(Scenario):
+class MailWhatIsDue(Scenario, split="test_normal", difficulty=2):
     """Mail someone the items of a list that are due until a day."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("todo.list_lists", "todo.list_items", "contacts.search", "mail.send")
-    phrasings = (
-        "Mail my {relation} what is still open on my {list_name} list and due on or before {day}. The subject is "
-        "'{subject}', the text is just the items, one per line, in alphabetical order.",
-        "My {relation} wants to help me with my {list_name} list. Send a mail with the subject '{subject}' and, as "
-        "its text, the open items due by {day} (that day included), sorted alphabetically, one in each line.",
-        "Which open items on the to-do list {list_name} have a due date no later than {day}? Write them in a mail to "
-        "my {relation}, one per line from A to Z and nothing else. Subject: '{subject}'.",
-        "Send my {relation} the mail '{subject}'. Its text is a list, one item per line in alphabetical order, of "
-        "everything on my {list_name} list that is not done and is due up to and including {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         (name, list_id), border = some_list(w), w.rng.randrange(5, 12)
@@ -823,27 +637,12 @@ class MailWhatIsDue(Scenario):
 # -- difficulty 3 ------------------------------------------------------------------------------------------------------
 
 
-class PlanFromNote(Scenario):
+class PlanFromNote(Scenario, split="test_normal", difficulty=3):
     """Turn the coming dates in a note into events with guests, and text the guests."""
 
-    split, difficulty = "test_normal", 3
     apis = (
         *("owner.show_time", "notes.search", "notes.show", "contacts.search", "calendar.create", "calendar.invite"),
         "phone.send_message",
-    )
-    phrasings = (
-        "My note '{title}' has one date per line: day, time, and what I do with whom. For every line that is still to "
-        "come, create a calendar event of {minutes} minutes, titled with all that follows the time, and invite the "
-        "person. Text each person you invited '{text}', once.",
-        "Put the dates in my note '{title}' into the calendar, leaving out those that are over. Each line has a day, a "
-        "time and then the title of the event, which ends with the full name of the person to invite. An event takes "
-        "{minutes} minutes. Everyone invited also gets one text message: '{text}'.",
-        "In the note '{title}' I planned what to do with whom, a line for each. Enter what lies in the future into my "
-        "calendar at the time given there, {minutes} minutes each, with the words after the time as the title, invite "
-        "whoever is named, and send each of those people a single text '{text}'.",
-        "Send '{text}' by text message, once each, to the people I have plans with in my note '{title}', but only "
-        "where the time in the line has not passed. Before that, make a calendar event of {minutes} minutes out of "
-        "each such line (its title is everything after the time) and invite the person in it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -897,25 +696,10 @@ class PlanFromNote(Scenario):
         apis.owner.complete_task()
 
 
-class SettleTrip(Scenario):
+class SettleTrip(Scenario, split="test_normal", difficulty=3):
     """Even out what everyone paid according to a note."""
 
-    split, difficulty = "test_normal", 3
     apis = ("owner.show_profile", "notes.search", "notes.show", "contacts.search", "wallet.send", "wallet.request")
-    phrasings = (
-        "My note '{title}' says who paid how much, one payment per line, some people more than once. All of us share "
-        "the total equally. Use my wallet to send those who paid more than their share the difference, and to request "
-        "the difference from those who paid less, each time with the note '{title}'.",
-        "Please even out the payments in my note '{title}'. Several lines of one person add up. Everyone in it, me "
-        "included, bears the same share. Whoever of the others paid too much gets the difference from my wallet, "
-        "whoever paid too little gets a wallet request for it; the payment note is '{title}'.",
-        "What each of us paid for '{title}' is in my note of that name, and we split the costs evenly. I settle with "
-        "each of the others: if their payments together are more than an equal share, I send them the rest; if less, "
-        "I request it. Do that in my wallet, with the note '{title}'.",
-        "Work out what an equal share is for each person in my note '{title}', where every line is a payment. Then, "
-        "with '{title}' as the note, make wallet requests to the others for what they are short of that share in "
-        "all, and send them from my wallet what they paid beyond it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         act(w, "wallet.add_money", {"card_id": valid_card(w), "amount": 100.0})
@@ -963,27 +747,12 @@ class SettleTrip(Scenario):
         apis.owner.complete_task()
 
 
-class PartySupplies(Scenario):
+class PartySupplies(Scenario, split="test_normal", difficulty=3):
     """Order something for everyone who comes, and plan for its arrival."""
 
-    split, difficulty = "test_normal", 3
     apis = (
         *("calendar.list_upcoming", "calendar.list_guests", "shop.search", "shop.add_to_cart", "shop.place_order"),
         *("owner.list_addresses", "owner.list_cards", "todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "For my coming '{title}' I need one {product} for each guest who has accepted and one for me. My cart is "
-        "empty: order them with my debit card to my {place} address, and add '{text}' to my {list_name} list, due on "
-        "the day the order arrives.",
-        "Everyone who has accepted my invitation to the next '{title}', and I, should get a {product} from the shop. "
-        "Order that many to my {place} address (the cart is empty, pay by debit card). Then put '{text}' on my to-do "
-        "list {list_name}, due when the order arrives.",
-        "How many of us will be at my upcoming '{title}'? Buy the {product} in the shop, one for each guest who said "
-        "yes and one for me, with my debit card, to my {place} address; the cart is empty. My {list_name} list needs "
-        "the item '{text}', due on the order's arrival date.",
-        "Put '{text}' on my {list_name} list, due on the day my next shop order arrives. You still have to place that "
-        "order: one {product} for every guest who has accepted to come to my next '{title}' and one for myself, by "
-        "debit card, to my {place} address. My cart is empty.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1030,25 +799,8 @@ class PartySupplies(Scenario):
         apis.owner.complete_task()
 
 
-class RepairDates(Scenario):
+class RepairDates(Scenario, split="test_normal", difficulty=3):
     """Accept the dates in a mail on which the owner is free, and reply with the others."""
-
-    split, difficulty = "test_normal", 3
-    apis = ("contacts.search", "mail.search", "mail.show", "calendar.list_day", "calendar.create", "mail.reply")
-    phrasings = (
-        "My landlord's latest mail '{subject}' proposes dates, one per line with the job to be done. If I have no "
-        "event on such a day, put the job into my calendar, titled as in the mail, at {time} for {minutes} minutes. "
-        "Reply to the mail with just the other dates, earliest first, like '2026-01-30, 2026-01-31'.",
-        "Go through the dates in the newest mail '{subject}' from my landlord. Days on which my calendar is empty are "
-        "fine: create an event named like the job, {minutes} minutes from {time}. Answer the mail with the dates on "
-        "which I already have something, in order and without anything else, like '2026-01-30, 2026-01-31'.",
-        "My landlord has mailed me again about '{subject}', with a date and a job in each line of that last mail. Is "
-        "there nothing in my calendar on a date? Then enter the job by its name at {time}, {minutes} minutes long. The "
-        "remaining dates go into your reply, sorted and nothing else, like '2026-01-30, 2026-01-31'.",
-        "Please answer the last mail '{subject}' that my landlord sent, which lists jobs with their dates. Reply with "
-        "nothing but the dates on which I have events already, in order, like '2026-01-30, 2026-01-31'. All other jobs "
-        "go into my calendar at {time} on their dates, {minutes} minutes each, titled as in the mail.",
-    )
 
     def prepare(self, w: World) -> Goal:
         (landlord,), other = w.others("landlord"), w.rng.choice(w.others("friends"))
@@ -1097,26 +849,8 @@ class RepairDates(Scenario):
         apis.owner.complete_task()
 
 
-class ChaseDebts(Scenario):
+class ChaseDebts(Scenario, split="test_normal", difficulty=3):
     """Text those who owe the owner much in all, and put them on a list."""
-
-    split, difficulty = "test_normal", 3
-    apis = (
-        *("wallet.list_sent_requests", "contacts.search", "phone.send_message"),
-        *("todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "Add up, for each person, the wallet requests I sent that are still open. Whoever owes me more than {limit} in "
-        "all gets the text message 'You owe me <sum>' (with two decimals, like 'You owe me 12.50') and goes on my "
-        "{list_name} list as 'Debt of <full name>'.",
-        "Who owes me more than {limit}, if you take all my open requests to the same person together? Text each of "
-        "them the sum, as in 'You owe me 12.50', and add 'Debt of <full name>' to my to-do list {list_name} for each.",
-        "Look at the open requests that I have sent in the wallet and total them by person. Everyone above {limit} "
-        "gets a text message with their total, like 'You owe me 12.50', and an item 'Debt of <full name>' on my "
-        "{list_name} list.",
-        "For every person whose open wallet requests from me come to more than {limit} together, do two things: put "
-        "'Debt of <full name>' on my {list_name} list, and text them the sum like this: 'You owe me 12.50'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         asked = "SELECT payer FROM wallet_requests WHERE owner = ? AND status = 'open'"
@@ -1169,27 +903,12 @@ class ChaseDebts(Scenario):
         apis.owner.complete_task()
 
 
-class TriageInbox(Scenario):
+class TriageInbox(Scenario, split="test_normal", difficulty=3):
     """Sort the unread mails by who sent them."""
 
-    split, difficulty = "test_normal", 3
     apis = (
         *("mail.list_unread", "mail.show", "contacts.search", "mail.star", "mail.delete"),
         *("todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "Go through the unread mails in my inbox. Star those from my {relation}s. For each one from my family (mother, "
-        "father, sister, brother) add 'Answer <full name>: <subject>' to my {list_name} list. Delete those whose "
-        "address is not in my contacts; beware, spammers use the names of people I know. Do not touch the rest.",
-        "Please sort my unread inbox mails. From an address that none of my contacts has, whatever the name says: "
-        "delete it. From a {relation}: star it. From my mother, father, sister or brother: put 'Answer <full name>: "
-        "<subject>' on my to-do list {list_name}, one item per mail. From anybody else: leave it.",
-        "Unread mails in my inbox from my parents or siblings should become items 'Answer <full name>: <subject>' on "
-        "my {list_name} list, one per mail; those from a {relation} get a star. What comes from an address outside my "
-        "contacts, even under a familiar name, goes into the trash. Nothing happens to the others.",
-        "Look at the sender's address of each unread mail in my inbox. Is it in none of my contacts? Delete the mail, "
-        "even if I know the name. Is it a {relation}'s? Star the mail. My mother's, father's, sister's or brother's? "
-        "Add 'Answer <full name>: <subject>' to my {list_name} list, once per mail. Leave the others alone.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1244,32 +963,8 @@ class TriageInbox(Scenario):
         apis.owner.complete_task()
 
 
-class MovingHouse(Scenario):
+class MovingHouse(Scenario, split="test_normal", difficulty=3):
     """Prepare a move: addresses, a mail, orders on their way and the calendar."""
-
-    split, difficulty = "test_normal", 3
-    apis = (
-        *("owner.list_addresses", "contacts.search", "contacts.show", "contacts.update", "mail.send"),
-        *("shop.list_orders", "shop.cancel_order", "calendar.create"),
-    )
-    phrasings = (
-        "I am moving to {street} on {day}, with everyone who lives with me. Give all my contacts who have my home "
-        "address the new one. Send my {relation}s one mail together, subject 'New address', text '{street}'. Cancel my "
-        "shop orders that have not been shipped. And put 'Moving day' into my calendar on {day} at 08:00 for 480 "
-        "minutes.",
-        "We are moving to {street}. In my contacts, everybody with the same address as my home gets the new address. "
-        "My shop orders that are not shipped yet have to be cancelled. All my {relation}s get one mail together, "
-        "subject 'New address', text '{street}'. My calendar needs an event 'Moving day' on {day} from 08:00, 480 "
-        "minutes long.",
-        "Help me prepare my move to {street} on {day}. First the calendar: 'Moving day', 08:00, 480 minutes. Then one "
-        "mail to all my {relation}s with the subject 'New address' and just '{street}' as text. Then my contacts: "
-        "whoever has my home address now gets {street}. Last, cancel the orders in the shop that have not been "
-        "shipped.",
-        "My household moves to {street} on {day}. Cancel whatever I ordered in the shop that has not been shipped, "
-        "change the address of my contacts at my present home address to {street}, create the event 'Moving day' that "
-        "day at 08:00 (480 minutes), and write a single mail to all my {relation}s: 'New address' as subject, "
-        "'{street}' as text.",
-    )
 
     def prepare(self, w: World) -> Goal:
         near, next_door = w.rng.sample(w.others("friends", "colleagues"), 2)
@@ -1318,24 +1013,10 @@ class MovingHouse(Scenario):
         apis.owner.complete_task()
 
 
-class ReturnCategory(Scenario):
+class ReturnCategory(Scenario, split="test_normal", difficulty=3):
     """Return what was delivered of a category since a day, unless it is returned already."""
 
-    split, difficulty = "test_normal", 3
     apis = ("shop.list_orders", "shop.show_order", "shop.show_product", "shop.list_returns", "shop.start_return")
-    phrasings = (
-        "Return everything of the shop's category {category} from the delivered orders that I placed since {day}, as "
-        "'not needed'. Skip what I am returning already. What did these things cost in total, all pieces counted?",
-        "I have no use for what I bought in the shop's category {category}. For each such product in a delivered order "
-        "that I placed on {day} or later, start a return with the reason 'not needed', unless there is one already. "
-        "How much did I pay for all you return, price times quantity?",
-        "How much money is in the {category} products (that is the category in the shop) from orders placed since "
-        "{day} that have been delivered? Leave out what has a return already, count every piece, and return these "
-        "products as 'not needed'.",
-        "Send back the products of the category {category} that came with my shop orders placed since {day}. Only "
-        "delivered orders count, and only products without a return so far; the reason is 'not needed'. Answer with "
-        "the sum of price times quantity of what you return.",
-    )
 
     def prepare(self, w: World) -> Goal:
         category, border = w.rng.choice(("kitchen", "office", "sport", "home")), w.rng.randrange(30, 60)
@@ -1389,28 +1070,8 @@ class ReturnCategory(Scenario):
         apis.owner.complete_task(answer=round(total, 2))
 
 
-class CommonDate(Scenario):
+class CommonDate(Scenario, split="test_normal", difficulty=3):
     """Find the date that suits everybody, and invite them."""
-
-    split, difficulty = "test_normal", 3
-    apis = (
-        *("contacts.search", "phone.show_conversation", "calendar.list_day", "calendar.create", "calendar.invite"),
-        "phone.send_message",
-    )
-    phrasings = (
-        "My {relation}s have texted me which dates suit them for '{title}'; the last text of each counts. Find the one "
-        "date that suits all of them and on which my calendar is empty. Create the event '{title}' that day at {time} "
-        "for {minutes} minutes, invite them all, and text each of them just the date, like 2026-01-31.",
-        "On which date can we do '{title}'? Each of my {relation}s has texted me possible dates (only the latest text "
-        "of each is valid), and my calendar must be empty that day. Create the event at {time} for {minutes} minutes "
-        "on the one date that works, invite all my {relation}s, and text each of them only that date, like 2026-01-31.",
-        "Plan '{title}' with all my {relation}s, at {time} for {minutes} minutes. The last text messages they sent me "
-        "say when they can. Pick the date they have in common on which I have no event, put '{title}' into my "
-        "calendar, invite them, and send each a text with just the date, like 2026-01-31.",
-        "We still need a date for '{title}'. What suits my {relation}s is in the newest text that each of them sent "
-        "me; I need a day without any event. Text the date that suits everyone to each of them (nothing else, like "
-        "2026-01-31), and invite them to a new event '{title}' in my calendar, {time} that day, {minutes} minutes.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation, title = w.rng.choice(("friend", "colleague")), w.rng.choice(PARTIES)
@@ -1464,24 +1125,8 @@ class CommonDate(Scenario):
         apis.owner.complete_task()
 
 
-class CallBackList(Scenario):
+class CallBackList(Scenario, split="test_normal", difficulty=3):
     """List the contacts whose missed calls were never returned."""
-
-    split, difficulty = "test_normal", 3
-    apis = ("phone.list_calls", "contacts.search", "todo.list_lists", "todo.add")
-    phrasings = (
-        "Whose calls have I missed since {day} without talking to them on the phone later? For each of them who is in "
-        "my contacts add 'Call back <full name>' with high priority to my {list_name} list, due {due}.",
-        "If I missed a call from one of my contacts since {day} and there has been no incoming or outgoing call with "
-        "them after their last missed one, put 'Call back <full name>' on my to-do list {list_name}: high priority, "
-        "due {due}, one item per person.",
-        "I want to return the calls that I missed on {day} or later, except where I have spoken to the caller since "
-        "(called them or taken their call). Add an item 'Call back <full name>', high priority, due on {due}, to my "
-        "{list_name} list for every such caller in my contacts.",
-        "Make me a call list on {list_name}: one item 'Call back <full name>', of high priority and due {due}, for "
-        "each contact whose call I missed since {day}, unless we have had a call, either way, after the last one I "
-        "missed.",
-    )
 
     def prepare(self, w: World) -> Goal:
         border = w.rng.randrange(8, 20)

@@ -11,18 +11,8 @@ from errands.written import every, log_in
 _NAMES = ("Attic", "Basement", "Picnic", "Harvest", "Carnival", "Regatta", "Jubilee", "Bazaar", "Orchard", "Fairground")
 
 
-class AppendLine(Scenario):
+class AppendLine(Scenario, split="train", difficulty=1):
     """Add a line to a note."""
-
-    split, difficulty = "train", 1
-    apis = ("notes.search", "notes.append")
-    phrasings = (
-        "Add the line '{line}' to my note '{title}'.",
-        "Please append '{line}' to my note '{title}'.",
-        "Write '{line}' at the end of my note '{title}'.",
-        "My note '{title}' needs one more line: '{line}'.",
-        "Please add '{line}' at the bottom of the note '{title}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         kept = w.all("SELECT id, title FROM notes WHERE owner = ? AND archived = 0 ORDER BY id", w.owner.id)
@@ -43,21 +33,10 @@ class AppendLine(Scenario):
         apis.owner.complete_task()
 
 
-class NoteIntoList(Scenario):
+class NoteIntoList(Scenario, split="train", difficulty=3):
     """Put the lines of a note on a to-do list, without those already there, and delete the note."""
 
-    split, difficulty = "train", 3
     apis = ("notes.search", "notes.show", "notes.delete", "todo.list_lists", "todo.list_items", "todo.add")
-    phrasings = (
-        "My note '{title}' has one task per line. Add each task to my {list_name} list unless it is already open "
-        "there, then delete the note.",
-        "Copy the lines of my note '{title}' to my to-do list {list_name}, except those that are already open there. "
-        "Then delete the note.",
-        "Turn my note '{title}' into items on my {list_name} list, one per line; skip lines that are already open "
-        "items there. I don't need the note after that, so delete it.",
-        "Everything in my note '{title}' (one task per line) belongs on my {list_name} list. Don't add what is already "
-        "an open item there. Delete the note when you are done.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -102,27 +81,12 @@ class NoteIntoList(Scenario):
         apis.owner.complete_task()
 
 
-class MinutesIntoTasks(Scenario):
+class MinutesIntoTasks(Scenario, split="validation", difficulty=3):
     """Hand out the tasks in a note: mail others theirs, put the owner's on a list."""
 
-    split, difficulty = "validation", 3
     apis = (
         *("owner.show_profile", "notes.search", "notes.show", "notes.archive", "contacts.search"),
         *("mail.send", "todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "Each line of my note '{title}' has a name and a task. Email everyone except me their tasks, one email per "
-        "line, with the subject '{subject}' and just the task as the text; put mine on my {list_name} list. Then "
-        "archive the note.",
-        "Hand out the tasks in my note '{title}' (lines like 'name: task'). Mine go on my to-do list {list_name}; for "
-        "every other line, email that person with the subject '{subject}' and only the task as the text. Archive the "
-        "note when you are done.",
-        "Please go through my note '{title}', where every line is a person and their task. If it is me, add the task "
-        "to my {list_name} list. If not, send the person an email with the subject '{subject}' and the task as the "
-        "text. Finally, archive the note.",
-        "My note '{title}' says who does what. For each line, email the person named, with the subject '{subject}' and "
-        "the task as the whole text; but put my own tasks on my {list_name} list instead. After that, archive the "
-        "note.",
     )
 
     def prepare(self, w: World) -> Goal:

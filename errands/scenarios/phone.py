@@ -10,17 +10,8 @@ from errands.world import World
 from errands.written import every, log_in
 
 
-class TextSomeone(Scenario):
+class TextSomeone(Scenario, split="train", difficulty=1):
     """Send a text message to someone."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "phone.send_message")
-    phrasings = (
-        "Text '{text}' to {name}.",
-        "Send {name} a text message that says '{text}'.",
-        "Please text {name}: '{text}'",
-        "Please send '{text}' to {name} as a text message.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -43,17 +34,8 @@ class TextSomeone(Scenario):
         apis.owner.complete_task()
 
 
-class DeleteVoicemailOf(Scenario):
+class DeleteVoicemailOf(Scenario, split="train", difficulty=1):
     """Delete the voicemail of someone."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "phone.list_voicemails", "phone.delete_voicemail")
-    phrasings = (
-        "Delete the voicemail from {name}.",
-        "I have listened to {name}'s voicemail. You can delete it.",
-        "Please delete the voicemail that {name} left me.",
-        "I no longer need the voicemail from {name}. Delete it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         mails = w.all("SELECT id, number FROM phone_voicemails WHERE owner = ? ORDER BY id", w.owner.id)
@@ -78,17 +60,8 @@ class DeleteVoicemailOf(Scenario):
         apis.owner.complete_task()
 
 
-class BlockLastCaller(Scenario):
+class BlockLastCaller(Scenario, split="dev", difficulty=1):
     """Block the number of the last missed call."""
-
-    split, difficulty = "dev", 1
-    apis = ("phone.list_calls", "phone.block")
-    phrasings = (
-        "Block the number of my last missed call.",
-        "I don't know whose call I missed last. Please block that number.",
-        "I never want to hear again from the number of my most recent missed call. Block it.",
-        "Please block the number behind the latest call I missed.",
-    )
 
     def prepare(self, w: World) -> Goal:
         number, answered = _strangers(w, 2)
@@ -110,17 +83,8 @@ class BlockLastCaller(Scenario):
         apis.owner.complete_task()
 
 
-class LastTextTime(Scenario):
+class LastTextTime(Scenario, split="validation", difficulty=1):
     """Tell the time that someone proposed in their last text."""
-
-    split, difficulty = "validation", 1
-    apis = ("contacts.search", "phone.show_conversation")
-    phrasings = (
-        "{name} texted me when to meet. What time are we meeting?",
-        "What time does {name} want to meet? It is in the last text message.",
-        "Look at the last text from {name} and tell me what time we are meeting.",
-        "What time am I meeting {name} today? The time came by text message.",
-    )
 
     def prepare(self, w: World) -> Goal:
         people = w.rng.sample(w.others(), 2)
@@ -146,17 +110,8 @@ class LastTextTime(Scenario):
         apis.owner.complete_task(answer="".join(c for c in said if c.isdigit() or c == ":"))
 
 
-class TextMissedCallers(Scenario):
+class TextMissedCallers(Scenario, split="train", difficulty=2):
     """Text those contacts whose calls were missed today."""
-
-    split, difficulty = "train", 2
-    apis = ("owner.show_time", "phone.list_calls", "contacts.search", "phone.send_message")
-    phrasings = (
-        "Text '{text}' to everyone in my contacts whose call I missed today.",
-        "I missed some calls today. Send each caller who is in my contacts the text message '{text}'.",
-        "Whose calls did I miss today? Text '{text}' to those who are in my address book, once each.",
-        "Some of my contacts called me today and did not reach me. Send each of them the text message '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         callers = w.rng.sample(w.others(), w.rng.randrange(2, 5))
@@ -191,23 +146,12 @@ class TextMissedCallers(Scenario):
         apis.owner.complete_task()
 
 
-class GuestsByText(Scenario):
+class GuestsByText(Scenario, split="dev", difficulty=3):
     """Invite those who said yes by text to an event, and text the others."""
 
-    split, difficulty = "dev", 3
     apis = (
         *("contacts.search", "phone.show_conversation", "phone.send_message"),
         *("calendar.list_upcoming", "calendar.invite"),
-    )
-    phrasings = (
-        "I asked my {relation}s by text whether they are coming to '{title}'. If someone's last text to me starts with "
-        "'Yes', invite them to the event in my calendar; text the others '{text}'.",
-        "My {relation}s have told me by text whether they are coming to my event '{title}'. Those whose last text "
-        "starts with 'Yes' get an invitation through the calendar; the others get the text message '{text}'.",
-        "Look at the last text each of my {relation}s sent me. If it starts with 'Yes', invite them to '{title}' in my "
-        "calendar; otherwise text back '{text}'.",
-        "For '{title}' in my calendar, invite every {relation} whose last text to me starts with 'Yes', and send every "
-        "other {relation} the text '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -256,24 +200,8 @@ class GuestsByText(Scenario):
         apis.owner.complete_task()
 
 
-class VoicemailRound(Scenario):
+class VoicemailRound(Scenario, split="validation", difficulty=3):
     """Turn the voicemails of contacts into things to do, and get rid of those of strangers."""
-
-    split, difficulty = "validation", 3
-    apis = (
-        *("phone.list_voicemails", "contacts.search", "todo.list_lists"),
-        *("todo.add", "phone.delete_voicemail", "phone.block"),
-    )
-    phrasings = (
-        "Go through my voicemails since {day}. For each one from somebody in my contacts, add 'Call <full name>' to my "
-        "to-do list '{name}', due {due}. Delete the ones from other numbers and block those numbers.",
-        "Please handle my voicemails since {day}: if the number is in my contacts, put 'Call <full name>' on my to-do "
-        "list '{name}', due {due}; if not, delete the voicemail and block the number.",
-        "Take all voicemails from {day} or later. Callers I know go on my to-do list '{name}' as 'Call <full name>', "
-        "due {due}. Delete the voicemails of unknown callers and block their numbers.",
-        "For every contact who has left me a voicemail since {day}, I want an item 'Call <full name>' on my to-do list "
-        "'{name}', due {due}. For unknown numbers since then, delete the voicemail and block the number.",
-    )
 
     def prepare(self, w: World) -> Goal:
         w.run("DELETE FROM phone_voicemails WHERE owner = ?", w.owner.id)

@@ -39,17 +39,8 @@ def _some_items(w: World) -> dict[int, int]:
     return {row["id"]: w.rng.randrange(1, 4) for row in w.rng.sample(_products(w), 2)}
 
 
-class CostOfLastOrder(Scenario):
+class CostOfLastOrder(Scenario, split="train", difficulty=1):
     """Say what the last order cost."""
-
-    split, difficulty = "train", 1
-    apis = ("shop.list_orders",)
-    phrasings = (
-        "How much did I spend on my last order in the shop?",
-        "What was the total of my latest shop order?",
-        "Tell me how much my most recent order in the shop cost.",
-        "How much did I pay in total for my last shop order?",
-    )
 
     def prepare(self, w: World) -> Goal:
         order = past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", _some_items(w))
@@ -67,17 +58,8 @@ class CostOfLastOrder(Scenario):
         apis.owner.complete_task(answer=orders[0]["total"])
 
 
-class PutIntoCart(Scenario):
+class PutIntoCart(Scenario, split="train", difficulty=1):
     """Put some of a product into the cart."""
-
-    split, difficulty = "train", 1
-    apis = ("shop.search", "shop.add_to_cart")
-    phrasings = (
-        "Add {count} of the {product} to my cart in the shop.",
-        "Put {count} units of {product} in my shopping cart.",
-        "I want to buy {count} of the {product}. Put them in my cart, but do not order yet.",
-        "Please add {product} to my shopping cart, {count} of them.",
-    )
 
     def prepare(self, w: World) -> Goal:
         free = _products(w, "id NOT IN (SELECT product FROM shop_cart WHERE owner = ?)", w.owner.id)
@@ -98,21 +80,10 @@ class PutIntoCart(Scenario):
         apis.owner.complete_task()
 
 
-class OrderCheapestGoodOne(Scenario):
+class OrderCheapestGoodOne(Scenario, split="train", difficulty=2):
     """Order the cheapest well-rated product of a category."""
 
-    split, difficulty = "train", 2
     apis = ("shop.search", "shop.add_to_cart", "shop.place_order", "owner.list_addresses", "owner.list_cards")
-    phrasings = (
-        "Order the cheapest product in the shop's {category} category with a rating of at least {rating}, and have it "
-        "sent to my {place} address. My cart is empty.",
-        "I need one thing from the shop's {category} category: the cheapest product rated {rating} or higher. My cart "
-        "is empty; have it delivered to my {place} address.",
-        "Find the cheapest {category} product in the shop with a rating of at least {rating}, and order one to my "
-        "{place} address. The cart is empty.",
-        "Please buy one {category} product from the shop, the cheapest that is rated {rating} or better, and have it "
-        "sent to my {place} address. There is nothing in my cart.",
-    )
 
     def prepare(self, w: World) -> Goal:
         w.run("DELETE FROM shop_cart WHERE owner = ?", w.owner.id)
@@ -144,17 +115,8 @@ class OrderCheapestGoodOne(Scenario):
         apis.owner.complete_task()
 
 
-class CancelLastOrder(Scenario):
+class CancelLastOrder(Scenario, split="dev", difficulty=1):
     """Cancel the order that was placed last."""
-
-    split, difficulty = "dev", 1
-    apis = ("shop.list_orders", "shop.cancel_order")
-    phrasings = (
-        "Cancel my last order in the shop.",
-        "I have changed my mind about my newest shop order. Please cancel it.",
-        "The latest order I placed in the shop was a mistake; cancel it.",
-        "Please cancel my most recent shop order. I don't need it any more.",
-    )
 
     def prepare(self, w: World) -> Goal:
         order = past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", _some_items(w))
@@ -174,21 +136,8 @@ class CancelLastOrder(Scenario):
         apis.owner.complete_task()
 
 
-class BestOfMailedWishes(Scenario):
+class BestOfMailedWishes(Scenario, split="dev", difficulty=3):
     """Put the best rated of the products that a mail lists on the wishlist, and tell its writer."""
-
-    split, difficulty = "dev", 3
-    apis = ("mail.search", "mail.show", "shop.search", "shop.add_to_wishlist", "contacts.search", "phone.send_message")
-    phrasings = (
-        "{name} emailed me a few wishes from the shop. Put the one with the best rating on my wishlist, and text "
-        "{name} '{text}'.",
-        "In an email with the subject 'Wishes', {name} lists products from the shop. Add the best-rated one to my "
-        "wishlist there. Then text '{text}' to {name}.",
-        "Which of the wishes in the email from {name} has the highest rating in the shop? Put it on my wishlist, and "
-        "text '{text}' to {name}.",
-        "{name} would like one of the products in the email 'Wishes'. Put the one with the best rating in the shop on "
-        "my wishlist, and text '{text}' to {name}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         products = _products(w, "rating > 0")
@@ -229,17 +178,8 @@ class BestOfMailedWishes(Scenario):
         apis.owner.complete_task()
 
 
-class ReturnBrokenThing(Scenario):
+class ReturnBrokenThing(Scenario, split="validation", difficulty=2):
     """Find the delivered order with a product, and return it."""
-
-    split, difficulty = "validation", 2
-    apis = ("shop.list_orders", "shop.show_order", "shop.start_return")
-    phrasings = (
-        "The {product} that was delivered to me is broken. Return it to the shop as damaged.",
-        "Please send back the {product} from the order that has arrived. The reason is that it is damaged.",
-        "My {product} arrived damaged. Start a return in the shop.",
-        "Start a return for the {product} that the shop delivered: it is damaged.",
-    )
 
     def prepare(self, w: World) -> Goal:
         mine = "id NOT IN (SELECT product FROM shop_items WHERE owner = ?)"
@@ -272,17 +212,8 @@ class ReturnBrokenThing(Scenario):
         apis.owner.complete_task()
 
 
-class DropDearWishes(Scenario):
+class DropDearWishes(Scenario, split="validation", difficulty=2):
     """Take the dear things off the wishlist."""
-
-    split, difficulty = "validation", 2
-    apis = ("shop.list_wishlist", "shop.remove_from_wishlist")
-    phrasings = (
-        "Remove everything that costs more than {limit} from my wishlist in the shop.",
-        "My shop wishlist is too expensive. Remove all products over {limit} from it.",
-        "Only products that cost up to {limit} should stay on my shop wishlist; remove the others.",
-        "Go through my wishlist in the shop and take off whatever costs over {limit}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         wishes = _products(w, "id IN (SELECT product FROM shop_wishlist WHERE owner = ?)", w.owner.id)
@@ -309,25 +240,8 @@ class DropDearWishes(Scenario):
         apis.owner.complete_task()
 
 
-class SplitOrderWithGuests(Scenario):
+class SplitOrderWithGuests(Scenario, split="validation", difficulty=3):
     """Request their shares of an order from the guests who come to an event, and tell them."""
-
-    split, difficulty = "validation", 3
-    apis = ("shop.list_orders", "calendar.list_upcoming", "calendar.list_guests", "wallet.request", "mail.send")
-    phrasings = (
-        "My last shop order was for my '{title}'. Split its cost evenly between me and the guests who have accepted: "
-        "request each share in the wallet with the note '{title}'. Then send those guests one email together, with the "
-        "subject '{title}' and the text '{text}'.",
-        "Everyone who accepted the invitation to my '{title}' shares the cost of my newest shop order with me, in "
-        "equal parts. Request their shares in the wallet (note '{title}') and send all of them one email: subject "
-        "'{title}', text '{text}'.",
-        "I bought the things for '{title}' with my latest order in the shop. Ask every guest who has accepted for an "
-        "equal share in the wallet, with the note '{title}'; I pay one share too. Also email these guests '{text}', in "
-        "a single email with the subject '{title}'.",
-        "Find out who has accepted the invitation to '{title}', divide the total of my last shop order equally among "
-        "them and me, and request each guest's share in the wallet with the note '{title}'. Tell them in a single "
-        "email with the subject '{title}' and the text '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title = w.rng.choice(("Garden Party", "Housewarming", "Movie Night", "Quiz Evening", "Summer Party"))

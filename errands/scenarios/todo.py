@@ -38,18 +38,8 @@ def add_item(w: World, list_id: int, text: str, due: str | None = None, done: bo
     )
 
 
-class AddToList(Scenario):
+class AddToList(Scenario, split="train", difficulty=1):
     """Add an item to a list."""
-
-    split, difficulty = "train", 1
-    apis = ("todo.list_lists", "todo.add")
-    phrasings = (
-        "Add '{text}' to my {list_name} list.",
-        "Please put '{text}' on my {list_name} list.",
-        "Put '{text}' on the to-do list called {list_name}.",
-        "I must not forget this: '{text}'. Please add it to my {list_name} list.",
-        "Please add a new item to my {list_name} list: '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -73,18 +63,8 @@ class AddToList(Scenario):
         apis.owner.complete_task()
 
 
-class TickOff(Scenario):
+class TickOff(Scenario, split="train", difficulty=1):
     """Complete an item."""
-
-    split, difficulty = "train", 1
-    apis = ("todo.search", "todo.complete")
-    phrasings = (
-        "I have done '{text}'. Check it off.",
-        "Mark '{text}' as done on my to-do list.",
-        "'{text}' is finished; please check it off my to-do list.",
-        "Please mark the to-do '{text}' as completed.",
-        "You can check off '{text}' now.",
-    )
 
     def prepare(self, w: World) -> Goal:
         text, *others = chores(w, 3)
@@ -107,17 +87,8 @@ class TickOff(Scenario):
         apis.owner.complete_task()
 
 
-class NewDueDate(Scenario):
+class NewDueDate(Scenario, split="dev", difficulty=1):
     """Change when an item is due."""
-
-    split, difficulty = "dev", 1
-    apis = ("todo.search", "todo.update")
-    phrasings = (
-        "The to-do '{text}' is now due on {day}. Please change it.",
-        "I have until {day} for '{text}'. Please change the due date on my to-do list.",
-        "Set the due date of my to-do '{text}' to {day}.",
-        "Please move the due date of '{text}' on my to-do list to {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         text, day = chores(w, 1)[0], w.day(w.rng.randrange(10, 40))
@@ -138,17 +109,10 @@ class NewDueDate(Scenario):
         apis.owner.complete_task()
 
 
-class PostponeOverdue(Scenario):
+class PostponeOverdue(Scenario, split="train", difficulty=2):
     """Give the overdue items of a list a new due date."""
 
-    split, difficulty = "train", 2
     apis = ("todo.list_lists", "todo.list_items", "todo.update", "owner.show_time")
-    phrasings = (
-        "Postpone everything that is overdue on my {list_name} list to {day}.",
-        "Some open items on my {list_name} list were due before today. Move their due date to {day}.",
-        "Please set the due date of all overdue items on my {list_name} list to {day}.",
-        "I am behind with my {list_name} list. Make every overdue item on it due on {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -181,17 +145,8 @@ class PostponeOverdue(Scenario):
         apis.owner.complete_task()
 
 
-class MergeLists(Scenario):
+class MergeLists(Scenario, split="validation", difficulty=2):
     """Move the open items of a list to another one and delete it."""
-
-    split, difficulty = "validation", 2
-    apis = ("todo.list_lists", "todo.list_items", "todo.move", "todo.delete_list")
-    phrasings = (
-        "Move everything that is still open on my {old} list to my {new} list, then delete the {old} list.",
-        "I no longer need the to-do list {old}. Move its open items to {new} and delete it.",
-        "Please close down my {old} list: everything that is not done goes to {new}, then delete {old}.",
-        "Please merge two of my to-do lists: move the open items on {old} to {new}, and delete {old} after that.",
-    )
 
     def prepare(self, w: World) -> Goal:
         lists = owned_lists(w)
@@ -223,25 +178,8 @@ class MergeLists(Scenario):
         apis.owner.complete_task()
 
 
-class BlockTime(Scenario):
+class BlockTime(Scenario, split="dev", difficulty=3):
     """Put the important items of a list into the calendar, with reminders."""
-
-    split, difficulty = "dev", 3
-    apis = ("todo.list_lists", "todo.list_items", "owner.show_time", "calendar.create", "calendar.add_reminder")
-    phrasings = (
-        "For each open high-priority item on my {list_name} list that is due after today, create an event in my "
-        "calendar: the item's text as the title, on the due date at {time}, {minutes} minutes long, with a reminder "
-        "{before} minutes before.",
-        "I want time in my calendar for the open high-priority items on my {list_name} list that have a due date after "
-        "today. For each one, create an event on the due date at {time} for {minutes} minutes, with the item's text as "
-        "the title, and a reminder {before} minutes before.",
-        "Block {minutes} minutes at {time} on the due date of every open high-priority item on my to-do list "
-        "{list_name} that is due later than today. The title is the text of the item. Add a reminder {before} minutes "
-        "before each event.",
-        "Which open items on my {list_name} list have high priority and are due after today? Put each in my calendar "
-        "on its due date at {time} for {minutes} minutes, titled with the item's text, and with a reminder {before} "
-        "minutes ahead.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)

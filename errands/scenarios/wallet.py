@@ -26,17 +26,8 @@ def _asked(w: World, asker: Person, payer: Person, amount: str, note: str, at: s
     return w.add("wallet_requests", **people, amount_cents=cents, note=note, status="open", at=at)
 
 
-class SendMoneyTo(Scenario):
+class SendMoneyTo(Scenario, split="train", difficulty=1):
     """Send money to someone."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "wallet.send")
-    phrasings = (
-        "Send {amount} to {name} with the note '{note}'.",
-        "Please pay {name} {amount} from my wallet, with the note '{note}'.",
-        "I owe {name} {amount}. Send it from my wallet with the note '{note}'.",
-        "Transfer {amount} to {name} and use '{note}' as the note.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others(*CIRCLES))
@@ -57,17 +48,8 @@ class SendMoneyTo(Scenario):
         apis.owner.complete_task()
 
 
-class PayRequestOf(Scenario):
+class PayRequestOf(Scenario, split="train", difficulty=1):
     """Pay the open request of someone."""
-
-    split, difficulty = "train", 1
-    apis = ("wallet.list_received_requests", "wallet.pay_request")
-    phrasings = (
-        "Pay {name}'s open request in my wallet.",
-        "{name} has sent me a money request. Please pay it.",
-        "There is an open money request from {name}. Pay it.",
-        "Pay the money that {name} requested from me in the wallet.",
-    )
 
     def prepare(self, w: World) -> Goal:
         busy = "SELECT count(*) FROM wallet_requests WHERE owner = ? AND payer = ? AND status = 'open'"
@@ -92,17 +74,8 @@ class PayRequestOf(Scenario):
         apis.owner.complete_task()
 
 
-class SentSince(Scenario):
+class SentSince(Scenario, split="train", difficulty=2):
     """Add up what was sent to someone since a day."""
-
-    split, difficulty = "train", 2
-    apis = ("contacts.search", "wallet.list_transactions")
-    phrasings = (
-        "How much money have I sent to {name} since {day} in total?",
-        "Add up everything I have sent {name} from my wallet since {day}.",
-        "What is the total of my payments to {name} since {day}?",
-        "I want to know how much I have paid {name} from my wallet since {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others(*CIRCLES))
@@ -131,21 +104,8 @@ class SentSince(Scenario):
         apis.owner.complete_task(answer=round(sum(amounts), 2))
 
 
-class SplitWithFlatmates(Scenario):
+class SplitWithFlatmates(Scenario, split="train", difficulty=2):
     """Request the flatmates' shares of what the owner paid."""
-
-    split, difficulty = "train", 2
-    apis = ("contacts.search", "wallet.request")
-    phrasings = (
-        "I paid {total} for the flat. Split it evenly between me and my flatmates, and request their share from each "
-        "of them in the wallet, with the note '{note}'.",
-        "I paid {total} for my flatmates and me. Request an equal share from each of them in the wallet (one share is "
-        "mine), with the note '{note}'.",
-        "My flatmates and I share a bill of {total} equally, and I have paid all of it. Send each flatmate a wallet "
-        "request for their share, with the note '{note}'.",
-        "Please ask each of my flatmates in the wallet for an equal share of {total}; I pay one share too. The note is "
-        "'{note}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         flatmates = w.others("flatmates")
@@ -172,21 +132,8 @@ class SplitWithFlatmates(Scenario):
         apis.owner.complete_task()
 
 
-class PayWhatTheMailSays(Scenario):
+class PayWhatTheMailSays(Scenario, split="train", difficulty=3):
     """Pay the people whom a mail lists, and tell its writer."""
-
-    split, difficulty = "train", 3
-    apis = ("mail.search", "mail.show", "contacts.search", "wallet.send", "phone.send_message")
-    phrasings = (
-        "{name} emailed me what I owe to whom after '{trip}'. Send everyone their money with the note '{trip}', then "
-        "text {name} '{text}'.",
-        "In an email about '{trip}', {name} listed my debts. Pay all of them from my wallet, each with the note "
-        "'{trip}', and then text '{text}' to {name}.",
-        "Settle my debts from '{trip}': they are in an email from {name}. Every payment gets the note '{trip}'. When "
-        "you are done, text '{text}' to {name}.",
-        "The email from {name} says whom I have to pay after '{trip}'. Send each of them the amount with the note "
-        "'{trip}', and let {name} know with the text message '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         writer, *others = w.rng.sample(w.others(*CIRCLES), w.rng.randrange(3, 5))
@@ -224,17 +171,8 @@ class PayWhatTheMailSays(Scenario):
         apis.owner.complete_task()
 
 
-class RemindDebtors(Scenario):
+class RemindDebtors(Scenario, split="dev", difficulty=2):
     """Send reminders for the requests that have been open for long."""
-
-    split, difficulty = "dev", 2
-    apis = ("wallet.list_sent_requests", "wallet.remind")
-    phrasings = (
-        "Send a reminder for every open money request that I sent before {day}.",
-        "Some of the money requests I sent before {day} are still open. Send a reminder for each of them.",
-        "Please remind people about all my open wallet requests that are older than {day}.",
-        "Remind everyone who has not answered a money request I sent before {day}, once per request.",
-    )
 
     def prepare(self, w: World) -> Goal:
         for days in (*w.rng.sample(range(1, 20), 2), *w.rng.sample(range(25, 60), 3)):
@@ -264,17 +202,8 @@ class RemindDebtors(Scenario):
         apis.owner.complete_task()
 
 
-class WithdrawMyRequest(Scenario):
+class WithdrawMyRequest(Scenario, split="validation", difficulty=1):
     """Take back a request that was sent by mistake."""
-
-    split, difficulty = "validation", 1
-    apis = ("wallet.list_sent_requests", "wallet.withdraw_request")
-    phrasings = (
-        "I asked {name} for money for '{note}' by mistake. Withdraw that request.",
-        "Withdraw the request for '{note}' that I sent to {name} in the wallet.",
-        "{name} does not have to pay me for '{note}' after all. Please withdraw my request.",
-        "My wallet request to {name} with the note '{note}' was a mistake; please withdraw it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others(*CIRCLES))
@@ -301,20 +230,8 @@ class WithdrawMyRequest(Scenario):
         apis.owner.complete_task()
 
 
-class PaySmallDeclineLarge(Scenario):
+class PaySmallDeclineLarge(Scenario, split="validation", difficulty=3):
     """Answer all open requests by their amount, and say what was paid."""
-
-    split, difficulty = "validation", 3
-    apis = ("wallet.list_received_requests", "wallet.pay_request", "wallet.decline_request")
-    phrasings = (
-        "Go through the open requests in my wallet: pay those of less than {limit} and decline all others. How much "
-        "did you pay in total?",
-        "Pay every open money request below {limit}, decline the rest, and tell me the total you paid.",
-        "Clear the open requests in my wallet: pay the ones under {limit} and decline the ones over {limit}. Answer "
-        "with the total of the payments.",
-        "I don't want to have any open money requests. Decline those above {limit}, pay those below, and tell me how "
-        "much you paid in total.",
-    )
 
     def prepare(self, w: World) -> Goal:
         card = w.value("SELECT id FROM cards WHERE person = ? AND label = 'debit'", w.owner.id)
