@@ -82,7 +82,7 @@ class Scenario(ABC):
 
     def turns(self, **slots: Any) -> Turns:
         """The expert's turns."""
-        return turns_of(self.solve, slots | self.understood(slots))
+        return turns_of(type(self).solve, slots | self.understood(slots))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, chores, owned_lists
 from errands.words import WORDS
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, shown
 
 _TITLES = WORDS["event_titles"]
 """Titles that no event of a new world has."""
@@ -36,14 +36,11 @@ class MoveEvent(Scenario, split="train", difficulty=1):
         goal.do("calendar.update", event_id=event, start=f"{day} {time}")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, day: str, time: str) -> None:
+    def solve(self, title: str, day: str, time: str) -> None:
         # I search for the event.
-        calendar = log_in("calendar")
-        found = apis.calendar.search(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.search(query=title))
         # Found. Now I move it.
-        print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}", access_token=calendar))
+        print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}"))
         # The event is moved.
         apis.owner.complete_task()
 
@@ -65,11 +62,9 @@ class NextMeeting(Scenario, split="train", difficulty=1):
         )
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I list the upcoming events with {name}. The next one comes first.
-        calendar = log_in("calendar")
-        found = apis.calendar.list_upcoming(query=name, access_token=calendar)
+        found = apis.calendar.list_upcoming(query=name)
         print([x["start"] for x in found])
         # I answer with the start of the first event.
         apis.owner.complete_task(answer=found[0]["start"])
@@ -85,14 +80,11 @@ class RemindMe(Scenario, split="validation", difficulty=1):
         goal.do("calendar.add_reminder", event_id=event, minutes_before=minutes)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, minutes: int) -> None:
+    def solve(self, title: str, minutes: int) -> None:
         # I search for the event.
-        calendar = log_in("calendar")
-        found = apis.calendar.search(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.search(query=title))
         # Found. Now I add the reminder.
-        print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes, access_token=calendar))
+        print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes))
         # The reminder is set.
         apis.owner.complete_task()
 
@@ -120,20 +112,15 @@ class InviteCircle(Scenario, split="train", difficulty=2):
     def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         return {"relation": self.who[slots["who"]]}
 
-    @staticmethod
-    def solve(apis: Any, relation: str, title: str) -> None:
+    def solve(self, relation: str, title: str) -> None:
         # I look for every {relation} in the contacts.
-        contacts = log_in("contacts")
-        cards = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
-        emails = [x["email"] for x in cards if x["relation"] == relation]
-        print(emails)
+        cards = apis.contacts.search(query=relation, page_size=20)
+        emails = shown([x["email"] for x in cards if x["relation"] == relation])
         # Now I search for the event.
-        calendar = log_in("calendar")
-        found = apis.calendar.search(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.search(query=title))
         # I invite each of them.
         for email in emails:
-            print(apis.calendar.invite(event_id=found[0]["id"], email=email, access_token=calendar))
+            print(apis.calendar.invite(event_id=found[0]["id"], email=email))
         # Everyone is invited.
         apis.owner.complete_task()
 
@@ -166,23 +153,19 @@ class AnswerInvitations(Scenario, split="dev", difficulty=2):
     def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         return {"relations": list(self.who[slots["who"]])}
 
-    @staticmethod
-    def solve(apis: Any, who: str, relations: list[str]) -> None:
+    def solve(self, who: str, relations: list[str]) -> None:
         # I look up {who} in the contacts.
-        contacts = log_in("contacts")
-        cards = every(apis.contacts.search(query="", access_token=contacts))
-        names = [x["name"] for x in cards if x["relation"] in relations]
-        print(names)
+        cards = every(apis.contacts.search(query=""))
+        names = shown([x["name"] for x in cards if x["relation"] in relations])
         # I collect all open invitations before I answer any, because answering changes the pages.
-        calendar = log_in("calendar")
-        invitations = every(apis.calendar.list_invitations(access_token=calendar))
+        invitations = every(apis.calendar.list_invitations())
         print([(x["id"], x["organiser"]) for x in invitations])
         # I accept or decline each one, depending on who organises it.
         for x in invitations:
             if x["organiser"] in names:
-                print(apis.calendar.accept(event_id=x["id"], access_token=calendar))
+                print(apis.calendar.accept(event_id=x["id"]))
             else:
-                print(apis.calendar.decline(event_id=x["id"], access_token=calendar))
+                print(apis.calendar.decline(event_id=x["id"]))
         # All invitations are answered.
         apis.owner.complete_task()
 
@@ -204,20 +187,17 @@ class DropDeclined(Scenario, split="validation", difficulty=2):
             goal.do("calendar.remove_guest", event_id=event, email=w.people[row["guest"] - 1].email)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str) -> None:
+    def solve(self, title: str) -> None:
         # I look for the event among the upcoming ones.
-        calendar = log_in("calendar")
-        found = apis.calendar.list_upcoming(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.list_upcoming(query=title))
         # I go through its guests and pick those who declined.
         event = found[0]["id"]
-        guests = every(apis.calendar.list_guests(event_id=event, access_token=calendar))
+        guests = every(apis.calendar.list_guests(event_id=event))
         out = [x for x in guests if x["answer"] == "declined"]
         print([x["name"] for x in out])
         # I remove them.
         for x in out:
-            print(apis.calendar.remove_guest(event_id=event, email=x["email"], access_token=calendar))
+            print(apis.calendar.remove_guest(event_id=event, email=x["email"]))
         # I answer with their names.
         apis.owner.complete_task(answer=[x["name"] for x in out])
 
@@ -253,41 +233,35 @@ class ClearDay(Scenario, split="validation", difficulty=3):
             goal.do("todo.update", item_id=row["id"], due=goal.slots["later"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str, text: str, later: str) -> None:
+    def solve(self, day: str, text: str, later: str) -> None:
         # I look at the events of that day and at my owner's name.
-        calendar = log_in("calendar")
         me = apis.owner.show_profile()["name"]
-        events = apis.calendar.list_day(day=day, access_token=calendar)
+        events = apis.calendar.list_day(day=day)
         print(me, [(x["id"], x["organiser"]) for x in events])
         # I cancel the owner's events and decline the others, and I remember who organises those.
         hosts = []
         for x in events:
             if x["organiser"] == me:
-                apis.calendar.cancel(event_id=x["id"], access_token=calendar)
+                apis.calendar.cancel(event_id=x["id"])
             else:
-                apis.calendar.decline(event_id=x["id"], access_token=calendar)
+                apis.calendar.decline(event_id=x["id"])
                 hosts.append(x["organiser"])
-        hosts = sorted(set(hosts))
-        print(hosts)
+        hosts = shown(sorted(set(hosts)))
         # I look up their phone numbers.
-        contacts = log_in("contacts")
         numbers = []
         for name in hosts:
-            cards = apis.contacts.search(query=name, access_token=contacts)
+            cards = apis.contacts.search(query=name)
             numbers += [x["phone"] for x in cards if x["name"] == name]
         print(numbers)
         # I text each of them once.
-        phone = log_in("phone")
         for number in numbers:
-            apis.phone.send_message(number=number, text=text, access_token=phone)
+            apis.phone.send_message(number=number, text=text)
         # I collect what is due by that day and keep what is due on it.
-        todo = log_in("todo")
-        items = every(apis.todo.list_due(until=day, access_token=todo))
+        items = every(apis.todo.list_due(until=day))
         due = [x for x in items if x["due"] == day]
         print([x["text"] for x in due])
         # I postpone these items.
         for x in due:
-            apis.todo.update(item_id=x["id"], due=later, access_token=todo)
+            apis.todo.update(item_id=x["id"], due=later)
         # The day is clear.
         apis.owner.complete_task()

@@ -15,7 +15,7 @@ from errands.scenarios.calendar import add_event
 from errands.scenarios.todo import owned_lists
 from errands.scenarios.wallet import CIRCLES, amount_between
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 _GROUPS = ("Ski week", "Canoe tour", "Lake holiday", "Sailing course", "Camping trip", "Cabin weekend")
 _BOUGHT = (
@@ -88,15 +88,13 @@ class PaidForGroup(Scenario, split="test_challenge", difficulty=1):
         goal.do("expenses.add_expense", group_id=here, title=title, amount=float(amount), day=day)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, group: str, title: str, amount: float, day: str) -> None:
+    def solve(self, group: str, title: str, amount: float, day: str) -> None:
         # I need the id of the group.
-        expenses = log_in("expenses")
-        groups = apis.expenses.list_groups(access_token=expenses)
+        groups = apis.expenses.list_groups()
         print([(g["id"], g["name"]) for g in groups])
         # I add the expense to the one that is called just '{group}'.
         here = [g["id"] for g in groups if g["name"] == group][0]
-        print(apis.expenses.add_expense(group_id=here, title=title, amount=amount, day=day, access_token=expenses))
+        print(apis.expenses.add_expense(group_id=here, title=title, amount=amount, day=day))
         # The expense is entered.
         apis.owner.complete_task()
 
@@ -115,16 +113,13 @@ class RefileDocument(Scenario, split="test_challenge", difficulty=1):
         goal.do("files.move", file_id=ids[folder], folder=target)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, folder: str, new: str, target: str) -> None:
+    def solve(self, name: str, folder: str, new: str, target: str) -> None:
         # I look for the file.
-        files = log_in("files")
-        found = apis.files.search(query=name, page_size=20, access_token=files)
-        print(found)
+        found = shown(apis.files.search(query=name, page_size=20))
         # I take the one in {folder}. {target} may have a file with its old name, so I rename it before I move it.
         this = [f["id"] for f in found if f["name"] == name and f["folder"] == folder][0]
-        print(apis.files.rename(file_id=this, name=new, access_token=files))
-        print(apis.files.move(file_id=this, folder=target, access_token=files))
+        print(apis.files.rename(file_id=this, name=new))
+        print(apis.files.move(file_id=this, folder=target))
         # The file has its new name and folder.
         apis.owner.complete_task()
 
@@ -146,20 +141,17 @@ class KeepThisSong(Scenario, split="test_challenge", difficulty=1):
         goal.do("music.add_to_playlist", playlist_id=playlist, song_id=song)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, playlist: str) -> None:
+    def solve(self, playlist: str) -> None:
         # I look at what is in the player.
-        music = log_in("music")
-        song = apis.music.show_player(access_token=music)["song"]
-        print(song)
+        song = shown(apis.music.show_player()["song"])
         # I like it.
-        print(apis.music.like(song_id=song["id"], access_token=music))
+        print(apis.music.like(song_id=song["id"]))
         # Now I need the playlist '{playlist}'.
-        lists = apis.music.list_playlists(page_size=20, access_token=music)
+        lists = apis.music.list_playlists(page_size=20)
         print([(p["id"], p["name"]) for p in lists])
         # I add the song to it.
         here = [p["id"] for p in lists if p["name"] == playlist][0]
-        print(apis.music.add_to_playlist(playlist_id=here, song_id=song["id"], access_token=music))
+        print(apis.music.add_to_playlist(playlist_id=here, song_id=song["id"]))
         # The song is liked and on the playlist.
         apis.owner.complete_task()
 
@@ -176,18 +168,16 @@ class ShareFile(Scenario, split="test_challenge", difficulty=1):
         goal.do("files.share", file_id=file, email=w.others(relation)[0].email)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, relation: str) -> None:
+    def solve(self, name: str, relation: str) -> None:
         # I look for the file.
-        files, contacts = log_in("files", "contacts")
-        found = apis.files.search(query=name, page_size=20, access_token=files)
+        log_in("files", "contacts")
+        found = apis.files.search(query=name, page_size=20)
         print([(f["id"], f["name"]) for f in found])
         # I look for my {relation} in the contacts, to get the address.
-        cards = apis.contacts.search(query=relation, access_token=contacts)
-        print(cards)
+        cards = shown(apis.contacts.search(query=relation))
         # I share the file that is called just '{name}'.
         this = [f["id"] for f in found if f["name"] == name][0]
-        print(apis.files.share(file_id=this, email=cards[0]["email"], access_token=files))
+        print(apis.files.share(file_id=this, email=cards[0]["email"]))
         # The file is shared.
         apis.owner.complete_task()
 
@@ -212,20 +202,18 @@ class CorrectLastExpense(Scenario, split="test_challenge", difficulty=2):
         goal.do("expenses.add_comment", expense_id=ids[place], text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, group: str, title: str, name: str, amount: float, text: str) -> None:
+    def solve(self, group: str, title: str, name: str, amount: float, text: str) -> None:
         # I need the id of the group.
-        expenses = log_in("expenses")
-        groups = apis.expenses.list_groups(access_token=expenses)
+        groups = apis.expenses.list_groups()
         print([(g["id"], g["name"]) for g in groups])
         # I collect its expenses '{title}' from all pages and keep those that {name} paid; the newest comes first.
         here = [g["id"] for g in groups if g["name"] == group][0]
-        items = every(apis.expenses.list_expenses(group_id=here, query=title, access_token=expenses))
+        items = every(apis.expenses.list_expenses(group_id=here, query=title))
         paid = [x for x in items if x["title"] == title and x["paid_by"] == name]
         print([(x["id"], x["day"], x["amount"]) for x in paid])
         # I correct the first and comment on it.
-        print(apis.expenses.update_expense(expense_id=paid[0]["id"], amount=amount, access_token=expenses))
-        print(apis.expenses.add_comment(expense_id=paid[0]["id"], text=text, access_token=expenses))
+        print(apis.expenses.update_expense(expense_id=paid[0]["id"], amount=amount))
+        print(apis.expenses.add_comment(expense_id=paid[0]["id"], text=text))
         # The expense is corrected.
         apis.owner.complete_task()
 
@@ -250,20 +238,17 @@ class EmptyBin(Scenario, split="test_challenge", difficulty=2):
         goal.answer = usage["quota_kb"] - usage["kb"]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, folder: str) -> None:
+    def solve(self, folder: str) -> None:
         # I collect what is in the bin from all pages.
-        files = log_in("files")
-        binned = every(apis.files.list_bin(access_token=files))
+        binned = every(apis.files.list_bin())
         print([(f["name"], f["folder"]) for f in binned])
         # I restore what was in {folder}.
         for f in binned:
             if f["folder"] == folder:
-                print(f["name"], apis.files.restore(file_id=f["id"], access_token=files))
+                print(f["name"], apis.files.restore(file_id=f["id"]))
         # Now I empty the bin and look how much room the files take.
-        print(apis.files.empty_bin(access_token=files))
-        usage = apis.files.show_usage(access_token=files)
-        print(usage)
+        print(apis.files.empty_bin())
+        usage = shown(apis.files.show_usage())
         # The bin is empty; what the files do not take is free.
         apis.owner.complete_task(answer=usage["quota_kb"] - usage["kb"])
 
@@ -291,26 +276,23 @@ class QueueNewestAlbum(Scenario, split="test_challenge", difficulty=2):
         goal.do("music.set_volume", volume=goal.slots["volume"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, artist: str, volume: int) -> None:
+    def solve(self, artist: str, volume: int) -> None:
         # I look for the albums of {artist}; others may have the name in their title.
-        music = log_in("music")
-        albums = every(apis.music.search_albums(query=artist, access_token=music))
-        albums = [a for a in albums if a["artist"] == artist]
-        print(albums)
+        albums = every(apis.music.search_albums(query=artist))
+        albums = shown([a for a in albums if a["artist"] == artist])
         # The newest has the highest year. I need its songs, and what is queued.
         newest = max(albums, key=lambda a: a["year"])["album"]
-        songs = every(apis.music.search_songs(query=newest, artist=artist, access_token=music))
-        queue = every(apis.music.list_queue(access_token=music))
+        songs = every(apis.music.search_songs(query=newest, artist=artist))
+        queue = every(apis.music.list_queue())
         queued = [s["id"] for s in queue]
         missing = [s for s in songs if s["id"] not in queued]
         print([s["title"] for s in songs], [s["title"] for s in missing])
         # I queue those that are missing.
         for s in missing:
-            apis.music.queue_song(song_id=s["id"], access_token=music)
+            apis.music.queue_song(song_id=s["id"])
         # What remains is the next song and the volume.
-        print(apis.music.next(access_token=music))
-        print(apis.music.set_volume(volume=volume, access_token=music))
+        print(apis.music.next())
+        print(apis.music.set_volume(volume=volume))
         # The album is queued.
         apis.owner.complete_task()
 
@@ -337,24 +319,22 @@ class FriendsFavourites(Scenario, split="test_challenge", difficulty=2):
             goal.do("music.rate", song_id=song, stars=goal.slots["stars"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, playlist: str, genre: str, stars: int) -> None:
+    def solve(self, name: str, playlist: str, genre: str, stars: int) -> None:
         # I look for the playlist.
-        music = log_in("music")
-        lists = every(apis.music.search_public(query=playlist, access_token=music))
+        lists = every(apis.music.search_public(query=playlist))
         print(lists)
         # I take the one of {name} and collect its {genre} songs from all pages.
         here = [p["id"] for p in lists if p["name"] == playlist and p["owner"] == name][0]
-        songs = every(apis.music.list_playlist_songs(playlist_id=here, access_token=music))
+        songs = every(apis.music.list_playlist_songs(playlist_id=here))
         songs = [s for s in songs if s["genre"] == genre]
         print([s["title"] for s in songs])
         # I look which of them are not in my library.
-        new = [s for s in songs if not apis.music.show_song(song_id=s["id"], access_token=music)["in_library"]]
+        new = [s for s in songs if not apis.music.show_song(song_id=s["id"])["in_library"]]
         print([s["title"] for s in new])
         # I add and rate these.
         for s in new:
-            print(apis.music.add_to_library(song_id=s["id"], access_token=music))
-            print(apis.music.rate(song_id=s["id"], stars=stars, access_token=music))
+            print(apis.music.add_to_library(song_id=s["id"]))
+            print(apis.music.rate(song_id=s["id"], stars=stars))
         # The new songs are in the library.
         apis.owner.complete_task()
 
@@ -384,30 +364,26 @@ class RequestDebts(Scenario, split="test_challenge", difficulty=2):
                 goal.do("wallet.request", email=debt["debtor"], amount=debt["amount"], note=group)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, group: str) -> None:
+    def solve(self, group: str) -> None:
         # I need the id of the group, and my own address.
-        expenses, wallet = log_in("expenses", "wallet")
+        log_in("expenses", "wallet")
         me = apis.owner.show_profile()["email"]
-        groups = apis.expenses.list_groups(access_token=expenses)
+        groups = apis.expenses.list_groups()
         print(me, [(g["id"], g["name"]) for g in groups])
         # I look who should pay me.
         here = [g["id"] for g in groups if g["name"] == group][0]
-        debts = apis.expenses.list_debts(group_id=here, access_token=expenses)
-        debts = [d for d in debts if d["creditor"] == me]
-        print(debts)
+        debts = apis.expenses.list_debts(group_id=here)
+        debts = shown([d for d in debts if d["creditor"] == me])
         # I collect whom I have asked already, from all pages.
-        requests = every(apis.wallet.list_sent_requests(status="open", access_token=wallet))
-        asked = [r["name"] for r in requests if r["note"] == group]
-        print(asked)
+        requests = every(apis.wallet.list_sent_requests(status="open"))
+        asked = shown([r["name"] for r in requests if r["note"] == group])
         # The group says which name belongs to which address.
-        members = apis.expenses.show_group(group_id=here, access_token=expenses)["members"]
-        names = {m["email"]: m["name"] for m in members}
-        print(names)
+        members = apis.expenses.show_group(group_id=here)["members"]
+        names = shown({m["email"]: m["name"] for m in members})
         # I ask all the others.
         for d in debts:
             if names[d["debtor"]] not in asked:
-                print(apis.wallet.request(email=d["debtor"], amount=d["amount"], note=group, access_token=wallet))
+                print(apis.wallet.request(email=d["debtor"], amount=d["amount"], note=group))
         # Everyone is asked.
         apis.owner.complete_task()
 
@@ -432,20 +408,19 @@ class StopSharing(Scenario, split="test_challenge", difficulty=2):
         goal.answer = [row["name"] for row in found]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I look for {name} in the contacts, to get the address.
-        contacts, files = log_in("contacts", "files")
-        email = apis.contacts.search(query=name, access_token=contacts)[0]["email"]
+        log_in("contacts", "files")
+        email = apis.contacts.search(query=name)[0]["email"]
         print(email)
         # I go through all pages of my files and look with whom each is shared.
-        everything = every(apis.files.search(access_token=files))
-        shown = [apis.files.show(file_id=f["id"], access_token=files) for f in everything]
+        everything = every(apis.files.search())
+        shown = [apis.files.show(file_id=f["id"]) for f in everything]
         shared = [f for f in shown if email in f["shared_with"]]
         print(len(shown), [f["name"] for f in shared])
         # I stop sharing these.
         for f in shared:
-            print(apis.files.unshare(file_id=f["id"], email=email, access_token=files))
+            print(apis.files.unshare(file_id=f["id"], email=email))
         # I answer with their names.
         apis.owner.complete_task(answer=[f["name"] for f in shared])
 
@@ -471,27 +446,25 @@ class SettleAndLeave(Scenario, split="test_challenge", difficulty=3):
         goal.do("expenses.leave_group", group_id=here)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, group: str, text: str) -> None:
+    def solve(self, group: str, text: str) -> None:
         # I need the id of the group, and my own address.
-        expenses, wallet, contacts, phone = log_in("expenses", "wallet", "contacts", "phone")
+        log_in("expenses", "wallet", "contacts", "phone")
         me = apis.owner.show_profile()["email"]
-        groups = apis.expenses.list_groups(access_token=expenses)
+        groups = apis.expenses.list_groups()
         print(me, [(g["id"], g["name"], g["your_balance"]) for g in groups])
         # I look whom I should pay.
         here = [g["id"] for g in groups if g["name"] == group][0]
-        debts = apis.expenses.list_debts(group_id=here, access_token=expenses)
-        debts = [d for d in debts if d["debtor"] == me]
-        print(debts)
+        debts = apis.expenses.list_debts(group_id=here)
+        debts = shown([d for d in debts if d["debtor"] == me])
         # I pay each of them, record it, and text them.
         for d in debts:
             email, amount = d["creditor"], d["amount"]
-            apis.wallet.send(email=email, amount=amount, note=group, access_token=wallet)
-            apis.expenses.settle_up(group_id=here, paid_by=me, paid_to=email, amount=amount, access_token=expenses)
-            number = apis.contacts.search(query=email, access_token=contacts)[0]["phone"]
-            print(apis.phone.send_message(number=number, text=text, access_token=phone))
+            apis.wallet.send(email=email, amount=amount, note=group)
+            apis.expenses.settle_up(group_id=here, paid_by=me, paid_to=email, amount=amount)
+            number = apis.contacts.search(query=email)[0]["phone"]
+            print(apis.phone.send_message(number=number, text=text))
         # Nothing is owed any more, so I can leave the group.
-        print(apis.expenses.leave_group(group_id=here, access_token=expenses))
+        print(apis.expenses.leave_group(group_id=here))
         # All is paid, recorded and told.
         apis.owner.complete_task()
 
@@ -527,37 +500,36 @@ class ReceiptsIntoGroup(Scenario, split="test_challenge", difficulty=3):
         goal.do("mail.send", to=[person.email for person in people], subject=group, body=f"{total:.2f}")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, folder: str, group: str) -> None:
+    def solve(self, folder: str, group: str) -> None:
         # I collect the files of the folder from all pages and read them.
-        files, expenses, mail = log_in("files", "expenses", "mail")
-        found = every(apis.files.list_folder(folder=folder, access_token=files))
-        receipts = [apis.files.show(file_id=f["id"], access_token=files) for f in found]
+        log_in("files", "expenses", "mail")
+        found = every(apis.files.list_folder(folder=folder))
+        receipts = [apis.files.show(file_id=f["id"]) for f in found]
         for r in receipts:
             print(r["name"], r["text"].splitlines())
         # Each has a title, an amount and a day; I take them apart.
         for r in receipts:
             title, amount, day = [line.split(": ")[1] for line in r["text"].splitlines()]
             r["said"] = (title, float(amount), day)
-        groups = apis.expenses.list_groups(access_token=expenses)
+        groups = apis.expenses.list_groups()
         print([(g["id"], g["name"]) for g in groups])
         # I compare them with all expenses of the group.
         here = [g["id"] for g in groups if g["name"] == group][0]
-        items = every(apis.expenses.list_expenses(group_id=here, access_token=expenses))
+        items = every(apis.expenses.list_expenses(group_id=here))
         entered = [(x["title"], x["amount"], x["day"]) for x in items]
         new = [r for r in receipts if r["said"] not in entered]
         print([r["said"] for r in new])
         # I enter what is new and put its file into the bin.
         for r in new:
             title, amount, day = r["said"]
-            apis.expenses.add_expense(group_id=here, title=title, amount=amount, day=day, access_token=expenses)
-            print(apis.files.delete(file_id=r["id"], access_token=files))
+            apis.expenses.add_expense(group_id=here, title=title, amount=amount, day=day)
+            print(apis.files.delete(file_id=r["id"]))
         # The other members should know the total.
         me = apis.owner.show_profile()["email"]
-        members = apis.expenses.show_group(group_id=here, access_token=expenses)["members"]
+        members = apis.expenses.show_group(group_id=here)["members"]
         others = [m["email"] for m in members if m["email"] != me]
         total = sum([r["said"][1] for r in new])
-        print(apis.mail.send(to=others, subject=group, body=f"{total:.2f}", access_token=mail))
+        print(apis.mail.send(to=others, subject=group, body=f"{total:.2f}"))
         # The receipts are entered and the mail is sent.
         apis.owner.complete_task()
 
@@ -592,19 +564,16 @@ class PartyPlaylist(Scenario, split="test_challenge", difficulty=3):
             goal.do("phone.send_message", number=guest.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, event: str, subject: str, text: str) -> None:
+    def solve(self, event: str, subject: str, text: str) -> None:
         # I look for the event.
-        calendar, mail, music, contacts, phone = log_in("calendar", "mail", "music", "contacts", "phone")
-        events = apis.calendar.list_upcoming(query=event, access_token=calendar)
-        print(events)
+        log_in("calendar", "mail", "music", "contacts", "phone")
+        events = shown(apis.calendar.list_upcoming(query=event))
         # I collect the guests who have accepted, from all pages.
-        guests = every(apis.calendar.list_guests(event_id=events[0]["id"], access_token=calendar))
-        coming = [g["email"] for g in guests if g["answer"] == "accepted"]
-        print(coming)
+        guests = every(apis.calendar.list_guests(event_id=events[0]["id"]))
+        coming = shown([g["email"] for g in guests if g["answer"] == "accepted"])
         # I read the mails and keep those of these guests.
-        found = every(apis.mail.search(query=subject, access_token=mail))
-        mails = [apis.mail.show(message_id=m["id"], access_token=mail) for m in found if m["subject"] == subject]
+        found = every(apis.mail.search(query=subject))
+        mails = [apis.mail.show(message_id=m["id"]) for m in found if m["subject"] == subject]
         mails = [m for m in mails if m["address"] in coming]
         for m in mails:
             print(m["sender"], m["body"].splitlines())
@@ -612,17 +581,17 @@ class PartyPlaylist(Scenario, split="test_challenge", difficulty=3):
         titles = {line[2:] for m in mails for line in m["body"].splitlines() if line.startswith("- ")}
         songs = []
         for title in sorted(titles):
-            hits = apis.music.search_songs(query=title, page_size=20, access_token=music)
+            hits = apis.music.search_songs(query=title, page_size=20)
             songs += [s for s in hits if s["title"] == title]
         print(len(titles), [s["title"] for s in songs])
         # I make the playlist.
-        made = apis.music.create_playlist(name=event, public=True, access_token=music)
+        made = apis.music.create_playlist(name=event, public=True)
         for s in songs:
-            print(apis.music.add_to_playlist(playlist_id=made["playlist_id"], song_id=s["id"], access_token=music))
+            print(apis.music.add_to_playlist(playlist_id=made["playlist_id"], song_id=s["id"]))
         # I text those who wrote the mails.
         for m in mails:
-            number = apis.contacts.search(query=m["address"], access_token=contacts)[0]["phone"]
-            print(apis.phone.send_message(number=number, text=text, access_token=phone))
+            number = apis.contacts.search(query=m["address"])[0]["phone"]
+            print(apis.phone.send_message(number=number, text=text))
         # The playlist is ready.
         apis.owner.complete_task()
 
@@ -657,35 +626,33 @@ class SharedShoppingList(Scenario, split="test_challenge", difficulty=3):
         goal.do("phone.send_message", number=person.phone, text=said)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, file: str, list_name: str, text: str) -> None:
+    def solve(self, name: str, file: str, list_name: str, text: str) -> None:
         # I look for the file among those that are shared with me.
-        files, shop, todo, contacts, phone = log_in("files", "shop", "todo", "contacts", "phone")
-        shared = every(apis.files.list_shared_with_me(access_token=files))
+        log_in("files", "shop", "todo", "contacts", "phone")
+        shared = every(apis.files.list_shared_with_me())
         print([(f["id"], f["name"], f["owner"]) for f in shared])
         # I read the one of {name}.
         this = [f["id"] for f in shared if f["name"] == file and f["owner"] == name][0]
-        lines = apis.files.show(file_id=this, access_token=files)["text"].splitlines()
-        print(lines)
+        lines = shown(apis.files.show(file_id=this)["text"].splitlines())
         # I look up each product and whether there is enough of it; if so, I put it into the cart.
         rest = []
         for line in lines:
             count, product = line.split(" x ")
-            hits = apis.shop.search(query=product, page_size=20, access_token=shop)
+            hits = apis.shop.search(query=product, page_size=20)
             enough = [p["id"] for p in hits if p["name"] == product and p["stock"] >= int(count)]
             if enough:
-                print(apis.shop.add_to_cart(product_id=enough[0], quantity=int(count), access_token=shop))
+                print(apis.shop.add_to_cart(product_id=enough[0], quantity=int(count)))
             else:
                 rest.append(line)
         print(rest)
         # The rest goes on the list {list_name}.
-        lists = apis.todo.list_lists(access_token=todo)
+        lists = apis.todo.list_lists()
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         for line in rest:
-            print(apis.todo.add(list_id=here, text=line, access_token=todo))
+            print(apis.todo.add(list_id=here, text=line))
         # Now I text {name}.
-        number = apis.contacts.search(query=name, access_token=contacts)[0]["phone"]
-        print(apis.phone.send_message(number=number, text=text, access_token=phone))
+        number = apis.contacts.search(query=name)[0]["phone"]
+        print(apis.phone.send_message(number=number, text=text))
         # Everything is in the cart or on the list.
         apis.owner.complete_task()
 
@@ -716,11 +683,10 @@ class PaymentsAsFile(Scenario, split="test_challenge", difficulty=3):
         goal.do("mail.send", to=[email], subject=file, body=f"{total / 100:.2f}")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, note: str, day: str, folder: str, file: str, relation: str) -> None:
+    def solve(self, note: str, day: str, folder: str, file: str, relation: str) -> None:
         # I collect the payments with this note from all pages and keep those that I sent since {day}.
-        wallet, files, contacts, mail = log_in("wallet", "files", "contacts", "mail")
-        found = every(apis.wallet.search_transactions(query=note, access_token=wallet))
+        log_in("wallet", "files", "contacts", "mail")
+        found = every(apis.wallet.search_transactions(query=note))
         paid = [t for t in found if t["note"] == note and t["direction"] == "sent" and t["at"] >= day]
         print(len(found), len(paid))
         # They come newest first; I turn them round and write the lines.
@@ -729,16 +695,14 @@ class PaymentsAsFile(Scenario, split="test_challenge", difficulty=3):
         total = f"{sum([t['amount'] for t in paid]):.2f}"
         print(lines, total)
         # I make the folder and the file.
-        print(apis.files.create_folder(path=folder, access_token=files))
-        made = apis.files.create(folder=folder, name=file, text="\n".join(lines), access_token=files)
-        print(made)
+        print(apis.files.create_folder(path=folder))
+        made = shown(apis.files.create(folder=folder, name=file, text="\n".join(lines)))
         # I look for my {relation} in the contacts, to get the address.
-        cards = apis.contacts.search(query=relation, access_token=contacts)
-        print(cards)
+        cards = shown(apis.contacts.search(query=relation))
         # I share the file and send the mail.
         email = cards[0]["email"]
-        print(apis.files.share(file_id=made["file_id"], email=email, access_token=files))
-        print(apis.mail.send(to=[email], subject=file, body=total, access_token=mail))
+        print(apis.files.share(file_id=made["file_id"], email=email))
+        print(apis.mail.send(to=[email], subject=file, body=total))
         # The list is shared and the total is sent.
         apis.owner.complete_task()
 
@@ -771,34 +735,32 @@ class TidyLibrary(Scenario, split="test_challenge", difficulty=3):
         goal.do("notes.create", title=title, body="\n".join(sorted(song["title"] for song in removed)))
         return goal
 
-    @staticmethod
-    def solve(apis: Any, stars: int, title: str) -> None:
+    def solve(self, stars: int, title: str) -> None:
         # I collect my library from all pages; songs without a rating have no stars.
-        music, notes = log_in("music", "notes")
-        library = every(apis.music.list_library(access_token=music))
+        log_in("music", "notes")
+        library = every(apis.music.list_library())
         poor = [s for s in library if s["stars"] is not None and s["stars"] <= stars]
         print(len(library), [s["title"] for s in poor])
         # I collect what is on my playlists.
-        lists = every(apis.music.list_playlists(access_token=music))
+        lists = every(apis.music.list_playlists())
         listed = []
         for p in lists:
-            songs = every(apis.music.list_playlist_songs(playlist_id=p["id"], access_token=music))
+            songs = every(apis.music.list_playlist_songs(playlist_id=p["id"]))
             listed += [s["id"] for s in songs]
         removed = [s for s in poor if s["id"] not in listed]
         print([s["title"] for s in removed])
         # I remove those that are on none.
         for s in removed:
-            apis.music.remove_from_library(song_id=s["id"], access_token=music)
-        followed = apis.music.list_followed(access_token=music)
-        print(followed)
+            apis.music.remove_from_library(song_id=s["id"])
+        followed = shown(apis.music.list_followed())
         # I stop following those who have no song left in the library.
         left = [s["artist"] for s in library if s not in removed]
         for artist in followed:
             if artist not in left:
-                print(artist, apis.music.follow(artist=artist, follow=False, access_token=music))
+                print(artist, apis.music.follow(artist=artist, follow=False))
         # I write the note.
         body = "\n".join(sorted([s["title"] for s in removed]))
-        print(apis.notes.create(title=title, body=body, access_token=notes))
+        print(apis.notes.create(title=title, body=body))
         # The library is tidy.
         apis.owner.complete_task()
 
@@ -837,27 +799,24 @@ class TripAccounts(Scenario, split="test_challenge", difficulty=3):
         goal.answer = act(goal.wish, "expenses.list_groups", {})[-1]["your_balance"]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, group: str, text: str) -> None:
+    def solve(self, title: str, group: str, text: str) -> None:
         # I look for the note.
-        notes, contacts, expenses, mail = log_in("notes", "contacts", "expenses", "mail")
-        found = apis.notes.search(query=title, page_size=20, access_token=notes)
-        print(found)
+        log_in("notes", "contacts", "expenses", "mail")
+        found = shown(apis.notes.search(query=title, page_size=20))
         # I read it, and who I work for.
         this = [n["id"] for n in found if n["title"] == title][0]
-        lines = apis.notes.show(note_id=this, access_token=notes)["body"].splitlines()
+        lines = apis.notes.show(note_id=this)["body"].splitlines()
         me = apis.owner.show_profile()
         print(me["name"], lines)
         # I look up everyone who paid.
         emails = {me["name"]: me["email"]}
         for name in [line.split(": ")[0] for line in lines]:
             if name not in emails:
-                emails[name] = apis.contacts.search(query=name, access_token=contacts)[0]["email"]
+                emails[name] = apis.contacts.search(query=name)[0]["email"]
         print(emails)
         # I make the group of the others and me.
         others = [emails[name] for name in emails if name != me["name"]]
-        here = apis.expenses.create_group(name=group, emails=others, access_token=expenses)["group_id"]
-        print(here)
+        here = shown(apis.expenses.create_group(name=group, emails=others)["group_id"])
         # I enter each line, split between all but whoever is left out.
         for line in lines:
             line, _, without = line.rstrip(")").partition(" (without ")
@@ -865,11 +824,10 @@ class TripAccounts(Scenario, split="test_challenge", difficulty=3):
             what, amount = paid.split(", ")
             between = [emails[other] for other in emails if other != without]
             given = {"title": what, "amount": float(amount), "paid_by": emails[name], "between": between}
-            print(apis.expenses.add_expense(group_id=here, **given, access_token=expenses))
+            print(apis.expenses.add_expense(group_id=here, **given))
         # I write to the others, and look at my balance in the group.
-        print(apis.mail.send(to=others, subject=group, body=text, access_token=mail))
-        groups = apis.expenses.list_groups(access_token=expenses)
-        balance = [g["your_balance"] for g in groups if g["id"] == here][0]
-        print(balance)
+        print(apis.mail.send(to=others, subject=group, body=text))
+        groups = apis.expenses.list_groups()
+        balance = shown([g["your_balance"] for g in groups if g["id"] == here][0])
         # I answer with it.
         apis.owner.complete_task(answer=balance)

@@ -1,13 +1,11 @@
 """Scenarios around mail."""
 
-from typing import Any
-
 from errands.apps.mail import deliver
 from errands.judge import Goal
 from errands.people import ALONE, Person
 from errands.scenario import Scenario
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 
 def mail_from(w: World, person: Person, subject: str, body: str, time: str) -> int:
@@ -32,14 +30,12 @@ class MailToRelation(Scenario, split="train", difficulty=1):
         goal.do("mail.send", to=[w.others(relation)[0].email], subject=subject, body=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, subject: str, text: str) -> None:
+    def solve(self, relation: str, subject: str, text: str) -> None:
         # I look up the {relation} in the contacts to get the email address.
-        contacts, mail = log_in("contacts", "mail")
-        found = apis.contacts.search(query=relation, access_token=contacts)
-        print(found)
+        log_in("contacts", "mail")
+        found = shown(apis.contacts.search(query=relation))
         # Found. Now I send the email to this address.
-        print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text, access_token=mail))
+        print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text))
         # The email is sent.
         apis.owner.complete_task()
 
@@ -67,14 +63,11 @@ class ReplyToLastMail(Scenario, split="train", difficulty=1):
         goal.do("mail.reply", message_id=last, body=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, text: str) -> None:
+    def solve(self, name: str, text: str) -> None:
         # I search for emails from {name}. The newest comes first, so I need only one.
-        mail = log_in("mail")
-        found = apis.mail.search(sender=name, page_size=1, access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(sender=name, page_size=1))
         # This is the latest one. I reply to it.
-        print(apis.mail.reply(message_id=found[0]["id"], body=text, access_token=mail))
+        print(apis.mail.reply(message_id=found[0]["id"], body=text))
         # The reply is sent.
         apis.owner.complete_task()
 
@@ -95,15 +88,11 @@ class CodeFromMail(Scenario, split="train", difficulty=1):
         goal.answer = codes[0]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, sender: str) -> None:
+    def solve(self, sender: str) -> None:
         # I search for the email from {sender}.
-        mail = log_in("mail")
-        found = apis.mail.search(sender=sender, access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(sender=sender))
         # Found. Now I read it.
-        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
-        print(body)
+        body = shown(apis.mail.show(message_id=found[0]["id"])["body"])
         # The code is the number in the text. I answer with it.
         apis.owner.complete_task(answer="".join(c for c in body if c.isdigit()))
 
@@ -119,14 +108,11 @@ class StarLastMail(Scenario, split="dev", difficulty=1):
         goal.do("mail.star", message_id=last)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I search for emails from {name}. The newest comes first, so I need only one.
-        mail = log_in("mail")
-        found = apis.mail.search(sender=name, page_size=1, access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(sender=name, page_size=1))
         # This is the latest one. I star it.
-        print(apis.mail.star(message_id=found[0]["id"], access_token=mail))
+        print(apis.mail.star(message_id=found[0]["id"]))
         # The email is starred.
         apis.owner.complete_task()
 
@@ -145,16 +131,14 @@ class ArchiveOldNewsletter(Scenario, split="train", difficulty=2):
                 goal.do("mail.archive", message_id=message)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, sender: str, day: str) -> None:
+    def solve(self, sender: str, day: str) -> None:
         # I collect the emails from {sender} from all pages.
-        mail = log_in("mail")
-        found = every(apis.mail.search(sender=sender, access_token=mail))
+        found = every(apis.mail.search(sender=sender))
         print([m["time"] for m in found])
         # I archive those from before {day}.
         old = [m for m in found if m["time"] < day]
         for m in old:
-            apis.mail.archive(message_id=m["id"], access_token=mail)
+            apis.mail.archive(message_id=m["id"])
         print(len(old))
         # The old emails are archived.
         apis.owner.complete_task()
@@ -177,20 +161,19 @@ class MarkStrangersRead(Scenario, split="dev", difficulty=2):
             goal.do("mail.mark_read", message_id=row["id"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any) -> None:
+    def solve(self) -> None:
         # I need the names of all contacts, from all pages.
-        contacts, mail = log_in("contacts", "mail")
-        listed = every(apis.contacts.search(access_token=contacts))
+        log_in("contacts", "mail")
+        listed = every(apis.contacts.search())
         names = [c["name"] for c in listed]
         print(len(names))
         # Now I collect all unread emails before I mark any, because marking changes the pages.
-        unread = every(apis.mail.list_unread(access_token=mail))
+        unread = every(apis.mail.list_unread())
         strange = [m for m in unread if m["sender"] not in names]
         print([m["sender"] for m in strange])
         # These senders are not in the contacts. I mark their emails as read.
         for m in strange:
-            apis.mail.mark_read(message_id=m["id"], access_token=mail)
+            apis.mail.mark_read(message_id=m["id"])
         # They are marked as read.
         apis.owner.complete_task()
 
@@ -215,18 +198,16 @@ class LabelSender(Scenario, split="validation", difficulty=2):
             goal.do("mail.add_label", message_id=row["id"], label=goal.slots["label"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, sender: str, label: str) -> None:
+    def solve(self, sender: str, label: str) -> None:
         # I collect the emails from {sender} in both folders, from all pages.
-        mail = log_in("mail")
-        inbox = every(apis.mail.search(sender=sender, folder="inbox", access_token=mail))
-        archive = every(apis.mail.search(sender=sender, folder="archive", access_token=mail))
+        inbox = every(apis.mail.search(sender=sender, folder="inbox"))
+        archive = every(apis.mail.search(sender=sender, folder="archive"))
         found = inbox + archive
         print([m["subject"] for m in found])
         # Now I create the label and add it to all of them.
-        print(apis.mail.create_label(name=label, access_token=mail))
+        print(apis.mail.create_label(name=label))
         for m in found:
-            apis.mail.add_label(message_id=m["id"], label=label, access_token=mail)
+            apis.mail.add_label(message_id=m["id"], label=label)
         # All of them have the label.
         apis.owner.complete_task()
 
@@ -251,19 +232,16 @@ class PayByMail(Scenario, split="validation", difficulty=3):
         goal.answer = round(sum(amount for _, _, amount in paid), 2)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str) -> None:
+    def solve(self, subject: str) -> None:
         # First I need the email addresses of the colleagues.
-        contacts, mail, wallet = log_in("contacts", "mail", "wallet")
-        found = apis.contacts.search(query="colleague", page_size=20, access_token=contacts)
-        emails = [c["email"] for c in found if c["relation"] == "colleague"]
-        print(emails)
+        log_in("contacts", "mail", "wallet")
+        found = apis.contacts.search(query="colleague", page_size=20)
+        emails = shown([c["email"] for c in found if c["relation"] == "colleague"])
         # Now I collect the emails from all pages.
-        listed = every(apis.mail.search(query=subject, access_token=mail))
-        found = [m["id"] for m in listed if m["subject"] == subject]
-        print(found)
+        listed = every(apis.mail.search(query=subject))
+        found = shown([m["id"] for m in listed if m["subject"] == subject])
         # The amounts are in the text, so I read the emails and keep those from colleagues.
-        mails = [apis.mail.show(message_id=n, access_token=mail) for n in found]
+        mails = [apis.mail.show(message_id=n) for n in found]
         mails = [m for m in mails if m["address"] in emails]
         for m in mails:
             print(m["sender"], m["body"])
@@ -275,9 +253,8 @@ class PayByMail(Scenario, split="validation", difficulty=3):
         print([m["amount"] for m in mails])
         # Now I pay and archive.
         for m in mails:
-            apis.wallet.send(email=m["address"], amount=m["amount"], note=subject, access_token=wallet)
-            apis.mail.archive(message_id=m["id"], access_token=mail)
-        total = round(sum([m["amount"] for m in mails]), 2)
-        print(total)
+            apis.wallet.send(email=m["address"], amount=m["amount"], note=subject)
+            apis.mail.archive(message_id=m["id"])
+        total = shown(round(sum([m["amount"] for m in mails]), 2))
         # Everything is paid. I answer with the sum.
         apis.owner.complete_task(answer=total)

@@ -3,26 +3,19 @@
 Frozen: nobody reads attempts at them, and no practice is written for them.
 """
 
-from typing import Any
-
 from errands.apps.mail import deliver
 from errands.apps.wallet import transfer
 from errands.judge import Goal, act
 from errands.people import ALONE, Person
 from errands.scenario import Scenario
 from errands.scenarios.calendar import add_event
-from errands.scenarios.contacts import _card as card_of
-from errands.scenarios.phone import _receive as receive
-from errands.scenarios.phone import _strangers as strangers
-from errands.scenarios.shop import _address as address_of
-from errands.scenarios.shop import _card as valid_card
-from errands.scenarios.shop import _products as products
-from errands.scenarios.shop import past_order
+from errands.scenarios.contacts import card_of
+from errands.scenarios.phone import add_call, receive, strangers
+from errands.scenarios.shop import address_of, past_order, products, valid_card
 from errands.scenarios.todo import add_item, chores, owned_lists
-from errands.scenarios.wallet import CIRCLES, THINGS, amount_between
-from errands.scenarios.wallet import _asked as add_request
+from errands.scenarios.wallet import CIRCLES, THINGS, add_request, amount_between
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 # None of these words are in a new world.
 EVENTS = (
@@ -51,11 +44,6 @@ def add_note(w: World, title: str, lines: list[str], days: int, archived: bool =
     """A note that the owner wrote so many days ago."""
     row = {"title": title, "body": "\n".join(lines), "created": w.ago(days, hours=1), "archived": int(archived)}
     return w.add("notes", owner=w.owner.id, **row)
-
-
-def add_call(w: World, number: str, kind: str, days: float, minutes: int = 0) -> None:
-    """A call of the owner so many days ago."""
-    w.add("phone_calls", owner=w.owner.id, number=number, kind=kind, time=w.ago(days), minutes=minutes)
 
 
 def add_lookalike(w: World, relation: str) -> None:
@@ -98,15 +86,12 @@ class RestoreMail(Scenario, split="test_normal", difficulty=1):
         goal.do("mail.star", message_id=ids[writer, subject])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str, name: str) -> None:
+    def solve(self, subject: str, name: str) -> None:
         # I look for the mail in the trash.
-        mail = log_in("mail")
-        found = apis.mail.search(query=subject, sender=name, folder="trash", access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(query=subject, sender=name, folder="trash"))
         # There is one; I restore it and star it.
-        print(apis.mail.restore(message_id=found[0]["id"], access_token=mail))
-        print(apis.mail.star(message_id=found[0]["id"], access_token=mail))
+        print(apis.mail.restore(message_id=found[0]["id"]))
+        print(apis.mail.star(message_id=found[0]["id"]))
         # The mail is back.
         apis.owner.complete_task()
 
@@ -127,16 +112,14 @@ class UnblockAndText(Scenario, split="test_normal", difficulty=1):
         goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, text: str) -> None:
+    def solve(self, relation: str, text: str) -> None:
         # I look up the number of my owner's {relation}.
-        contacts, phone = log_in("contacts", "phone")
-        found = apis.contacts.search(query=relation, access_token=contacts)
-        numbers = [c["phone"] for c in found if c["relation"] == relation]
-        print(numbers)
+        log_in("contacts", "phone")
+        found = apis.contacts.search(query=relation)
+        numbers = shown([c["phone"] for c in found if c["relation"] == relation])
         # I unblock it and send the text.
-        print(apis.phone.unblock(number=numbers[0], access_token=phone))
-        print(apis.phone.send_message(number=numbers[0], text=text, access_token=phone))
+        print(apis.phone.unblock(number=numbers[0]))
+        print(apis.phone.send_message(number=numbers[0], text=text))
         # The number is unblocked and the text is sent.
         apis.owner.complete_task()
 
@@ -157,17 +140,13 @@ class FirstFreeTime(Scenario, split="test_normal", difficulty=1):
         goal.do("calendar.add_reminder", event_id=made["event_id"], minutes_before=before)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, minutes: int, day: str, before: int) -> None:
+    def solve(self, title: str, minutes: int, day: str, before: int) -> None:
         # I list the free times of that day which are long enough.
-        calendar = log_in("calendar")
-        free = apis.calendar.list_free_times(day=day, minutes=minutes, access_token=calendar)
-        print(free)
+        free = shown(apis.calendar.list_free_times(day=day, minutes=minutes))
         # The first is the earliest; the event starts when it does.
-        made = apis.calendar.create(title=title, start=free[0]["start"], minutes=minutes, access_token=calendar)
-        print(made)
+        made = shown(apis.calendar.create(title=title, start=free[0]["start"], minutes=minutes))
         # I add the reminder.
-        print(apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before, access_token=calendar))
+        print(apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before))
         # The event is in the calendar.
         apis.owner.complete_task()
 
@@ -184,18 +163,15 @@ class UseVoucher(Scenario, split="test_normal", difficulty=1):
         goal.answer = act(goal.wish, "shop.show_cart", {})["total"]
         return goal
 
-    @staticmethod
-    def solve(apis: Any) -> None:
+    def solve(self) -> None:
         # I look at the vouchers.
-        shop = log_in("shop")
-        vouchers = apis.shop.list_vouchers(access_token=shop)
-        print(vouchers)
+        vouchers = shown(apis.shop.list_vouchers())
         # The one that is free and expires last can be used; I apply it.
         free = [v for v in vouchers if v["status"] == "free"]
         best = max(free, key=lambda v: v["expires"])
-        print(apis.shop.apply_voucher(code=best["code"], access_token=shop))
+        print(apis.shop.apply_voucher(code=best["code"]))
         # I look at what the cart costs now.
-        cart = apis.shop.show_cart(access_token=shop)
+        cart = apis.shop.show_cart()
         print(cart["voucher"], cart["total"])
         # I answer with the total.
         apis.owner.complete_task(answer=cart["total"])
@@ -218,15 +194,12 @@ class FindNoteByLine(Scenario, split="test_normal", difficulty=1):
         goal.do("notes.add_tag", note_id=notes[0], tag=goal.slots["tag"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, line: str, tag: str) -> None:
+    def solve(self, line: str, tag: str) -> None:
         # A search also looks into the text of notes.
-        notes = log_in("notes")
-        found = apis.notes.search(query=line, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=line))
         # There is one; I pin it and tag it.
-        print(apis.notes.pin(note_id=found[0]["id"], access_token=notes))
-        print(apis.notes.add_tag(note_id=found[0]["id"], tag=tag, access_token=notes))
+        print(apis.notes.pin(note_id=found[0]["id"]))
+        print(apis.notes.add_tag(note_id=found[0]["id"], tag=tag))
         # The note is pinned and tagged.
         apis.owner.complete_task()
 
@@ -244,16 +217,14 @@ class KeepInWallet(Scenario, split="test_normal", difficulty=1):
         goal.do("wallet.withdraw_money", card_id=cards[card], amount=rest / 100)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, keep: int, card: str) -> None:
+    def solve(self, keep: int, card: str) -> None:
         # I look at the balance and the cards.
-        wallet = log_in("wallet")
-        balance = apis.wallet.show_balance(access_token=wallet)["balance"]
+        balance = apis.wallet.show_balance()["balance"]
         cards = [c for c in apis.owner.list_cards() if c["label"] == card]
         print(balance, cards)
         # I withdraw what is above {keep} to this card.
         rest = round(balance - keep, 2)
-        print(apis.wallet.withdraw_money(card_id=cards[0]["id"], amount=rest, access_token=wallet))
+        print(apis.wallet.withdraw_money(card_id=cards[0]["id"], amount=rest))
         # The rest is withdrawn.
         apis.owner.complete_task()
 
@@ -272,15 +243,12 @@ class ReopenUrgent(Scenario, split="test_normal", difficulty=1):
         goal.do("todo.update", item_id=item, due=goal.slots["day"], priority="high")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str, day: str) -> None:
+    def solve(self, text: str, day: str) -> None:
         # I look for the item; I need the one that is done.
-        todo = log_in("todo")
-        found = [x for x in apis.todo.search(query=text, access_token=todo) if x["done"]]
-        print(found)
+        found = shown([x for x in apis.todo.search(query=text) if x["done"]])
         # I reopen it and change its due date and priority.
-        print(apis.todo.reopen(item_id=found[0]["id"], access_token=todo))
-        print(apis.todo.update(item_id=found[0]["id"], due=day, priority="high", access_token=todo))
+        print(apis.todo.reopen(item_id=found[0]["id"]))
+        print(apis.todo.update(item_id=found[0]["id"], due=day, priority="high"))
         # The item is open again.
         apis.owner.complete_task()
 
@@ -305,22 +273,19 @@ class NudgeGuests(Scenario, split="test_normal", difficulty=2):
                 goal.do("phone.send_message", number=guest.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, day: str, text: str) -> None:
+    def solve(self, title: str, day: str, text: str) -> None:
         # I look for the event on that day.
-        calendar, contacts, phone = log_in("calendar", "contacts", "phone")
-        found = [x for x in apis.calendar.list_day(day=day, access_token=calendar) if x["title"] == title]
-        print(found)
+        log_in("calendar", "contacts", "phone")
+        found = shown([x for x in apis.calendar.list_day(day=day) if x["title"] == title])
         # I collect its guests from all pages and keep those who have not answered.
-        guests = every(apis.calendar.list_guests(event_id=found[0]["id"], access_token=calendar))
+        guests = every(apis.calendar.list_guests(event_id=found[0]["id"]))
         waiting = [g for g in guests if g["answer"] == "open"]
         print([g["name"] for g in waiting])
         # The contacts have their numbers.
-        numbers = [apis.contacts.search(query=g["email"], access_token=contacts)[0]["phone"] for g in waiting]
-        print(numbers)
+        numbers = shown([apis.contacts.search(query=g["email"])[0]["phone"] for g in waiting])
         # I text each of them.
         for number in numbers:
-            print(apis.phone.send_message(number=number, text=text, access_token=phone))
+            print(apis.phone.send_message(number=number, text=text))
         # All are asked again.
         apis.owner.complete_task()
 
@@ -344,18 +309,16 @@ class LabelSpending(Scenario, split="test_normal", difficulty=2):
         goal.answer = sum(row["amount_cents"] for row in found) / 100
         return goal
 
-    @staticmethod
-    def solve(apis: Any, note: str, day: str, label: str) -> None:
+    def solve(self, note: str, day: str, label: str) -> None:
         # I collect the transactions with this word from all pages.
-        wallet = log_in("wallet")
-        found = every(apis.wallet.search_transactions(query=note, access_token=wallet))
+        found = every(apis.wallet.search_transactions(query=note))
         print(len(found))
         # I keep what was sent since {day} with exactly this note.
         kept = [t for t in found if t["direction"] == "sent" and t["note"] == note and t["at"] >= day]
         print([(t["id"], t["amount"], t["at"]) for t in kept])
         # I label each.
         for t in kept:
-            print(apis.wallet.set_label(transaction_id=t["id"], label=label, access_token=wallet))
+            print(apis.wallet.set_label(transaction_id=t["id"], label=label))
         # I answer with the sum.
         apis.owner.complete_task(answer=round(sum([t["amount"] for t in kept]), 2))
 
@@ -376,17 +339,15 @@ class ShiftCourse(Scenario, split="test_normal", difficulty=2):
             goal.do("calendar.add_reminder", event_id=event, minutes_before=goal.slots["before"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, day: str, time: str, before: int) -> None:
+    def solve(self, title: str, day: str, time: str, before: int) -> None:
         # I collect the coming events with this title from all pages.
-        calendar = log_in("calendar")
-        found = every(apis.calendar.list_upcoming(query=title, access_token=calendar))
+        found = every(apis.calendar.list_upcoming(query=title))
         moved = [x for x in found if x["title"] == title and x["start"][:10] >= day]
         print([x["start"] for x in moved])
         # I move each to the new time of the same day, and add a reminder.
         for x in moved:
-            apis.calendar.update(event_id=x["id"], start=x["start"][:11] + time, access_token=calendar)
-            print(apis.calendar.add_reminder(event_id=x["id"], minutes_before=before, access_token=calendar))
+            apis.calendar.update(event_id=x["id"], start=x["start"][:11] + time)
+            print(apis.calendar.add_reminder(event_id=x["id"], minutes_before=before))
         # All of them are moved.
         apis.owner.complete_task()
 
@@ -411,19 +372,16 @@ class ForgetStrangers(Scenario, split="test_normal", difficulty=2):
             goal.do("phone.delete_conversation", number=number)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str) -> None:
+    def solve(self, day: str) -> None:
         # I collect the conversations from all pages and keep the old ones.
-        phone, contacts = log_in("phone", "contacts")
-        found = every(apis.phone.list_conversations(access_token=phone))
-        old = [x["number"] for x in found if x["last"] < day]
-        print(old)
+        log_in("phone", "contacts")
+        found = every(apis.phone.list_conversations())
+        old = shown([x["number"] for x in found if x["last"] < day])
         # I keep the numbers that are not in the contacts.
-        unknown = [number for number in old if not apis.contacts.search(query=number, access_token=contacts)]
-        print(unknown)
+        unknown = shown([number for number in old if not apis.contacts.search(query=number)])
         # I delete these conversations.
         for number in unknown:
-            print(apis.phone.delete_conversation(number=number, access_token=phone))
+            print(apis.phone.delete_conversation(number=number))
         # They are gone.
         apis.owner.complete_task()
 
@@ -448,21 +406,18 @@ class MergeTagged(Scenario, split="test_normal", difficulty=2):
             goal.do("notes.delete", note_id=note)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, tag: str, title: str) -> None:
+    def solve(self, tag: str, title: str) -> None:
         # I collect the notes with the tag from all pages, and sort them by age.
-        notes = log_in("notes")
-        found = every(apis.notes.search(tag=tag, access_token=notes))
+        found = every(apis.notes.search(tag=tag))
         found = sorted(found, key=lambda n: n["created"])
         print([(n["title"], n["created"]) for n in found])
         # I read them.
-        bodies = [apis.notes.show(note_id=n["id"], access_token=notes)["body"] for n in found]
-        print(bodies)
+        bodies = shown([apis.notes.show(note_id=n["id"])["body"] for n in found])
         # I write the new note.
-        print(apis.notes.create(title=title, body="\n".join(bodies), access_token=notes))
+        print(apis.notes.create(title=title, body="\n".join(bodies)))
         # I delete the old ones.
         for n in found:
-            print(apis.notes.delete(note_id=n["id"], access_token=notes))
+            print(apis.notes.delete(note_id=n["id"]))
         # There is one note now.
         apis.owner.complete_task()
 
@@ -489,26 +444,22 @@ class OrderAgain(Scenario, split="test_normal", difficulty=2):
         goal.do("shop.place_order", address_id=address_of(w, place), card_id=valid_card(w))
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str, place: str) -> None:
+    def solve(self, day: str, place: str) -> None:
         # I look for the order of that day on all pages.
-        shop = log_in("shop")
-        orders = every(apis.shop.list_orders(access_token=shop))
-        found = [o for o in orders if o["at"][:10] == day]
-        print(found)
+        orders = every(apis.shop.list_orders())
+        found = shown([o for o in orders if o["at"][:10] == day])
         # I look at its items.
-        items = apis.shop.show_order(order_id=found[0]["id"], access_token=shop)["items"]
-        print(items)
+        items = shown(apis.shop.show_order(order_id=found[0]["id"])["items"])
         # I put the same into an empty cart.
-        apis.shop.clear_cart(access_token=shop)
+        apis.shop.clear_cart()
         for item in items:
-            print(apis.shop.add_to_cart(product_id=item["product_id"], quantity=item["quantity"], access_token=shop))
+            print(apis.shop.add_to_cart(product_id=item["product_id"], quantity=item["quantity"]))
         # I need the address and the debit card.
         address = [a["id"] for a in apis.owner.list_addresses() if a["label"] == place][0]
         debit = [c["id"] for c in apis.owner.list_cards() if c["label"] == "debit"][0]
         print(address, debit)
         # I place the order.
-        print(apis.shop.place_order(address_id=address, card_id=debit, access_token=shop))
+        print(apis.shop.place_order(address_id=address, card_id=debit))
         # It is ordered.
         apis.owner.complete_task()
 
@@ -535,17 +486,15 @@ class ExchangeLabel(Scenario, split="test_normal", difficulty=2):
             goal.do("mail.remove_label", message_id=row["id"], label=old)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, old: str, new: str) -> None:
+    def solve(self, name: str, old: str, new: str) -> None:
         # I collect the mails with the label from all pages before I change any, because that changes the pages.
-        mail = log_in("mail")
-        labelled = every(apis.mail.list_labelled(label=old, access_token=mail))
+        labelled = every(apis.mail.list_labelled(label=old))
         found = [m for m in labelled if m["sender"] == name]
         print([m["subject"] for m in found])
         # I exchange the label of each.
         for m in found:
-            apis.mail.add_label(message_id=m["id"], label=new, access_token=mail)
-            print(apis.mail.remove_label(message_id=m["id"], label=old, access_token=mail))
+            apis.mail.add_label(message_id=m["id"], label=new)
+            print(apis.mail.remove_label(message_id=m["id"], label=old))
         # The labels are exchanged.
         apis.owner.complete_task()
 
@@ -574,11 +523,10 @@ class LongestTalk(Scenario, split="test_normal", difficulty=2):
         goal.answer = top["name"]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str) -> None:
+    def solve(self, day: str) -> None:
         # I collect the calls since {day} from all pages and add up the minutes of each number.
-        phone, contacts = log_in("phone", "contacts")
-        found = every(apis.phone.list_calls(access_token=phone))
+        log_in("phone", "contacts")
+        found = every(apis.phone.list_calls())
         calls = [c for c in found if c["time"] >= day]
         minutes = dict.fromkeys([c["number"] for c in calls], 0)
         for c in calls:
@@ -588,10 +536,10 @@ class LongestTalk(Scenario, split="test_normal", difficulty=2):
         # Some numbers may not be in the contacts; I take the first that is.
         known = []
         for number in ranking:
-            known += apis.contacts.search(query=number, access_token=contacts)
+            known += apis.contacts.search(query=number)
         print(known[0])
         # I make this contact a favourite.
-        print(apis.contacts.set_favourite(contact_id=known[0]["id"], access_token=contacts))
+        print(apis.contacts.set_favourite(contact_id=known[0]["id"]))
         # I answer with the name.
         apis.owner.complete_task(answer=known[0]["name"])
 
@@ -614,22 +562,18 @@ class MailWhatIsDue(Scenario, split="test_normal", difficulty=2):
         goal.do("mail.send", to=[w.others(relation)[0].email], subject=subject, body=body)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, list_name: str, day: str, subject: str) -> None:
+    def solve(self, relation: str, list_name: str, day: str, subject: str) -> None:
         # I need the id of the {list_name} list.
-        todo, contacts, mail = log_in("todo", "contacts", "mail")
-        lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name]
-        print(lists)
+        log_in("todo", "contacts", "mail")
+        lists = shown([x for x in apis.todo.list_lists() if x["name"] == list_name])
         # I collect its open items from all pages and keep those due by {day}.
-        items = every(apis.todo.list_items(list_id=lists[0]["id"], access_token=todo))
-        due = sorted([x["text"] for x in items if x["due"] and x["due"] <= day])
-        print(due)
+        items = every(apis.todo.list_items(list_id=lists[0]["id"]))
+        due = shown(sorted([x["text"] for x in items if x["due"] and x["due"] <= day]))
         # I look up the address of my owner's {relation}.
-        cards = apis.contacts.search(query=relation, access_token=contacts)
-        emails = [c["email"] for c in cards if c["relation"] == relation]
-        print(emails)
+        cards = apis.contacts.search(query=relation)
+        emails = shown([c["email"] for c in cards if c["relation"] == relation])
         # I send the mail.
-        print(apis.mail.send(to=emails, subject=subject, body="\n".join(due), access_token=mail))
+        print(apis.mail.send(to=emails, subject=subject, body="\n".join(due)))
         # The mail is sent.
         apis.owner.complete_task()
 
@@ -667,13 +611,11 @@ class PlanFromNote(Scenario, split="test_normal", difficulty=3):
             goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, minutes: int, text: str) -> None:
+    def solve(self, title: str, minutes: int, text: str) -> None:
         # I look for the note and read it.
-        notes, contacts, calendar, phone = log_in("notes", "contacts", "calendar", "phone")
-        found = apis.notes.search(query=title, access_token=notes)
-        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
-        print(lines)
+        log_in("notes", "contacts", "calendar", "phone")
+        found = apis.notes.search(query=title)
+        lines = shown(apis.notes.show(note_id=found[0]["id"])["body"].splitlines())
         # I keep the lines that are still to come.
         now = apis.owner.show_time()["now"]
         lines = [line for line in lines if line[:16] > now]
@@ -682,16 +624,16 @@ class PlanFromNote(Scenario, split="test_normal", difficulty=3):
         people = {}
         for line in lines:
             name = line.split(" with ")[1]
-            people[name] = apis.contacts.search(query=name, access_token=contacts)[0]
+            people[name] = apis.contacts.search(query=name)[0]
         print([(name, people[name]["email"], people[name]["phone"]) for name in people])
         # I create the events and invite the people.
         for line in lines:
-            made = apis.calendar.create(title=line[17:], start=line[:16], minutes=minutes, access_token=calendar)
+            made = apis.calendar.create(title=line[17:], start=line[:16], minutes=minutes)
             email = people[line.split(" with ")[1]]["email"]
-            print(apis.calendar.invite(event_id=made["event_id"], email=email, access_token=calendar))
+            print(apis.calendar.invite(event_id=made["event_id"], email=email))
         # I text each of them once.
         for name in people:
-            print(apis.phone.send_message(number=people[name]["phone"], text=text, access_token=phone))
+            print(apis.phone.send_message(number=people[name]["phone"], text=text))
         # Everything is planned.
         apis.owner.complete_task()
 
@@ -719,12 +661,11 @@ class SettleTrip(Scenario, split="test_normal", difficulty=3):
             goal.do(api, email=person.email, amount=abs(cents) / 100, note=title)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str) -> None:
+    def solve(self, title: str) -> None:
         # I look for the note and read it; I also need my owner's name.
-        notes, contacts, wallet = log_in("notes", "contacts", "wallet")
-        found = apis.notes.search(query=title, access_token=notes)
-        body = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"]
+        log_in("notes", "contacts", "wallet")
+        found = apis.notes.search(query=title)
+        body = apis.notes.show(note_id=found[0]["id"])["body"]
         me = apis.owner.show_profile()["name"]
         print(me, body)
         # I add up what each person paid.
@@ -737,12 +678,12 @@ class SettleTrip(Scenario, split="test_normal", difficulty=3):
         # Everyone but my owner gets or owes the difference.
         for name in paid:
             if name != me:
-                email = apis.contacts.search(query=name, access_token=contacts)[0]["email"]
+                email = apis.contacts.search(query=name)[0]["email"]
                 rest = round(paid[name] - share, 2)
                 if rest > 0:
-                    print(apis.wallet.send(email=email, amount=rest, note=title, access_token=wallet))
+                    print(apis.wallet.send(email=email, amount=rest, note=title))
                 if rest < 0:
-                    print(apis.wallet.request(email=email, amount=-rest, note=title, access_token=wallet))
+                    print(apis.wallet.request(email=email, amount=-rest, note=title))
         # All is settled.
         apis.owner.complete_task()
 
@@ -772,29 +713,25 @@ class PartySupplies(Scenario, split="test_normal", difficulty=3):
         goal.do("todo.add", list_id=list_id, text=text, due=order["arrives"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, product: str, place: str, text: str, list_name: str) -> None:
+    def solve(self, title: str, product: str, place: str, text: str, list_name: str) -> None:
         # I look for the event among those to come.
-        calendar, shop, todo = log_in("calendar", "shop", "todo")
-        found = apis.calendar.list_upcoming(query=title, access_token=calendar)
-        print(found)
+        log_in("calendar", "shop", "todo")
+        found = shown(apis.calendar.list_upcoming(query=title))
         # I collect its guests from all pages and count those who come.
-        guests = every(apis.calendar.list_guests(event_id=found[0]["id"], access_token=calendar))
-        coming = [g["name"] for g in guests if g["answer"] == "accepted"]
-        print(coming)
+        guests = every(apis.calendar.list_guests(event_id=found[0]["id"]))
+        coming = shown([g["name"] for g in guests if g["answer"] == "accepted"])
         # I look for the product, the address and the card.
-        wanted = apis.shop.search(query=product, access_token=shop)
+        wanted = apis.shop.search(query=product)
         address = [a["id"] for a in apis.owner.list_addresses() if a["label"] == place][0]
         debit = [c["id"] for c in apis.owner.list_cards() if c["label"] == "debit"][0]
         print(wanted, address, debit)
         # I order one for each of them and one for my owner.
         count = len(coming) + 1
-        print(apis.shop.add_to_cart(product_id=wanted[0]["id"], quantity=count, access_token=shop))
-        order = apis.shop.place_order(address_id=address, card_id=debit, access_token=shop)
-        print(order)
+        print(apis.shop.add_to_cart(product_id=wanted[0]["id"], quantity=count))
+        order = shown(apis.shop.place_order(address_id=address, card_id=debit))
         # The item on the list is due when it arrives.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
-        print(apis.todo.add(list_id=here, text=text, due=order["arrives"], access_token=todo))
+        here = [x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0]
+        print(apis.todo.add(list_id=here, text=text, due=order["arrives"]))
         # Everything is prepared.
         apis.owner.complete_task()
 
@@ -823,28 +760,24 @@ class RepairDates(Scenario, split="test_normal", difficulty=3):
         goal.do("mail.reply", message_id=mail, body=", ".join(sorted(busy)))
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str, time: str, minutes: int) -> None:
+    def solve(self, subject: str, time: str, minutes: int) -> None:
         # I look for the landlord in the contacts.
-        contacts, mail, calendar = log_in("contacts", "mail", "calendar")
-        cards = apis.contacts.search(query="landlord", access_token=contacts)
-        sender = [c["email"] for c in cards if c["relation"] == "landlord"][0]
-        print(sender)
+        log_in("contacts", "mail", "calendar")
+        cards = apis.contacts.search(query="landlord")
+        sender = shown([c["email"] for c in cards if c["relation"] == "landlord"][0])
         # The newest mail comes first; I read it.
-        found = apis.mail.search(query=subject, sender=sender, access_token=mail)
-        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
-        print(body)
+        found = apis.mail.search(query=subject, sender=sender)
+        body = shown(apis.mail.show(message_id=found[0]["id"])["body"])
         # I look at the calendar for each date.
         jobs = [line.split(": ") for line in body.splitlines()]
-        taken = [day for day, job in jobs if apis.calendar.list_day(day=day, access_token=calendar)]
-        print(taken)
+        taken = shown([day for day, job in jobs if apis.calendar.list_day(day=day)])
         # Where there is nothing yet, the job goes into the calendar.
         for day, job in jobs:
             if day not in taken:
                 start = day + f" {time}"
-                print(apis.calendar.create(title=job, start=start, minutes=minutes, access_token=calendar))
+                print(apis.calendar.create(title=job, start=start, minutes=minutes))
         # I reply with the other dates.
-        print(apis.mail.reply(message_id=found[0]["id"], body=", ".join(sorted(taken)), access_token=mail))
+        print(apis.mail.reply(message_id=found[0]["id"], body=", ".join(sorted(taken))))
         # The dates are settled.
         apis.owner.complete_task()
 
@@ -878,27 +811,26 @@ class ChaseDebts(Scenario, split="test_normal", difficulty=3):
         at = w.ago(w.rng.randrange(1, 50), hours=1)
         return add_request(w, w.owner, person, amount_between(w, low, high), w.rng.choice(THINGS), at)
 
-    @staticmethod
-    def solve(apis: Any, limit: int, list_name: str) -> None:
+    def solve(self, limit: int, list_name: str) -> None:
         # I collect my open requests from all pages and add them up by name.
-        wallet, contacts, phone, todo = log_in("wallet", "contacts", "phone", "todo")
-        requests = every(apis.wallet.list_sent_requests(status="open", access_token=wallet))
+        log_in("wallet", "contacts", "phone", "todo")
+        requests = every(apis.wallet.list_sent_requests(status="open"))
         sums = dict.fromkeys([r["name"] for r in requests], 0.0)
         for r in requests:
             sums[r["name"]] += r["amount"]
         print(sums)
         # I keep those above {limit} and look up their numbers.
         names = [name for name in sums if sums[name] > limit]
-        numbers = [apis.contacts.search(query=name, access_token=contacts)[0]["phone"] for name in names]
+        numbers = [apis.contacts.search(query=name)[0]["phone"] for name in names]
         print(names, numbers)
         # I text each of them.
         for name, number in zip(names, numbers, strict=True):
             said = f"You owe me {sums[name]:.2f}"
-            print(apis.phone.send_message(number=number, text=said, access_token=phone))
+            print(apis.phone.send_message(number=number, text=said))
         # They also go on the list.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
+        here = [x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0]
         for name in names:
-            print(apis.todo.add(list_id=here, text="Debt of " + name, access_token=todo))
+            print(apis.todo.add(list_id=here, text="Debt of " + name))
         # All are told.
         apis.owner.complete_task()
 
@@ -935,30 +867,28 @@ class TriageInbox(Scenario, split="test_normal", difficulty=3):
                 goal.do("todo.add", list_id=list_id, text=f"Answer {row['sender']}: {row['subject']}")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, list_name: str) -> None:
+    def solve(self, relation: str, list_name: str) -> None:
         # I need the relation of every address in the contacts.
-        mail, contacts, todo = log_in("mail", "contacts", "todo")
-        cards = every(apis.contacts.search(query="", access_token=contacts))
+        log_in("mail", "contacts", "todo")
+        cards = every(apis.contacts.search(query=""))
         relations = {c["email"]: c["relation"] for c in cards}
         print(len(relations))
         # I collect the unread mails from all pages, and show each to see its address.
-        unread = every(apis.mail.list_unread(access_token=mail))
-        mails = [apis.mail.show(message_id=m["id"], access_token=mail) for m in unread]
+        unread = every(apis.mail.list_unread())
+        mails = [apis.mail.show(message_id=m["id"]) for m in unread]
         print([(m["sender"], relations.get(m["address"])) for m in mails])
         # I need the id of the {list_name} list.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
-        print(here)
+        here = shown([x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0])
         # Now I deal with each mail.
         for m in mails:
             known = relations.get(m["address"])
             if known is None:
-                apis.mail.delete(message_id=m["id"], access_token=mail)
+                apis.mail.delete(message_id=m["id"])
             elif known == relation:
-                apis.mail.star(message_id=m["id"], access_token=mail)
+                apis.mail.star(message_id=m["id"])
             elif known in ("mother", "father", "sister", "brother"):
                 text = "Answer " + m["sender"] + ": " + m["subject"]
-                print(apis.todo.add(list_id=here, text=text, access_token=todo))
+                print(apis.todo.add(list_id=here, text=text))
         # The inbox is sorted.
         apis.owner.complete_task()
 
@@ -988,27 +918,26 @@ class MovingHouse(Scenario, split="test_normal", difficulty=3):
         goal.do("calendar.create", title="Moving day", start=f"{goal.slots['day']} 08:00", minutes=480)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, street: str, day: str, relation: str) -> None:
+    def solve(self, street: str, day: str, relation: str) -> None:
         # I need my owner's home address, and all contacts in full.
-        contacts, mail, shop, calendar = log_in("contacts", "mail", "shop", "calendar")
+        log_in("contacts", "mail", "shop", "calendar")
         home = [a["street"] for a in apis.owner.list_addresses() if a["label"] == "home"][0]
-        briefs = every(apis.contacts.search(query="", access_token=contacts))
-        cards = [apis.contacts.show(contact_id=c["id"], access_token=contacts) for c in briefs]
+        briefs = every(apis.contacts.search(query=""))
+        cards = [apis.contacts.show(contact_id=c["id"]) for c in briefs]
         here = [c for c in cards if c["address"] == home]
         print(home, [c["name"] for c in here])
         # I change the addresses of these.
         for c in here:
-            print(apis.contacts.update(contact_id=c["id"], address=street, access_token=contacts))
+            print(apis.contacts.update(contact_id=c["id"], address=street))
         # I write to the {relation}s.
         to = [c["email"] for c in cards if c["relation"] == relation]
-        print(to, apis.mail.send(to=to, subject="New address", body=street, access_token=mail))
+        print(to, apis.mail.send(to=to, subject="New address", body=street))
         # I collect the orders that are not shipped, and cancel them.
-        orders = every(apis.shop.list_orders(status="placed", access_token=shop))
+        orders = every(apis.shop.list_orders(status="placed"))
         for o in orders:
-            print(o["id"], apis.shop.cancel_order(order_id=o["id"], access_token=shop))
+            print(o["id"], apis.shop.cancel_order(order_id=o["id"]))
         # Now the calendar.
-        print(apis.calendar.create(title="Moving day", start=f"{day} 08:00", minutes=480, access_token=calendar))
+        print(apis.calendar.create(title="Moving day", start=f"{day} 08:00", minutes=480))
         # The move is prepared.
         apis.owner.complete_task()
 
@@ -1042,29 +971,25 @@ class ReturnCategory(Scenario, split="test_normal", difficulty=3):
         goal.answer = cents / 100
         return goal
 
-    @staticmethod
-    def solve(apis: Any, category: str, day: str) -> None:
+    def solve(self, category: str, day: str) -> None:
         # I collect the delivered orders since {day} from all pages.
-        shop = log_in("shop")
-        orders = every(apis.shop.list_orders(status="delivered", access_token=shop))
-        recent = [o["id"] for o in orders if o["at"] >= day]
-        print(recent)
+        orders = every(apis.shop.list_orders(status="delivered"))
+        recent = shown([o["id"] for o in orders if o["at"] >= day])
         # I need to know what is being returned already.
-        returns = every(apis.shop.list_returns(access_token=shop))
-        done = [(r["order_id"], r["name"]) for r in returns]
-        print(done)
+        returns = every(apis.shop.list_returns())
+        done = shown([(r["order_id"], r["name"]) for r in returns])
         # I look through the items of the orders for those of the category.
         found = []
         for id in recent:
-            for item in apis.shop.show_order(order_id=id, access_token=shop)["items"]:
-                kind = apis.shop.show_product(product_id=item["product_id"], access_token=shop)["category"]
+            for item in apis.shop.show_order(order_id=id)["items"]:
+                kind = apis.shop.show_product(product_id=item["product_id"])["category"]
                 if kind == category and (id, item["name"]) not in done:
                     found.append((id, item))
         print([(id, item["name"], item["price"], item["quantity"]) for id, item in found])
         # I return them.
         for id, item in found:
             product = item["product_id"]
-            apis.shop.start_return(order_id=id, product_id=product, reason="not needed", access_token=shop)
+            apis.shop.start_return(order_id=id, product_id=product, reason="not needed")
         # I answer with what they cost.
         total = sum([item["price"] * item["quantity"] for id, item in found])
         apis.owner.complete_task(answer=round(total, 2))
@@ -1094,33 +1019,32 @@ class CommonDate(Scenario, split="test_normal", difficulty=3):
             goal.do("phone.send_message", number=person.phone, text=meant)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, title: str, time: str, minutes: int) -> None:
+    def solve(self, relation: str, title: str, time: str, minutes: int) -> None:
         # I look for my owner's {relation}s.
-        contacts, phone, calendar = log_in("contacts", "phone", "calendar")
-        cards = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
+        log_in("contacts", "phone", "calendar")
+        cards = apis.contacts.search(query=relation, page_size=20)
         people = [c for c in cards if c["relation"] == relation]
         print([c["name"] for c in people])
         # The newest text comes first; I take the last one that each of them sent.
         said = []
         for c in people:
-            texts = apis.phone.show_conversation(number=c["phone"], page_size=20, access_token=phone)
+            texts = apis.phone.show_conversation(number=c["phone"], page_size=20)
             said.append([t["text"] for t in texts if t["incoming"]][0])
             print(said[-1])
         # I look for the dates that are in all of them, and for those on which the calendar is empty.
         import re
 
         common = [day for day in re.findall(r"\d+-\d+-\d+", said[0]) if all([day in one for one in said])]
-        free = [day for day in common if not apis.calendar.list_day(day=day, access_token=calendar)]
+        free = [day for day in common if not apis.calendar.list_day(day=day)]
         print(common, free)
         # There is one; I create the event and invite them.
         start = free[0] + f" {time}"
-        made = apis.calendar.create(title=title, start=start, minutes=minutes, access_token=calendar)
+        made = apis.calendar.create(title=title, start=start, minutes=minutes)
         for c in people:
-            print(apis.calendar.invite(event_id=made["event_id"], email=c["email"], access_token=calendar))
+            print(apis.calendar.invite(event_id=made["event_id"], email=c["email"]))
         # I text them the date.
         for c in people:
-            print(apis.phone.send_message(number=c["phone"], text=free[0], access_token=phone))
+            print(apis.phone.send_message(number=c["phone"], text=free[0]))
         # Everyone knows the date.
         apis.owner.complete_task()
 
@@ -1152,28 +1076,26 @@ class CallBackList(Scenario, split="test_normal", difficulty=3):
             goal.do("todo.add", list_id=list_id, text=text, due=goal.slots["due"], priority="high")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str, list_name: str, due: str) -> None:
+    def solve(self, day: str, list_name: str, due: str) -> None:
         # I collect all calls from all pages, the newest first.
-        phone, contacts, todo = log_in("phone", "contacts", "todo")
-        calls = every(apis.phone.list_calls(access_token=phone))
+        log_in("phone", "contacts", "todo")
+        calls = every(apis.phone.list_calls())
         print(len(calls))
         # The last call with each number says whether it was missed.
         last = {}
         for c in calls:
             if c["number"] not in last:
                 last[c["number"]] = c
-        missed = [number for number in last if last[number]["kind"] == "missed" and last[number]["time"] >= day]
-        print(missed)
+        missed = shown([number for number in last if last[number]["kind"] == "missed" and last[number]["time"] >= day])
         # I keep those that are in the contacts.
         names = []
         for number in missed:
-            names += [c["name"] for c in apis.contacts.search(query=number, access_token=contacts)]
+            names += [c["name"] for c in apis.contacts.search(query=number)]
         print(names)
         # I add an item for each.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
+        here = [x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0]
         for name in names:
             text = "Call back " + name
-            print(apis.todo.add(list_id=here, text=text, due=due, priority="high", access_token=todo))
+            print(apis.todo.add(list_id=here, text=text, due=due, priority="high"))
         # The list is made.
         apis.owner.complete_task()

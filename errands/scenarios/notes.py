@@ -1,12 +1,10 @@
 """Scenarios around notes."""
 
-from typing import Any
-
 from errands.judge import Goal
 from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, choose_list, chores
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, shown
 
 _NAMES = ("Attic", "Basement", "Picnic", "Harvest", "Carnival", "Regatta", "Jubilee", "Bazaar", "Orchard", "Fairground")
 
@@ -21,14 +19,11 @@ class AppendLine(Scenario, split="train", difficulty=1):
         goal.do("notes.append", note_id=note["id"], line=line)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, line: str, title: str) -> None:
+    def solve(self, line: str, title: str) -> None:
         # I search for the note.
-        notes = log_in("notes")
-        found = apis.notes.search(query=title, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=title))
         # Found. Now I add the line.
-        print(apis.notes.append(note_id=found[0]["id"], line=line, access_token=notes))
+        print(apis.notes.append(note_id=found[0]["id"], line=line))
         # The line is added.
         apis.owner.complete_task()
 
@@ -54,29 +49,22 @@ class NoteIntoList(Scenario, split="train", difficulty=3):
         goal.do("notes.delete", note_id=note)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, list_name: str) -> None:
+    def solve(self, title: str, list_name: str) -> None:
         # I search for the note.
-        notes = log_in("notes")
-        found = apis.notes.search(query=title, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=title))
         # Found. I read its lines.
-        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
-        print(lines)
+        lines = shown(apis.notes.show(note_id=found[0]["id"])["body"].splitlines())
         # Now I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I check which lines are not open there yet.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        items = every(apis.todo.list_items(list_id=here))
         there = [x["text"] for x in items]
-        new = [x for x in lines if x not in there]
-        print(new)
+        new = shown([x for x in lines if x not in there])
         # I add these and delete the note.
         for x in new:
-            apis.todo.add(list_id=here, text=x, access_token=todo)
-        print(apis.notes.delete(note_id=found[0]["id"], access_token=notes))
+            apis.todo.add(list_id=here, text=x)
+        print(apis.notes.delete(note_id=found[0]["id"]))
         # The tasks are on the list.
         apis.owner.complete_task()
 
@@ -108,38 +96,31 @@ class MinutesIntoTasks(Scenario, split="validation", difficulty=3):
         goal.do("notes.archive", note_id=note)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, subject: str, list_name: str) -> None:
+    def solve(self, title: str, subject: str, list_name: str) -> None:
         # I search for the note.
-        notes = log_in("notes")
-        found = apis.notes.search(query=title, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=title))
         # I read its lines and look up my owner's name.
-        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
+        lines = apis.notes.show(note_id=found[0]["id"])["body"].splitlines()
         me = apis.owner.show_profile()["name"]
         print(me, lines)
         # I look up the email address of everyone else in it.
-        contacts = log_in("contacts")
         emails = {}
         for name in [x.split(": ")[0] for x in lines]:
             if name != me:
-                cards = apis.contacts.search(query=name, access_token=contacts)
+                cards = apis.contacts.search(query=name)
                 emails[name] = [x["email"] for x in cards if x["name"] == name][0]
         print(emails)
         # For the owner's tasks I need the id of the list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # Now I hand out the tasks, line by line.
-        mail = log_in("mail")
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         for x in lines:
             name, task = x.split(": ")
             if name == me:
-                apis.todo.add(list_id=here, text=task, access_token=todo)
+                apis.todo.add(list_id=here, text=task)
             else:
-                apis.mail.send(to=[emails[name]], subject=subject, body=task, access_token=mail)
+                apis.mail.send(to=[emails[name]], subject=subject, body=task)
         # Finally, I archive the note.
-        print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))
+        print(apis.notes.archive(note_id=found[0]["id"]))
         # Everyone has their tasks.
         apis.owner.complete_task()

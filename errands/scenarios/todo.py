@@ -1,12 +1,10 @@
 """Scenarios around to-do lists."""
 
-from typing import Any
-
 from errands.judge import Goal
 from errands.scenario import Scenario
 from errands.words import WORDS
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 _VERBS = WORDS["chore_verbs"]
 _THINGS = WORDS["chore_things"]
@@ -50,15 +48,12 @@ class AddToList(Scenario, split="train", difficulty=1):
         goal.do("todo.add", list_id=list_id, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str, list_name: str) -> None:
+    def solve(self, text: str, list_name: str) -> None:
         # I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # Now I add the item to {list_name}.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        print(apis.todo.add(list_id=here, text=text, access_token=todo))
+        print(apis.todo.add(list_id=here, text=text))
         # The item is added.
         apis.owner.complete_task()
 
@@ -75,14 +70,11 @@ class TickOff(Scenario, split="train", difficulty=1):
         goal.do("todo.complete", item_id=item)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str) -> None:
+    def solve(self, text: str) -> None:
         # I search for the item.
-        todo = log_in("todo")
-        found = apis.todo.search(query=text, access_token=todo)
-        print(found)
+        found = shown(apis.todo.search(query=text))
         # Found, and it is still open. I mark it as done.
-        print(apis.todo.complete(item_id=found[0]["id"], access_token=todo))
+        print(apis.todo.complete(item_id=found[0]["id"]))
         # The item is done.
         apis.owner.complete_task()
 
@@ -97,14 +89,11 @@ class NewDueDate(Scenario, split="dev", difficulty=1):
         goal.do("todo.update", item_id=item, due=day)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str, day: str) -> None:
+    def solve(self, text: str, day: str) -> None:
         # I search for the item.
-        todo = log_in("todo")
-        found = apis.todo.search(query=text, access_token=todo)
-        print(found)
+        found = shown(apis.todo.search(query=text))
         # Found. Now I change its due date.
-        print(apis.todo.update(item_id=found[0]["id"], due=day, access_token=todo))
+        print(apis.todo.update(item_id=found[0]["id"], due=day))
         # The due date is changed.
         apis.owner.complete_task()
 
@@ -126,21 +115,18 @@ class PostponeOverdue(Scenario, split="train", difficulty=2):
             goal.do("todo.update", item_id=row["id"], due=goal.slots["day"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, list_name: str, day: str) -> None:
+    def solve(self, list_name: str, day: str) -> None:
         # I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I go through its open items and pick those due before today.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        items = every(apis.todo.list_items(list_id=here))
         today = apis.owner.show_time()["now"][:10]
         late = [x for x in items if x["due"] and x["due"] < today]
         print(today, [(x["text"], x["due"]) for x in late])
         # These are overdue. I postpone each of them.
         for x in late:
-            apis.todo.update(item_id=x["id"], due=day, access_token=todo)
+            apis.todo.update(item_id=x["id"], due=day)
         # All overdue items have a new due date.
         apis.owner.complete_task()
 
@@ -159,21 +145,18 @@ class MergeLists(Scenario, split="validation", difficulty=2):
         goal.do("todo.delete_list", list_id=lists[old])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, old: str, new: str) -> None:
+    def solve(self, old: str, new: str) -> None:
         # I need the ids of both lists.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I collect the open items of {old} before I move any, because moving changes the pages.
         source = [x["id"] for x in lists if x["name"] == old][0]
         target = [x["id"] for x in lists if x["name"] == new][0]
-        items = every(apis.todo.list_items(list_id=source, access_token=todo))
+        items = every(apis.todo.list_items(list_id=source))
         print([x["text"] for x in items])
         # I move each one to {new}. Then I can delete {old}.
         for x in items:
-            apis.todo.move(item_id=x["id"], list_id=target, access_token=todo)
-        print(apis.todo.delete_list(list_id=source, access_token=todo))
+            apis.todo.move(item_id=x["id"], list_id=target)
+        print(apis.todo.delete_list(list_id=source))
         # The list is gone and its open items are kept.
         apis.owner.complete_task()
 
@@ -198,15 +181,12 @@ class BlockTime(Scenario, split="dev", difficulty=3):
             goal.do("calendar.add_reminder", event_id=made["event_id"], minutes_before=goal.slots["before"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, list_name: str, time: str, minutes: int, before: int) -> None:
+    def solve(self, list_name: str, time: str, minutes: int, before: int) -> None:  # with a token where a line breaks
         # I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I collect its open items from all pages.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        items = every(apis.todo.list_items(list_id=here))
         print(len(items))
         # I keep those with high priority and a due date after today.
         today = apis.owner.show_time()["now"][:10]
@@ -218,7 +198,7 @@ class BlockTime(Scenario, split="dev", difficulty=3):
             made = apis.calendar.create(
                 title=x["text"], start=x["due"] + f" {time}", minutes=minutes, access_token=calendar
             )
-            apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before, access_token=calendar)
+            apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before)
             print(made)
         # All of them are in the calendar.
         apis.owner.complete_task()
