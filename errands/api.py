@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
@@ -207,23 +208,30 @@ class Api:
         return values
 
 
+_INVARIANTS = "-- What must find nothing:\n"
+
+
 @dataclass
 class App:
     """An app: its tables, its APIs, how a world is filled with its data, and what must always hold."""
 
     name: str
     about: str
-    schema: str = ""
-    """CREATE TABLE statements. Every table has an INTEGER PRIMARY KEY called id."""
-    invariants: tuple[str, ...] = ()
-    """Queries that must find nothing in a consistent world."""
     login: bool = True
     """Whether people have accounts in it."""
+    schema: str = field(init=False, default="")
+    """Its tables, from `apps/NAME.sql`. Every table has an INTEGER PRIMARY KEY called id."""
+    invariants: tuple[str, ...] = field(init=False, default=())
+    """Queries that must find nothing in a consistent world, from the same file."""
     apis: dict[str, Api] = field(default_factory=dict)
     fill: Callable[[Any], None] = lambda world: None
     """Gets the world."""
 
     def __post_init__(self) -> None:
+        file = Path(__file__).parent / "apps" / f"{self.name}.sql"
+        if file.exists():
+            self.schema, _, queries = file.read_text(encoding="utf-8").partition(_INVARIANTS)
+            self.invariants = tuple(query.strip() for query in queries.split(";") if query.strip())
         if self.login:
             self._offer_login()
 

@@ -9,15 +9,7 @@ from errands.api import App, Day, Email, Id, Label, Line, Listing, Phone, Query,
 from errands.database import Owned
 from errands.world import World
 
-app = App(
-    "contacts",
-    "The address book: people with their e-mail addresses, phone numbers, relations and birthdays.",
-    schema="""
-CREATE TABLE contacts (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    name TEXT NOT NULL, email TEXT NOT NULL, phone TEXT NOT NULL, relation TEXT NOT NULL, birthday TEXT NOT NULL,
-    address TEXT NOT NULL, note TEXT NOT NULL DEFAULT '', favourite INTEGER NOT NULL DEFAULT 0);
-""",
-)
+app = App("contacts", "The address book: people with their e-mail addresses, phone numbers, relations and birthdays.")
 
 CONTACTS = Owned("contacts", "contact")
 

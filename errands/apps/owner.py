@@ -10,14 +10,6 @@ from errands.world import Done, World
 app = App(
     "owner",
     "Who you work for: their profile, addresses, cards and app passwords; and completing the task.",
-    schema="""
-CREATE TABLE addresses (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    person INTEGER NOT NULL REFERENCES people(id), label TEXT NOT NULL,
-    street TEXT NOT NULL, UNIQUE (person, label));
-CREATE TABLE cards (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    person INTEGER NOT NULL REFERENCES people(id), label TEXT NOT NULL,
-    number TEXT NOT NULL, expires TEXT NOT NULL, UNIQUE (person, label));
-""",
     login=False,
 )
 

@@ -9,30 +9,7 @@ from errands.database import Owned
 from errands.words import read
 from errands.world import World
 
-app = App(
-    "phone",
-    "Text messages, calls, voicemails and blocked numbers. It knows numbers, not names.",
-    schema="""
-CREATE TABLE phone_messages (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, incoming INTEGER NOT NULL, text TEXT NOT NULL, time TEXT NOT NULL,
-    read INTEGER NOT NULL DEFAULT 1);
-CREATE TABLE phone_calls (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN ('incoming', 'outgoing', 'missed')), time TEXT NOT NULL,
-    minutes INTEGER NOT NULL CHECK (minutes >= 0));
-CREATE TABLE phone_voicemails (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, time TEXT NOT NULL, seconds INTEGER NOT NULL CHECK (seconds > 0), text TEXT NOT NULL);
-CREATE TABLE phone_blocked (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, UNIQUE (owner, number));
-""",
-    invariants=(
-        "SELECT id FROM phone_messages WHERE NOT read AND NOT incoming",
-        "SELECT id FROM phone_calls WHERE kind = 'missed' AND minutes > 0",
-        *(
-            f"SELECT t.id FROM {table} t JOIN people p ON p.id = owner WHERE length(number) != 7 OR number = phone"
-            for table in ("phone_messages", "phone_calls", "phone_voicemails", "phone_blocked")
-        ),
-    ),
-)
+app = App("phone", "Text messages, calls, voicemails and blocked numbers. It knows numbers, not names.")
 
 MESSAGES = Owned("phone_messages", "message")
 CALLS = Owned("phone_calls", "call")
