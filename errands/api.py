@@ -42,6 +42,12 @@ class Problem:
     def __call__(self, **values: Any) -> ApiError:
         return ApiError(self.code, self.text.format(**values))
 
+    def unless(self, found: T | None, **values: Any) -> T:
+        """What was found (or the number of rows that were changed); this problem if there is nothing."""
+        if not found:
+            raise self(**values)
+        return found
+
 
 NO_TOKEN = Problem(401, "The access_token is missing or expired.")
 WRONG_PASSWORD = Problem(401, "E-mail or password is wrong.")

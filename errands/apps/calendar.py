@@ -168,8 +168,7 @@ def remove_guest(w: World, me: int, event_id: Id, email: Email) -> Success:
     """Remove a guest from one of your events."""
     _organised(w, me, event_id)
     guest = w.person_with(email)
-    if not w.remove("calendar_guests", event_id=event_id, guest=guest):
-        raise NO_GUEST(email=email, id=event_id)
+    NO_GUEST.unless(w.remove("calendar_guests", event_id=event_id, guest=guest), email=email, id=event_id)
     w.remove("calendar_reminders", event_id=event_id, owner=guest)
     return {"message": "Guest removed."}
 
@@ -220,8 +219,7 @@ def list_reminders(w: World, me: int) -> Listing[Reminder]:
 @app.api(NO_EVENT, REMINDED_ALREADY)
 def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -> Added:
     """Set a reminder of an event in your calendar, so many minutes before it starts."""
-    if w.value(f"SELECT id FROM calendar_events WHERE {_MINE} AND id = ?", me, me, event_id) is None:
-        raise NO_EVENT(id=event_id)
+    NO_EVENT.unless(w.value(f"SELECT id FROM calendar_events WHERE {_MINE} AND id = ?", me, me, event_id), id=event_id)
     reminder = {"owner": me, "event_id": event_id, "minutes_before": minutes_before}
     if w.find_id("calendar_reminders", **reminder) is not None:
         raise REMINDED_ALREADY()
@@ -240,8 +238,8 @@ def _answer(w: World, person: int, event: int) -> str | None:
 
 
 def _reply(w: World, me: int, event: int, answer: str) -> None:
-    if not w.run("UPDATE calendar_guests SET answer = ? WHERE event_id = ? AND guest = ?", answer, event, me):
-        raise NO_INVITATION(id=event)
+    sql = "UPDATE calendar_guests SET answer = ? WHERE event_id = ? AND guest = ?"
+    NO_INVITATION.unless(w.run(sql, answer, event, me), id=event)
 
 
 def _seen(w: World, me: int, event: int) -> int:

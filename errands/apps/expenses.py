@@ -292,10 +292,7 @@ def _balances(w: World, group: int) -> dict[int, int]:
 
 def _item(w: World, me: int, id: int) -> dict[str, Any]:
     mine = "grp IN (SELECT grp FROM expenses_members WHERE person = ?)"
-    found = w.one(f"SELECT * FROM expenses_items WHERE id = ? AND {mine}", id, me)
-    if found is None:
-        raise NO_EXPENSE(id=id)
-    return found
+    return NO_EXPENSE.unless(w.one(f"SELECT * FROM expenses_items WHERE id = ? AND {mine}", id, me), id=id)
 
 
 def _member(w: World, members: list[int], email: str) -> int:

@@ -227,9 +227,7 @@ def restore(w: World, me: int, file_id: Id, folder: Path | None = None) -> Succe
     found = FILES.find(w, me, file_id)
     if not found["binned"]:
         raise NOT_IN_BIN()
-    place = found["folder"] if folder is None else _folder(w, me, folder)
-    if place is None:
-        raise FOLDER_GONE()
+    place = FOLDER_GONE.unless(found["folder"] if folder is None else _folder(w, me, folder))
     _check_free(w, place, found["name"])
     w.change("files_files", file_id, binned=False, folder=place)
     return {"message": "Restored."}
@@ -258,8 +256,7 @@ def share(w: World, me: int, file_id: Id, email: Email) -> Success:
 def unshare(w: World, me: int, file_id: Id, email: Email) -> Success:
     """Stop sharing one of your files with someone."""
     FILES.find(w, me, file_id)
-    if not w.remove("files_shares", file=file_id, person=w.person_with(email)):
-        raise NOT_SHARED(email=email)
+    NOT_SHARED.unless(w.remove("files_shares", file=file_id, person=w.person_with(email)), email=email)
     return {"message": "No longer shared."}
 
 
@@ -283,10 +280,7 @@ def show_usage(w: World, me: int) -> Usage:
 
 
 def _folder(w: World, me: int, path: str) -> int:
-    found = w.find_id("files_folders", owner=me, path=path)
-    if found is None:
-        raise NO_FOLDER(path=path)
-    return found
+    return NO_FOLDER.unless(w.find_id("files_folders", owner=me, path=path), path=path)
 
 
 def _live(w: World, me: int, id: int) -> dict[str, Any]:

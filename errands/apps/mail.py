@@ -232,8 +232,8 @@ def add_label(w: World, me: int, message_id: Id, label: Line) -> Success:
 def remove_label(w: World, me: int, message_id: Id, label: Line) -> Success:
     """Remove a label from a mail."""
     MESSAGES.find(w, me, message_id)
-    if not w.remove("mail_labelled", message=message_id, label=_label(w, me, label)):
-        raise NOT_LABELLED(id=message_id, name=label)
+    removed = w.remove("mail_labelled", message=message_id, label=_label(w, me, label))
+    NOT_LABELLED.unless(removed, id=message_id, name=label)
     return {"message": "Label removed."}
 
 
@@ -251,15 +251,11 @@ def _find_no_draft(w: World, me: int, id: int) -> dict[str, str]:
 
 
 def _find_draft(w: World, me: int, id: int) -> None:
-    if w.find_id("mail_messages", id=id, owner=me, folder="drafts") is None:
-        raise NO_DRAFT(id=id)
+    NO_DRAFT.unless(w.find_id("mail_messages", id=id, owner=me, folder="drafts"), id=id)
 
 
 def _label(w: World, me: int, name: str) -> int:
-    found = w.find_id("mail_labels", owner=me, name=name)
-    if found is None:
-        raise NO_LABEL(name=name)
-    return found
+    return NO_LABEL.unless(w.find_id("mail_labels", owner=me, name=name), name=name)
 
 
 def _join(addresses: Iterable[str]) -> str:
@@ -271,8 +267,8 @@ def _prefixed(prefix: str, subject: str) -> str:
 
 
 def _move(w: World, id: int, folder: str) -> Success:
-    if not w.run("UPDATE mail_messages SET folder = ? WHERE id = ? AND folder != ?", folder, id, folder):
-        raise THERE_ALREADY(id=id)
+    sql = "UPDATE mail_messages SET folder = ? WHERE id = ? AND folder != ?"
+    THERE_ALREADY.unless(w.run(sql, folder, id, folder), id=id)
     return {"message": "Mail moved."}
 
 

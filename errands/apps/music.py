@@ -108,8 +108,7 @@ def list_followed(w: World, me: int) -> list[str]:
 @app.api(NO_ARTIST)
 def follow(w: World, me: int, artist: Line, follow: bool = True) -> Success:
     """Follow an artist, or unfollow them."""
-    if w.find_id("music_songs", artist=artist) is None:
-        raise NO_ARTIST(artist=artist)
+    NO_ARTIST.unless(w.find_id("music_songs", artist=artist), artist=artist)
     if follow:
         w.run("INSERT OR IGNORE INTO music_follows (owner, artist) VALUES (?, ?)", me, artist)
     else:
@@ -262,9 +261,7 @@ def pause(w: World, me: int) -> Success:
 @app.api(EMPTY)
 def next(w: World, me: int) -> Success:
     """Play the next song of the queue."""
-    song = w.value("SELECT song FROM music_queue WHERE owner = ? ORDER BY id", me)
-    if song is None:
-        raise EMPTY()
+    song = EMPTY.unless(w.value("SELECT song FROM music_queue WHERE owner = ? ORDER BY id", me))
     _take(w, "music_queue", "owner", me, song)
     return play_song(w, me, song)
 
@@ -311,14 +308,12 @@ def _put(w: World, table: str, column: str, value: int, song: int, **more: str) 
 
 def _take(w: World, table: str, column: str, value: int, song: int) -> Success:
     _song(w, song)
-    if not w.remove(table, **{column: value, "song": song}):
-        raise NOT_THERE()
+    NOT_THERE.unless(w.remove(table, **{column: value, "song": song}))
     return {"message": "Removed."}
 
 
 def _song(w: World, id: int) -> None:
-    if w.find_id("music_songs", id=id) is None:
-        raise NO_SONG(id=id)
+    NO_SONG.unless(w.find_id("music_songs", id=id), id=id)
 
 
 def _playlist(w: World, me: int, id: int, change: bool = False) -> None:

@@ -121,8 +121,7 @@ def add_tag(w: World, me: int, note_id: Id, tag: Tag) -> Success:
 def remove_tag(w: World, me: int, note_id: Id, tag: Tag) -> Success:
     """Remove a tag from a note."""
     NOTES.find(w, me, note_id)
-    if not w.remove("notes_tags", note_id=note_id, tag=tag):
-        raise NO_TAG(tag=tag)
+    NO_TAG.unless(w.remove("notes_tags", note_id=note_id, tag=tag), tag=tag)
     return {"message": "Tag removed."}
 
 

@@ -69,9 +69,7 @@ def list_cards(w: World) -> list[Card]:
 def show_account(w: World, app: Line) -> Account:
     """The e-mail and password of your owner for an app, as its login API takes them."""
     password = w.value("SELECT password FROM accounts WHERE app = ? AND person = ?", app, w.owner.id)
-    if password is None:
-        raise NO_ACCOUNT(app=app)
-    return {"email": w.owner.email, "password": password}
+    return {"email": w.owner.email, "password": NO_ACCOUNT.unless(password, app=app)}
 
 
 @app.api()

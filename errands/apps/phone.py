@@ -185,14 +185,12 @@ def block(w: World, me: int, number: Phone) -> Success:
 @app.api(NOT_BLOCKED)
 def unblock(w: World, me: int, number: Phone) -> Success:
     """Unblock a number."""
-    if not w.remove("phone_blocked", owner=me, number=number):
-        raise NOT_BLOCKED(number=number)
+    NOT_BLOCKED.unless(w.remove("phone_blocked", owner=me, number=number), number=number)
     return {"message": "Number unblocked."}
 
 
 def _find_conversation(w: World, me: int, number: str) -> None:
-    if w.find_id("phone_messages", owner=me, number=number) is None:
-        raise NO_CONVERSATION(number=number)
+    NO_CONVERSATION.unless(w.find_id("phone_messages", owner=me, number=number), number=number)
 
 
 def _check(w: World, me: int, number: str) -> None:

@@ -201,7 +201,7 @@ def list_vouchers(w: World, me: int) -> list[Voucher]:
 def apply_voucher(w: World, me: int, code: Line) -> Success:
     """Apply a voucher to your cart. It replaces the voucher that is applied."""
     sql = "SELECT * FROM shop_vouchers WHERE owner = ? AND code = ?"
-    found = _must(w.one(sql, me, code), NO_SUCH, what="voucher", id=code)
+    found = NO_SUCH.unless(w.one(sql, me, code), what="voucher", id=code)
     if found["status"] == "used" or found["expires"] < w.today:
         raise EXPIRED(what="voucher")
     w.run("UPDATE shop_vouchers SET status = 'free' WHERE owner = ? AND status = 'applied'", me)
@@ -212,11 +212,11 @@ def apply_voucher(w: World, me: int, code: Line) -> Success:
 @app.api(EMPTY, NO_SUCH, EXPIRED, NO_STOCK)
 def place_order(w: World, me: int, address_id: Id, card_id: Id) -> Order:
     """Order everything in your cart, to one of your addresses and with one of your cards (see the app owner)."""
-    lines = _must(w.all("SELECT * FROM shop_cart_lines WHERE owner = ? ORDER BY id", me), EMPTY)
+    lines = EMPTY.unless(w.all("SELECT * FROM shop_cart_lines WHERE owner = ? ORDER BY id", me))
     address = w.value("SELECT id FROM addresses WHERE id = ? AND person = ?", address_id, me)
     expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card_id, me)
-    _must(address, NO_SUCH, what="address", id=address_id)
-    if _must(expires, NO_SUCH, what="card", id=card_id) < w.today[:7]:
+    NO_SUCH.unless(address, what="address", id=address_id)
+    if NO_SUCH.unless(expires, what="card", id=card_id) < w.today[:7]:
         raise EXPIRED(what="card")
     percent, total = _total(w, me)
     bill = {"percent_off": percent, "total_cents": total, "address_id": address_id, "card_id": card_id}
@@ -243,7 +243,7 @@ def list_orders(w: World, me: int, status: State | None = None) -> Listing[Order
 def show_order(w: World, me: int, order_id: Id) -> FullOrder:
     """Show an order in full, with its items."""
     found = w.rows(Order, "FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
-    order: Order = _must(found, NO_SUCH, what="order", id=order_id)[0]
+    order: Order = NO_SUCH.unless(found, what="order", id=order_id)[0]
     return {**order, "items": w.rows(Item, "FROM shop_items WHERE order_id = ? ORDER BY id", order_id)}
 
 
@@ -251,7 +251,7 @@ def show_order(w: World, me: int, order_id: Id) -> FullOrder:
 def cancel_order(w: World, me: int, order_id: Id) -> Success:
     """Cancel an order that has not been shipped yet."""
     status = w.value("SELECT status FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
-    if _must(status, NO_SUCH, what="order", id=order_id) != "placed":
+    if NO_SUCH.unless(status, what="order", id=order_id) != "placed":
         raise WRONG_STATUS(status=status)
     w.change("shop_orders", order_id, status="cancelled")
     for item in w.all("SELECT product, quantity FROM shop_order_items WHERE order_id = ?", order_id):
@@ -263,11 +263,11 @@ def cancel_order(w: World, me: int, order_id: Id) -> Success:
 def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason) -> Success:
     """Return a product from a delivered order."""
     sql = "SELECT id, status FROM shop_items WHERE order_id = ? AND product = ? AND owner = ?"
-    item = _must(w.one(sql, order_id, product_id, me), NOT_THERE, id=product_id)
+    item = NOT_THERE.unless(w.one(sql, order_id, product_id, me), id=product_id)
     if item["status"] != "delivered":
         raise WRONG_STATUS(status=item["status"])
     sql = "INSERT OR IGNORE INTO shop_returns (owner, item, reason, at, status) VALUES (?, ?, ?, ?, 'open')"
-    _must(w.run(sql, me, item["id"], reason, w.moment), ALREADY, id=product_id)
+    ALREADY.unless(w.run(sql, me, item["id"], reason, w.moment), id=product_id)
     return {"message": "Return started."}
 
 
@@ -278,13 +278,6 @@ def list_returns(w: World, me: int) -> Listing[Return]:
     return Listing(source + "ORDER BY at DESC, id DESC", me)
 
 
-def _must(found: Any, problem: Problem, **values: Any) -> Any:
-    """What was found (or how many rows were changed); a problem if nothing was."""
-    if not found:
-        raise problem(**values)
-    return found
-
-
 def _put_once(w: World, table: str, me: int, product: int, **more: Any) -> None:
     _stock(w, product)
     if w.find_id(table, owner=me, product=product) is not None:
@@ -293,18 +286,17 @@ def _put_once(w: World, table: str, me: int, product: int, **more: Any) -> None:
 
 
 def _take(w: World, table: str, me: int, product: int) -> None:
-    if not w.remove(table, owner=me, product=product):
-        raise NOT_THERE(id=product)
+    NOT_THERE.unless(w.remove(table, owner=me, product=product), id=product)
 
 
 def _stock(w: World, product: int) -> int:
-    return int(_must(w.one("SELECT stock FROM shop_products WHERE id = ?", product), NO_PRODUCT, id=product)["stock"])
+    return int(NO_PRODUCT.unless(w.one("SELECT stock FROM shop_products WHERE id = ?", product), id=product)["stock"])
 
 
 def _change(w: World, me: int, product: int, quantity: str, *values: int) -> None:
     """Set the quantity of a product in the cart, to an expression."""
     sql = f"UPDATE shop_cart SET quantity = {quantity} WHERE owner = ? AND product = ?"
-    _must(w.run(sql, *values, me, product), NOT_THERE, id=product)
+    NOT_THERE.unless(w.run(sql, *values, me, product), id=product)
     if w.value("SELECT quantity > stock FROM shop_cart_lines WHERE owner = ? AND product = ?", me, product):
         raise NO_STOCK(stock=_stock(w, product), id=product)
 

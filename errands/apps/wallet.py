@@ -144,10 +144,7 @@ def show_request(w: World, me: int, request_id: Id) -> Request:
     """Show a request in full, sent or received."""
     names = "SELECT r.*, first || ' ' || last AS name, email FROM wallet_requests r JOIN people p"
     source = f"FROM ({names} ON p.id = owner + payer - ?1) WHERE id = ?2 AND ?1 IN (owner, payer)"
-    found = w.rows(Request, source, me, request_id)
-    if not found:
-        raise NO_REQUEST(id=request_id)
-    return found[0]
+    return NO_REQUEST.unless(w.rows(Request, source, me, request_id), id=request_id)[0]
 
 
 @app.api(NO_REQUEST, NOT_OPEN, TOO_LITTLE)
@@ -177,8 +174,8 @@ def withdraw_request(w: World, me: int, request_id: Id) -> Success:
 def remind(w: World, me: int, request_id: Id) -> Success:
     """Remind someone of an open request that you sent, at most once a day."""
     _open(w, "owner", me, request_id)
-    if not w.run("UPDATE wallet_requests SET reminded = ?1 WHERE id = ?2 AND reminded IS NOT ?1", w.today, request_id):
-        raise REMINDED()
+    sql = "UPDATE wallet_requests SET reminded = ?1 WHERE id = ?2 AND reminded IS NOT ?1"
+    REMINDED.unless(w.run(sql, w.today, request_id))
     return {"message": "Reminder sent."}
 
 
@@ -205,16 +202,15 @@ def list_friends(w: World, me: int) -> Listing[Friend]:
 def add_friend(w: World, me: int, email: Email) -> Success:
     """Add someone to your friends."""
     friend = _person(w, me, email)
-    if not w.run("INSERT OR IGNORE INTO wallet_friends (owner, friend) VALUES (?, ?)", me, friend):
-        raise IS_FRIEND(email=email)
+    added = w.run("INSERT OR IGNORE INTO wallet_friends (owner, friend) VALUES (?, ?)", me, friend)
+    IS_FRIEND.unless(added, email=email)
     return {"message": "Friend added."}
 
 
 @app.api(NO_FRIEND)
 def remove_friend(w: World, me: int, email: Email) -> Success:
     """Remove someone from your friends."""
-    if not w.remove("wallet_friends", owner=me, friend=w.person_with(email)):
-        raise NO_FRIEND(email=email)
+    NO_FRIEND.unless(w.remove("wallet_friends", owner=me, friend=w.person_with(email)), email=email)
     return {"message": "Friend removed."}
 
 
@@ -229,9 +225,7 @@ def transfer(w: World, payer: int, payee: int, amount_cents: int, note: str, at:
 
 
 def _by_card(w: World, me: int, card: int, direction: Direction, amount_cents: int) -> int:
-    expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card, me)
-    if expires is None:
-        raise NO_CARD(id=card)
+    expires = NO_CARD.unless(w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card, me), id=card)
     if expires < w.today[:7]:
         raise EXPIRED(id=card)
     _move(w, me, amount_cents if direction == "received" else -amount_cents)
@@ -266,8 +260,7 @@ def _requests(mine: str, theirs: str) -> str:
 def _open(w: World, mine: str, me: int, id: int) -> int:
     """Check that a request is mine (as its owner or payer) and open; who is its owner."""
     found = w.one(f"SELECT owner, status FROM wallet_requests WHERE id = ? AND {mine} = ?", id, me)
-    if found is None:
-        raise NO_REQUEST(id=id)
+    found = NO_REQUEST.unless(found, id=id)
     if found["status"] != "open":
         raise NOT_OPEN(status=found["status"])
     return int(found["owner"])
