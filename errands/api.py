@@ -241,11 +241,11 @@ class App:
         if self.login:
             self._offer_login()
 
-    def api(self, *problems: Problem) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Offer a function as an API."""
+    def api(self, *problems: Problem, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Offer a function as an API. `says` is the message that comes back from one that returns nothing."""
 
         def offer(function: Callable[..., Any]) -> Callable[..., Any]:
-            api = _api(self.name, function, problems)
+            api = _api(self.name, function, problems, says)
             self.apis[api.name] = api
             return function
 
@@ -260,25 +260,26 @@ class App:
                 raise WRONG_PASSWORD()
             return {"access_token": token}
 
-        @self.api()
-        def logout(w: Any, me: int) -> Success:
+        @self.api(says="Logged out.")
+        def logout(w: Any, me: int) -> None:
             """Log out. The token expires."""
             w.log_out(self.name, me)
-            return {"message": "Logged out."}
 
     def filled_by(self, function: Callable[[Any], None]) -> Callable[[Any], None]:
         self.fill = function
         return function
 
 
-def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...]) -> Api:
+def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...], says: str) -> Api:
     hints = typing.get_type_hints(function, include_extras=True)
     names = list(inspect.signature(function).parameters.values())[1:]
     logged_in = bool(names) and names[0].name == "me"
     parameters = [_parameter("access_token", Secret)] if logged_in else []
     parameters += [_parameter(p.name, hints[p.name], p.default) for p in names[logged_in:]]
     result, implementation = hints["return"], function
-    if typing.get_origin(result) is Listing:
+    if says:
+        result, implementation = Success, _saying(function, says)
+    elif typing.get_origin(result) is Listing:
         (row,) = typing.get_args(result)
         result, implementation = list[row], _page_by_page(function, row)  # type: ignore[valid-type]
         parameters += [_parameter("page", Page, 0), _parameter("page_size", PageSize, 5)]
@@ -297,6 +298,14 @@ def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...]) 
 
 def _parameter(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> Parameter:
     return Parameter(name, hint, TypeAdapter(hint), label(hint), default)
+
+
+def _saying(function: Callable[..., None], text: str) -> Callable[..., Success]:
+    def done(world: Host, **values: Any) -> Success:
+        function(world, **values)
+        return {"message": text}
+
+    return done
 
 
 def _page_by_page(function: Callable[..., Listing[T]], row: type[T]) -> Callable[..., list[T]]:

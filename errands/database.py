@@ -136,6 +136,12 @@ class Database:
         self._touch(table, id)
         return id
 
+    def add_once(self, twice: Exception, table: str, **columns: Any) -> int:
+        """Insert a row; its id. Raises `twice` if there is one with these values."""
+        if self.find_id(table, **columns) is not None:
+            raise twice
+        return self.add(table, **columns)
+
     def add_all(self, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert many rows, in `filling`. Several with each statement, as SQLite looks up the next id for each, and
         always a power of two, so that worlds of all sizes have the same few statements."""

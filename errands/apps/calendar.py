@@ -6,20 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import (
-    App,
-    Day,
-    Email,
-    Id,
-    Label,
-    Line,
-    Listing,
-    Moment,
-    Problem,
-    Query,
-    Success,
-    Text,
-)
+from errands.api import App, Day, Email, Id, Label, Line, Listing, Moment, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
@@ -117,7 +104,7 @@ def create(w: World, me: int, title: Line, start: Moment, minutes: Minutes = 60,
     return {"event_id": w.add("calendar_events", owner=me, title=title, start=start, minutes=minutes, place=place)}
 
 
-@app.api(NO_EVENT, NOT_YOURS, TOO_LATE)
+@app.api(NO_EVENT, NOT_YOURS, TOO_LATE, says="Event changed.")
 def update(
     w: World,
     me: int,
@@ -127,21 +114,19 @@ def update(
     minutes: Minutes | None = None,
     place: Query | None = None,
     note: Text | None = None,
-) -> Success:
+) -> None:
     """Change or move an event. What you leave out stays as it is."""
     _organised(w, me, event_id)
     w.change("calendar_events", event_id, title=title, start=start, minutes=minutes, place=place, note=note)
     event = w.rows(Brief, "FROM calendar_shown WHERE id = ?", event_id)[0]
     _check_end(event["start"], event["minutes"])
-    return {"message": "Event changed."}
 
 
-@app.api(NO_EVENT, NOT_YOURS)
-def cancel(w: World, me: int, event_id: Id) -> Success:
+@app.api(NO_EVENT, NOT_YOURS, says="Event cancelled.")
+def cancel(w: World, me: int, event_id: Id) -> None:
     """Cancel an event. It disappears from everyone's calendar."""
     _organised(w, me, event_id)
     w.remove("calendar_events", id=event_id)
-    return {"message": "Event cancelled."}
 
 
 @app.api(NO_EVENT)
@@ -152,25 +137,23 @@ def list_guests(w: World, me: int, event_id: Id) -> Listing[Guest]:
     return Listing(f"FROM ({guests}) WHERE event_id = ? ORDER BY id", event_id)
 
 
-@app.api(NO_EVENT, NOT_YOURS, NO_PERSON, GUEST_ALREADY)
-def invite(w: World, me: int, event_id: Id, email: Email) -> Success:
+@app.api(NO_EVENT, NOT_YOURS, NO_PERSON, GUEST_ALREADY, says="Guest invited.")
+def invite(w: World, me: int, event_id: Id, email: Email) -> None:
     """Invite someone to one of your events."""
     _organised(w, me, event_id)
     guest = w.person(email)
     if guest == me or _answer(w, guest, event_id) is not None:
         raise GUEST_ALREADY(email=email, id=event_id)
     w.add("calendar_guests", event_id=event_id, guest=guest)
-    return {"message": "Guest invited."}
 
 
-@app.api(NO_EVENT, NOT_YOURS, NO_GUEST)
-def remove_guest(w: World, me: int, event_id: Id, email: Email) -> Success:
+@app.api(NO_EVENT, NOT_YOURS, NO_GUEST, says="Guest removed.")
+def remove_guest(w: World, me: int, event_id: Id, email: Email) -> None:
     """Remove a guest from one of your events."""
     _organised(w, me, event_id)
     guest = w.person_with(email)
     NO_GUEST.unless(w.remove("calendar_guests", event_id=event_id, guest=guest), email=email, id=event_id)
     w.remove("calendar_reminders", event_id=event_id, owner=guest)
-    return {"message": "Guest removed."}
 
 
 @app.api()
@@ -181,19 +164,17 @@ def list_invitations(w: World, me: int, answer: Answer = "open") -> Listing[Brie
     return Listing(f"FROM calendar_shown WHERE id IN ({invited}) ORDER BY start, id", me, answer)
 
 
-@app.api(NO_INVITATION)
-def accept(w: World, me: int, event_id: Id) -> Success:
+@app.api(NO_INVITATION, says="Invitation accepted.")
+def accept(w: World, me: int, event_id: Id) -> None:
     """Accept an invitation. The event is then in your calendar."""
     _reply(w, me, event_id, "accepted")
-    return {"message": "Invitation accepted."}
 
 
-@app.api(NO_INVITATION)
-def decline(w: World, me: int, event_id: Id) -> Success:
+@app.api(NO_INVITATION, says="Invitation declined.")
+def decline(w: World, me: int, event_id: Id) -> None:
     """Decline an invitation, even one you had accepted. The event is then not in your calendar."""
     _reply(w, me, event_id, "declined")
     w.remove("calendar_reminders", event_id=event_id, owner=me)
-    return {"message": "Invitation declined."}
 
 
 @app.api()
@@ -221,16 +202,13 @@ def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -
     """Set a reminder of an event in your calendar, so many minutes before it starts."""
     NO_EVENT.unless(w.value(f"SELECT id FROM calendar_events WHERE {_MINE} AND id = ?", me, me, event_id), id=event_id)
     reminder = {"owner": me, "event_id": event_id, "minutes_before": minutes_before}
-    if w.find_id("calendar_reminders", **reminder) is not None:
-        raise REMINDED_ALREADY()
-    return {"reminder_id": w.add("calendar_reminders", **reminder)}
+    return {"reminder_id": w.add_once(REMINDED_ALREADY(), "calendar_reminders", **reminder)}
 
 
-@app.api(REMINDERS.missing)
-def remove_reminder(w: World, me: int, reminder_id: Id) -> Success:
+@app.api(REMINDERS.missing, says="Reminder removed.")
+def remove_reminder(w: World, me: int, reminder_id: Id) -> None:
     """Remove a reminder."""
     REMINDERS.delete(w, me, reminder_id)
-    return {"message": "Reminder removed."}
 
 
 def _answer(w: World, person: int, event: int) -> str | None:

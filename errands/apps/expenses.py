@@ -137,15 +137,14 @@ def add_member(w: World, me: int, group_id: Id, email: Email) -> Success:
     return {"message": f"{w.name_of(person)} is now a member."}
 
 
-@app.api(NO_GROUP, NOT_SETTLED)
-def leave_group(w: World, me: int, group_id: Id) -> Success:
+@app.api(NO_GROUP, NOT_SETTLED, says="You have left the group.")
+def leave_group(w: World, me: int, group_id: Id) -> None:
     """Leave a group. Your balance in it must be 0."""
     _members(w, me, group_id)
     balance = _balances(w, group_id)[me]
     if balance:
         raise NOT_SETTLED(balance=balance / 100)
     w.remove("expenses_members", grp=group_id, person=me)
-    return {"message": "You have left the group."}
 
 
 @app.api(NO_GROUP)
@@ -196,7 +195,7 @@ def add_expense(
     return {"expense_id": item}
 
 
-@app.api(NO_EXPENSE, NOT_MEMBER)
+@app.api(NO_EXPENSE, NOT_MEMBER, says="Expense changed.")
 def update_expense(
     w: World,
     me: int,
@@ -205,7 +204,7 @@ def update_expense(
     amount: Money | None = None,
     paid_by: Email | None = None,
     day: Day | None = None,
-) -> Success:
+) -> None:
     """Change an expense. What you leave out stays as it is. A new amount is split equally between all who have a
     share."""
     item = _item(w, me, expense_id)
@@ -216,23 +215,20 @@ def update_expense(
         for person, part in _split(total, people).items():
             w.run("UPDATE expenses_shares SET amount_cents = ? WHERE item = ? AND person = ?", part, expense_id, person)
     w.change("expenses_items", expense_id, title=title, amount_cents=total, payer=payer, day=day)
-    return {"message": "Expense changed."}
 
 
-@app.api(NO_EXPENSE)
-def delete_expense(w: World, me: int, expense_id: Id) -> Success:
+@app.api(NO_EXPENSE, says="Expense deleted.")
+def delete_expense(w: World, me: int, expense_id: Id) -> None:
     """Delete an expense with its shares and comments."""
     _item(w, me, expense_id)
     w.remove("expenses_items", id=expense_id)
-    return {"message": "Expense deleted."}
 
 
-@app.api(NO_EXPENSE)
-def add_comment(w: World, me: int, expense_id: Id, text: Line) -> Success:
+@app.api(NO_EXPENSE, says="Comment added.")
+def add_comment(w: World, me: int, expense_id: Id, text: Line) -> None:
     """Comment on an expense."""
     _item(w, me, expense_id)
     w.add("expenses_comments", item=expense_id, author=me, text=text, written=w.moment)
-    return {"message": "Comment added."}
 
 
 @app.api(NO_GROUP)
@@ -251,15 +247,14 @@ def list_debts(w: World, me: int, group_id: Id) -> list[Debt]:
     return debts
 
 
-@app.api(NO_GROUP, NOT_MEMBER, NOT_YOURS)
-def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, amount: Money) -> Success:
+@app.api(NO_GROUP, NOT_MEMBER, NOT_YOURS, says="Recorded.")
+def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, amount: Money) -> None:
     """Record that one member has paid another back. One of them must be you. No money is moved."""
     members = _members(w, me, group_id)
     payer, payee = _member(w, members, paid_by), _member(w, members, paid_to)
     if (payer == me) == (payee == me):
         raise NOT_YOURS()
     w.add("expenses_settlements", grp=group_id, payer=payer, payee=payee, amount_cents=cents(amount), day=w.today)
-    return {"message": "Recorded."}
 
 
 @app.api(NO_GROUP)

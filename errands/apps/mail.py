@@ -140,14 +140,13 @@ def create_draft(w: World, me: int, to: Recipients, subject: Line, body: Text) -
     return {"draft_id": _draft(w, me, _join(to), subject, body)}
 
 
-@app.api(NO_DRAFT)
+@app.api(NO_DRAFT, says="Draft changed.")
 def update_draft(
     w: World, me: int, draft_id: Id, to: Recipients | None = None, subject: Line | None = None, body: Text | None = None
-) -> Success:
+) -> None:
     """Change a draft. What you leave out stays as it is."""
     _find_draft(w, me, draft_id)
     w.change("mail_messages", draft_id, recipients=to and _join(to), subject=subject, body=body)
-    return {"message": "Draft changed."}
 
 
 @app.api(NO_DRAFT)
@@ -157,25 +156,26 @@ def send_draft(w: World, me: int, draft_id: Id) -> Sent:
     return {"message_id": _dispatch(w, me, draft_id)}
 
 
-@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY)
-def archive(w: World, me: int, message_id: Id) -> Success:
+@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY, says="Mail moved.")
+def archive(w: World, me: int, message_id: Id) -> None:
     """Move a mail to the archive."""
     _find_no_draft(w, me, message_id)
-    return _move(w, message_id, "archive")
+    _move(w, message_id, "archive")
 
 
-@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY)
-def restore(w: World, me: int, message_id: Id) -> Success:
+@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY, says="Mail moved.")
+def restore(w: World, me: int, message_id: Id) -> None:
     """Move a mail back from the archive or the trash."""
     mine = _find_no_draft(w, me, message_id)["address"] == w.people[me - 1].email
-    return _move(w, message_id, "sent" if mine else "inbox")
+    _move(w, message_id, "sent" if mine else "inbox")
 
 
 @app.api(MESSAGES.missing, THERE_ALREADY)
 def delete(w: World, me: int, message_id: Id) -> Success:
     """Move a mail to the trash. A draft is deleted for good."""
     if MESSAGES.find(w, me, message_id)["folder"] != "drafts":
-        return _move(w, message_id, "trash")
+        _move(w, message_id, "trash")
+        return {"message": "Mail moved."}
     w.remove("mail_messages", id=message_id)
     return {"message": "Draft deleted."}
 
@@ -187,11 +187,10 @@ def mark_read(w: World, me: int, message_id: Id, read: bool = True) -> Success:
     return {"message": "Mail marked as read." if read else "Mail marked as unread."}
 
 
-@app.api(MESSAGES.missing)
-def star(w: World, me: int, message_id: Id, starred: bool = True) -> Success:
+@app.api(MESSAGES.missing, says="Mail changed.")
+def star(w: World, me: int, message_id: Id, starred: bool = True) -> None:
     """Star a mail, or remove its star."""
     MESSAGES.change(w, me, message_id, starred=starred)
-    return {"message": "Mail changed."}
 
 
 @app.api()
@@ -201,13 +200,10 @@ def list_labels(w: World, me: int) -> list[Labelling]:
     return w.rows(Labelling, f"{source} WHERE owner = ? ORDER BY name, id", me)
 
 
-@app.api(LABEL_EXISTS)
-def create_label(w: World, me: int, name: Line) -> Success:
+@app.api(LABEL_EXISTS, says="Label created.")
+def create_label(w: World, me: int, name: Line) -> None:
     """Create a label."""
-    if w.find_id("mail_labels", owner=me, name=name) is not None:
-        raise LABEL_EXISTS(name=name)
-    w.add("mail_labels", owner=me, name=name)
-    return {"message": "Label created."}
+    w.add_once(LABEL_EXISTS(name=name), "mail_labels", owner=me, name=name)
 
 
 @app.api(NO_LABEL)
@@ -217,24 +213,20 @@ def list_labelled(w: World, me: int, label: Line) -> Listing[Brief]:
     return Listing(f"FROM mail_messages WHERE id IN ({labelled}) {_NEWEST}", _label(w, me, label))
 
 
-@app.api(MESSAGES.missing, NO_LABEL, LABELLED)
-def add_label(w: World, me: int, message_id: Id, label: Line) -> Success:
+@app.api(MESSAGES.missing, NO_LABEL, LABELLED, says="Label added.")
+def add_label(w: World, me: int, message_id: Id, label: Line) -> None:
     """Put a label on a mail."""
     MESSAGES.find(w, me, message_id)
-    found = _label(w, me, label)
-    if w.find_id("mail_labelled", message=message_id, label=found) is not None:
-        raise LABELLED(id=message_id, name=label)
-    w.add("mail_labelled", message=message_id, label=found)
-    return {"message": "Label added."}
+    labelled = LABELLED(id=message_id, name=label)
+    w.add_once(labelled, "mail_labelled", message=message_id, label=_label(w, me, label))
 
 
-@app.api(MESSAGES.missing, NO_LABEL, NOT_LABELLED)
-def remove_label(w: World, me: int, message_id: Id, label: Line) -> Success:
+@app.api(MESSAGES.missing, NO_LABEL, NOT_LABELLED, says="Label removed.")
+def remove_label(w: World, me: int, message_id: Id, label: Line) -> None:
     """Remove a label from a mail."""
     MESSAGES.find(w, me, message_id)
     removed = w.remove("mail_labelled", message=message_id, label=_label(w, me, label))
     NOT_LABELLED.unless(removed, id=message_id, name=label)
-    return {"message": "Label removed."}
 
 
 def deliver(w: World, sender: str, address: str, subject: str, body: str, time: str, *also: str) -> int:
@@ -266,10 +258,9 @@ def _prefixed(prefix: str, subject: str) -> str:
     return subject if subject.startswith(prefix) else prefix + subject
 
 
-def _move(w: World, id: int, folder: str) -> Success:
+def _move(w: World, id: int, folder: str) -> None:
     sql = "UPDATE mail_messages SET folder = ? WHERE id = ? AND folder != ?"
     THERE_ALREADY.unless(w.run(sql, folder, id, folder), id=id)
-    return {"message": "Mail moved."}
 
 
 def _draft(w: World, me: int, recipients: str, subject: str, body: str, reply_to: int | None = None) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Line, Problem, Success
+from errands.api import App, Line, Problem
 from errands.world import Done, World
 
 app = App(
@@ -78,11 +78,10 @@ def show_time(w: World) -> Now:
     return {"now": w.moment, "weekday": f"{w.now:%A}"}
 
 
-@app.api()
-def complete_task(w: World, answer: Any = None) -> Success:
+@app.api(says="The task is completed.")
+def complete_task(w: World, answer: Any = None) -> None:
     """Say that the task is done. If the task asks a question, give the answer: a list if there are several."""
     w.done = Done(answer)
-    return {"message": "The task is completed."}
 
 
 @app.filled_by

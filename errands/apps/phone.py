@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Line, Listing, Phone, Problem, Query, Success
+from errands.api import App, Id, Line, Listing, Phone, Problem, Query
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -103,27 +103,24 @@ def send_message(w: World, me: int, number: Phone, text: Line) -> Sent:
     return {"message_id": message}
 
 
-@app.api(MESSAGES.missing)
-def delete_message(w: World, me: int, message_id: Id) -> Success:
+@app.api(MESSAGES.missing, says="Message deleted.")
+def delete_message(w: World, me: int, message_id: Id) -> None:
     """Delete a text message."""
     MESSAGES.delete(w, me, message_id)
-    return {"message": "Message deleted."}
 
 
-@app.api(NO_CONVERSATION)
-def delete_conversation(w: World, me: int, number: Phone) -> Success:
+@app.api(NO_CONVERSATION, says="Conversation deleted.")
+def delete_conversation(w: World, me: int, number: Phone) -> None:
     """Delete all messages from and to a number."""
     _find_conversation(w, me, number)
     w.remove("phone_messages", owner=me, number=number)
-    return {"message": "Conversation deleted."}
 
 
-@app.api(NO_CONVERSATION)
-def mark_read(w: World, me: int, number: Phone) -> Success:
+@app.api(NO_CONVERSATION, says="Messages marked as read.")
+def mark_read(w: World, me: int, number: Phone) -> None:
     """Mark all messages from a number as read."""
     _find_conversation(w, me, number)
     w.run("UPDATE phone_messages SET read = 1 WHERE owner = ? AND number = ?", me, number)
-    return {"message": "Messages marked as read."}
 
 
 @app.api()
@@ -142,11 +139,10 @@ def start_call(w: World, me: int, number: Phone) -> Called:
     return {"call_id": call}
 
 
-@app.api(CALLS.missing)
-def delete_call(w: World, me: int, call_id: Id) -> Success:
+@app.api(CALLS.missing, says="Call deleted.")
+def delete_call(w: World, me: int, call_id: Id) -> None:
     """Delete a call from the list."""
     CALLS.delete(w, me, call_id)
-    return {"message": "Call deleted."}
 
 
 @app.api()
@@ -161,11 +157,10 @@ def show_voicemail(w: World, me: int, voicemail_id: Id) -> Voicemail:
     return VOICEMAILS.show(Voicemail, w, me, voicemail_id)
 
 
-@app.api(VOICEMAILS.missing)
-def delete_voicemail(w: World, me: int, voicemail_id: Id) -> Success:
+@app.api(VOICEMAILS.missing, says="Voicemail deleted.")
+def delete_voicemail(w: World, me: int, voicemail_id: Id) -> None:
     """Delete a voicemail."""
     VOICEMAILS.delete(w, me, voicemail_id)
-    return {"message": "Voicemail deleted."}
 
 
 @app.api()
@@ -174,19 +169,17 @@ def list_blocked(w: World, me: int) -> Listing[Blocked]:
     return Listing("FROM phone_blocked WHERE owner = ? ORDER BY number, id", me)
 
 
-@app.api(OWN_NUMBER, BLOCKED)
-def block(w: World, me: int, number: Phone) -> Success:
+@app.api(OWN_NUMBER, BLOCKED, says="Number blocked.")
+def block(w: World, me: int, number: Phone) -> None:
     """Block a number: you can no longer reach it, and it can no longer reach you."""
     _check(w, me, number)
     w.add("phone_blocked", owner=me, number=number)
-    return {"message": "Number blocked."}
 
 
-@app.api(NOT_BLOCKED)
-def unblock(w: World, me: int, number: Phone) -> Success:
+@app.api(NOT_BLOCKED, says="Number unblocked.")
+def unblock(w: World, me: int, number: Phone) -> None:
     """Unblock a number."""
     NOT_BLOCKED.unless(w.remove("phone_blocked", owner=me, number=number), number=number)
-    return {"message": "Number unblocked."}
 
 
 def _find_conversation(w: World, me: int, number: str) -> None:

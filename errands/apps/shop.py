@@ -118,18 +118,16 @@ def list_reviews(w: World, me: int, product_id: Id) -> Listing[Review]:
     return Listing(source + "WHERE product = ? ORDER BY id", product_id)
 
 
-@app.api(NO_PRODUCT, ALREADY)
-def write_review(w: World, me: int, product_id: Id, stars: Literal[1, 2, 3, 4, 5], text: Line) -> Success:
+@app.api(NO_PRODUCT, ALREADY, says="Review written.")
+def write_review(w: World, me: int, product_id: Id, stars: Literal[1, 2, 3, 4, 5], text: Line) -> None:
     """Review a product. You can review each product once."""
     _put_once(w, "shop_reviews", me, product_id, stars=stars, text=text)
-    return {"message": "Review written."}
 
 
-@app.api(NOT_THERE)
-def delete_review(w: World, me: int, product_id: Id) -> Success:
+@app.api(NOT_THERE, says="Review deleted.")
+def delete_review(w: World, me: int, product_id: Id) -> None:
     """Delete your review of a product."""
     _take(w, "shop_reviews", me, product_id)
-    return {"message": "Review deleted."}
 
 
 @app.api()
@@ -140,34 +138,30 @@ def show_cart(w: World, me: int) -> Cart:
     return {"items": lines, "voucher": voucher, "total": _total(w, me)[1] / 100}
 
 
-@app.api(NO_PRODUCT, NO_STOCK)
-def add_to_cart(w: World, me: int, product_id: Id, quantity: Count = 1) -> Success:
+@app.api(NO_PRODUCT, NO_STOCK, says="Added to the cart.")
+def add_to_cart(w: World, me: int, product_id: Id, quantity: Count = 1) -> None:
     """Add a product to your cart. If it is already there, its quantity goes up."""
     _stock(w, product_id)
     w.run("INSERT OR IGNORE INTO shop_cart (owner, product, quantity) VALUES (?, ?, 0)", me, product_id)
     _change(w, me, product_id, "quantity + ?", quantity)
-    return {"message": "Added to the cart."}
 
 
-@app.api(NOT_THERE, NO_STOCK)
-def change_quantity(w: World, me: int, product_id: Id, quantity: Count) -> Success:
+@app.api(NOT_THERE, NO_STOCK, says="Quantity changed.")
+def change_quantity(w: World, me: int, product_id: Id, quantity: Count) -> None:
     """Set the quantity of a product in your cart."""
     _change(w, me, product_id, "?", quantity)
-    return {"message": "Quantity changed."}
 
 
-@app.api(NOT_THERE)
-def remove_from_cart(w: World, me: int, product_id: Id) -> Success:
+@app.api(NOT_THERE, says="Removed from the cart.")
+def remove_from_cart(w: World, me: int, product_id: Id) -> None:
     """Remove a product from your cart."""
     _take(w, "shop_cart", me, product_id)
-    return {"message": "Removed from the cart."}
 
 
-@app.api()
-def clear_cart(w: World, me: int) -> Success:
+@app.api(says="The cart is empty.")
+def clear_cart(w: World, me: int) -> None:
     """Remove everything from your cart."""
     w.remove("shop_cart", owner=me)
-    return {"message": "The cart is empty."}
 
 
 @app.api()
@@ -177,18 +171,16 @@ def list_wishlist(w: World, me: int) -> Listing[Brief]:
     return Listing(source, me)
 
 
-@app.api(NO_PRODUCT, ALREADY)
-def add_to_wishlist(w: World, me: int, product_id: Id) -> Success:
+@app.api(NO_PRODUCT, ALREADY, says="Added to the wishlist.")
+def add_to_wishlist(w: World, me: int, product_id: Id) -> None:
     """Add a product to your wishlist."""
     _put_once(w, "shop_wishlist", me, product_id)
-    return {"message": "Added to the wishlist."}
 
 
-@app.api(NOT_THERE)
-def remove_from_wishlist(w: World, me: int, product_id: Id) -> Success:
+@app.api(NOT_THERE, says="Removed from the wishlist.")
+def remove_from_wishlist(w: World, me: int, product_id: Id) -> None:
     """Remove a product from your wishlist."""
     _take(w, "shop_wishlist", me, product_id)
-    return {"message": "Removed from the wishlist."}
 
 
 @app.api()
@@ -247,8 +239,8 @@ def show_order(w: World, me: int, order_id: Id) -> FullOrder:
     return {**order, "items": w.rows(Item, "FROM shop_items WHERE order_id = ? ORDER BY id", order_id)}
 
 
-@app.api(NO_SUCH, WRONG_STATUS)
-def cancel_order(w: World, me: int, order_id: Id) -> Success:
+@app.api(NO_SUCH, WRONG_STATUS, says="Order cancelled.")
+def cancel_order(w: World, me: int, order_id: Id) -> None:
     """Cancel an order that has not been shipped yet."""
     status = w.value("SELECT status FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
     if NO_SUCH.unless(status, what="order", id=order_id) != "placed":
@@ -256,11 +248,10 @@ def cancel_order(w: World, me: int, order_id: Id) -> Success:
     w.change("shop_orders", order_id, status="cancelled")
     for item in w.all("SELECT product, quantity FROM shop_order_items WHERE order_id = ?", order_id):
         w.run("UPDATE shop_products SET stock = stock + ? WHERE id = ?", item["quantity"], item["product"])
-    return {"message": "Order cancelled."}
 
 
-@app.api(NOT_THERE, WRONG_STATUS, ALREADY)
-def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason) -> Success:
+@app.api(NOT_THERE, WRONG_STATUS, ALREADY, says="Return started.")
+def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason) -> None:
     """Return a product from a delivered order."""
     sql = "SELECT id, status FROM shop_items WHERE order_id = ? AND product = ? AND owner = ?"
     item = NOT_THERE.unless(w.one(sql, order_id, product_id, me), id=product_id)
@@ -268,7 +259,6 @@ def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason
         raise WRONG_STATUS(status=item["status"])
     sql = "INSERT OR IGNORE INTO shop_returns (owner, item, reason, at, status) VALUES (?, ?, ?, ?, 'open')"
     ALREADY.unless(w.run(sql, me, item["id"], reason, w.moment), id=product_id)
-    return {"message": "Return started."}
 
 
 @app.api()

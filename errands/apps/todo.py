@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Id, Line, Listing, Problem, Query, Success, Text
+from errands.api import App, Day, Id, Line, Listing, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -63,23 +63,21 @@ def create_list(w: World, me: int, name: Line) -> ListCreated:
     return {"list_id": w.add("todo_lists", owner=me, name=name)}
 
 
-@app.api(LISTS.missing, NAME_TAKEN)
-def rename_list(w: World, me: int, list_id: Id, name: Line) -> Success:
+@app.api(LISTS.missing, NAME_TAKEN, says="List renamed.")
+def rename_list(w: World, me: int, list_id: Id, name: Line) -> None:
     """Give a list a new name."""
     LISTS.find(w, me, list_id)
     _check_name(w, me, name)
     w.change("todo_lists", list_id, name=name)
-    return {"message": "List renamed."}
 
 
-@app.api(LISTS.missing, STILL_OPEN)
-def delete_list(w: World, me: int, list_id: Id) -> Success:
+@app.api(LISTS.missing, STILL_OPEN, says="List deleted.")
+def delete_list(w: World, me: int, list_id: Id) -> None:
     """Delete a list that has no open items, along with its done items."""
     LISTS.find(w, me, list_id)
     if w.find_id("todo_items", list_id=list_id, done=0) is not None:
         raise STILL_OPEN()
     w.remove("todo_lists", id=list_id)
-    return {"message": "List deleted."}
 
 
 @app.api(LISTS.missing)
@@ -114,7 +112,7 @@ def add(w: World, me: int, list_id: Id, text: Line, due: Day | None = None, prio
     return {"item_id": w.add("todo_items", owner=me, list_id=list_id, text=text, due=due, priority=priority)}
 
 
-@app.api(ITEMS.missing)
+@app.api(ITEMS.missing, says="Item changed.")
 def update(
     w: World,
     me: int,
@@ -123,52 +121,46 @@ def update(
     due: Day | None = None,
     priority: Priority | None = None,
     note: Text | None = None,
-) -> Success:
+) -> None:
     """Change an item. What you leave out stays as it is."""
     ITEMS.change(w, me, item_id, text=text, due=due, priority=priority, note=note)
-    return {"message": "Item changed."}
 
 
-@app.api(ITEMS.missing)
-def clear_due(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, says="Item changed.")
+def clear_due(w: World, me: int, item_id: Id) -> None:
     """Remove the due date of an item."""
     ITEMS.find(w, me, item_id)
     w.run("UPDATE todo_items SET due = NULL WHERE id = ?", item_id)
-    return {"message": "Item changed."}
 
 
-@app.api(ITEMS.missing, DONE_ALREADY)
-def complete(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, DONE_ALREADY, says="Item done.")
+def complete(w: World, me: int, item_id: Id) -> None:
     """Mark an item as done."""
     if ITEMS.find(w, me, item_id)["done"]:
         raise DONE_ALREADY()
     w.change("todo_items", item_id, done=True, done_on=w.today)
-    return {"message": "Item done."}
 
 
-@app.api(ITEMS.missing, OPEN_ALREADY)
-def reopen(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, OPEN_ALREADY, says="Item open again.")
+def reopen(w: World, me: int, item_id: Id) -> None:
     """Mark a done item as open again."""
     if not ITEMS.find(w, me, item_id)["done"]:
         raise OPEN_ALREADY()
     w.run("UPDATE todo_items SET done = 0, done_on = NULL WHERE id = ?", item_id)
-    return {"message": "Item open again."}
 
 
-@app.api(ITEMS.missing, LISTS.missing)
-def move(w: World, me: int, item_id: Id, list_id: Id) -> Success:
+@app.api(ITEMS.missing, LISTS.missing, says="Item moved.")
+def move(w: World, me: int, item_id: Id, list_id: Id) -> None:
     """Move an item to another list."""
     ITEMS.find(w, me, item_id)
     LISTS.find(w, me, list_id)
     w.change("todo_items", item_id, list_id=list_id)
-    return {"message": "Item moved."}
 
 
-@app.api(ITEMS.missing)
-def delete(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, says="Item deleted.")
+def delete(w: World, me: int, item_id: Id) -> None:
     """Delete an item."""
     ITEMS.delete(w, me, item_id)
-    return {"message": "Item deleted."}
 
 
 def _check_name(w: World, me: int, name: str) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, cents
 from errands.apps.owner import debit_card
 from errands.database import Owned
 from errands.words import read
@@ -106,11 +106,10 @@ def show_transaction(w: World, me: int, transaction_id: Id) -> Transaction:
     return TRANSACTIONS.show(Transaction, w, me, transaction_id)
 
 
-@app.api(TRANSACTIONS.missing)
-def set_label(w: World, me: int, transaction_id: Id, label: Line) -> Success:
+@app.api(TRANSACTIONS.missing, says="Label set.")
+def set_label(w: World, me: int, transaction_id: Id, label: Line) -> None:
     """Label a transaction. The label replaces the one it has, and only you see it."""
     TRANSACTIONS.change(w, me, transaction_id, label=label)
-    return {"message": "Label set."}
 
 
 @app.api(NO_PERSON, MYSELF, TOO_LITTLE)
@@ -156,27 +155,24 @@ def pay_request(w: World, me: int, request_id: Id) -> Paid:
     return {"transaction_id": transfer(w, me, asker, found["amount_cents"], found["note"], w.moment)}
 
 
-@app.api(NO_REQUEST, NOT_OPEN)
-def decline_request(w: World, me: int, request_id: Id) -> Success:
+@app.api(NO_REQUEST, NOT_OPEN, says="Request declined.")
+def decline_request(w: World, me: int, request_id: Id) -> None:
     """Decline a request that someone sent you."""
     _close(w, "payer", me, request_id, "declined")
-    return {"message": "Request declined."}
 
 
-@app.api(NO_REQUEST, NOT_OPEN)
-def withdraw_request(w: World, me: int, request_id: Id) -> Success:
+@app.api(NO_REQUEST, NOT_OPEN, says="Request withdrawn.")
+def withdraw_request(w: World, me: int, request_id: Id) -> None:
     """Withdraw a request that you sent."""
     _close(w, "owner", me, request_id, "withdrawn")
-    return {"message": "Request withdrawn."}
 
 
-@app.api(NO_REQUEST, NOT_OPEN, REMINDED)
-def remind(w: World, me: int, request_id: Id) -> Success:
+@app.api(NO_REQUEST, NOT_OPEN, REMINDED, says="Reminder sent.")
+def remind(w: World, me: int, request_id: Id) -> None:
     """Remind someone of an open request that you sent, at most once a day."""
     _open(w, "owner", me, request_id)
     sql = "UPDATE wallet_requests SET reminded = ?1 WHERE id = ?2 AND reminded IS NOT ?1"
     REMINDED.unless(w.run(sql, w.today, request_id))
-    return {"message": "Reminder sent."}
 
 
 @app.api(NO_CARD, EXPIRED)
@@ -198,20 +194,18 @@ def list_friends(w: World, me: int) -> Listing[Friend]:
     return Listing(f"FROM ({friends}) WHERE owner = ? ORDER BY name, id", me)
 
 
-@app.api(NO_PERSON, MYSELF, IS_FRIEND)
-def add_friend(w: World, me: int, email: Email) -> Success:
+@app.api(NO_PERSON, MYSELF, IS_FRIEND, says="Friend added.")
+def add_friend(w: World, me: int, email: Email) -> None:
     """Add someone to your friends."""
     friend = _person(w, me, email)
     added = w.run("INSERT OR IGNORE INTO wallet_friends (owner, friend) VALUES (?, ?)", me, friend)
     IS_FRIEND.unless(added, email=email)
-    return {"message": "Friend added."}
 
 
-@app.api(NO_FRIEND)
-def remove_friend(w: World, me: int, email: Email) -> Success:
+@app.api(NO_FRIEND, says="Friend removed.")
+def remove_friend(w: World, me: int, email: Email) -> None:
     """Remove someone from your friends."""
     NO_FRIEND.unless(w.remove("wallet_friends", owner=me, friend=w.person_with(email)), email=email)
-    return {"message": "Friend removed."}
 
 
 def transfer(w: World, payer: int, payee: int, amount_cents: int, note: str, at: str) -> int:
