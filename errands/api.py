@@ -63,6 +63,10 @@ class Success(TypedDict):
     message: str
 
 
+New = Annotated[dict[T, int], Field(min_length=1, max_length=1)]
+"""What comes back from an API that makes something: `New[Literal["event_id"]]` is {"event_id": its id}."""
+
+
 class Listing(Generic[T]):
     """What an API lists page by page. Callers of the API pass `page` and `page_size`, and get a list of T.
 
@@ -326,6 +330,9 @@ def label(hint: Any) -> str:
         return " | ".join(repr(value) for value in arguments)
     if origin is list:
         return f"list of {label(arguments[0])}"
+    if origin is dict:
+        (name,), kind = typing.get_args(arguments[0]), arguments[1]
+        return f"{{{name}: {label(kind)}}}"
     if origin in (typing.Union, types.UnionType):
         return " | ".join(label(argument) for argument in arguments)
     if is_typeddict(hint):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Label, Line, Listing, Moment, Problem, Query, Text
+from errands.api import App, Day, Email, Id, Label, Line, Listing, Moment, New, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
@@ -61,14 +61,6 @@ class Free(TypedDict):
     end: str
 
 
-class Created(TypedDict):
-    event_id: int
-
-
-class Added(TypedDict):
-    reminder_id: int
-
-
 @app.api()
 def list_day(w: World, me: int, day: Day) -> list[Brief]:
     """The events of a day, earliest first."""
@@ -98,7 +90,9 @@ def show(w: World, me: int, event_id: Id) -> Event:
 
 
 @app.api(TOO_LATE)
-def create(w: World, me: int, title: Line, start: Moment, minutes: Minutes = 60, place: Query = "") -> Created:
+def create(
+    w: World, me: int, title: Line, start: Moment, minutes: Minutes = 60, place: Query = ""
+) -> New[Literal["event_id"]]:
     """Add an event to your calendar."""
     _check_end(start, minutes)
     return {"event_id": w.add("calendar_events", owner=me, title=title, start=start, minutes=minutes, place=place)}
@@ -198,7 +192,7 @@ def list_reminders(w: World, me: int) -> Listing[Reminder]:
 
 
 @app.api(NO_EVENT, REMINDED_ALREADY)
-def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -> Added:
+def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -> New[Literal["reminder_id"]]:
     """Set a reminder of an event in your calendar, so many minutes before it starts."""
     NO_EVENT.unless(w.value(f"SELECT id FROM calendar_events WHERE {_MINE} AND id = ?", me, me, event_id), id=event_id)
     reminder = {"owner": me, "event_id": event_id, "minutes_before": minutes_before}

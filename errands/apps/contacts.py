@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Label, Line, Listing, Phone, Query, Text
+from errands.api import App, Day, Email, Id, Label, Line, Listing, New, Phone, Query, Text
 from errands.database import Owned
 from errands.world import World
 
@@ -40,10 +40,6 @@ class Birthday(TypedDict):
     birthday: str
 
 
-class Added(TypedDict):
-    contact_id: int
-
-
 @app.api()
 def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Contacts whose name, e-mail, phone or relation contains the query. An empty query finds all."""
@@ -67,7 +63,7 @@ def add(
     relation: Relation = "other",
     birthday: Day = "1990-01-01",
     address: Line = "unknown",
-) -> Added:
+) -> New[Literal["contact_id"]]:
     """Add a contact."""
     values = {"name": name, "email": email, "phone": phone, "relation": relation}
     return {"contact_id": w.add("contacts", owner=me, **values, birthday=birthday, address=address)}

@@ -1,11 +1,11 @@
 """Shared expenses: groups of people, who paid what for whom, who owes whom, and repayments."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Problem, Query, Success, cents
 from errands.words import read
 from errands.world import NO_PERSON, World
 
@@ -83,14 +83,6 @@ class Settlement(TypedDict):
     day: str
 
 
-class GroupMade(TypedDict):
-    group_id: int
-
-
-class ExpenseAdded(TypedDict):
-    expense_id: int
-
-
 _ITEMS = (
     "FROM (SELECT i.id, title, amount_cents, first || ' ' || last AS paid_by, day, grp AS group_id"
     " FROM expenses_items i JOIN people p ON p.id = payer)"
@@ -118,7 +110,7 @@ def show_group(w: World, me: int, group_id: Id) -> FullGroup:
 
 
 @app.api(NO_PERSON)
-def create_group(w: World, me: int, name: Line, emails: Emails) -> GroupMade:
+def create_group(w: World, me: int, name: Line, emails: Emails) -> New[Literal["group_id"]]:
     """Create a group of you and the people with these e-mail addresses."""
     people = {me} | {w.person(email) for email in emails}
     group = w.add("expenses_groups", name=name)
@@ -181,7 +173,7 @@ def add_expense(
     day: Day | None = None,
     between: Emails | None = None,
     shares: list[Share] | None = None,
-) -> ExpenseAdded:
+) -> New[Literal["expense_id"]]:
     """Add an expense. It is paid by you and dated today unless you say otherwise, and split equally between all
     members, or between those with the e-mails in `between`, or as `shares` says."""
     members = _members(w, me, group_id)

@@ -1,11 +1,11 @@
 """Files: the owner's files in folders, a bin, and files that people share with each other."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
-from errands.api import App, Email, Id, Label, Listing, Problem, Query, Success, Text
+from errands.api import App, Email, Id, Label, Listing, New, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
@@ -62,10 +62,6 @@ class Shared(TypedDict):
     owner: str
     kb: int
     changed: str
-
-
-class Created(TypedDict):
-    file_id: int
 
 
 class Usage(TypedDict):
@@ -144,7 +140,7 @@ def show(w: World, me: int, file_id: Id) -> File:
 
 
 @app.api(NO_FOLDER, NAME_TAKEN, NOT_TEXT)
-def create(w: World, me: int, folder: Path, name: Name, text: Text = "") -> Created:
+def create(w: World, me: int, folder: Path, name: Name, text: Text = "") -> New[Literal["file_id"]]:
     """Create a text file (.txt, .md or .csv)."""
     place = _folder(w, me, folder)
     _check_text(name)
@@ -188,7 +184,7 @@ def move(w: World, me: int, file_id: Id, folder: Path) -> None:
 
 
 @app.api(FILES.missing, IN_BIN, NO_FOLDER, NAME_TAKEN)
-def copy(w: World, me: int, file_id: Id, folder: Path, name: Name | None = None) -> Created:
+def copy(w: World, me: int, file_id: Id, folder: Path, name: Name | None = None) -> New[Literal["file_id"]]:
     """Copy a file, yours or shared with you, to one of your folders, under the same name or a new one."""
     found = _readable(w, me, file_id)
     if found["binned"]:

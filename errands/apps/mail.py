@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Email, Id, Line, Listing, Problem, Query, Success, Text
+from errands.api import App, Email, Id, Line, Listing, New, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -47,14 +47,6 @@ class Message(Brief):
     folder: str
     starred: bool
     labels: str
-
-
-class Sent(TypedDict):
-    message_id: int
-
-
-class Drafted(TypedDict):
-    draft_id: int
 
 
 class Labelling(TypedDict):
@@ -105,13 +97,13 @@ def search_sent(w: World, me: int, query: Query = "") -> Listing[Outgoing]:
 
 
 @app.api()
-def send(w: World, me: int, to: Recipients, subject: Line, body: Text) -> Sent:
+def send(w: World, me: int, to: Recipients, subject: Line, body: Text) -> New[Literal["message_id"]]:
     """Send a mail."""
     return {"message_id": _dispatch(w, me, _draft(w, me, _join(to), subject, body))}
 
 
 @app.api(MESSAGES.missing, IS_DRAFT)
-def reply(w: World, me: int, message_id: Id, body: Text, everyone: bool = False) -> Sent:
+def reply(w: World, me: int, message_id: Id, body: Text, everyone: bool = False) -> New[Literal["message_id"]]:
     """Reply to the sender of a mail. With everyone=True, reply to all its recipients too."""
     mail, mine = _find_no_draft(w, me, message_id), w.people[me - 1].email
     others = mail["recipients"].split(", ") if everyone or mail["address"] == mine else []
@@ -121,7 +113,7 @@ def reply(w: World, me: int, message_id: Id, body: Text, everyone: bool = False)
 
 
 @app.api(MESSAGES.missing, IS_DRAFT)
-def forward(w: World, me: int, message_id: Id, to: Recipients, body: Text = "") -> Sent:
+def forward(w: World, me: int, message_id: Id, to: Recipients, body: Text = "") -> New[Literal["message_id"]]:
     """Forward a mail. `body` is put before its text."""
     mail = _find_no_draft(w, me, message_id)
     text = f"{body}\n\n{mail['body']}".strip()
@@ -135,7 +127,7 @@ def list_drafts(w: World, me: int) -> Listing[Outgoing]:
 
 
 @app.api()
-def create_draft(w: World, me: int, to: Recipients, subject: Line, body: Text) -> Drafted:
+def create_draft(w: World, me: int, to: Recipients, subject: Line, body: Text) -> New[Literal["draft_id"]]:
     """Write a draft, without sending it."""
     return {"draft_id": _draft(w, me, _join(to), subject, body)}
 
@@ -150,7 +142,7 @@ def update_draft(
 
 
 @app.api(NO_DRAFT)
-def send_draft(w: World, me: int, draft_id: Id) -> Sent:
+def send_draft(w: World, me: int, draft_id: Id) -> New[Literal["message_id"]]:
     """Send a draft as it is."""
     _find_draft(w, me, draft_id)
     return {"message_id": _dispatch(w, me, draft_id)}

@@ -1,11 +1,11 @@
 """Music: a catalogue of songs, and everyone's library, likes, ratings, playlists, followed artists and player."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Label, Line, Listing, Problem, Query, Success
+from errands.api import App, Id, Label, Line, Listing, New, Problem, Query, Success
 from errands.words import read
 from errands.world import World
 
@@ -60,10 +60,6 @@ class Playlist(TypedDict):
     owner: str
     songs: int
     public: bool
-
-
-class PlaylistMade(TypedDict):
-    playlist_id: int
 
 
 class Player(TypedDict):
@@ -182,7 +178,7 @@ def list_playlist_songs(w: World, me: int, playlist_id: Id) -> Listing[Song]:
 
 
 @app.api()
-def create_playlist(w: World, me: int, name: Line, public: bool = False) -> PlaylistMade:
+def create_playlist(w: World, me: int, name: Line, public: bool = False) -> New[Literal["playlist_id"]]:
     """Create an empty playlist."""
     return {"playlist_id": w.add("music_playlists", owner=me, name=name, public=int(public))}
 

@@ -1,11 +1,11 @@
 """Notes with tags."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Label, Line, Listing, Problem, Query, Success, Text
+from errands.api import App, Id, Label, Line, Listing, New, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -42,10 +42,6 @@ class Tagged(TypedDict):
     notes: int
 
 
-class Created(TypedDict):
-    note_id: int
-
-
 @app.api()
 def search(w: World, me: int, query: Query = "", tag: Tag | None = None, archived: bool = False) -> Listing[Brief]:
     """Notes whose title or body contains the query, newest first. With a tag, only the notes that have it."""
@@ -63,7 +59,7 @@ def show(w: World, me: int, note_id: Id) -> Note:
 
 
 @app.api()
-def create(w: World, me: int, title: Line, body: Text = "") -> Created:
+def create(w: World, me: int, title: Line, body: Text = "") -> New[Literal["note_id"]]:
     """Write a new note."""
     return {"note_id": w.add("notes", owner=me, title=title, body=body, created=w.moment)}
 

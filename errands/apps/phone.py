@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Line, Listing, Phone, Problem, Query
+from errands.api import App, Id, Line, Listing, New, Phone, Problem, Query
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -59,14 +59,6 @@ class Blocked(TypedDict):
     number: str
 
 
-class Sent(TypedDict):
-    message_id: int
-
-
-class Called(TypedDict):
-    call_id: int
-
-
 @app.api()
 def search_messages(w: World, me: int, query: Query = "") -> Listing[Message]:
     """Text messages that contain the query, newest first."""
@@ -93,7 +85,7 @@ def show_conversation(w: World, me: int, number: Phone) -> Listing[Message]:
 
 
 @app.api(OWN_NUMBER, BLOCKED)
-def send_message(w: World, me: int, number: Phone, text: Line) -> Sent:
+def send_message(w: World, me: int, number: Phone, text: Line) -> New[Literal["message_id"]]:
     """Send a text message."""
     message = w.add("phone_messages", owner=me, number=number, incoming=0, text=text, time=w.moment)
     other = _reach(w, me, number)
@@ -130,7 +122,7 @@ def list_calls(w: World, me: int, kind: Literal["any", "incoming", "outgoing", "
 
 
 @app.api(OWN_NUMBER, BLOCKED)
-def start_call(w: World, me: int, number: Phone) -> Called:
+def start_call(w: World, me: int, number: Phone) -> New[Literal["call_id"]]:
     """Call a number."""
     call = w.add("phone_calls", owner=me, number=number, kind="outgoing", time=w.moment, minutes=0)
     other = _reach(w, me, number)

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Id, Line, Listing, Problem, Query, Text
+from errands.api import App, Day, Id, Line, Listing, New, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -41,14 +41,6 @@ class Item(Brief):
     note: str
 
 
-class ListCreated(TypedDict):
-    list_id: int
-
-
-class Added(TypedDict):
-    item_id: int
-
-
 @app.api()
 def list_lists(w: World, me: int) -> list[Listed]:
     """Your lists, with the number of open items in each."""
@@ -57,7 +49,7 @@ def list_lists(w: World, me: int) -> list[Listed]:
 
 
 @app.api(NAME_TAKEN)
-def create_list(w: World, me: int, name: Line) -> ListCreated:
+def create_list(w: World, me: int, name: Line) -> New[Literal["list_id"]]:
     """Create an empty list."""
     _check_name(w, me, name)
     return {"list_id": w.add("todo_lists", owner=me, name=name)}
@@ -106,7 +98,9 @@ def show(w: World, me: int, item_id: Id) -> Item:
 
 
 @app.api(LISTS.missing)
-def add(w: World, me: int, list_id: Id, text: Line, due: Day | None = None, priority: Priority = "normal") -> Added:
+def add(
+    w: World, me: int, list_id: Id, text: Line, due: Day | None = None, priority: Priority = "normal"
+) -> New[Literal["item_id"]]:
     """Add an item to a list."""
     LISTS.find(w, me, list_id)
     return {"item_id": w.add("todo_items", owner=me, list_id=list_id, text=text, due=due, priority=priority)}

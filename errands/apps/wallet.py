@@ -5,7 +5,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, cents
+from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Problem, Query, cents
 from errands.apps.owner import debit_card
 from errands.database import Owned
 from errands.words import read
@@ -67,14 +67,6 @@ class Friend(TypedDict):
     email: str
 
 
-class Paid(TypedDict):
-    transaction_id: int
-
-
-class Requested(TypedDict):
-    request_id: int
-
-
 @app.api()
 def show_balance(w: World, me: int) -> Balance:
     """Your balance."""
@@ -113,13 +105,13 @@ def set_label(w: World, me: int, transaction_id: Id, label: Line) -> None:
 
 
 @app.api(NO_PERSON, MYSELF, TOO_LITTLE)
-def send(w: World, me: int, email: Email, amount: Money, note: Line) -> Paid:
+def send(w: World, me: int, email: Email, amount: Money, note: Line) -> New[Literal["transaction_id"]]:
     """Send money to someone."""
     return {"transaction_id": transfer(w, me, _person(w, me, email), cents(amount), note, w.moment)}
 
 
 @app.api(NO_PERSON, MYSELF)
-def request(w: World, me: int, email: Email, amount: Money, note: Line) -> Requested:
+def request(w: World, me: int, email: Email, amount: Money, note: Line) -> New[Literal["request_id"]]:
     """Ask someone for money."""
     payer = _person(w, me, email)
     values = {"amount_cents": cents(amount), "note": note, "status": "open", "at": w.moment}
@@ -147,7 +139,7 @@ def show_request(w: World, me: int, request_id: Id) -> Request:
 
 
 @app.api(NO_REQUEST, NOT_OPEN, TOO_LITTLE)
-def pay_request(w: World, me: int, request_id: Id) -> Paid:
+def pay_request(w: World, me: int, request_id: Id) -> New[Literal["transaction_id"]]:
     """Pay a request that someone sent you."""
     asker = _close(w, "payer", me, request_id, "paid")
     found = w.one("SELECT amount_cents, note FROM wallet_requests WHERE id = ?", request_id)
@@ -176,13 +168,13 @@ def remind(w: World, me: int, request_id: Id) -> None:
 
 
 @app.api(NO_CARD, EXPIRED)
-def add_money(w: World, me: int, card_id: Id, amount: Money) -> Paid:
+def add_money(w: World, me: int, card_id: Id, amount: Money) -> New[Literal["transaction_id"]]:
     """Add money from one of your cards (see owner.list_cards)."""
     return {"transaction_id": _by_card(w, me, card_id, "received", cents(amount))}
 
 
 @app.api(NO_CARD, EXPIRED, TOO_LITTLE)
-def withdraw_money(w: World, me: int, card_id: Id, amount: Money) -> Paid:
+def withdraw_money(w: World, me: int, card_id: Id, amount: Money) -> New[Literal["transaction_id"]]:
     """Withdraw money to one of your cards (see owner.list_cards)."""
     return {"transaction_id": _by_card(w, me, card_id, "sent", cents(amount))}
 
