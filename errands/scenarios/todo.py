@@ -181,7 +181,8 @@ class BlockTime(Scenario, split="dev", difficulty=3):
             goal.do("calendar.add_reminder", event_id=made["event_id"], minutes_before=goal.slots["before"])
         return goal
 
-    def solve(self, list_name: str, time: str, minutes: int, before: int) -> None:  # with a token where a line breaks
+    # The longest call has its token written out: agents see where its line breaks.
+    def solve(self, list_name: str, time: str, minutes: int, before: int) -> None:
         # I need the id of the {list_name} list.
         lists = shown(apis.todo.list_lists())
         # I collect its open items from all pages.
