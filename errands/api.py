@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
@@ -41,6 +42,12 @@ class Problem:
     def __call__(self, **values: Any) -> ApiError:
         return ApiError(self.code, self.text.format(**values))
 
+    def unless(self, found: T | None, **values: Any) -> T:
+        """What was found (or the number of rows that were changed); this problem if there is nothing."""
+        if not found:
+            raise self(**values)
+        return found
+
 
 NO_TOKEN = Problem(401, "The access_token is missing or expired.")
 WRONG_PASSWORD = Problem(401, "E-mail or password is wrong.")
@@ -54,6 +61,10 @@ class Success(TypedDict):
     """What an API returns that has nothing else to say."""
 
     message: str
+
+
+New = Annotated[dict[T, int], Field(min_length=1, max_length=1)]
+"""What comes back from an API that makes something: `New[Literal["event_id"]]` is {"event_id": its id}."""
 
 
 class Listing(Generic[T]):
@@ -207,31 +218,38 @@ class Api:
         return values
 
 
+_INVARIANTS = "-- What must find nothing:\n"
+
+
 @dataclass
 class App:
     """An app: its tables, its APIs, how a world is filled with its data, and what must always hold."""
 
     name: str
     about: str
-    schema: str = ""
-    """CREATE TABLE statements. Every table has an INTEGER PRIMARY KEY called id."""
-    invariants: tuple[str, ...] = ()
-    """Queries that must find nothing in a consistent world."""
     login: bool = True
     """Whether people have accounts in it."""
+    schema: str = field(init=False, default="")
+    """Its tables, from `apps/NAME.sql`. Every table has an INTEGER PRIMARY KEY called id."""
+    invariants: tuple[str, ...] = field(init=False, default=())
+    """Queries that must find nothing in a consistent world, from the same file."""
     apis: dict[str, Api] = field(default_factory=dict)
     fill: Callable[[Any], None] = lambda world: None
     """Gets the world."""
 
     def __post_init__(self) -> None:
+        file = Path(__file__).parent / "apps" / f"{self.name}.sql"
+        if file.exists():
+            self.schema, _, queries = file.read_text(encoding="utf-8").partition(_INVARIANTS)
+            self.invariants = tuple(query.strip() for query in queries.split(";") if query.strip())
         if self.login:
             self._offer_login()
 
-    def api(self, *problems: Problem) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Offer a function as an API."""
+    def api(self, *problems: Problem, says: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Offer a function as an API. `says` is the message that comes back from one that returns nothing."""
 
         def offer(function: Callable[..., Any]) -> Callable[..., Any]:
-            api = _api(self.name, function, problems)
+            api = _api(self.name, function, problems, says)
             self.apis[api.name] = api
             return function
 
@@ -246,25 +264,26 @@ class App:
                 raise WRONG_PASSWORD()
             return {"access_token": token}
 
-        @self.api()
-        def logout(w: Any, me: int) -> Success:
+        @self.api(says="Logged out.")
+        def logout(w: Any, me: int) -> None:
             """Log out. The token expires."""
             w.log_out(self.name, me)
-            return {"message": "Logged out."}
 
     def filled_by(self, function: Callable[[Any], None]) -> Callable[[Any], None]:
         self.fill = function
         return function
 
 
-def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...]) -> Api:
+def _api(app: str, function: Callable[..., Any], problems: tuple[Problem, ...], says: str) -> Api:
     hints = typing.get_type_hints(function, include_extras=True)
     names = list(inspect.signature(function).parameters.values())[1:]
     logged_in = bool(names) and names[0].name == "me"
     parameters = [_parameter("access_token", Secret)] if logged_in else []
     parameters += [_parameter(p.name, hints[p.name], p.default) for p in names[logged_in:]]
     result, implementation = hints["return"], function
-    if typing.get_origin(result) is Listing:
+    if says:
+        result, implementation = Success, _saying(function, says)
+    elif typing.get_origin(result) is Listing:
         (row,) = typing.get_args(result)
         result, implementation = list[row], _page_by_page(function, row)  # type: ignore[valid-type]
         parameters += [_parameter("page", Page, 0), _parameter("page_size", PageSize, 5)]
@@ -285,6 +304,14 @@ def _parameter(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> 
     return Parameter(name, hint, TypeAdapter(hint), label(hint), default)
 
 
+def _saying(function: Callable[..., None], text: str) -> Callable[..., Success]:
+    def done(world: Host, **values: Any) -> Success:
+        function(world, **values)
+        return {"message": text}
+
+    return done
+
+
 def _page_by_page(function: Callable[..., Listing[T]], row: type[T]) -> Callable[..., list[T]]:
     def page_of(world: Host, *, page: int, page_size: int, **values: Any) -> list[T]:
         listing = function(world, **values)
@@ -303,6 +330,9 @@ def label(hint: Any) -> str:
         return " | ".join(repr(value) for value in arguments)
     if origin is list:
         return f"list of {label(arguments[0])}"
+    if origin is dict:
+        (name,), kind = typing.get_args(arguments[0]), arguments[1]
+        return f"{{{name}: {label(kind)}}}"
     if origin in (typing.Union, types.UnionType):
         return " | ".join(label(argument) for argument in arguments)
     if is_typeddict(hint):

@@ -136,6 +136,12 @@ class Database:
         self._touch(table, id)
         return id
 
+    def add_once(self, twice: Exception, table: str, **columns: Any) -> int:
+        """Insert a row; its id. Raises `twice` if there is one with these values."""
+        if self.find_id(table, **columns) is not None:
+            raise twice
+        return self.add(table, **columns)
+
     def add_all(self, table: str, columns: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert many rows, in `filling`. Several with each statement, as SQLite looks up the next id for each, and
         always a power of two, so that worlds of all sizes have the same few statements."""
@@ -464,17 +470,12 @@ class Owned:
         self._table, self._view = table, view or table
 
     def find(self, db: Database, owner: int, id: int) -> dict[str, Any]:
-        found = db.one(f"SELECT * FROM {self._table} WHERE id = ? AND owner = ?", id, owner)
-        if found is None:
-            raise self.missing(id=id)
-        return found
+        return self.missing.unless(db.one(f"SELECT * FROM {self._table} WHERE id = ? AND owner = ?", id, owner), id=id)
 
     def show(self, kind: type[T], db: Database, owner: int, id: int) -> T:
         """The fields of a kind of result."""
         found = db.rows(kind, f"FROM {self._view} WHERE id = ? AND owner = ?", id, owner)
-        if not found:
-            raise self.missing(id=id)
-        return found[0]
+        return self.missing.unless(found, id=id)[0]
 
     def change(self, db: Database, owner: int, id: int, **given: Any) -> None:
         """Set the columns for which something was given."""
@@ -482,8 +483,7 @@ class Owned:
         db.change(self._table, id, **given)
 
     def delete(self, db: Database, owner: int, id: int) -> None:
-        if not db.remove(self._table, id=id, owner=owner):
-            raise self.missing(id=id)
+        self.missing.unless(db.remove(self._table, id=id, owner=owner), id=id)
 
 
 _NUMBERS = itertools.count()

@@ -5,14 +5,13 @@ It is played in the real world and session, so what it shows is what an agent se
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 from errands.apps import make_world
 from errands.judge import Goal
 from errands.scenario import Scenario
 from errands.session import Session
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every
 from longloop import Message
 from longloop.envs.react import react
 
@@ -40,8 +39,7 @@ class PinNewest(Scenario):
         goal.answer = len(found)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, tag: str) -> None:
+    def solve(self, tag: str) -> None:
         # I do not know what there is, so I list the apps first.
         print(apis.docs.list_apps())
         # Notes are in the notes app. I list what it can do.
@@ -50,11 +48,10 @@ class PinNewest(Scenario):
         print(apis.docs.show(api="notes.search"))
         print(apis.docs.show(api="notes.pin"))
         # I collect the notes tagged '{tag}' from all pages. The newest comes first.
-        notes = log_in("notes")
-        found = every(apis.notes.search(tag=tag, access_token=notes))
+        found = every(apis.notes.search(tag=tag))
         print(len(found), found[0])
         # I pin the first one.
-        apis.notes.pin(note_id=found[0]["id"], access_token=notes)
+        apis.notes.pin(note_id=found[0]["id"])
         # The newest note is pinned. The answer is how many there are.
         apis.owner.complete_task(answer=len(found))
 

@@ -65,8 +65,6 @@ class Goal:
         """What to answer; None when the task asks nothing."""
         self.steps: list[tuple[str, dict[str, Any]]] = []
         """What was done, for making wrong variants of it."""
-        self.mentions: dict[str, tuple[str, ...]] = {}
-        """`table.column` -> words: free text there need only mention these."""
         self.start = world
         self.wish = world.begin()
         self.judging = threading.Lock()
@@ -93,7 +91,7 @@ class Goal:
         self.wish.rest()
 
     def compare(self, world: World) -> Counter[Difference]:
-        return differences(self.start, snapshot(world), self.mentions)
+        return differences(self.start, snapshot(world))
 
 
 def act(world: World, api: str, arguments: Mapping[str, Any]) -> Any:
@@ -157,14 +155,14 @@ def _written(world: World) -> set[str]:
     return world.written & _layout().keys()
 
 
-def differences(start: World, after: Snapshot, mentions: Mapping[str, tuple[str, ...]]) -> Counter[Difference]:
+def differences(start: World, after: Snapshot) -> Counter[Difference]:
     """What differs between the start and a snapshot, by content."""
     found: Counter[Difference] = Counter()
     added = _added(start, after)
     for table, rows in after.items():
         before = start.table(table)
         change = rows.since(before)
-        names, content = list(_layout()[table]), functools.partial(_content, added, mentions, table)
+        names, content = list(_layout()[table]), functools.partial(_content, added, table)
         for row in change.rows:
             old = before.by_id.get(row[0])
             if old is None:
@@ -189,25 +187,15 @@ def _added(start: World, after: Snapshot) -> Callable[[str], dict[int, Row]]:
     return added
 
 
-def _content(
-    added: Callable[[str], dict[int, Row]],
-    mentions: Mapping[str, tuple[str, ...]],
-    table: str,
-    column: str,
-    value: Any,
-    level: int = 0,
-) -> Hashable:
+def _content(added: Callable[[str], dict[int, Row]], table: str, column: str, value: Any, level: int = 0) -> Hashable:
     """What a value says. A reference to a new row says what that row does: its id is nobody's choice."""
-    words = mentions.get(f"{table}.{column}")
-    if words is not None:
-        return all(str(plain(word)) in str(plain(value)) for word in words)
     target = _layout()[table][column]
     if not target or value is None or value not in added(target):
         return plain(value)
     if level == _LEVELS:
         return "..."
     columns = list(zip(_layout()[target], added(target)[value], strict=True))[1:]
-    return tuple((name, _content(added, mentions, target, name, part, level + 1)) for name, part in columns)
+    return tuple((name, _content(added, target, name, part, level + 1)) for name, part in columns)
 
 
 def plain(value: Any) -> Hashable:

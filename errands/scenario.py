@@ -18,7 +18,12 @@ LOG_IN = re.compile(r'^(\w+) = apis\.\1\.login\(.*\)\["access_token"\]\n?', re.M
 
 
 class Scenario(ABC):
-    """Subclass it in a module of `errands/scenarios`; those that the modules define are collected."""
+    """Subclass it in a module of `errands/scenarios`, whose scenarios are collected:
+
+        class MoveEvent(Scenario, split="train", difficulty=1):
+
+    Its wordings stand in the TOML file beside the module, under its name.
+    """
 
     split: ClassVar[str]
     """train, practice, dev, validation, test_normal or test_challenge."""
@@ -26,12 +31,17 @@ class Scenario(ABC):
     """1: one or two apps, few calls. 2: more apps or a search over pages. 3: four or more apps, or loops with
     conditions over pages of data."""
     apis: ClassVar[tuple[str, ...]]
-    """The APIs its expert uses, as app.api; the expert reads their documentation first. Those that the system prompt
-    explains (login, owner.show_account, owner.complete_task) are left out."""
+    """The APIs its expert uses, as app.api; the expert reads their documentation first, in this order. By default those
+    that `solve` calls, in the order of its calls. Those that the system prompt explains (login, owner.show_account,
+    owner.complete_task) are left out."""
     phrasings: ClassVar[tuple[str, ...]]
     """The instruction in several wordings, with the goal's slots in braces."""
     setting: "Setting | None" = None
     """For an expert who speaks its words."""
+
+    def __init_subclass__(cls, split: str = "", difficulty: int = 0) -> None:
+        if split:
+            cls.split, cls.difficulty = split, difficulty
 
     @classmethod
     def name(cls) -> str:
@@ -72,7 +82,7 @@ class Scenario(ABC):
 
     def turns(self, **slots: Any) -> Turns:
         """The expert's turns."""
-        return turns_of(self.solve, slots | self.understood(slots))
+        return turns_of(type(self).solve, slots | self.understood(slots))
 
 
 @dataclass(frozen=True)

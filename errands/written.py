@@ -1,43 +1,64 @@
 """Experts written as Python: each comment is a thought, and the lines below it are the code of that turn.
 
-    @staticmethod
-    def solve(apis: Any, title: str, minutes: int) -> None:
+    def solve(self, title: str, minutes: int) -> None:
         # I look for '{title}' in the calendar.
-        calendar = log_in("calendar")
-        found = apis.calendar.search(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.search(query=title))
         # There is one; I add the reminder.
-        print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes, access_token=calendar))
+        print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes))
         # The reminder is set.
         apis.owner.complete_task()
 
-The function is never called. The agent's session has `apis`, and what one turn assigns, the next can use. The other
-parameters are the slots of the task: their values replace their names, in the code and (in braces) in the thoughts. A
-slot that is annotated as float is a number in the code, however the instruction writes it.
-`log_in` and `every` are written out as what they stand for.
+The function is never called. The agent's session has `apis`, and what one turn assigns, the next can use. The
+parameters are slots of the task: their values replace their names, in the code and (in braces) in the thoughts. A slot
+that is annotated as float is a number in the code, however the instruction writes it.
+
+The first turn that calls an app begins by logging in to it, and each call is given the app's access token. `log_in`,
+`every` and `shown` are written out as what they stand for.
 """
 
 import ast
 import functools
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from errands.apps import BY_NAME
 from errands.syntax import parse
+
+T = TypeVar("T")
 
 Edit = tuple[int, int, str]
 """Bytes of the source from a start to an end, and what replaces them."""
 
+_CALLED = re.compile(r"\bapis\.([a-z]+\.[a-z_]+)\(")
+_LOGGED_IN = re.compile(r"\bapis\.([a-z]+)\.login\(")
+_EXPLAINED = "owner.complete_task"
+"""What the system prompt explains, besides logging in."""
+
+apis: Any = None
+"""In an expert: the apps, as the agent has them."""
+
 
 def log_in(*apps: str) -> Any:
-    """In an expert: `mail, todo = log_in("mail", "todo")`. A variable named after each app gets its access token."""
+    """In an expert: log in to apps before they are called. A variable named after each gets its access token."""
     raise TypeError("log_in() is read from the source of an expert, never called")
 
 
-def every(call: Any) -> Any:
-    """In an expert: `rows = every(apis.mail.search(access_token=mail))`. The rows of all pages of a listing."""
+def every(listing: T) -> T:
+    """In an expert: `rows = every(apis.mail.search())`. The rows of all pages of a listing."""
     raise TypeError("every() is read from the source of an expert, never called")
+
+
+def shown(value: T) -> T:
+    """In an expert: `found = shown(apis.mail.search())`. A value that is also printed."""
+    raise TypeError("shown() is read from the source of an expert, never called")
+
+
+def apis_called(solve: Callable[..., None]) -> tuple[str, ...]:
+    """The APIs that an expert calls, each where it is called first, without those that the system prompt explains."""
+    return tuple(dict.fromkeys(api for api in _CALLED.findall(inspect.getsource(solve)) if api != _EXPLAINED))
 
 
 def turns_of(solve: Callable[..., None], slots: Mapping[str, Any]) -> Generator[tuple[str, str], str, None]:
@@ -55,13 +76,19 @@ def turns_of(solve: Callable[..., None], slots: Mapping[str, Any]) -> Generator[
             turns.append((line[2:].format(**values), []))
         elif turns:
             turns[-1][1].append(line)
+    entered = {app.name for app in BY_NAME.values() if not app.login}
     for thought, lines in turns:
-        yield thought, "\n".join(lines).strip("\n")
+        text = "\n".join(lines).strip("\n")
+        entered.update(_LOGGED_IN.findall(text))
+        called = dict.fromkeys(api.partition(".")[0] for api in _CALLED.findall(text))
+        new = [app for app in called if app not in entered]
+        entered.update(new)
+        yield thought, "\n".join([*map(_log_in, new), text])
 
 
 @functools.cache
 def _source(solve: Callable[..., None]) -> str:
-    """The function from its `def` on, its signature on one line."""
+    """The function from its `def` on, its signature on one line, with access tokens in its calls."""
     source = textwrap.dedent(inspect.getsource(solve))
     (function,) = parse(source).body
     assert isinstance(function, ast.FunctionDef)
@@ -73,7 +100,9 @@ def _source(solve: Callable[..., None]) -> str:
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names:
             raise ValueError(f"{solve.__qualname__}: {node.id} is a slot of the task; name the variable otherwise")
-    return "\n".join([f"def {function.name}({', '.join(arg.arg for arg in function.args.args)}):", *lines[first:], ""])
+    signature = f"def {function.name}({', '.join(argument.arg for argument in function.args.args)}):"
+    code = "\n".join([signature, *lines[first:], ""])
+    return _edited(code, _add_tokens(code, parse(code)))
 
 
 def _fill(source: str, tree: ast.AST, values: Mapping[str, Any]) -> Iterator[Edit]:
@@ -104,22 +133,31 @@ def _filled(node: ast.JoinedStr, values: Mapping[str, Any]) -> str | None:
     return text if slots else None
 
 
-def _write_out(source: str, tree: ast.AST) -> Iterator[Edit]:
-    """Replace what is assigned from log_in() and every()."""
+def _add_tokens(source: str, tree: ast.AST) -> Iterator[Edit]:
+    """Give the calls of apps their access tokens."""
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
-            continue
-        called, target = node.value.func, node.targets[0]
-        if not isinstance(called, ast.Name) or called.id not in ("log_in", "every"):
-            continue
-        indent = "\n" + " " * node.col_offset
-        if called.id == "log_in":
-            lines = [_log_in(ast.literal_eval(app)) for app in node.value.args]
-        else:
-            assert isinstance(target, ast.Name)
-            listing = ast.get_source_segment(source, node.value.args[0]) or ""
-            lines = _every(target.id, listing)
-        yield _edit(source, node, indent.join(lines))
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name("apis"), attr=app))):
+                if BY_NAME[app].login and not any(given.arg == "access_token" for given in node.keywords):
+                    _, end, _ = _edit(source, node, "")
+                    comma = ", " if node.keywords else ""
+                    yield end - 1, end - 1, f"{comma}access_token={app}"
+
+
+def _write_out(source: str, tree: ast.AST) -> Iterator[Edit]:
+    """Replace log_in(), and what is assigned from every() and shown()."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(ast.Call(ast.Name("log_in"), apps)) | ast.Assign(_, ast.Call(ast.Name("log_in"), apps)):
+                lines = [_log_in(ast.literal_eval(app)) for app in apps]
+            case ast.Assign([ast.Name(rows)], ast.Call(ast.Name("every"), [call])):
+                lines = _every(rows, ast.get_source_segment(source, call) or "")
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name("shown"), [value])):
+                lines = [f"{name} = {ast.get_source_segment(source, value)}", f"print({name})"]
+            case _:
+                continue
+        assert isinstance(node, ast.stmt)
+        yield _edit(source, node, ("\n" + " " * node.col_offset).join(lines))
 
 
 def login_code(*apps: str) -> str:

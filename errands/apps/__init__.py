@@ -1,21 +1,7 @@
 """The apps, in the order in which a world is filled."""
 
 from errands.api import Api
-from errands.apps import (
-    calendar,
-    contacts,
-    docs,
-    expenses,
-    files,
-    mail,
-    music,
-    notes,
-    owner,
-    phone,
-    shop,
-    todo,
-    wallet,
-)
+from errands.apps import calendar, contacts, docs, expenses, files, mail, music, notes, owner, phone, shop, todo, wallet
 from errands.world import World
 
 APPS = [

@@ -6,54 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import (
-    App,
-    Day,
-    Email,
-    Id,
-    Label,
-    Line,
-    Listing,
-    Moment,
-    Problem,
-    Query,
-    Success,
-    Text,
-)
+from errands.api import App, Day, Email, Id, Label, Line, Listing, Moment, New, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
 
-app = App(
-    "calendar",
-    "Calendar: events, guests, invitations, free times and reminders.",
-    schema="""
-CREATE TABLE calendar_events (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    title TEXT NOT NULL, start TEXT NOT NULL CHECK (start GLOB '????-??-?? ??:??'),
-    minutes INTEGER NOT NULL CHECK (minutes BETWEEN 5 AND 720), place TEXT NOT NULL DEFAULT '',
-    note TEXT NOT NULL DEFAULT '');
-CREATE TABLE calendar_guests (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    event_id INTEGER NOT NULL REFERENCES calendar_events(id) ON DELETE CASCADE,
-    guest INTEGER NOT NULL REFERENCES people(id),
-    answer TEXT NOT NULL DEFAULT 'open' CHECK (answer IN ('open', 'accepted', 'declined')), UNIQUE (event_id, guest));
-CREATE INDEX calendar_guests_guest ON calendar_guests(guest);
-CREATE TABLE calendar_reminders (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    event_id INTEGER NOT NULL REFERENCES calendar_events(id) ON DELETE CASCADE,
-    minutes_before INTEGER NOT NULL CHECK (minutes_before >= 0), UNIQUE (owner, event_id, minutes_before));
-CREATE INDEX calendar_reminders_event ON calendar_reminders(event_id);
-CREATE VIEW calendar_shown AS SELECT e.*, p.first || ' ' || p.last AS organiser,
-    (SELECT group_concat(q.first || ' ' || q.last) FROM calendar_guests g JOIN people q ON q.id = g.guest
-        WHERE g.event_id = e.id) AS guests
-    FROM calendar_events e JOIN people p ON p.id = e.owner;
-""",
-    invariants=(
-        "SELECT e.id FROM calendar_events e JOIN calendar_guests g ON g.event_id = e.id WHERE g.guest = e.owner",
-        "SELECT id FROM calendar_events WHERE datetime(start, '+' || minutes || ' minutes') > "
-        "datetime(date(start), '+1 day')",
-        "SELECT r.id FROM calendar_reminders r JOIN calendar_events e ON e.id = r.event_id WHERE r.owner != e.owner "
-        "AND r.owner NOT IN (SELECT guest FROM calendar_guests WHERE event_id = e.id AND answer = 'accepted')",
-    ),
-)
+app = App("calendar", "Calendar: events, guests, invitations, free times and reminders.")
 
 NO_EVENT = Problem(404, "There is no event {id}.")
 NO_INVITATION = Problem(404, "You have no invitation to event {id}.")
@@ -103,14 +61,6 @@ class Free(TypedDict):
     end: str
 
 
-class Created(TypedDict):
-    event_id: int
-
-
-class Added(TypedDict):
-    reminder_id: int
-
-
 @app.api()
 def list_day(w: World, me: int, day: Day) -> list[Brief]:
     """The events of a day, earliest first."""
@@ -140,13 +90,15 @@ def show(w: World, me: int, event_id: Id) -> Event:
 
 
 @app.api(TOO_LATE)
-def create(w: World, me: int, title: Line, start: Moment, minutes: Minutes = 60, place: Query = "") -> Created:
+def create(
+    w: World, me: int, title: Line, start: Moment, minutes: Minutes = 60, place: Query = ""
+) -> New[Literal["event_id"]]:
     """Add an event to your calendar."""
     _check_end(start, minutes)
     return {"event_id": w.add("calendar_events", owner=me, title=title, start=start, minutes=minutes, place=place)}
 
 
-@app.api(NO_EVENT, NOT_YOURS, TOO_LATE)
+@app.api(NO_EVENT, NOT_YOURS, TOO_LATE, says="Event changed.")
 def update(
     w: World,
     me: int,
@@ -156,21 +108,19 @@ def update(
     minutes: Minutes | None = None,
     place: Query | None = None,
     note: Text | None = None,
-) -> Success:
+) -> None:
     """Change or move an event. What you leave out stays as it is."""
     _organised(w, me, event_id)
     w.change("calendar_events", event_id, title=title, start=start, minutes=minutes, place=place, note=note)
     event = w.rows(Brief, "FROM calendar_shown WHERE id = ?", event_id)[0]
     _check_end(event["start"], event["minutes"])
-    return {"message": "Event changed."}
 
 
-@app.api(NO_EVENT, NOT_YOURS)
-def cancel(w: World, me: int, event_id: Id) -> Success:
+@app.api(NO_EVENT, NOT_YOURS, says="Event cancelled.")
+def cancel(w: World, me: int, event_id: Id) -> None:
     """Cancel an event. It disappears from everyone's calendar."""
     _organised(w, me, event_id)
     w.remove("calendar_events", id=event_id)
-    return {"message": "Event cancelled."}
 
 
 @app.api(NO_EVENT)
@@ -181,26 +131,23 @@ def list_guests(w: World, me: int, event_id: Id) -> Listing[Guest]:
     return Listing(f"FROM ({guests}) WHERE event_id = ? ORDER BY id", event_id)
 
 
-@app.api(NO_EVENT, NOT_YOURS, NO_PERSON, GUEST_ALREADY)
-def invite(w: World, me: int, event_id: Id, email: Email) -> Success:
+@app.api(NO_EVENT, NOT_YOURS, NO_PERSON, GUEST_ALREADY, says="Guest invited.")
+def invite(w: World, me: int, event_id: Id, email: Email) -> None:
     """Invite someone to one of your events."""
     _organised(w, me, event_id)
     guest = w.person(email)
     if guest == me or _answer(w, guest, event_id) is not None:
         raise GUEST_ALREADY(email=email, id=event_id)
     w.add("calendar_guests", event_id=event_id, guest=guest)
-    return {"message": "Guest invited."}
 
 
-@app.api(NO_EVENT, NOT_YOURS, NO_GUEST)
-def remove_guest(w: World, me: int, event_id: Id, email: Email) -> Success:
+@app.api(NO_EVENT, NOT_YOURS, NO_GUEST, says="Guest removed.")
+def remove_guest(w: World, me: int, event_id: Id, email: Email) -> None:
     """Remove a guest from one of your events."""
     _organised(w, me, event_id)
     guest = w.person_with(email)
-    if not w.remove("calendar_guests", event_id=event_id, guest=guest):
-        raise NO_GUEST(email=email, id=event_id)
+    NO_GUEST.unless(w.remove("calendar_guests", event_id=event_id, guest=guest), email=email, id=event_id)
     w.remove("calendar_reminders", event_id=event_id, owner=guest)
-    return {"message": "Guest removed."}
 
 
 @app.api()
@@ -211,19 +158,17 @@ def list_invitations(w: World, me: int, answer: Answer = "open") -> Listing[Brie
     return Listing(f"FROM calendar_shown WHERE id IN ({invited}) ORDER BY start, id", me, answer)
 
 
-@app.api(NO_INVITATION)
-def accept(w: World, me: int, event_id: Id) -> Success:
+@app.api(NO_INVITATION, says="Invitation accepted.")
+def accept(w: World, me: int, event_id: Id) -> None:
     """Accept an invitation. The event is then in your calendar."""
     _reply(w, me, event_id, "accepted")
-    return {"message": "Invitation accepted."}
 
 
-@app.api(NO_INVITATION)
-def decline(w: World, me: int, event_id: Id) -> Success:
+@app.api(NO_INVITATION, says="Invitation declined.")
+def decline(w: World, me: int, event_id: Id) -> None:
     """Decline an invitation, even one you had accepted. The event is then not in your calendar."""
     _reply(w, me, event_id, "declined")
     w.remove("calendar_reminders", event_id=event_id, owner=me)
-    return {"message": "Invitation declined."}
 
 
 @app.api()
@@ -247,21 +192,17 @@ def list_reminders(w: World, me: int) -> Listing[Reminder]:
 
 
 @app.api(NO_EVENT, REMINDED_ALREADY)
-def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -> Added:
+def add_reminder(w: World, me: int, event_id: Id, minutes_before: Before = 30) -> New[Literal["reminder_id"]]:
     """Set a reminder of an event in your calendar, so many minutes before it starts."""
-    if w.value(f"SELECT id FROM calendar_events WHERE {_MINE} AND id = ?", me, me, event_id) is None:
-        raise NO_EVENT(id=event_id)
+    NO_EVENT.unless(w.value(f"SELECT id FROM calendar_events WHERE {_MINE} AND id = ?", me, me, event_id), id=event_id)
     reminder = {"owner": me, "event_id": event_id, "minutes_before": minutes_before}
-    if w.find_id("calendar_reminders", **reminder) is not None:
-        raise REMINDED_ALREADY()
-    return {"reminder_id": w.add("calendar_reminders", **reminder)}
+    return {"reminder_id": w.add_once(REMINDED_ALREADY(), "calendar_reminders", **reminder)}
 
 
-@app.api(REMINDERS.missing)
-def remove_reminder(w: World, me: int, reminder_id: Id) -> Success:
+@app.api(REMINDERS.missing, says="Reminder removed.")
+def remove_reminder(w: World, me: int, reminder_id: Id) -> None:
     """Remove a reminder."""
     REMINDERS.delete(w, me, reminder_id)
-    return {"message": "Reminder removed."}
 
 
 def _answer(w: World, person: int, event: int) -> str | None:
@@ -269,8 +210,8 @@ def _answer(w: World, person: int, event: int) -> str | None:
 
 
 def _reply(w: World, me: int, event: int, answer: str) -> None:
-    if not w.run("UPDATE calendar_guests SET answer = ? WHERE event_id = ? AND guest = ?", answer, event, me):
-        raise NO_INVITATION(id=event)
+    sql = "UPDATE calendar_guests SET answer = ? WHERE event_id = ? AND guest = ?"
+    NO_INVITATION.unless(w.run(sql, answer, event, me), id=event)
 
 
 def _seen(w: World, me: int, event: int) -> int:

@@ -5,19 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Label, Line, Listing, Phone, Query, Success, Text
+from errands.api import App, Day, Email, Id, Label, Line, Listing, New, Phone, Query, Text
 from errands.database import Owned
 from errands.world import World
 
-app = App(
-    "contacts",
-    "The address book: people with their e-mail addresses, phone numbers, relations and birthdays.",
-    schema="""
-CREATE TABLE contacts (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    name TEXT NOT NULL, email TEXT NOT NULL, phone TEXT NOT NULL, relation TEXT NOT NULL, birthday TEXT NOT NULL,
-    address TEXT NOT NULL, note TEXT NOT NULL DEFAULT '', favourite INTEGER NOT NULL DEFAULT 0);
-""",
-)
+app = App("contacts", "The address book: people with their e-mail addresses, phone numbers, relations and birthdays.")
 
 CONTACTS = Owned("contacts", "contact")
 
@@ -48,10 +40,6 @@ class Birthday(TypedDict):
     birthday: str
 
 
-class Added(TypedDict):
-    contact_id: int
-
-
 @app.api()
 def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Contacts whose name, e-mail, phone or relation contains the query. An empty query finds all."""
@@ -75,13 +63,13 @@ def add(
     relation: Relation = "other",
     birthday: Day = "1990-01-01",
     address: Line = "unknown",
-) -> Added:
+) -> New[Literal["contact_id"]]:
     """Add a contact."""
     values = {"name": name, "email": email, "phone": phone, "relation": relation}
     return {"contact_id": w.add("contacts", owner=me, **values, birthday=birthday, address=address)}
 
 
-@app.api(CONTACTS.missing)
+@app.api(CONTACTS.missing, says="Contact changed.")
 def update(
     w: World,
     me: int,
@@ -92,25 +80,22 @@ def update(
     relation: Relation | None = None,
     birthday: Day | None = None,
     address: Line | None = None,
-) -> Success:
+) -> None:
     """Change a contact. What you leave out stays as it is."""
     given = {"name": name, "email": email, "phone": phone, "relation": relation, "birthday": birthday}
     CONTACTS.change(w, me, contact_id, **given, address=address)
-    return {"message": "Contact changed."}
 
 
-@app.api(CONTACTS.missing)
-def set_note(w: World, me: int, contact_id: Id, note: Text) -> Success:
+@app.api(CONTACTS.missing, says="Note written.")
+def set_note(w: World, me: int, contact_id: Id, note: Text) -> None:
     """Write a note about a contact. It replaces the note that is there."""
     CONTACTS.change(w, me, contact_id, note=note)
-    return {"message": "Note written."}
 
 
-@app.api(CONTACTS.missing)
-def set_favourite(w: World, me: int, contact_id: Id, favourite: bool = True) -> Success:
+@app.api(CONTACTS.missing, says="Contact changed.")
+def set_favourite(w: World, me: int, contact_id: Id, favourite: bool = True) -> None:
     """Add a contact to your favourites, or remove it from them."""
     CONTACTS.change(w, me, contact_id, favourite=favourite)
-    return {"message": "Contact changed."}
 
 
 @app.api()
@@ -126,11 +111,10 @@ def list_birthdays(w: World, me: int, month: Month) -> Listing[Birthday]:
     return Listing(source, me, f"{month:02}")
 
 
-@app.api(CONTACTS.missing)
-def delete(w: World, me: int, contact_id: Id) -> Success:
+@app.api(CONTACTS.missing, says="Contact deleted.")
+def delete(w: World, me: int, contact_id: Id) -> None:
     """Delete a contact."""
     CONTACTS.delete(w, me, contact_id)
-    return {"message": "Contact deleted."}
 
 
 @app.filled_by

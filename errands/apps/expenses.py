@@ -1,11 +1,11 @@
 """Shared expenses: groups of people, who paid what for whom, who owes whom, and repayments."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Problem, Query, Success, cents
 from errands.words import read
 from errands.world import NO_PERSON, World
 
@@ -17,38 +17,7 @@ _MOVES = """
     UNION ALL SELECT grp, payee, -amount_cents FROM expenses_settlements"""
 """Everything that counts towards a person's balance in a group."""
 
-app = App(
-    "expenses",
-    "Shared expenses: groups of people, who paid for whom, balances, who owes whom, and repayments.",
-    schema="""
-CREATE TABLE expenses_groups (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL);
-CREATE TABLE expenses_members (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    grp INTEGER NOT NULL REFERENCES expenses_groups(id),
-    person INTEGER NOT NULL REFERENCES people(id), UNIQUE (grp, person));
-CREATE INDEX expenses_members_person ON expenses_members(person);
-CREATE TABLE expenses_items (id INTEGER PRIMARY KEY AUTOINCREMENT, grp INTEGER NOT NULL REFERENCES expenses_groups(id),
-    payer INTEGER NOT NULL REFERENCES people(id), title TEXT NOT NULL,
-    amount_cents INTEGER NOT NULL CHECK (amount_cents > 0), day TEXT NOT NULL);
-CREATE INDEX expenses_items_grp ON expenses_items(grp);
-CREATE TABLE expenses_shares (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    item INTEGER NOT NULL REFERENCES expenses_items(id) ON DELETE CASCADE,
-    person INTEGER NOT NULL REFERENCES people(id), amount_cents INTEGER NOT NULL, UNIQUE (item, person));
-CREATE TABLE expenses_settlements (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    grp INTEGER NOT NULL REFERENCES expenses_groups(id), payer INTEGER NOT NULL REFERENCES people(id),
-    payee INTEGER NOT NULL REFERENCES people(id), amount_cents INTEGER NOT NULL CHECK (amount_cents > 0),
-    day TEXT NOT NULL, CHECK (payer <> payee));
-CREATE INDEX expenses_settlements_grp ON expenses_settlements(grp);
-CREATE TABLE expenses_comments (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    item INTEGER NOT NULL REFERENCES expenses_items(id) ON DELETE CASCADE,
-    author INTEGER NOT NULL REFERENCES people(id), text TEXT NOT NULL, written TEXT NOT NULL);
-""",
-    invariants=(
-        "SELECT i.id FROM expenses_items i JOIN expenses_shares s ON s.item = i.id"
-        " GROUP BY i.id HAVING sum(s.amount_cents) <> i.amount_cents",
-        "SELECT id FROM expenses_items WHERE id NOT IN (SELECT item FROM expenses_shares)",
-        f"SELECT grp FROM ({_MOVES}) GROUP BY grp HAVING sum(cents) <> 0",
-    ),
-)
+app = App("expenses", "Shared expenses: groups of people, who paid for whom, balances, who owes whom, and repayments.")
 
 NO_GROUP = Problem(404, "There is no group {id}.")
 NO_EXPENSE = Problem(404, "There is no expense {id}.")
@@ -114,14 +83,6 @@ class Settlement(TypedDict):
     day: str
 
 
-class GroupMade(TypedDict):
-    group_id: int
-
-
-class ExpenseAdded(TypedDict):
-    expense_id: int
-
-
 _ITEMS = (
     "FROM (SELECT i.id, title, amount_cents, first || ' ' || last AS paid_by, day, grp AS group_id"
     " FROM expenses_items i JOIN people p ON p.id = payer)"
@@ -149,7 +110,7 @@ def show_group(w: World, me: int, group_id: Id) -> FullGroup:
 
 
 @app.api(NO_PERSON)
-def create_group(w: World, me: int, name: Line, emails: Emails) -> GroupMade:
+def create_group(w: World, me: int, name: Line, emails: Emails) -> New[Literal["group_id"]]:
     """Create a group of you and the people with these e-mail addresses."""
     people = {me} | {w.person(email) for email in emails}
     group = w.add("expenses_groups", name=name)
@@ -168,15 +129,14 @@ def add_member(w: World, me: int, group_id: Id, email: Email) -> Success:
     return {"message": f"{w.name_of(person)} is now a member."}
 
 
-@app.api(NO_GROUP, NOT_SETTLED)
-def leave_group(w: World, me: int, group_id: Id) -> Success:
+@app.api(NO_GROUP, NOT_SETTLED, says="You have left the group.")
+def leave_group(w: World, me: int, group_id: Id) -> None:
     """Leave a group. Your balance in it must be 0."""
     _members(w, me, group_id)
     balance = _balances(w, group_id)[me]
     if balance:
         raise NOT_SETTLED(balance=balance / 100)
     w.remove("expenses_members", grp=group_id, person=me)
-    return {"message": "You have left the group."}
 
 
 @app.api(NO_GROUP)
@@ -213,7 +173,7 @@ def add_expense(
     day: Day | None = None,
     between: Emails | None = None,
     shares: list[Share] | None = None,
-) -> ExpenseAdded:
+) -> New[Literal["expense_id"]]:
     """Add an expense. It is paid by you and dated today unless you say otherwise, and split equally between all
     members, or between those with the e-mails in `between`, or as `shares` says."""
     members = _members(w, me, group_id)
@@ -227,7 +187,7 @@ def add_expense(
     return {"expense_id": item}
 
 
-@app.api(NO_EXPENSE, NOT_MEMBER)
+@app.api(NO_EXPENSE, NOT_MEMBER, says="Expense changed.")
 def update_expense(
     w: World,
     me: int,
@@ -236,7 +196,7 @@ def update_expense(
     amount: Money | None = None,
     paid_by: Email | None = None,
     day: Day | None = None,
-) -> Success:
+) -> None:
     """Change an expense. What you leave out stays as it is. A new amount is split equally between all who have a
     share."""
     item = _item(w, me, expense_id)
@@ -247,23 +207,20 @@ def update_expense(
         for person, part in _split(total, people).items():
             w.run("UPDATE expenses_shares SET amount_cents = ? WHERE item = ? AND person = ?", part, expense_id, person)
     w.change("expenses_items", expense_id, title=title, amount_cents=total, payer=payer, day=day)
-    return {"message": "Expense changed."}
 
 
-@app.api(NO_EXPENSE)
-def delete_expense(w: World, me: int, expense_id: Id) -> Success:
+@app.api(NO_EXPENSE, says="Expense deleted.")
+def delete_expense(w: World, me: int, expense_id: Id) -> None:
     """Delete an expense with its shares and comments."""
     _item(w, me, expense_id)
     w.remove("expenses_items", id=expense_id)
-    return {"message": "Expense deleted."}
 
 
-@app.api(NO_EXPENSE)
-def add_comment(w: World, me: int, expense_id: Id, text: Line) -> Success:
+@app.api(NO_EXPENSE, says="Comment added.")
+def add_comment(w: World, me: int, expense_id: Id, text: Line) -> None:
     """Comment on an expense."""
     _item(w, me, expense_id)
     w.add("expenses_comments", item=expense_id, author=me, text=text, written=w.moment)
-    return {"message": "Comment added."}
 
 
 @app.api(NO_GROUP)
@@ -282,15 +239,14 @@ def list_debts(w: World, me: int, group_id: Id) -> list[Debt]:
     return debts
 
 
-@app.api(NO_GROUP, NOT_MEMBER, NOT_YOURS)
-def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, amount: Money) -> Success:
+@app.api(NO_GROUP, NOT_MEMBER, NOT_YOURS, says="Recorded.")
+def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, amount: Money) -> None:
     """Record that one member has paid another back. One of them must be you. No money is moved."""
     members = _members(w, me, group_id)
     payer, payee = _member(w, members, paid_by), _member(w, members, paid_to)
     if (payer == me) == (payee == me):
         raise NOT_YOURS()
     w.add("expenses_settlements", grp=group_id, payer=payer, payee=payee, amount_cents=cents(amount), day=w.today)
-    return {"message": "Recorded."}
 
 
 @app.api(NO_GROUP)
@@ -323,10 +279,7 @@ def _balances(w: World, group: int) -> dict[int, int]:
 
 def _item(w: World, me: int, id: int) -> dict[str, Any]:
     mine = "grp IN (SELECT grp FROM expenses_members WHERE person = ?)"
-    found = w.one(f"SELECT * FROM expenses_items WHERE id = ? AND {mine}", id, me)
-    if found is None:
-        raise NO_EXPENSE(id=id)
-    return found
+    return NO_EXPENSE.unless(w.one(f"SELECT * FROM expenses_items WHERE id = ? AND {mine}", id, me), id=id)
 
 
 def _member(w: World, members: list[int], email: str) -> int:

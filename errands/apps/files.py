@@ -1,11 +1,11 @@
 """Files: the owner's files in folders, a bin, and files that people share with each other."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
-from errands.api import App, Email, Id, Label, Listing, Problem, Query, Success, Text
+from errands.api import App, Email, Id, Label, Listing, New, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
@@ -14,27 +14,7 @@ QUOTA_KB = 200_000
 TEXTS = (".txt", ".md", ".csv")
 
 app = App(
-    "files",
-    "Files in folders: read, write, move and copy them, share them with people, and a bin for deleted ones.",
-    schema="""
-CREATE TABLE files_folders (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    path TEXT NOT NULL, UNIQUE (owner, path));
-CREATE TABLE files_files (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    folder INTEGER REFERENCES files_folders(id), name TEXT NOT NULL, text TEXT NOT NULL DEFAULT '',
-    kb INTEGER NOT NULL CHECK (kb > 0), changed TEXT NOT NULL, binned INTEGER NOT NULL DEFAULT 0,
-    CHECK (folder IS NOT NULL OR binned = 1));
-CREATE UNIQUE INDEX files_files_place ON files_files(folder, name) WHERE binned = 0;
-CREATE TABLE files_shares (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    file INTEGER NOT NULL REFERENCES files_files(id) ON DELETE CASCADE, person INTEGER NOT NULL REFERENCES people(id),
-    UNIQUE (file, person));
-CREATE INDEX files_shares_person ON files_shares(person);
-""",
-    invariants=(
-        "SELECT f.id FROM files_files f JOIN files_folders d ON d.id = f.folder WHERE d.owner <> f.owner",
-        "SELECT s.id FROM files_shares s JOIN files_files f ON f.id = s.file WHERE f.owner = s.person",
-        "SELECT id FROM files_folders d WHERE path LIKE '%/%' AND NOT EXISTS (SELECT 1 FROM files_folders u"
-        " WHERE u.owner = d.owner AND d.path LIKE u.path || '/%')",
-    ),
+    "files", "Files in folders: read, write, move and copy them, share them with people, and a bin for deleted ones."
 )
 
 FILES = Owned("files_files", "file")
@@ -84,10 +64,6 @@ class Shared(TypedDict):
     changed: str
 
 
-class Created(TypedDict):
-    file_id: int
-
-
 class Usage(TypedDict):
     files: int
     kb: int
@@ -108,20 +84,17 @@ def list_folders(w: World, me: int) -> Listing[Folder]:
     return Listing(f"FROM (SELECT *, {files} FROM files_folders d) WHERE owner = ? ORDER BY path, id", me)
 
 
-@app.api(NO_FOLDER, FOLDER_EXISTS)
-def create_folder(w: World, me: int, path: Path) -> Success:
+@app.api(NO_FOLDER, FOLDER_EXISTS, says="Folder created.")
+def create_folder(w: World, me: int, path: Path) -> None:
     """Create a folder. The folder it is in must already exist."""
     parent = path.rpartition("/")[0]
     if parent:
         _folder(w, me, parent)
-    if w.find_id("files_folders", owner=me, path=path) is not None:
-        raise FOLDER_EXISTS(path=path)
-    w.add("files_folders", owner=me, path=path)
-    return {"message": "Folder created."}
+    w.add_once(FOLDER_EXISTS(path=path), "files_folders", owner=me, path=path)
 
 
-@app.api(NO_FOLDER, FOLDER_NOT_EMPTY)
-def delete_folder(w: World, me: int, path: Path) -> Success:
+@app.api(NO_FOLDER, FOLDER_NOT_EMPTY, says="Folder deleted.")
+def delete_folder(w: World, me: int, path: Path) -> None:
     """Delete an empty folder."""
     folder = _folder(w, me, path)
     inside = (
@@ -132,7 +105,6 @@ def delete_folder(w: World, me: int, path: Path) -> Success:
         raise FOLDER_NOT_EMPTY(path=path)
     w.run("UPDATE files_files SET folder = NULL WHERE folder = ?", folder)
     w.remove("files_folders", id=folder)
-    return {"message": "Folder deleted."}
 
 
 @app.api(NO_FOLDER)
@@ -168,7 +140,7 @@ def show(w: World, me: int, file_id: Id) -> File:
 
 
 @app.api(NO_FOLDER, NAME_TAKEN, NOT_TEXT)
-def create(w: World, me: int, folder: Path, name: Name, text: Text = "") -> Created:
+def create(w: World, me: int, folder: Path, name: Name, text: Text = "") -> New[Literal["file_id"]]:
     """Create a text file (.txt, .md or .csv)."""
     place = _folder(w, me, folder)
     _check_text(name)
@@ -178,44 +150,41 @@ def create(w: World, me: int, folder: Path, name: Name, text: Text = "") -> Crea
     }
 
 
-@app.api(FILES.missing, IN_BIN, NOT_TEXT)
-def write(w: World, me: int, file_id: Id, text: Text) -> Success:
+@app.api(FILES.missing, IN_BIN, NOT_TEXT, says="Written.")
+def write(w: World, me: int, file_id: Id, text: Text) -> None:
     """Replace the text of a file."""
     _check_text(_live(w, me, file_id)["name"])
     w.change("files_files", file_id, text=text, kb=_kb(text), changed=w.moment)
-    return {"message": "Written."}
 
 
-@app.api(FILES.missing, IN_BIN, NOT_TEXT)
-def append(w: World, me: int, file_id: Id, text: Text) -> Success:
+@app.api(FILES.missing, IN_BIN, NOT_TEXT, says="Written.")
+def append(w: World, me: int, file_id: Id, text: Text) -> None:
     """Add text to the end of a file, on a new line."""
     before = _live(w, me, file_id)["text"].rstrip("\n")
-    return write(w, me, file_id, f"{before}\n{text}" if before else text)
+    write(w, me, file_id, f"{before}\n{text}" if before else text)
 
 
-@app.api(FILES.missing, IN_BIN, NAME_TAKEN)
-def rename(w: World, me: int, file_id: Id, name: Name) -> Success:
+@app.api(FILES.missing, IN_BIN, NAME_TAKEN, says="Renamed.")
+def rename(w: World, me: int, file_id: Id, name: Name) -> None:
     """Give a file a new name. It stays in its folder."""
     found = _live(w, me, file_id)
     if name != found["name"]:
         _check_free(w, found["folder"], name)
     w.change("files_files", file_id, name=name)
-    return {"message": "Renamed."}
 
 
-@app.api(FILES.missing, IN_BIN, NO_FOLDER, NAME_TAKEN)
-def move(w: World, me: int, file_id: Id, folder: Path) -> Success:
+@app.api(FILES.missing, IN_BIN, NO_FOLDER, NAME_TAKEN, says="Moved.")
+def move(w: World, me: int, file_id: Id, folder: Path) -> None:
     """Move a file to another folder."""
     found = _live(w, me, file_id)
     place = _folder(w, me, folder)
     if place != found["folder"]:
         _check_free(w, place, found["name"])
     w.change("files_files", file_id, folder=place)
-    return {"message": "Moved."}
 
 
 @app.api(FILES.missing, IN_BIN, NO_FOLDER, NAME_TAKEN)
-def copy(w: World, me: int, file_id: Id, folder: Path, name: Name | None = None) -> Created:
+def copy(w: World, me: int, file_id: Id, folder: Path, name: Name | None = None) -> New[Literal["file_id"]]:
     """Copy a file, yours or shared with you, to one of your folders, under the same name or a new one."""
     found = _readable(w, me, file_id)
     if found["binned"]:
@@ -227,12 +196,11 @@ def copy(w: World, me: int, file_id: Id, folder: Path, name: Name | None = None)
     return {"file_id": w.add("files_files", owner=me, folder=place, name=name, **kept, changed=w.moment)}
 
 
-@app.api(FILES.missing, IN_BIN)
-def delete(w: World, me: int, file_id: Id) -> Success:
+@app.api(FILES.missing, IN_BIN, says="The file is in the bin.")
+def delete(w: World, me: int, file_id: Id) -> None:
     """Move a file to the bin."""
     _live(w, me, file_id)
     w.change("files_files", file_id, binned=True)
-    return {"message": "The file is in the bin."}
 
 
 @app.api()
@@ -241,18 +209,15 @@ def list_bin(w: World, me: int) -> Listing[Brief]:
     return Listing(f"{_BRIEF} WHERE owner = ? AND binned = 1 ORDER BY name, id", me)
 
 
-@app.api(FILES.missing, NOT_IN_BIN, NO_FOLDER, FOLDER_GONE, NAME_TAKEN)
-def restore(w: World, me: int, file_id: Id, folder: Path | None = None) -> Success:
+@app.api(FILES.missing, NOT_IN_BIN, NO_FOLDER, FOLDER_GONE, NAME_TAKEN, says="Restored.")
+def restore(w: World, me: int, file_id: Id, folder: Path | None = None) -> None:
     """Move a file from the bin back to the folder it was in, or to another one."""
     found = FILES.find(w, me, file_id)
     if not found["binned"]:
         raise NOT_IN_BIN()
-    place = found["folder"] if folder is None else _folder(w, me, folder)
-    if place is None:
-        raise FOLDER_GONE()
+    place = FOLDER_GONE.unless(found["folder"] if folder is None else _folder(w, me, folder))
     _check_free(w, place, found["name"])
     w.change("files_files", file_id, binned=False, folder=place)
-    return {"message": "Restored."}
 
 
 @app.api()
@@ -268,19 +233,15 @@ def share(w: World, me: int, file_id: Id, email: Email) -> Success:
     person = w.person(email)
     if person == me:
         raise YOURSELF()
-    if w.find_id("files_shares", file=file_id, person=person) is not None:
-        raise SHARED_ALREADY(email=email)
-    w.add("files_shares", file=file_id, person=person)
+    w.add_once(SHARED_ALREADY(email=email), "files_shares", file=file_id, person=person)
     return {"message": f"Shared with {w.name_of(person)}."}
 
 
-@app.api(FILES.missing, NOT_SHARED)
-def unshare(w: World, me: int, file_id: Id, email: Email) -> Success:
+@app.api(FILES.missing, NOT_SHARED, says="No longer shared.")
+def unshare(w: World, me: int, file_id: Id, email: Email) -> None:
     """Stop sharing one of your files with someone."""
     FILES.find(w, me, file_id)
-    if not w.remove("files_shares", file=file_id, person=w.person_with(email)):
-        raise NOT_SHARED(email=email)
-    return {"message": "No longer shared."}
+    NOT_SHARED.unless(w.remove("files_shares", file=file_id, person=w.person_with(email)), email=email)
 
 
 @app.api()
@@ -303,10 +264,7 @@ def show_usage(w: World, me: int) -> Usage:
 
 
 def _folder(w: World, me: int, path: str) -> int:
-    found = w.find_id("files_folders", owner=me, path=path)
-    if found is None:
-        raise NO_FOLDER(path=path)
-    return found
+    return NO_FOLDER.unless(w.find_id("files_folders", owner=me, path=path), path=path)
 
 
 def _live(w: World, me: int, id: int) -> dict[str, Any]:

@@ -6,35 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Email, Id, Line, Listing, Problem, Query, Success, Text
+from errands.api import App, Email, Id, Line, Listing, New, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
 
-app = App(
-    "mail",
-    "E-mail: inbox, sent mail, drafts, archive, labels.",
-    schema="""
-CREATE TABLE mail_messages (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    folder TEXT NOT NULL CHECK (folder IN ('inbox', 'archive', 'sent', 'drafts', 'trash')),
-    sender TEXT NOT NULL, address TEXT NOT NULL, recipients TEXT NOT NULL, subject TEXT NOT NULL, body TEXT NOT NULL,
-    time TEXT NOT NULL, read INTEGER NOT NULL DEFAULT 1, starred INTEGER NOT NULL DEFAULT 0,
-    reply_to INTEGER REFERENCES mail_messages(id));
-CREATE TABLE mail_labels (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    name TEXT NOT NULL, UNIQUE (owner, name));
-CREATE TABLE mail_labelled (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    message INTEGER NOT NULL REFERENCES mail_messages(id) ON DELETE CASCADE,
-    label INTEGER NOT NULL REFERENCES mail_labels(id), UNIQUE (message, label));
-CREATE INDEX mail_labelled_label ON mail_labelled(label);
-""",
-    invariants=(
-        "SELECT m.id FROM mail_messages m JOIN people p ON p.id = owner WHERE folder = 'sent' AND m.address != email",
-        "SELECT id FROM mail_messages WHERE recipients = '' OR recipients != lower(recipients)",
-        "SELECT m.id FROM mail_messages m JOIN mail_messages o ON o.id = m.reply_to WHERE o.owner != m.owner",
-        "SELECT x.id FROM mail_labelled x JOIN mail_messages m ON m.id = message JOIN mail_labels l ON l.id = label "
-        "WHERE m.owner != l.owner",
-    ),
-)
+app = App("mail", "E-mail: inbox, sent mail, drafts, archive, labels.")
 
 MESSAGES = Owned("mail_messages", "message")
 NO_DRAFT = Problem(404, "There is no draft {id}.")
@@ -70,14 +47,6 @@ class Message(Brief):
     folder: str
     starred: bool
     labels: str
-
-
-class Sent(TypedDict):
-    message_id: int
-
-
-class Drafted(TypedDict):
-    draft_id: int
 
 
 class Labelling(TypedDict):
@@ -128,13 +97,13 @@ def search_sent(w: World, me: int, query: Query = "") -> Listing[Outgoing]:
 
 
 @app.api()
-def send(w: World, me: int, to: Recipients, subject: Line, body: Text) -> Sent:
+def send(w: World, me: int, to: Recipients, subject: Line, body: Text) -> New[Literal["message_id"]]:
     """Send a mail."""
     return {"message_id": _dispatch(w, me, _draft(w, me, _join(to), subject, body))}
 
 
 @app.api(MESSAGES.missing, IS_DRAFT)
-def reply(w: World, me: int, message_id: Id, body: Text, everyone: bool = False) -> Sent:
+def reply(w: World, me: int, message_id: Id, body: Text, everyone: bool = False) -> New[Literal["message_id"]]:
     """Reply to the sender of a mail. With everyone=True, reply to all its recipients too."""
     mail, mine = _find_no_draft(w, me, message_id), w.people[me - 1].email
     others = mail["recipients"].split(", ") if everyone or mail["address"] == mine else []
@@ -144,7 +113,7 @@ def reply(w: World, me: int, message_id: Id, body: Text, everyone: bool = False)
 
 
 @app.api(MESSAGES.missing, IS_DRAFT)
-def forward(w: World, me: int, message_id: Id, to: Recipients, body: Text = "") -> Sent:
+def forward(w: World, me: int, message_id: Id, to: Recipients, body: Text = "") -> New[Literal["message_id"]]:
     """Forward a mail. `body` is put before its text."""
     mail = _find_no_draft(w, me, message_id)
     text = f"{body}\n\n{mail['body']}".strip()
@@ -158,47 +127,47 @@ def list_drafts(w: World, me: int) -> Listing[Outgoing]:
 
 
 @app.api()
-def create_draft(w: World, me: int, to: Recipients, subject: Line, body: Text) -> Drafted:
+def create_draft(w: World, me: int, to: Recipients, subject: Line, body: Text) -> New[Literal["draft_id"]]:
     """Write a draft, without sending it."""
     return {"draft_id": _draft(w, me, _join(to), subject, body)}
 
 
-@app.api(NO_DRAFT)
+@app.api(NO_DRAFT, says="Draft changed.")
 def update_draft(
     w: World, me: int, draft_id: Id, to: Recipients | None = None, subject: Line | None = None, body: Text | None = None
-) -> Success:
+) -> None:
     """Change a draft. What you leave out stays as it is."""
     _find_draft(w, me, draft_id)
     w.change("mail_messages", draft_id, recipients=to and _join(to), subject=subject, body=body)
-    return {"message": "Draft changed."}
 
 
 @app.api(NO_DRAFT)
-def send_draft(w: World, me: int, draft_id: Id) -> Sent:
+def send_draft(w: World, me: int, draft_id: Id) -> New[Literal["message_id"]]:
     """Send a draft as it is."""
     _find_draft(w, me, draft_id)
     return {"message_id": _dispatch(w, me, draft_id)}
 
 
-@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY)
-def archive(w: World, me: int, message_id: Id) -> Success:
+@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY, says="Mail moved.")
+def archive(w: World, me: int, message_id: Id) -> None:
     """Move a mail to the archive."""
     _find_no_draft(w, me, message_id)
-    return _move(w, message_id, "archive")
+    _move(w, message_id, "archive")
 
 
-@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY)
-def restore(w: World, me: int, message_id: Id) -> Success:
+@app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY, says="Mail moved.")
+def restore(w: World, me: int, message_id: Id) -> None:
     """Move a mail back from the archive or the trash."""
     mine = _find_no_draft(w, me, message_id)["address"] == w.people[me - 1].email
-    return _move(w, message_id, "sent" if mine else "inbox")
+    _move(w, message_id, "sent" if mine else "inbox")
 
 
 @app.api(MESSAGES.missing, THERE_ALREADY)
 def delete(w: World, me: int, message_id: Id) -> Success:
     """Move a mail to the trash. A draft is deleted for good."""
     if MESSAGES.find(w, me, message_id)["folder"] != "drafts":
-        return _move(w, message_id, "trash")
+        _move(w, message_id, "trash")
+        return {"message": "Mail moved."}
     w.remove("mail_messages", id=message_id)
     return {"message": "Draft deleted."}
 
@@ -210,11 +179,10 @@ def mark_read(w: World, me: int, message_id: Id, read: bool = True) -> Success:
     return {"message": "Mail marked as read." if read else "Mail marked as unread."}
 
 
-@app.api(MESSAGES.missing)
-def star(w: World, me: int, message_id: Id, starred: bool = True) -> Success:
+@app.api(MESSAGES.missing, says="Mail changed.")
+def star(w: World, me: int, message_id: Id, starred: bool = True) -> None:
     """Star a mail, or remove its star."""
     MESSAGES.change(w, me, message_id, starred=starred)
-    return {"message": "Mail changed."}
 
 
 @app.api()
@@ -224,13 +192,10 @@ def list_labels(w: World, me: int) -> list[Labelling]:
     return w.rows(Labelling, f"{source} WHERE owner = ? ORDER BY name, id", me)
 
 
-@app.api(LABEL_EXISTS)
-def create_label(w: World, me: int, name: Line) -> Success:
+@app.api(LABEL_EXISTS, says="Label created.")
+def create_label(w: World, me: int, name: Line) -> None:
     """Create a label."""
-    if w.find_id("mail_labels", owner=me, name=name) is not None:
-        raise LABEL_EXISTS(name=name)
-    w.add("mail_labels", owner=me, name=name)
-    return {"message": "Label created."}
+    w.add_once(LABEL_EXISTS(name=name), "mail_labels", owner=me, name=name)
 
 
 @app.api(NO_LABEL)
@@ -240,24 +205,20 @@ def list_labelled(w: World, me: int, label: Line) -> Listing[Brief]:
     return Listing(f"FROM mail_messages WHERE id IN ({labelled}) {_NEWEST}", _label(w, me, label))
 
 
-@app.api(MESSAGES.missing, NO_LABEL, LABELLED)
-def add_label(w: World, me: int, message_id: Id, label: Line) -> Success:
+@app.api(MESSAGES.missing, NO_LABEL, LABELLED, says="Label added.")
+def add_label(w: World, me: int, message_id: Id, label: Line) -> None:
     """Put a label on a mail."""
     MESSAGES.find(w, me, message_id)
-    found = _label(w, me, label)
-    if w.find_id("mail_labelled", message=message_id, label=found) is not None:
-        raise LABELLED(id=message_id, name=label)
-    w.add("mail_labelled", message=message_id, label=found)
-    return {"message": "Label added."}
+    labelled = LABELLED(id=message_id, name=label)
+    w.add_once(labelled, "mail_labelled", message=message_id, label=_label(w, me, label))
 
 
-@app.api(MESSAGES.missing, NO_LABEL, NOT_LABELLED)
-def remove_label(w: World, me: int, message_id: Id, label: Line) -> Success:
+@app.api(MESSAGES.missing, NO_LABEL, NOT_LABELLED, says="Label removed.")
+def remove_label(w: World, me: int, message_id: Id, label: Line) -> None:
     """Remove a label from a mail."""
     MESSAGES.find(w, me, message_id)
-    if not w.remove("mail_labelled", message=message_id, label=_label(w, me, label)):
-        raise NOT_LABELLED(id=message_id, name=label)
-    return {"message": "Label removed."}
+    removed = w.remove("mail_labelled", message=message_id, label=_label(w, me, label))
+    NOT_LABELLED.unless(removed, id=message_id, name=label)
 
 
 def deliver(w: World, sender: str, address: str, subject: str, body: str, time: str, *also: str) -> int:
@@ -274,15 +235,11 @@ def _find_no_draft(w: World, me: int, id: int) -> dict[str, str]:
 
 
 def _find_draft(w: World, me: int, id: int) -> None:
-    if w.find_id("mail_messages", id=id, owner=me, folder="drafts") is None:
-        raise NO_DRAFT(id=id)
+    NO_DRAFT.unless(w.find_id("mail_messages", id=id, owner=me, folder="drafts"), id=id)
 
 
 def _label(w: World, me: int, name: str) -> int:
-    found = w.find_id("mail_labels", owner=me, name=name)
-    if found is None:
-        raise NO_LABEL(name=name)
-    return found
+    return NO_LABEL.unless(w.find_id("mail_labels", owner=me, name=name), name=name)
 
 
 def _join(addresses: Iterable[str]) -> str:
@@ -293,10 +250,9 @@ def _prefixed(prefix: str, subject: str) -> str:
     return subject if subject.startswith(prefix) else prefix + subject
 
 
-def _move(w: World, id: int, folder: str) -> Success:
-    if not w.run("UPDATE mail_messages SET folder = ? WHERE id = ? AND folder != ?", folder, id, folder):
-        raise THERE_ALREADY(id=id)
-    return {"message": "Mail moved."}
+def _move(w: World, id: int, folder: str) -> None:
+    sql = "UPDATE mail_messages SET folder = ? WHERE id = ? AND folder != ?"
+    THERE_ALREADY.unless(w.run(sql, folder, id, folder), id=id)
 
 
 def _draft(w: World, me: int, recipients: str, subject: str, body: str, reply_to: int | None = None) -> int:

@@ -1,45 +1,15 @@
 """Music: a catalogue of songs, and everyone's library, likes, ratings, playlists, followed artists and player."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Label, Line, Listing, Problem, Query, Success
+from errands.api import App, Id, Label, Line, Listing, New, Problem, Query, Success
 from errands.words import read
 from errands.world import World
 
-app = App(
-    "music",
-    "Music: songs, albums and artists; your library, likes, ratings, playlists and player.",
-    schema="""
-CREATE TABLE music_songs (id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL UNIQUE, artist TEXT NOT NULL,
-    album TEXT NOT NULL, genre TEXT NOT NULL, year INTEGER NOT NULL, seconds INTEGER NOT NULL);
-CREATE TABLE music_library (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    song INTEGER NOT NULL REFERENCES music_songs(id), added TEXT NOT NULL, plays INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (owner, song));
-CREATE TABLE music_likes (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    song INTEGER NOT NULL REFERENCES music_songs(id), UNIQUE (owner, song));
-CREATE TABLE music_ratings (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    song INTEGER NOT NULL REFERENCES music_songs(id), stars INTEGER NOT NULL CHECK (stars BETWEEN 1 AND 5),
-    UNIQUE (owner, song));
-CREATE TABLE music_follows (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    artist TEXT NOT NULL, UNIQUE (owner, artist));
-CREATE TABLE music_playlists (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    name TEXT NOT NULL, public INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE music_tracks (id INTEGER PRIMARY KEY AUTOINCREMENT, song INTEGER NOT NULL REFERENCES music_songs(id),
-    playlist INTEGER NOT NULL REFERENCES music_playlists(id) ON DELETE CASCADE, UNIQUE (playlist, song));
-CREATE TABLE music_queue (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    song INTEGER NOT NULL REFERENCES music_songs(id), UNIQUE (owner, song));
-CREATE TABLE music_players (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL UNIQUE REFERENCES people(id),
-    song INTEGER REFERENCES music_songs(id), playing INTEGER NOT NULL, volume INTEGER NOT NULL,
-    CHECK (volume BETWEEN 0 AND 100), CHECK (song IS NOT NULL OR playing = 0));
-""",
-    invariants=(
-        "SELECT id FROM people WHERE id NOT IN (SELECT owner FROM music_players)",
-        "SELECT id FROM music_follows WHERE artist NOT IN (SELECT artist FROM music_songs)",
-    ),
-)
+app = App("music", "Music: songs, albums and artists; your library, likes, ratings, playlists and player.")
 
 NO_SONG = Problem(404, "There is no song {id}.")
 NO_ARTIST = Problem(404, "There is no artist {artist!r}.")
@@ -92,10 +62,6 @@ class Playlist(TypedDict):
     public: bool
 
 
-class PlaylistMade(TypedDict):
-    playlist_id: int
-
-
 class Player(TypedDict):
     song: Song | None
     playing: bool
@@ -138,8 +104,7 @@ def list_followed(w: World, me: int) -> list[str]:
 @app.api(NO_ARTIST)
 def follow(w: World, me: int, artist: Line, follow: bool = True) -> Success:
     """Follow an artist, or unfollow them."""
-    if w.find_id("music_songs", artist=artist) is None:
-        raise NO_ARTIST(artist=artist)
+    NO_ARTIST.unless(w.find_id("music_songs", artist=artist), artist=artist)
     if follow:
         w.run("INSERT OR IGNORE INTO music_follows (owner, artist) VALUES (?, ?)", me, artist)
     else:
@@ -158,16 +123,16 @@ def list_library(w: World, me: int) -> Listing[Kept]:
     return Listing(source, me)
 
 
-@app.api(NO_SONG, ALREADY)
-def add_to_library(w: World, me: int, song_id: Id) -> Success:
+@app.api(NO_SONG, ALREADY, says="Added.")
+def add_to_library(w: World, me: int, song_id: Id) -> None:
     """Add a song to your library."""
-    return _put(w, "music_library", "owner", me, song_id, added=w.today)
+    _put(w, "music_library", "owner", me, song_id, added=w.today)
 
 
-@app.api(NO_SONG, NOT_THERE)
-def remove_from_library(w: World, me: int, song_id: Id) -> Success:
+@app.api(NO_SONG, NOT_THERE, says="Removed.")
+def remove_from_library(w: World, me: int, song_id: Id) -> None:
     """Remove a song from your library."""
-    return _take(w, "music_library", "owner", me, song_id)
+    _take(w, "music_library", "owner", me, song_id)
 
 
 @app.api()
@@ -180,16 +145,16 @@ def list_likes(w: World, me: int) -> Listing[Song]:
 def like(w: World, me: int, song_id: Id, like: bool = True) -> Success:
     """Like a song, or unlike it."""
     change = _put if like else _take
-    return change(w, "music_likes", "owner", me, song_id)
+    change(w, "music_likes", "owner", me, song_id)
+    return {"message": "Added." if like else "Removed."}
 
 
-@app.api(NO_SONG)
-def rate(w: World, me: int, song_id: Id, stars: Stars) -> Success:
+@app.api(NO_SONG, says="Rated.")
+def rate(w: World, me: int, song_id: Id, stars: Stars) -> None:
     """Rate a song with stars. They replace the stars you gave before."""
     _song(w, song_id)
     if not w.run("UPDATE music_ratings SET stars = ? WHERE owner = ? AND song = ?", stars, me, song_id):
         w.add("music_ratings", owner=me, song=song_id, stars=stars)
-    return {"message": "Rated."}
 
 
 @app.api()
@@ -213,41 +178,37 @@ def list_playlist_songs(w: World, me: int, playlist_id: Id) -> Listing[Song]:
 
 
 @app.api()
-def create_playlist(w: World, me: int, name: Line, public: bool = False) -> PlaylistMade:
+def create_playlist(w: World, me: int, name: Line, public: bool = False) -> New[Literal["playlist_id"]]:
     """Create an empty playlist."""
     return {"playlist_id": w.add("music_playlists", owner=me, name=name, public=int(public))}
 
 
-@app.api(NO_PLAYLIST, NOT_OWNER)
-def update_playlist(
-    w: World, me: int, playlist_id: Id, name: Line | None = None, public: bool | None = None
-) -> Success:
+@app.api(NO_PLAYLIST, NOT_OWNER, says="Playlist changed.")
+def update_playlist(w: World, me: int, playlist_id: Id, name: Line | None = None, public: bool | None = None) -> None:
     """Rename a playlist, or make it public or private. What you leave out stays as it is."""
     _playlist(w, me, playlist_id, change=True)
     w.change("music_playlists", playlist_id, name=name, public=public)
-    return {"message": "Playlist changed."}
 
 
-@app.api(NO_PLAYLIST, NOT_OWNER)
-def delete_playlist(w: World, me: int, playlist_id: Id) -> Success:
+@app.api(NO_PLAYLIST, NOT_OWNER, says="Playlist deleted.")
+def delete_playlist(w: World, me: int, playlist_id: Id) -> None:
     """Delete a playlist. Its songs stay in your library."""
     _playlist(w, me, playlist_id, change=True)
     w.remove("music_playlists", id=playlist_id)
-    return {"message": "Playlist deleted."}
 
 
-@app.api(NO_PLAYLIST, NOT_OWNER, NO_SONG, ALREADY)
-def add_to_playlist(w: World, me: int, playlist_id: Id, song_id: Id) -> Success:
+@app.api(NO_PLAYLIST, NOT_OWNER, NO_SONG, ALREADY, says="Added.")
+def add_to_playlist(w: World, me: int, playlist_id: Id, song_id: Id) -> None:
     """Add a song to a playlist."""
     _playlist(w, me, playlist_id, change=True)
-    return _put(w, "music_tracks", "playlist", playlist_id, song_id)
+    _put(w, "music_tracks", "playlist", playlist_id, song_id)
 
 
-@app.api(NO_PLAYLIST, NOT_OWNER, NO_SONG, NOT_THERE)
-def remove_from_playlist(w: World, me: int, playlist_id: Id, song_id: Id) -> Success:
+@app.api(NO_PLAYLIST, NOT_OWNER, NO_SONG, NOT_THERE, says="Removed.")
+def remove_from_playlist(w: World, me: int, playlist_id: Id, song_id: Id) -> None:
     """Remove a song from a playlist."""
     _playlist(w, me, playlist_id, change=True)
-    return _take(w, "music_tracks", "playlist", playlist_id, song_id)
+    _take(w, "music_tracks", "playlist", playlist_id, song_id)
 
 
 @app.api()
@@ -263,46 +224,42 @@ def show_player(w: World, me: int) -> Player:
     }
 
 
-@app.api(NO_SONG)
-def play_song(w: World, me: int, song_id: Id) -> Success:
+@app.api(NO_SONG, says="Playing.")
+def play_song(w: World, me: int, song_id: Id) -> None:
     """Play a song now. The queue stays as it is."""
     _song(w, song_id)
     w.run("UPDATE music_players SET song = ?, playing = 1 WHERE owner = ?", song_id, me)
-    return {"message": "Playing."}
 
 
-@app.api(NO_PLAYLIST, EMPTY)
-def play_playlist(w: World, me: int, playlist_id: Id) -> Success:
+@app.api(NO_PLAYLIST, EMPTY, says="Playing.")
+def play_playlist(w: World, me: int, playlist_id: Id) -> None:
     """Play the first song of a playlist now. Its other songs replace the queue."""
     _playlist(w, me, playlist_id)
     rows = w.all("SELECT song FROM music_tracks WHERE playlist = ? ORDER BY id", playlist_id)
     w.remove("music_queue", owner=me)
     for row in rows:
         w.add("music_queue", owner=me, song=row["song"])
-    return next(w, me)
+    next(w, me)
 
 
-@app.api()
-def pause(w: World, me: int) -> Success:
+@app.api(says="Paused.")
+def pause(w: World, me: int) -> None:
     """Pause the player."""
     w.run("UPDATE music_players SET playing = 0 WHERE owner = ?", me)
-    return {"message": "Paused."}
 
 
-@app.api(EMPTY)
-def next(w: World, me: int) -> Success:
+@app.api(EMPTY, says="Playing.")
+def next(w: World, me: int) -> None:
     """Play the next song of the queue."""
-    song = w.value("SELECT song FROM music_queue WHERE owner = ? ORDER BY id", me)
-    if song is None:
-        raise EMPTY()
+    song = EMPTY.unless(w.value("SELECT song FROM music_queue WHERE owner = ? ORDER BY id", me))
     _take(w, "music_queue", "owner", me, song)
-    return play_song(w, me, song)
+    play_song(w, me, song)
 
 
-@app.api(NO_SONG, ALREADY)
-def queue_song(w: World, me: int, song_id: Id) -> Success:
+@app.api(NO_SONG, ALREADY, says="Added.")
+def queue_song(w: World, me: int, song_id: Id) -> None:
     """Add a song to the end of the queue."""
-    return _put(w, "music_queue", "owner", me, song_id)
+    _put(w, "music_queue", "owner", me, song_id)
 
 
 @app.api()
@@ -311,11 +268,10 @@ def list_queue(w: World, me: int) -> Listing[Song]:
     return _songs_of("music_queue", "owner", me)
 
 
-@app.api()
-def set_volume(w: World, me: int, volume: Volume) -> Success:
+@app.api(says="Volume set.")
+def set_volume(w: World, me: int, volume: Volume) -> None:
     """Set the volume of the player."""
     w.run("UPDATE music_players SET volume = ? WHERE owner = ?", volume, me)
-    return {"message": "Volume set."}
 
 
 _PLAYLISTS = (
@@ -330,25 +286,21 @@ def _songs_of(table: str, column: str, value: int) -> Listing[Song]:
     return Listing(f"FROM ({joined}) ORDER BY place", value)
 
 
-def _put(w: World, table: str, column: str, value: int, song: int, **more: str) -> Success:
+def _put(w: World, table: str, column: str, value: int, song: int, **more: str) -> None:
     _song(w, song)
     row = {column: value, "song": song}
     if w.find_id(table, **row) is not None:
         raise ALREADY()
     w.add(table, **row, **more)
-    return {"message": "Added."}
 
 
-def _take(w: World, table: str, column: str, value: int, song: int) -> Success:
+def _take(w: World, table: str, column: str, value: int, song: int) -> None:
     _song(w, song)
-    if not w.remove(table, **{column: value, "song": song}):
-        raise NOT_THERE()
-    return {"message": "Removed."}
+    NOT_THERE.unless(w.remove(table, **{column: value, "song": song}))
 
 
 def _song(w: World, id: int) -> None:
-    if w.find_id("music_songs", id=id) is None:
-        raise NO_SONG(id=id)
+    NO_SONG.unless(w.find_id("music_songs", id=id), id=id)
 
 
 def _playlist(w: World, me: int, id: int, change: bool = False) -> None:

@@ -1,28 +1,16 @@
 """Notes with tags."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Label, Line, Listing, Problem, Query, Success, Text
+from errands.api import App, Id, Label, Line, Listing, New, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
 
-app = App(
-    "notes",
-    "Notes: short texts with tags, which can be pinned and archived.",
-    schema="""
-CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    title TEXT NOT NULL, body TEXT NOT NULL, created TEXT NOT NULL,
-    pinned INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1)),
-    archived INTEGER NOT NULL DEFAULT 0 CHECK (archived IN (0, 1)));
-CREATE TABLE notes_tags (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    note_id INTEGER NOT NULL REFERENCES notes(id) ON DELETE CASCADE, tag TEXT NOT NULL, UNIQUE (note_id, tag));
-""",
-    invariants=("SELECT id FROM notes WHERE title = ''", "SELECT id FROM notes_tags WHERE tag != lower(tag)"),
-)
+app = App("notes", "Notes: short texts with tags, which can be pinned and archived.")
 
 NOTES = Owned("notes", "note")
 NO_TEXT = Problem(404, "The note does not contain {text!r}.")
@@ -54,10 +42,6 @@ class Tagged(TypedDict):
     notes: int
 
 
-class Created(TypedDict):
-    note_id: int
-
-
 @app.api()
 def search(w: World, me: int, query: Query = "", tag: Tag | None = None, archived: bool = False) -> Listing[Brief]:
     """Notes whose title or body contains the query, newest first. With a tag, only the notes that have it."""
@@ -75,41 +59,39 @@ def show(w: World, me: int, note_id: Id) -> Note:
 
 
 @app.api()
-def create(w: World, me: int, title: Line, body: Text = "") -> Created:
+def create(w: World, me: int, title: Line, body: Text = "") -> New[Literal["note_id"]]:
     """Write a new note."""
     return {"note_id": w.add("notes", owner=me, title=title, body=body, created=w.moment)}
 
 
-@app.api(NOTES.missing, TOO_LONG)
-def append(w: World, me: int, note_id: Id, line: Line) -> Success:
+@app.api(NOTES.missing, TOO_LONG, says="Note changed.")
+def append(w: World, me: int, note_id: Id, line: Line) -> None:
     """Add a line to the end of a note."""
     body = NOTES.find(w, me, note_id)["body"]
-    return rewrite(w, me, note_id, f"{body}\n{line}" if body else line)
+    rewrite(w, me, note_id, f"{body}\n{line}" if body else line)
 
 
-@app.api(NOTES.missing, NO_TEXT, TOO_LONG)
-def replace_text(w: World, me: int, note_id: Id, old: Line, new: Query) -> Success:
+@app.api(NOTES.missing, NO_TEXT, TOO_LONG, says="Note changed.")
+def replace_text(w: World, me: int, note_id: Id, old: Line, new: Query) -> None:
     """Replace some text in the body of a note wherever it occurs. Replace it with an empty text to remove it."""
     body = NOTES.find(w, me, note_id)["body"]
     if old not in body:
         raise NO_TEXT(text=old)
-    return rewrite(w, me, note_id, body.replace(old, new))
+    rewrite(w, me, note_id, body.replace(old, new))
 
 
-@app.api(NOTES.missing)
-def rewrite(w: World, me: int, note_id: Id, body: Text) -> Success:
+@app.api(NOTES.missing, says="Note changed.")
+def rewrite(w: World, me: int, note_id: Id, body: Text) -> None:
     """Replace the whole body of a note."""
     if len(body) > 4000:
         raise TOO_LONG()
     NOTES.change(w, me, note_id, body=body)
-    return {"message": "Note changed."}
 
 
-@app.api(NOTES.missing)
-def rename(w: World, me: int, note_id: Id, title: Line) -> Success:
+@app.api(NOTES.missing, says="Note renamed.")
+def rename(w: World, me: int, note_id: Id, title: Line) -> None:
     """Give a note a new title."""
     NOTES.change(w, me, note_id, title=title)
-    return {"message": "Note renamed."}
 
 
 @app.api()
@@ -119,23 +101,18 @@ def list_tags(w: World, me: int) -> Listing[Tagged]:
     return Listing(f"FROM (SELECT tag, count(*) AS notes FROM {tagged} GROUP BY tag) ORDER BY tag", me)
 
 
-@app.api(NOTES.missing, TAGGED_ALREADY)
-def add_tag(w: World, me: int, note_id: Id, tag: Tag) -> Success:
+@app.api(NOTES.missing, TAGGED_ALREADY, says="Note tagged.")
+def add_tag(w: World, me: int, note_id: Id, tag: Tag) -> None:
     """Tag a note."""
     NOTES.find(w, me, note_id)
-    if w.find_id("notes_tags", note_id=note_id, tag=tag) is not None:
-        raise TAGGED_ALREADY(tag=tag)
-    w.add("notes_tags", note_id=note_id, tag=tag)
-    return {"message": "Note tagged."}
+    w.add_once(TAGGED_ALREADY(tag=tag), "notes_tags", note_id=note_id, tag=tag)
 
 
-@app.api(NOTES.missing, NO_TAG)
-def remove_tag(w: World, me: int, note_id: Id, tag: Tag) -> Success:
+@app.api(NOTES.missing, NO_TAG, says="Tag removed.")
+def remove_tag(w: World, me: int, note_id: Id, tag: Tag) -> None:
     """Remove a tag from a note."""
     NOTES.find(w, me, note_id)
-    if not w.remove("notes_tags", note_id=note_id, tag=tag):
-        raise NO_TAG(tag=tag)
-    return {"message": "Tag removed."}
+    NO_TAG.unless(w.remove("notes_tags", note_id=note_id, tag=tag), tag=tag)
 
 
 @app.api(NOTES.missing)
@@ -152,11 +129,10 @@ def archive(w: World, me: int, note_id: Id, archived: bool = True) -> Success:
     return {"message": "Note archived." if archived else "Note taken out of the archive."}
 
 
-@app.api(NOTES.missing)
-def delete(w: World, me: int, note_id: Id) -> Success:
+@app.api(NOTES.missing, says="Note deleted.")
+def delete(w: World, me: int, note_id: Id) -> None:
     """Delete a note."""
     NOTES.delete(w, me, note_id)
-    return {"message": "Note deleted."}
 
 
 _WORDS = read("world")["notes"]

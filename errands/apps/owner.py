@@ -4,20 +4,12 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Line, Problem, Success
+from errands.api import App, Line, Problem
 from errands.world import Done, World
 
 app = App(
     "owner",
     "Who you work for: their profile, addresses, cards and app passwords; and completing the task.",
-    schema="""
-CREATE TABLE addresses (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    person INTEGER NOT NULL REFERENCES people(id), label TEXT NOT NULL,
-    street TEXT NOT NULL, UNIQUE (person, label));
-CREATE TABLE cards (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    person INTEGER NOT NULL REFERENCES people(id), label TEXT NOT NULL,
-    number TEXT NOT NULL, expires TEXT NOT NULL, UNIQUE (person, label));
-""",
     login=False,
 )
 
@@ -77,9 +69,7 @@ def list_cards(w: World) -> list[Card]:
 def show_account(w: World, app: Line) -> Account:
     """The e-mail and password of your owner for an app, as its login API takes them."""
     password = w.value("SELECT password FROM accounts WHERE app = ? AND person = ?", app, w.owner.id)
-    if password is None:
-        raise NO_ACCOUNT(app=app)
-    return {"email": w.owner.email, "password": password}
+    return {"email": w.owner.email, "password": NO_ACCOUNT.unless(password, app=app)}
 
 
 @app.api()
@@ -88,11 +78,10 @@ def show_time(w: World) -> Now:
     return {"now": w.moment, "weekday": f"{w.now:%A}"}
 
 
-@app.api()
-def complete_task(w: World, answer: Any = None) -> Success:
+@app.api(says="The task is completed.")
+def complete_task(w: World, answer: Any = None) -> None:
     """Say that the task is done. If the task asks a question, give the answer: a list if there are several."""
     w.done = Done(answer)
-    return {"message": "The task is completed."}
 
 
 @app.filled_by

@@ -4,35 +4,12 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Line, Listing, Phone, Problem, Query, Success
+from errands.api import App, Id, Line, Listing, New, Phone, Problem, Query
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
 
-app = App(
-    "phone",
-    "Text messages, calls, voicemails and blocked numbers. It knows numbers, not names.",
-    schema="""
-CREATE TABLE phone_messages (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, incoming INTEGER NOT NULL, text TEXT NOT NULL, time TEXT NOT NULL,
-    read INTEGER NOT NULL DEFAULT 1);
-CREATE TABLE phone_calls (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, kind TEXT NOT NULL CHECK (kind IN ('incoming', 'outgoing', 'missed')), time TEXT NOT NULL,
-    minutes INTEGER NOT NULL CHECK (minutes >= 0));
-CREATE TABLE phone_voicemails (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, time TEXT NOT NULL, seconds INTEGER NOT NULL CHECK (seconds > 0), text TEXT NOT NULL);
-CREATE TABLE phone_blocked (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    number TEXT NOT NULL, UNIQUE (owner, number));
-""",
-    invariants=(
-        "SELECT id FROM phone_messages WHERE NOT read AND NOT incoming",
-        "SELECT id FROM phone_calls WHERE kind = 'missed' AND minutes > 0",
-        *(
-            f"SELECT t.id FROM {table} t JOIN people p ON p.id = owner WHERE length(number) != 7 OR number = phone"
-            for table in ("phone_messages", "phone_calls", "phone_voicemails", "phone_blocked")
-        ),
-    ),
-)
+app = App("phone", "Text messages, calls, voicemails and blocked numbers. It knows numbers, not names.")
 
 MESSAGES = Owned("phone_messages", "message")
 CALLS = Owned("phone_calls", "call")
@@ -82,14 +59,6 @@ class Blocked(TypedDict):
     number: str
 
 
-class Sent(TypedDict):
-    message_id: int
-
-
-class Called(TypedDict):
-    call_id: int
-
-
 @app.api()
 def search_messages(w: World, me: int, query: Query = "") -> Listing[Message]:
     """Text messages that contain the query, newest first."""
@@ -116,7 +85,7 @@ def show_conversation(w: World, me: int, number: Phone) -> Listing[Message]:
 
 
 @app.api(OWN_NUMBER, BLOCKED)
-def send_message(w: World, me: int, number: Phone, text: Line) -> Sent:
+def send_message(w: World, me: int, number: Phone, text: Line) -> New[Literal["message_id"]]:
     """Send a text message."""
     message = w.add("phone_messages", owner=me, number=number, incoming=0, text=text, time=w.moment)
     other = _reach(w, me, number)
@@ -126,27 +95,24 @@ def send_message(w: World, me: int, number: Phone, text: Line) -> Sent:
     return {"message_id": message}
 
 
-@app.api(MESSAGES.missing)
-def delete_message(w: World, me: int, message_id: Id) -> Success:
+@app.api(MESSAGES.missing, says="Message deleted.")
+def delete_message(w: World, me: int, message_id: Id) -> None:
     """Delete a text message."""
     MESSAGES.delete(w, me, message_id)
-    return {"message": "Message deleted."}
 
 
-@app.api(NO_CONVERSATION)
-def delete_conversation(w: World, me: int, number: Phone) -> Success:
+@app.api(NO_CONVERSATION, says="Conversation deleted.")
+def delete_conversation(w: World, me: int, number: Phone) -> None:
     """Delete all messages from and to a number."""
     _find_conversation(w, me, number)
     w.remove("phone_messages", owner=me, number=number)
-    return {"message": "Conversation deleted."}
 
 
-@app.api(NO_CONVERSATION)
-def mark_read(w: World, me: int, number: Phone) -> Success:
+@app.api(NO_CONVERSATION, says="Messages marked as read.")
+def mark_read(w: World, me: int, number: Phone) -> None:
     """Mark all messages from a number as read."""
     _find_conversation(w, me, number)
     w.run("UPDATE phone_messages SET read = 1 WHERE owner = ? AND number = ?", me, number)
-    return {"message": "Messages marked as read."}
 
 
 @app.api()
@@ -156,7 +122,7 @@ def list_calls(w: World, me: int, kind: Literal["any", "incoming", "outgoing", "
 
 
 @app.api(OWN_NUMBER, BLOCKED)
-def start_call(w: World, me: int, number: Phone) -> Called:
+def start_call(w: World, me: int, number: Phone) -> New[Literal["call_id"]]:
     """Call a number."""
     call = w.add("phone_calls", owner=me, number=number, kind="outgoing", time=w.moment, minutes=0)
     other = _reach(w, me, number)
@@ -165,11 +131,10 @@ def start_call(w: World, me: int, number: Phone) -> Called:
     return {"call_id": call}
 
 
-@app.api(CALLS.missing)
-def delete_call(w: World, me: int, call_id: Id) -> Success:
+@app.api(CALLS.missing, says="Call deleted.")
+def delete_call(w: World, me: int, call_id: Id) -> None:
     """Delete a call from the list."""
     CALLS.delete(w, me, call_id)
-    return {"message": "Call deleted."}
 
 
 @app.api()
@@ -184,11 +149,10 @@ def show_voicemail(w: World, me: int, voicemail_id: Id) -> Voicemail:
     return VOICEMAILS.show(Voicemail, w, me, voicemail_id)
 
 
-@app.api(VOICEMAILS.missing)
-def delete_voicemail(w: World, me: int, voicemail_id: Id) -> Success:
+@app.api(VOICEMAILS.missing, says="Voicemail deleted.")
+def delete_voicemail(w: World, me: int, voicemail_id: Id) -> None:
     """Delete a voicemail."""
     VOICEMAILS.delete(w, me, voicemail_id)
-    return {"message": "Voicemail deleted."}
 
 
 @app.api()
@@ -197,25 +161,21 @@ def list_blocked(w: World, me: int) -> Listing[Blocked]:
     return Listing("FROM phone_blocked WHERE owner = ? ORDER BY number, id", me)
 
 
-@app.api(OWN_NUMBER, BLOCKED)
-def block(w: World, me: int, number: Phone) -> Success:
+@app.api(OWN_NUMBER, BLOCKED, says="Number blocked.")
+def block(w: World, me: int, number: Phone) -> None:
     """Block a number: you can no longer reach it, and it can no longer reach you."""
     _check(w, me, number)
     w.add("phone_blocked", owner=me, number=number)
-    return {"message": "Number blocked."}
 
 
-@app.api(NOT_BLOCKED)
-def unblock(w: World, me: int, number: Phone) -> Success:
+@app.api(NOT_BLOCKED, says="Number unblocked.")
+def unblock(w: World, me: int, number: Phone) -> None:
     """Unblock a number."""
-    if not w.remove("phone_blocked", owner=me, number=number):
-        raise NOT_BLOCKED(number=number)
-    return {"message": "Number unblocked."}
+    NOT_BLOCKED.unless(w.remove("phone_blocked", owner=me, number=number), number=number)
 
 
 def _find_conversation(w: World, me: int, number: str) -> None:
-    if w.find_id("phone_messages", owner=me, number=number) is None:
-        raise NO_CONVERSATION(number=number)
+    NO_CONVERSATION.unless(w.find_id("phone_messages", owner=me, number=number), number=number)
 
 
 def _check(w: World, me: int, number: str) -> None:

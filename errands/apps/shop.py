@@ -9,51 +9,7 @@ from errands.apps.owner import debit_card, home_address
 from errands.words import read
 from errands.world import World
 
-app = App(
-    "shop",
-    "Shopping: products and reviews, the cart, the wishlist, vouchers, orders and returns.",
-    schema="""
-CREATE TABLE shop_products (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, category TEXT NOT NULL,
-    price_cents INTEGER NOT NULL, stock INTEGER NOT NULL CHECK (stock >= 0), delivery_days INTEGER NOT NULL);
-CREATE TABLE shop_reviews (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    product INTEGER NOT NULL REFERENCES shop_products(id), stars INTEGER NOT NULL CHECK (stars BETWEEN 1 AND 5),
-    text TEXT NOT NULL, UNIQUE (product, owner));
-CREATE TABLE shop_cart (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    product INTEGER NOT NULL REFERENCES shop_products(id), quantity INTEGER NOT NULL, UNIQUE (owner, product));
-CREATE TABLE shop_wishlist (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    product INTEGER NOT NULL REFERENCES shop_products(id), UNIQUE (owner, product));
-CREATE TABLE shop_vouchers (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    code TEXT NOT NULL UNIQUE, percent INTEGER NOT NULL CHECK (percent BETWEEN 1 AND 50), expires TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('free', 'applied', 'used')));
-CREATE UNIQUE INDEX shop_vouchers_applied ON shop_vouchers(owner) WHERE status = 'applied';
-CREATE TABLE shop_orders (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    address_id INTEGER NOT NULL REFERENCES addresses(id), card_id INTEGER NOT NULL REFERENCES cards(id),
-    percent_off INTEGER NOT NULL DEFAULT 0, total_cents INTEGER NOT NULL, at TEXT NOT NULL, arrives TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('placed', 'shipped', 'delivered', 'cancelled')));
-CREATE TABLE shop_order_items (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    order_id INTEGER NOT NULL REFERENCES shop_orders(id), product INTEGER NOT NULL REFERENCES shop_products(id),
-    quantity INTEGER NOT NULL CHECK (quantity > 0), price_cents INTEGER NOT NULL, UNIQUE (order_id, product));
-CREATE TABLE shop_returns (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    item INTEGER NOT NULL UNIQUE REFERENCES shop_order_items(id), reason TEXT NOT NULL, at TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('open', 'refunded')));
-CREATE VIEW shop_catalogue AS SELECT p.*,
-    (SELECT round(avg(stars), 1) FROM shop_reviews r WHERE r.product = p.id) AS rating FROM shop_products p;
-CREATE VIEW shop_cart_lines AS SELECT c.*, product AS product_id, name, price_cents, stock, delivery_days
-    FROM shop_cart c JOIN shop_products p ON p.id = product;
-CREATE VIEW shop_items AS SELECT i.*, product AS product_id, name, o.owner, o.status
-    FROM shop_order_items i JOIN shop_products p ON p.id = product JOIN shop_orders o ON o.id = order_id;
-""",
-    invariants=(
-        # An order costs what its items cost, less the voucher.
-        "SELECT o.id FROM shop_orders o WHERE total_cents IS NOT (SELECT sum(quantity * price_cents) - "
-        "sum(quantity * price_cents) * percent_off / 100 FROM shop_order_items i WHERE i.order_id = o.id)",
-        # Everyone orders to an address of theirs, by a card of theirs, and returns what was delivered to them.
-        "SELECT o.id FROM shop_orders o JOIN addresses a ON a.id = address_id JOIN cards c ON c.id = card_id "
-        "WHERE a.person != o.owner OR c.person != o.owner",
-        "SELECT r.id FROM shop_returns r JOIN shop_items i ON i.id = r.item "
-        "WHERE i.owner != r.owner OR i.status != 'delivered'",
-    ),
-)
+app = App("shop", "Shopping: products and reviews, the cart, the wishlist, vouchers, orders and returns.")
 
 NO_PRODUCT = Problem(404, "There is no product {id}.")
 NO_STOCK = Problem(409, "Only {stock} of product {id} are in stock.")
@@ -162,18 +118,16 @@ def list_reviews(w: World, me: int, product_id: Id) -> Listing[Review]:
     return Listing(source + "WHERE product = ? ORDER BY id", product_id)
 
 
-@app.api(NO_PRODUCT, ALREADY)
-def write_review(w: World, me: int, product_id: Id, stars: Literal[1, 2, 3, 4, 5], text: Line) -> Success:
+@app.api(NO_PRODUCT, ALREADY, says="Review written.")
+def write_review(w: World, me: int, product_id: Id, stars: Literal[1, 2, 3, 4, 5], text: Line) -> None:
     """Review a product. You can review each product once."""
     _put_once(w, "shop_reviews", me, product_id, stars=stars, text=text)
-    return {"message": "Review written."}
 
 
-@app.api(NOT_THERE)
-def delete_review(w: World, me: int, product_id: Id) -> Success:
+@app.api(NOT_THERE, says="Review deleted.")
+def delete_review(w: World, me: int, product_id: Id) -> None:
     """Delete your review of a product."""
     _take(w, "shop_reviews", me, product_id)
-    return {"message": "Review deleted."}
 
 
 @app.api()
@@ -184,34 +138,30 @@ def show_cart(w: World, me: int) -> Cart:
     return {"items": lines, "voucher": voucher, "total": _total(w, me)[1] / 100}
 
 
-@app.api(NO_PRODUCT, NO_STOCK)
-def add_to_cart(w: World, me: int, product_id: Id, quantity: Count = 1) -> Success:
+@app.api(NO_PRODUCT, NO_STOCK, says="Added to the cart.")
+def add_to_cart(w: World, me: int, product_id: Id, quantity: Count = 1) -> None:
     """Add a product to your cart. If it is already there, its quantity goes up."""
     _stock(w, product_id)
     w.run("INSERT OR IGNORE INTO shop_cart (owner, product, quantity) VALUES (?, ?, 0)", me, product_id)
     _change(w, me, product_id, "quantity + ?", quantity)
-    return {"message": "Added to the cart."}
 
 
-@app.api(NOT_THERE, NO_STOCK)
-def change_quantity(w: World, me: int, product_id: Id, quantity: Count) -> Success:
+@app.api(NOT_THERE, NO_STOCK, says="Quantity changed.")
+def change_quantity(w: World, me: int, product_id: Id, quantity: Count) -> None:
     """Set the quantity of a product in your cart."""
     _change(w, me, product_id, "?", quantity)
-    return {"message": "Quantity changed."}
 
 
-@app.api(NOT_THERE)
-def remove_from_cart(w: World, me: int, product_id: Id) -> Success:
+@app.api(NOT_THERE, says="Removed from the cart.")
+def remove_from_cart(w: World, me: int, product_id: Id) -> None:
     """Remove a product from your cart."""
     _take(w, "shop_cart", me, product_id)
-    return {"message": "Removed from the cart."}
 
 
-@app.api()
-def clear_cart(w: World, me: int) -> Success:
+@app.api(says="The cart is empty.")
+def clear_cart(w: World, me: int) -> None:
     """Remove everything from your cart."""
     w.remove("shop_cart", owner=me)
-    return {"message": "The cart is empty."}
 
 
 @app.api()
@@ -221,18 +171,16 @@ def list_wishlist(w: World, me: int) -> Listing[Brief]:
     return Listing(source, me)
 
 
-@app.api(NO_PRODUCT, ALREADY)
-def add_to_wishlist(w: World, me: int, product_id: Id) -> Success:
+@app.api(NO_PRODUCT, ALREADY, says="Added to the wishlist.")
+def add_to_wishlist(w: World, me: int, product_id: Id) -> None:
     """Add a product to your wishlist."""
     _put_once(w, "shop_wishlist", me, product_id)
-    return {"message": "Added to the wishlist."}
 
 
-@app.api(NOT_THERE)
-def remove_from_wishlist(w: World, me: int, product_id: Id) -> Success:
+@app.api(NOT_THERE, says="Removed from the wishlist.")
+def remove_from_wishlist(w: World, me: int, product_id: Id) -> None:
     """Remove a product from your wishlist."""
     _take(w, "shop_wishlist", me, product_id)
-    return {"message": "Removed from the wishlist."}
 
 
 @app.api()
@@ -245,7 +193,7 @@ def list_vouchers(w: World, me: int) -> list[Voucher]:
 def apply_voucher(w: World, me: int, code: Line) -> Success:
     """Apply a voucher to your cart. It replaces the voucher that is applied."""
     sql = "SELECT * FROM shop_vouchers WHERE owner = ? AND code = ?"
-    found = _must(w.one(sql, me, code), NO_SUCH, what="voucher", id=code)
+    found = NO_SUCH.unless(w.one(sql, me, code), what="voucher", id=code)
     if found["status"] == "used" or found["expires"] < w.today:
         raise EXPIRED(what="voucher")
     w.run("UPDATE shop_vouchers SET status = 'free' WHERE owner = ? AND status = 'applied'", me)
@@ -256,11 +204,11 @@ def apply_voucher(w: World, me: int, code: Line) -> Success:
 @app.api(EMPTY, NO_SUCH, EXPIRED, NO_STOCK)
 def place_order(w: World, me: int, address_id: Id, card_id: Id) -> Order:
     """Order everything in your cart, to one of your addresses and with one of your cards (see the app owner)."""
-    lines = _must(w.all("SELECT * FROM shop_cart_lines WHERE owner = ? ORDER BY id", me), EMPTY)
+    lines = EMPTY.unless(w.all("SELECT * FROM shop_cart_lines WHERE owner = ? ORDER BY id", me))
     address = w.value("SELECT id FROM addresses WHERE id = ? AND person = ?", address_id, me)
     expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card_id, me)
-    _must(address, NO_SUCH, what="address", id=address_id)
-    if _must(expires, NO_SUCH, what="card", id=card_id) < w.today[:7]:
+    NO_SUCH.unless(address, what="address", id=address_id)
+    if NO_SUCH.unless(expires, what="card", id=card_id) < w.today[:7]:
         raise EXPIRED(what="card")
     percent, total = _total(w, me)
     bill = {"percent_off": percent, "total_cents": total, "address_id": address_id, "card_id": card_id}
@@ -287,32 +235,30 @@ def list_orders(w: World, me: int, status: State | None = None) -> Listing[Order
 def show_order(w: World, me: int, order_id: Id) -> FullOrder:
     """Show an order in full, with its items."""
     found = w.rows(Order, "FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
-    order: Order = _must(found, NO_SUCH, what="order", id=order_id)[0]
+    order: Order = NO_SUCH.unless(found, what="order", id=order_id)[0]
     return {**order, "items": w.rows(Item, "FROM shop_items WHERE order_id = ? ORDER BY id", order_id)}
 
 
-@app.api(NO_SUCH, WRONG_STATUS)
-def cancel_order(w: World, me: int, order_id: Id) -> Success:
+@app.api(NO_SUCH, WRONG_STATUS, says="Order cancelled.")
+def cancel_order(w: World, me: int, order_id: Id) -> None:
     """Cancel an order that has not been shipped yet."""
     status = w.value("SELECT status FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
-    if _must(status, NO_SUCH, what="order", id=order_id) != "placed":
+    if NO_SUCH.unless(status, what="order", id=order_id) != "placed":
         raise WRONG_STATUS(status=status)
     w.change("shop_orders", order_id, status="cancelled")
     for item in w.all("SELECT product, quantity FROM shop_order_items WHERE order_id = ?", order_id):
         w.run("UPDATE shop_products SET stock = stock + ? WHERE id = ?", item["quantity"], item["product"])
-    return {"message": "Order cancelled."}
 
 
-@app.api(NOT_THERE, WRONG_STATUS, ALREADY)
-def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason) -> Success:
+@app.api(NOT_THERE, WRONG_STATUS, ALREADY, says="Return started.")
+def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason) -> None:
     """Return a product from a delivered order."""
     sql = "SELECT id, status FROM shop_items WHERE order_id = ? AND product = ? AND owner = ?"
-    item = _must(w.one(sql, order_id, product_id, me), NOT_THERE, id=product_id)
+    item = NOT_THERE.unless(w.one(sql, order_id, product_id, me), id=product_id)
     if item["status"] != "delivered":
         raise WRONG_STATUS(status=item["status"])
     sql = "INSERT OR IGNORE INTO shop_returns (owner, item, reason, at, status) VALUES (?, ?, ?, ?, 'open')"
-    _must(w.run(sql, me, item["id"], reason, w.moment), ALREADY, id=product_id)
-    return {"message": "Return started."}
+    ALREADY.unless(w.run(sql, me, item["id"], reason, w.moment), id=product_id)
 
 
 @app.api()
@@ -320,13 +266,6 @@ def list_returns(w: World, me: int) -> Listing[Return]:
     """Your returns, newest first."""
     source = "FROM (SELECT r.*, order_id, name FROM shop_returns r JOIN shop_items i ON i.id = item) WHERE owner = ? "
     return Listing(source + "ORDER BY at DESC, id DESC", me)
-
-
-def _must(found: Any, problem: Problem, **values: Any) -> Any:
-    """What was found (or how many rows were changed); a problem if nothing was."""
-    if not found:
-        raise problem(**values)
-    return found
 
 
 def _put_once(w: World, table: str, me: int, product: int, **more: Any) -> None:
@@ -337,18 +276,17 @@ def _put_once(w: World, table: str, me: int, product: int, **more: Any) -> None:
 
 
 def _take(w: World, table: str, me: int, product: int) -> None:
-    if not w.remove(table, owner=me, product=product):
-        raise NOT_THERE(id=product)
+    NOT_THERE.unless(w.remove(table, owner=me, product=product), id=product)
 
 
 def _stock(w: World, product: int) -> int:
-    return int(_must(w.one("SELECT stock FROM shop_products WHERE id = ?", product), NO_PRODUCT, id=product)["stock"])
+    return int(NO_PRODUCT.unless(w.one("SELECT stock FROM shop_products WHERE id = ?", product), id=product)["stock"])
 
 
 def _change(w: World, me: int, product: int, quantity: str, *values: int) -> None:
     """Set the quantity of a product in the cart, to an expression."""
     sql = f"UPDATE shop_cart SET quantity = {quantity} WHERE owner = ? AND product = ?"
-    _must(w.run(sql, *values, me, product), NOT_THERE, id=product)
+    NOT_THERE.unless(w.run(sql, *values, me, product), id=product)
     if w.value("SELECT quantity > stock FROM shop_cart_lines WHERE owner = ? AND product = ?", me, product):
         raise NO_STOCK(stock=_stock(w, product), id=product)
 

@@ -4,28 +4,12 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Id, Line, Listing, Problem, Query, Success, Text
+from errands.api import App, Day, Id, Line, Listing, New, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
 
-app = App(
-    "todo",
-    "To-do lists: items with due dates and priorities, open or done.",
-    schema="""
-CREATE TABLE todo_lists (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    name TEXT NOT NULL, UNIQUE (owner, name));
-CREATE TABLE todo_items (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    list_id INTEGER NOT NULL REFERENCES todo_lists(id) ON DELETE CASCADE, text TEXT NOT NULL, due TEXT,
-    priority TEXT NOT NULL CHECK (priority IN ('low', 'normal', 'high')),
-    done INTEGER NOT NULL DEFAULT 0 CHECK (done IN (0, 1)), done_on TEXT, note TEXT NOT NULL DEFAULT '');
-CREATE INDEX todo_items_list ON todo_items(list_id);
-""",
-    invariants=(
-        "SELECT i.id FROM todo_items i JOIN todo_lists l ON l.id = i.list_id WHERE i.owner != l.owner",
-        "SELECT id FROM todo_items WHERE done != (done_on IS NOT NULL)",
-    ),
-)
+app = App("todo", "To-do lists: items with due dates and priorities, open or done.")
 
 LISTS = Owned("todo_lists", "list")
 ITEMS = Owned("todo_items", "item")
@@ -57,14 +41,6 @@ class Item(Brief):
     note: str
 
 
-class ListCreated(TypedDict):
-    list_id: int
-
-
-class Added(TypedDict):
-    item_id: int
-
-
 @app.api()
 def list_lists(w: World, me: int) -> list[Listed]:
     """Your lists, with the number of open items in each."""
@@ -73,29 +49,27 @@ def list_lists(w: World, me: int) -> list[Listed]:
 
 
 @app.api(NAME_TAKEN)
-def create_list(w: World, me: int, name: Line) -> ListCreated:
+def create_list(w: World, me: int, name: Line) -> New[Literal["list_id"]]:
     """Create an empty list."""
     _check_name(w, me, name)
     return {"list_id": w.add("todo_lists", owner=me, name=name)}
 
 
-@app.api(LISTS.missing, NAME_TAKEN)
-def rename_list(w: World, me: int, list_id: Id, name: Line) -> Success:
+@app.api(LISTS.missing, NAME_TAKEN, says="List renamed.")
+def rename_list(w: World, me: int, list_id: Id, name: Line) -> None:
     """Give a list a new name."""
     LISTS.find(w, me, list_id)
     _check_name(w, me, name)
     w.change("todo_lists", list_id, name=name)
-    return {"message": "List renamed."}
 
 
-@app.api(LISTS.missing, STILL_OPEN)
-def delete_list(w: World, me: int, list_id: Id) -> Success:
+@app.api(LISTS.missing, STILL_OPEN, says="List deleted.")
+def delete_list(w: World, me: int, list_id: Id) -> None:
     """Delete a list that has no open items, along with its done items."""
     LISTS.find(w, me, list_id)
     if w.find_id("todo_items", list_id=list_id, done=0) is not None:
         raise STILL_OPEN()
     w.remove("todo_lists", id=list_id)
-    return {"message": "List deleted."}
 
 
 @app.api(LISTS.missing)
@@ -124,13 +98,15 @@ def show(w: World, me: int, item_id: Id) -> Item:
 
 
 @app.api(LISTS.missing)
-def add(w: World, me: int, list_id: Id, text: Line, due: Day | None = None, priority: Priority = "normal") -> Added:
+def add(
+    w: World, me: int, list_id: Id, text: Line, due: Day | None = None, priority: Priority = "normal"
+) -> New[Literal["item_id"]]:
     """Add an item to a list."""
     LISTS.find(w, me, list_id)
     return {"item_id": w.add("todo_items", owner=me, list_id=list_id, text=text, due=due, priority=priority)}
 
 
-@app.api(ITEMS.missing)
+@app.api(ITEMS.missing, says="Item changed.")
 def update(
     w: World,
     me: int,
@@ -139,52 +115,46 @@ def update(
     due: Day | None = None,
     priority: Priority | None = None,
     note: Text | None = None,
-) -> Success:
+) -> None:
     """Change an item. What you leave out stays as it is."""
     ITEMS.change(w, me, item_id, text=text, due=due, priority=priority, note=note)
-    return {"message": "Item changed."}
 
 
-@app.api(ITEMS.missing)
-def clear_due(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, says="Item changed.")
+def clear_due(w: World, me: int, item_id: Id) -> None:
     """Remove the due date of an item."""
     ITEMS.find(w, me, item_id)
     w.run("UPDATE todo_items SET due = NULL WHERE id = ?", item_id)
-    return {"message": "Item changed."}
 
 
-@app.api(ITEMS.missing, DONE_ALREADY)
-def complete(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, DONE_ALREADY, says="Item done.")
+def complete(w: World, me: int, item_id: Id) -> None:
     """Mark an item as done."""
     if ITEMS.find(w, me, item_id)["done"]:
         raise DONE_ALREADY()
     w.change("todo_items", item_id, done=True, done_on=w.today)
-    return {"message": "Item done."}
 
 
-@app.api(ITEMS.missing, OPEN_ALREADY)
-def reopen(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, OPEN_ALREADY, says="Item open again.")
+def reopen(w: World, me: int, item_id: Id) -> None:
     """Mark a done item as open again."""
     if not ITEMS.find(w, me, item_id)["done"]:
         raise OPEN_ALREADY()
     w.run("UPDATE todo_items SET done = 0, done_on = NULL WHERE id = ?", item_id)
-    return {"message": "Item open again."}
 
 
-@app.api(ITEMS.missing, LISTS.missing)
-def move(w: World, me: int, item_id: Id, list_id: Id) -> Success:
+@app.api(ITEMS.missing, LISTS.missing, says="Item moved.")
+def move(w: World, me: int, item_id: Id, list_id: Id) -> None:
     """Move an item to another list."""
     ITEMS.find(w, me, item_id)
     LISTS.find(w, me, list_id)
     w.change("todo_items", item_id, list_id=list_id)
-    return {"message": "Item moved."}
 
 
-@app.api(ITEMS.missing)
-def delete(w: World, me: int, item_id: Id) -> Success:
+@app.api(ITEMS.missing, says="Item deleted.")
+def delete(w: World, me: int, item_id: Id) -> None:
     """Delete an item."""
     ITEMS.delete(w, me, item_id)
-    return {"message": "Item deleted."}
 
 
 def _check_name(w: World, me: int, name: str) -> None:

@@ -5,46 +5,14 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Problem, Query, cents
 from errands.apps.owner import debit_card
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
 
 app = App(
-    "wallet",
-    "Money: the balance, payments to and from people, requests for money, adding and withdrawing by card.",
-    schema="""
-CREATE TABLE wallet_accounts (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner INTEGER NOT NULL UNIQUE REFERENCES people(id),
-    balance_cents INTEGER NOT NULL DEFAULT 0 CHECK (balance_cents >= 0));
-CREATE TABLE wallet_transactions (id INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner INTEGER NOT NULL REFERENCES people(id), person INTEGER REFERENCES people(id),
-    card INTEGER REFERENCES cards(id), direction TEXT NOT NULL CHECK (direction IN ('sent', 'received')),
-    amount_cents INTEGER NOT NULL CHECK (amount_cents > 0), note TEXT NOT NULL, label TEXT NOT NULL DEFAULT '',
-    at TEXT NOT NULL, CHECK ((person IS NULL) != (card IS NULL)), CHECK (person IS NULL OR person != owner));
-CREATE TABLE wallet_requests (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    payer INTEGER NOT NULL REFERENCES people(id), amount_cents INTEGER NOT NULL CHECK (amount_cents > 0),
-    note TEXT NOT NULL, status TEXT NOT NULL CHECK (status IN ('open', 'paid', 'declined', 'withdrawn')),
-    at TEXT NOT NULL, reminded TEXT, CHECK (payer != owner));
-CREATE TABLE wallet_friends (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
-    friend INTEGER NOT NULL REFERENCES people(id), UNIQUE (owner, friend));
-CREATE VIEW wallet_history AS SELECT t.*, coalesce(p.first || ' ' || p.last, 'card ' || c.label) AS name, p.email
-    FROM wallet_transactions t LEFT JOIN people p ON p.id = t.person LEFT JOIN cards c ON c.id = t.card;
-""",
-    invariants=(
-        # Each balance is what came in less what went out.
-        "SELECT owner, balance_cents FROM wallet_accounts a WHERE balance_cents != (SELECT sum(CASE direction "
-        "WHEN 'received' THEN amount_cents ELSE -amount_cents END) FROM wallet_transactions t WHERE t.owner = a.owner)",
-        # What one person sent, the other received.
-        "SELECT payer, payee, amount_cents, note, at FROM (SELECT amount_cents, note, at, "
-        "CASE direction WHEN 'sent' THEN owner ELSE person END AS payer, "
-        "CASE direction WHEN 'sent' THEN person ELSE owner END AS payee, "
-        "CASE direction WHEN 'sent' THEN 1 ELSE -1 END AS side FROM wallet_transactions WHERE person IS NOT NULL) "
-        "GROUP BY payer, payee, amount_cents, note, at HAVING sum(side) != 0",
-        "SELECT id FROM people WHERE id NOT IN (SELECT owner FROM wallet_accounts)",
-        "SELECT id FROM wallet_requests WHERE substr(reminded, 1, 10) < substr(at, 1, 10)",
-    ),
+    "wallet", "Money: the balance, payments to and from people, requests for money, adding and withdrawing by card."
 )
 
 MYSELF = Problem(422, "This is your own e-mail address.")
@@ -99,14 +67,6 @@ class Friend(TypedDict):
     email: str
 
 
-class Paid(TypedDict):
-    transaction_id: int
-
-
-class Requested(TypedDict):
-    request_id: int
-
-
 @app.api()
 def show_balance(w: World, me: int) -> Balance:
     """Your balance."""
@@ -138,21 +98,20 @@ def show_transaction(w: World, me: int, transaction_id: Id) -> Transaction:
     return TRANSACTIONS.show(Transaction, w, me, transaction_id)
 
 
-@app.api(TRANSACTIONS.missing)
-def set_label(w: World, me: int, transaction_id: Id, label: Line) -> Success:
+@app.api(TRANSACTIONS.missing, says="Label set.")
+def set_label(w: World, me: int, transaction_id: Id, label: Line) -> None:
     """Label a transaction. The label replaces the one it has, and only you see it."""
     TRANSACTIONS.change(w, me, transaction_id, label=label)
-    return {"message": "Label set."}
 
 
 @app.api(NO_PERSON, MYSELF, TOO_LITTLE)
-def send(w: World, me: int, email: Email, amount: Money, note: Line) -> Paid:
+def send(w: World, me: int, email: Email, amount: Money, note: Line) -> New[Literal["transaction_id"]]:
     """Send money to someone."""
     return {"transaction_id": transfer(w, me, _person(w, me, email), cents(amount), note, w.moment)}
 
 
 @app.api(NO_PERSON, MYSELF)
-def request(w: World, me: int, email: Email, amount: Money, note: Line) -> Requested:
+def request(w: World, me: int, email: Email, amount: Money, note: Line) -> New[Literal["request_id"]]:
     """Ask someone for money."""
     payer = _person(w, me, email)
     values = {"amount_cents": cents(amount), "note": note, "status": "open", "at": w.moment}
@@ -176,14 +135,11 @@ def show_request(w: World, me: int, request_id: Id) -> Request:
     """Show a request in full, sent or received."""
     names = "SELECT r.*, first || ' ' || last AS name, email FROM wallet_requests r JOIN people p"
     source = f"FROM ({names} ON p.id = owner + payer - ?1) WHERE id = ?2 AND ?1 IN (owner, payer)"
-    found = w.rows(Request, source, me, request_id)
-    if not found:
-        raise NO_REQUEST(id=request_id)
-    return found[0]
+    return NO_REQUEST.unless(w.rows(Request, source, me, request_id), id=request_id)[0]
 
 
 @app.api(NO_REQUEST, NOT_OPEN, TOO_LITTLE)
-def pay_request(w: World, me: int, request_id: Id) -> Paid:
+def pay_request(w: World, me: int, request_id: Id) -> New[Literal["transaction_id"]]:
     """Pay a request that someone sent you."""
     asker = _close(w, "payer", me, request_id, "paid")
     found = w.one("SELECT amount_cents, note FROM wallet_requests WHERE id = ?", request_id)
@@ -191,37 +147,34 @@ def pay_request(w: World, me: int, request_id: Id) -> Paid:
     return {"transaction_id": transfer(w, me, asker, found["amount_cents"], found["note"], w.moment)}
 
 
-@app.api(NO_REQUEST, NOT_OPEN)
-def decline_request(w: World, me: int, request_id: Id) -> Success:
+@app.api(NO_REQUEST, NOT_OPEN, says="Request declined.")
+def decline_request(w: World, me: int, request_id: Id) -> None:
     """Decline a request that someone sent you."""
     _close(w, "payer", me, request_id, "declined")
-    return {"message": "Request declined."}
 
 
-@app.api(NO_REQUEST, NOT_OPEN)
-def withdraw_request(w: World, me: int, request_id: Id) -> Success:
+@app.api(NO_REQUEST, NOT_OPEN, says="Request withdrawn.")
+def withdraw_request(w: World, me: int, request_id: Id) -> None:
     """Withdraw a request that you sent."""
     _close(w, "owner", me, request_id, "withdrawn")
-    return {"message": "Request withdrawn."}
 
 
-@app.api(NO_REQUEST, NOT_OPEN, REMINDED)
-def remind(w: World, me: int, request_id: Id) -> Success:
+@app.api(NO_REQUEST, NOT_OPEN, REMINDED, says="Reminder sent.")
+def remind(w: World, me: int, request_id: Id) -> None:
     """Remind someone of an open request that you sent, at most once a day."""
     _open(w, "owner", me, request_id)
-    if not w.run("UPDATE wallet_requests SET reminded = ?1 WHERE id = ?2 AND reminded IS NOT ?1", w.today, request_id):
-        raise REMINDED()
-    return {"message": "Reminder sent."}
+    sql = "UPDATE wallet_requests SET reminded = ?1 WHERE id = ?2 AND reminded IS NOT ?1"
+    REMINDED.unless(w.run(sql, w.today, request_id))
 
 
 @app.api(NO_CARD, EXPIRED)
-def add_money(w: World, me: int, card_id: Id, amount: Money) -> Paid:
+def add_money(w: World, me: int, card_id: Id, amount: Money) -> New[Literal["transaction_id"]]:
     """Add money from one of your cards (see owner.list_cards)."""
     return {"transaction_id": _by_card(w, me, card_id, "received", cents(amount))}
 
 
 @app.api(NO_CARD, EXPIRED, TOO_LITTLE)
-def withdraw_money(w: World, me: int, card_id: Id, amount: Money) -> Paid:
+def withdraw_money(w: World, me: int, card_id: Id, amount: Money) -> New[Literal["transaction_id"]]:
     """Withdraw money to one of your cards (see owner.list_cards)."""
     return {"transaction_id": _by_card(w, me, card_id, "sent", cents(amount))}
 
@@ -233,21 +186,18 @@ def list_friends(w: World, me: int) -> Listing[Friend]:
     return Listing(f"FROM ({friends}) WHERE owner = ? ORDER BY name, id", me)
 
 
-@app.api(NO_PERSON, MYSELF, IS_FRIEND)
-def add_friend(w: World, me: int, email: Email) -> Success:
+@app.api(NO_PERSON, MYSELF, IS_FRIEND, says="Friend added.")
+def add_friend(w: World, me: int, email: Email) -> None:
     """Add someone to your friends."""
     friend = _person(w, me, email)
-    if not w.run("INSERT OR IGNORE INTO wallet_friends (owner, friend) VALUES (?, ?)", me, friend):
-        raise IS_FRIEND(email=email)
-    return {"message": "Friend added."}
+    added = w.run("INSERT OR IGNORE INTO wallet_friends (owner, friend) VALUES (?, ?)", me, friend)
+    IS_FRIEND.unless(added, email=email)
 
 
-@app.api(NO_FRIEND)
-def remove_friend(w: World, me: int, email: Email) -> Success:
+@app.api(NO_FRIEND, says="Friend removed.")
+def remove_friend(w: World, me: int, email: Email) -> None:
     """Remove someone from your friends."""
-    if not w.remove("wallet_friends", owner=me, friend=w.person_with(email)):
-        raise NO_FRIEND(email=email)
-    return {"message": "Friend removed."}
+    NO_FRIEND.unless(w.remove("wallet_friends", owner=me, friend=w.person_with(email)), email=email)
 
 
 def transfer(w: World, payer: int, payee: int, amount_cents: int, note: str, at: str) -> int:
@@ -261,9 +211,7 @@ def transfer(w: World, payer: int, payee: int, amount_cents: int, note: str, at:
 
 
 def _by_card(w: World, me: int, card: int, direction: Direction, amount_cents: int) -> int:
-    expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card, me)
-    if expires is None:
-        raise NO_CARD(id=card)
+    expires = NO_CARD.unless(w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card, me), id=card)
     if expires < w.today[:7]:
         raise EXPIRED(id=card)
     _move(w, me, amount_cents if direction == "received" else -amount_cents)
@@ -298,8 +246,7 @@ def _requests(mine: str, theirs: str) -> str:
 def _open(w: World, mine: str, me: int, id: int) -> int:
     """Check that a request is mine (as its owner or payer) and open; who is its owner."""
     found = w.one(f"SELECT owner, status FROM wallet_requests WHERE id = ? AND {mine} = ?", id, me)
-    if found is None:
-        raise NO_REQUEST(id=id)
+    found = NO_REQUEST.unless(found, id=id)
     if found["status"] != "open":
         raise NOT_OPEN(status=found["status"])
     return int(found["owner"])

@@ -1,19 +1,30 @@
-"""The scenarios of all splits: train, dev and validation in a module for each app, the tests in one for each split."""
+"""The scenarios of all splits: train, dev and validation in a module for each app, the tests in one for each split.
+
+What the owner says in them is in the TOML file beside each module: scenario -> several wordings.
+"""
 
 import inspect
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 from errands.scenario import Scenario
 from errands.scenarios import calendar, challenge, contacts, mail, normal, notes, phone, shop, todo, wallet
+from errands.written import apis_called
 
 _MODULES = (contacts, mail, phone, calendar, notes, todo, wallet, shop, normal, challenge)
 
-SCENARIOS: list[type[Scenario]] = [
-    kind
-    for module in _MODULES
-    for kind in vars(module).values()
-    if inspect.isclass(kind)
-    and issubclass(kind, Scenario)
-    and kind.__module__ == module.__name__
-    and not inspect.isabstract(kind)
-]
-"""Every scenario that these modules define, in the order of their definition."""
+
+def _defined_in(module: ModuleType) -> Iterator[type[Scenario]]:
+    """The scenarios of a module, in the order of their definition, with their wordings and the APIs that they need."""
+    wordings = tomllib.loads(Path(inspect.getfile(module)).with_suffix(".toml").read_text(encoding="utf-8"))
+    for kind in vars(module).values():
+        if inspect.isclass(kind) and issubclass(kind, Scenario) and kind.__module__ == module.__name__:
+            kind.phrasings = tuple(wordings.pop(kind.name()))
+            kind.apis = vars(kind).get("apis") or apis_called(kind.solve)
+            yield kind
+    assert not wordings, f"{module.__name__} has no scenario for the wordings of {', '.join(wordings)}"
+
+
+SCENARIOS: list[type[Scenario]] = [kind for module in _MODULES for kind in _defined_in(module)]

@@ -9,7 +9,7 @@ from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, chores, owned_lists
 from errands.words import WORDS
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, shown
 
 _TITLES = WORDS["event_titles"]
 """Titles that no event of a new world has."""
@@ -24,18 +24,8 @@ def add_event(w: World, organiser: Person, title: str, start: str, guests: dict[
     return event
 
 
-class MoveEvent(Scenario):
+class MoveEvent(Scenario, split="train", difficulty=1):
     """Move an event to another time."""
-
-    split, difficulty = "train", 1
-    apis = ("calendar.search", "calendar.update")
-    phrasings = (
-        "Move '{title}' in my calendar to {day} at {time}.",
-        "'{title}' will now be on {day} at {time}. Please change it in my calendar.",
-        "Please reschedule '{title}': it now starts at {time} on {day}.",
-        "My calendar has the wrong time for '{title}'. Change it to {day} at {time}.",
-        "The event '{title}' was put off until {day}, {time}; please move it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, offset = w.rng.choice(_TITLES), w.rng.randrange(1, 20)
@@ -46,29 +36,17 @@ class MoveEvent(Scenario):
         goal.do("calendar.update", event_id=event, start=f"{day} {time}")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, day: str, time: str) -> None:
+    def solve(self, title: str, day: str, time: str) -> None:
         # I search for the event.
-        calendar = log_in("calendar")
-        found = apis.calendar.search(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.search(query=title))
         # Found. Now I move it.
-        print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}", access_token=calendar))
+        print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}"))
         # The event is moved.
         apis.owner.complete_task()
 
 
-class NextMeeting(Scenario):
+class NextMeeting(Scenario, split="train", difficulty=1):
     """Say when the owner next meets someone."""
-
-    split, difficulty = "train", 1
-    apis = ("calendar.list_upcoming",)
-    phrasings = (
-        "When is my next event with {name}? Answer like 2026-01-31 15:00.",
-        "When am I meeting {name} next, according to my calendar? Answer like 2026-01-31 15:00.",
-        "Check my calendar: when will I see {name} next? Give the date and time like 2026-01-31 15:00.",
-        "When does my next event with {name} start? Write it as the calendar does, like 2026-01-31 15:00.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others(*CIRCLES))
@@ -84,27 +62,16 @@ class NextMeeting(Scenario):
         )
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I list the upcoming events with {name}. The next one comes first.
-        calendar = log_in("calendar")
-        found = apis.calendar.list_upcoming(query=name, access_token=calendar)
+        found = apis.calendar.list_upcoming(query=name)
         print([x["start"] for x in found])
         # I answer with the start of the first event.
         apis.owner.complete_task(answer=found[0]["start"])
 
 
-class RemindMe(Scenario):
+class RemindMe(Scenario, split="validation", difficulty=1):
     """Add a reminder to an event."""
-
-    split, difficulty = "validation", 1
-    apis = ("calendar.search", "calendar.add_reminder")
-    phrasings = (
-        "Remind me {minutes} minutes before '{title}'.",
-        "I want a reminder {minutes} minutes before '{title}'.",
-        "Set a reminder in my calendar {minutes} minutes before '{title}' starts.",
-        "Please add a reminder to '{title}' in my calendar, {minutes} minutes ahead.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, minutes = w.rng.choice(_TITLES), w.rng.choice((5, 20, 25, 40, 90, 120))
@@ -113,29 +80,18 @@ class RemindMe(Scenario):
         goal.do("calendar.add_reminder", event_id=event, minutes_before=minutes)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, minutes: int) -> None:
+    def solve(self, title: str, minutes: int) -> None:
         # I search for the event.
-        calendar = log_in("calendar")
-        found = apis.calendar.search(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.search(query=title))
         # Found. Now I add the reminder.
-        print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes, access_token=calendar))
+        print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes))
         # The reminder is set.
         apis.owner.complete_task()
 
 
-class InviteCircle(Scenario):
+class InviteCircle(Scenario, split="train", difficulty=2):
     """Invite the people with a relation to an event."""
 
-    split, difficulty = "train", 2
-    apis = ("contacts.search", "calendar.search", "calendar.invite")
-    phrasings = (
-        "Invite {who} to '{title}'.",
-        "I would like {who} to come to '{title}'. Please send the invitation through my calendar.",
-        "Please put {who} on the guest list of '{title}' in my calendar.",
-        "'{title}' is more fun with company: invite {who} in my calendar.",
-    )
     who = {
         "both my flatmates": "flatmate",
         "all my friends": "friend",
@@ -156,35 +112,22 @@ class InviteCircle(Scenario):
     def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         return {"relation": self.who[slots["who"]]}
 
-    @staticmethod
-    def solve(apis: Any, relation: str, title: str) -> None:
+    def solve(self, relation: str, title: str) -> None:
         # I look for every {relation} in the contacts.
-        contacts = log_in("contacts")
-        cards = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
-        emails = [x["email"] for x in cards if x["relation"] == relation]
-        print(emails)
+        cards = apis.contacts.search(query=relation, page_size=20)
+        emails = shown([x["email"] for x in cards if x["relation"] == relation])
         # Now I search for the event.
-        calendar = log_in("calendar")
-        found = apis.calendar.search(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.search(query=title))
         # I invite each of them.
         for email in emails:
-            print(apis.calendar.invite(event_id=found[0]["id"], email=email, access_token=calendar))
+            print(apis.calendar.invite(event_id=found[0]["id"], email=email))
         # Everyone is invited.
         apis.owner.complete_task()
 
 
-class AnswerInvitations(Scenario):
+class AnswerInvitations(Scenario, split="dev", difficulty=2):
     """Accept the invitations of some and decline those of everyone else."""
 
-    split, difficulty = "dev", 2
-    apis = ("contacts.search", "calendar.list_invitations", "calendar.accept", "calendar.decline")
-    phrasings = (
-        "Answer my open invitations: accept those from {who} and decline all others.",
-        "I only have time for {who}. Accept their open invitations in my calendar and decline the rest.",
-        "Please go through the unanswered invitations in my calendar. Say yes to {who} and no to everyone else.",
-        "Accept every open calendar invitation from {who}, and decline all the others I have not answered yet.",
-    )
     who = {
         "my flatmates": ("flatmate",),
         "my friends": ("friend",),
@@ -210,38 +153,25 @@ class AnswerInvitations(Scenario):
     def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         return {"relations": list(self.who[slots["who"]])}
 
-    @staticmethod
-    def solve(apis: Any, who: str, relations: list[str]) -> None:
+    def solve(self, who: str, relations: list[str]) -> None:
         # I look up {who} in the contacts.
-        contacts = log_in("contacts")
-        cards = every(apis.contacts.search(query="", access_token=contacts))
-        names = [x["name"] for x in cards if x["relation"] in relations]
-        print(names)
+        cards = every(apis.contacts.search(query=""))
+        names = shown([x["name"] for x in cards if x["relation"] in relations])
         # I collect all open invitations before I answer any, because answering changes the pages.
-        calendar = log_in("calendar")
-        invitations = every(apis.calendar.list_invitations(access_token=calendar))
+        invitations = every(apis.calendar.list_invitations())
         print([(x["id"], x["organiser"]) for x in invitations])
         # I accept or decline each one, depending on who organises it.
         for x in invitations:
             if x["organiser"] in names:
-                print(apis.calendar.accept(event_id=x["id"], access_token=calendar))
+                print(apis.calendar.accept(event_id=x["id"]))
             else:
-                print(apis.calendar.decline(event_id=x["id"], access_token=calendar))
+                print(apis.calendar.decline(event_id=x["id"]))
         # All invitations are answered.
         apis.owner.complete_task()
 
 
-class DropDeclined(Scenario):
+class DropDeclined(Scenario, split="validation", difficulty=2):
     """Remove the guests who have declined, and say who they were."""
-
-    split, difficulty = "validation", 2
-    apis = ("calendar.list_upcoming", "calendar.list_guests", "calendar.remove_guest")
-    phrasings = (
-        "Remove everyone who has declined from the guest list of the upcoming '{title}', and tell me their names.",
-        "Who is not coming to the next '{title}'? Remove the guests who declined and give me their names.",
-        "Please clean up the guest list of the upcoming '{title}': remove whoever declined, and tell me who that was.",
-        "Some guests have declined the next '{title}' in my calendar. Remove them from it and answer with their names.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title = w.rng.choice(_TITLES)
@@ -257,43 +187,23 @@ class DropDeclined(Scenario):
             goal.do("calendar.remove_guest", event_id=event, email=w.people[row["guest"] - 1].email)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str) -> None:
+    def solve(self, title: str) -> None:
         # I look for the event among the upcoming ones.
-        calendar = log_in("calendar")
-        found = apis.calendar.list_upcoming(query=title, access_token=calendar)
-        print(found)
+        found = shown(apis.calendar.list_upcoming(query=title))
         # I go through its guests and pick those who declined.
         event = found[0]["id"]
-        guests = every(apis.calendar.list_guests(event_id=event, access_token=calendar))
+        guests = every(apis.calendar.list_guests(event_id=event))
         out = [x for x in guests if x["answer"] == "declined"]
         print([x["name"] for x in out])
         # I remove them.
         for x in out:
-            print(apis.calendar.remove_guest(event_id=event, email=x["email"], access_token=calendar))
+            print(apis.calendar.remove_guest(event_id=event, email=x["email"]))
         # I answer with their names.
         apis.owner.complete_task(answer=[x["name"] for x in out])
 
 
-class ClearDay(Scenario):
+class ClearDay(Scenario, split="validation", difficulty=3):
     """Clear a day: cancel own events, decline and text the organisers of others, postpone what is due."""
-
-    split, difficulty = "validation", 3
-    apis = (
-        *("owner.show_profile", "calendar.list_day", "calendar.cancel", "calendar.decline", "contacts.search"),
-        *("phone.send_message", "todo.list_due", "todo.update"),
-    )
-    phrasings = (
-        "I have to keep {day} free. Cancel the events in my calendar that I organise that day, decline the others, and "
-        "text each of their organisers '{text}' once. Move my open to-dos due that day to {later}.",
-        "Clear {day} for me: cancel my own events, decline the events in my calendar that others organise, and send "
-        "each of those organisers one text message: '{text}'. Also postpone my open to-dos due that day to {later}.",
-        "I cannot do anything on {day}. Cancel what I organise in my calendar that day, decline what others organise, "
-        "and text each of them '{text}' once. My open to-dos due on that day move to {later}.",
-        "Something has come up on {day}. Cancel all my own events that day; decline the events in my calendar that "
-        "others organise and send each organiser one text message, '{text}'. Set the open to-dos due that day to "
-        "{later}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         taken = "SELECT substr(start, 1, 10) AS day FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"
@@ -323,41 +233,35 @@ class ClearDay(Scenario):
             goal.do("todo.update", item_id=row["id"], due=goal.slots["later"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str, text: str, later: str) -> None:
+    def solve(self, day: str, text: str, later: str) -> None:
         # I look at the events of that day and at my owner's name.
-        calendar = log_in("calendar")
         me = apis.owner.show_profile()["name"]
-        events = apis.calendar.list_day(day=day, access_token=calendar)
+        events = apis.calendar.list_day(day=day)
         print(me, [(x["id"], x["organiser"]) for x in events])
         # I cancel the owner's events and decline the others, and I remember who organises those.
         hosts = []
         for x in events:
             if x["organiser"] == me:
-                apis.calendar.cancel(event_id=x["id"], access_token=calendar)
+                apis.calendar.cancel(event_id=x["id"])
             else:
-                apis.calendar.decline(event_id=x["id"], access_token=calendar)
+                apis.calendar.decline(event_id=x["id"])
                 hosts.append(x["organiser"])
-        hosts = sorted(set(hosts))
-        print(hosts)
+        hosts = shown(sorted(set(hosts)))
         # I look up their phone numbers.
-        contacts = log_in("contacts")
         numbers = []
         for name in hosts:
-            cards = apis.contacts.search(query=name, access_token=contacts)
+            cards = apis.contacts.search(query=name)
             numbers += [x["phone"] for x in cards if x["name"] == name]
         print(numbers)
         # I text each of them once.
-        phone = log_in("phone")
         for number in numbers:
-            apis.phone.send_message(number=number, text=text, access_token=phone)
+            apis.phone.send_message(number=number, text=text)
         # I collect what is due by that day and keep what is due on it.
-        todo = log_in("todo")
-        items = every(apis.todo.list_due(until=day, access_token=todo))
+        items = every(apis.todo.list_due(until=day))
         due = [x for x in items if x["due"] == day]
         print([x["text"] for x in due])
         # I postpone these items.
         for x in due:
-            apis.todo.update(item_id=x["id"], due=later, access_token=todo)
+            apis.todo.update(item_id=x["id"], due=later)
         # The day is clear.
         apis.owner.complete_task()

@@ -10,22 +10,18 @@ from errands.scenarios.mail import mail_from
 from errands.scenarios.todo import choose_list
 from errands.words import WORDS
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 MONTHS = WORDS["months"]
 
 
-class PhoneNumberOfSomeone(Scenario):
-    """Look up a phone number."""
+def card_of(w: World, person: Person) -> int:
+    """The id of the owner's contact of someone."""
+    return int(w.value("SELECT id FROM contacts WHERE owner = ? AND email = ?", w.owner.id, person.email))
 
-    split, difficulty = "train", 1
-    apis = ("contacts.search",)
-    phrasings = (
-        "What is {name}'s phone number?",
-        "I need {name}'s phone number.",
-        "Please look up {name}'s phone number for me.",
-        "Which phone number do I have for {name} in my contacts?",
-    )
+
+class PhoneNumberOfSomeone(Scenario, split="train", difficulty=1):
+    """Look up a phone number."""
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -33,58 +29,34 @@ class PhoneNumberOfSomeone(Scenario):
         goal.answer = person.phone
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I look up {name} in the contacts.
-        contacts = log_in("contacts")
-        found = apis.contacts.search(query=name, access_token=contacts)
-        print(found)
+        found = shown(apis.contacts.search(query=name))
         # Found. I answer with the phone number.
         apis.owner.complete_task(answer=found[0]["phone"])
 
 
-class NewAddress(Scenario):
+class NewAddress(Scenario, split="train", difficulty=1):
     """Change a contact's address."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "contacts.update")
-    phrasings = (
-        "{name} has moved to {street}. Please update my contacts.",
-        "Please update my address book: {name} now lives at {street}.",
-        "Change {name}'s address in my contacts to {street}.",
-        "{name}'s new address is {street}. Please correct it in my contacts.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others("friends", "colleagues", "family"))
         street = f"{w.rng.randrange(100, 400)} {w.rng.choice(['Elm Street', 'Harbour Road', 'Castle Hill'])}"
         goal = Goal(w, name=person.name, street=street)
-        goal.do("contacts.update", contact_id=_card(w, person), address=street)
+        goal.do("contacts.update", contact_id=card_of(w, person), address=street)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, street: str) -> None:
+    def solve(self, name: str, street: str) -> None:
         # I look up {name} in the contacts.
-        contacts = log_in("contacts")
-        found = apis.contacts.search(query=name, access_token=contacts)
-        print(found)
+        found = shown(apis.contacts.search(query=name))
         # Found. Now I change the address.
-        print(apis.contacts.update(contact_id=found[0]["id"], address=street, access_token=contacts))
+        print(apis.contacts.update(contact_id=found[0]["id"], address=street))
         # The address is updated.
         apis.owner.complete_task()
 
 
-class NoteOnContact(Scenario):
+class NoteOnContact(Scenario, split="train", difficulty=1):
     """Write a note on the contact of someone with a relation to the owner."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "contacts.set_note")
-    phrasings = (
-        "Add the note '{note}' to my {relation}'s contact.",
-        "In my contacts, save the note '{note}' for my {relation}.",
-        "Please write the note '{note}' on my {relation}'s entry in the address book.",
-        "Set the note for my {relation} in my contacts to '{note}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -92,69 +64,42 @@ class NoteOnContact(Scenario):
             ("Prefers tea", "Ring twice", "Allergic to nuts", "Call in the morning", "Has my spare key", "Likes jazz")
         )
         goal = Goal(w, relation=relation, note=note)
-        goal.do("contacts.set_note", contact_id=_card(w, w.others(relation)[0]), note=note)
+        goal.do("contacts.set_note", contact_id=card_of(w, w.others(relation)[0]), note=note)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, note: str) -> None:
+    def solve(self, relation: str, note: str) -> None:
         # I look up the {relation} in the contacts.
-        contacts = log_in("contacts")
-        found = apis.contacts.search(query=relation, access_token=contacts)
-        print(found)
+        found = shown(apis.contacts.search(query=relation))
         # Found. Now I write the note.
-        print(apis.contacts.set_note(contact_id=found[0]["id"], note=note, access_token=contacts))
+        print(apis.contacts.set_note(contact_id=found[0]["id"], note=note))
         # The note is saved.
         apis.owner.complete_task()
 
 
-class RemoveFavourite(Scenario):
+class RemoveFavourite(Scenario, split="validation", difficulty=1):
     """Take the only one of a relation off the favourites."""
-
-    split, difficulty = "validation", 1
-    apis = ("contacts.list_favourites", "contacts.set_favourite")
-    phrasings = (
-        "Remove the {relation} from my favourite contacts, but keep the contact.",
-        "One of my favourite contacts is a {relation}. Please take that one off my favourites.",
-        "There is one {relation} among my favourite contacts. That contact should no longer be a favourite.",
-        "Please unmark the only {relation} among my favourite contacts; the contact itself stays.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(("friend", "colleague", "flatmate"))
         chosen, *others = w.rng.sample(w.others(relation), len(w.others(relation)))
         for person in (chosen, *others, *w.rng.sample(w.others("family"), 2)):
-            w.run("UPDATE contacts SET favourite = ? WHERE id = ?", person not in others, _card(w, person))
+            w.run("UPDATE contacts SET favourite = ? WHERE id = ?", person not in others, card_of(w, person))
         goal = Goal(w, relation=relation)
-        goal.do("contacts.set_favourite", contact_id=_card(w, chosen), favourite=False)
+        goal.do("contacts.set_favourite", contact_id=card_of(w, chosen), favourite=False)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str) -> None:
+    def solve(self, relation: str) -> None:
         # I look for the {relation} among the favourites.
-        contacts = log_in("contacts")
-        found = apis.contacts.list_favourites(access_token=contacts)
-        found = [c for c in found if c["relation"] == relation]
-        print(found)
+        found = apis.contacts.list_favourites()
+        found = shown([c for c in found if c["relation"] == relation])
         # Found. I take this contact off the favourites.
-        print(apis.contacts.set_favourite(contact_id=found[0]["id"], favourite=False, access_token=contacts))
+        print(apis.contacts.set_favourite(contact_id=found[0]["id"], favourite=False))
         # The contact is no longer a favourite.
         apis.owner.complete_task()
 
 
-class ForwardToRelation(Scenario):
+class ForwardToRelation(Scenario, split="train", difficulty=2):
     """Forward a mail to everyone of a relation."""
-
-    split, difficulty = "train", 2
-    apis = ("contacts.search", "mail.search", "mail.forward")
-    phrasings = (
-        "Forward the email '{subject}' from {name} to all my {relation}s, in a single email with the text '{text}'.",
-        "All my {relation}s should see the email '{subject}' that {name} sent me. Forward it to all of them at once, "
-        "with the text '{text}'.",
-        "{name} sent me an email with the subject '{subject}'. Forward it once, to all my {relation}s together, with "
-        "the text '{text}'.",
-        "Please forward {name}'s email '{subject}' to my {relation}s: one email to all of them, with '{text}' as the "
-        "text.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(("flatmate", "colleague", "friend"))
@@ -169,34 +114,22 @@ class ForwardToRelation(Scenario):
         goal.do("mail.forward", message_id=message, to=[p.email for p in people], body=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str, name: str, relation: str, text: str) -> None:
+    def solve(self, subject: str, name: str, relation: str, text: str) -> None:
         # I need the email addresses of all {relation}s.
-        contacts, mail = log_in("contacts", "mail")
-        found = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
-        to = [c["email"] for c in found if c["relation"] == relation]
-        print(to)
+        log_in("contacts", "mail")
+        found = apis.contacts.search(query=relation, page_size=20)
+        to = shown([c["email"] for c in found if c["relation"] == relation])
         # Now I look for the email, by sender and exact subject.
-        found = apis.mail.search(query=subject, sender=name, access_token=mail)
-        found = [m for m in found if m["subject"] == subject]
-        print(found)
+        found = apis.mail.search(query=subject, sender=name)
+        found = shown([m for m in found if m["subject"] == subject])
         # Found. I forward it.
-        print(apis.mail.forward(message_id=found[0]["id"], to=to, body=text, access_token=mail))
+        print(apis.mail.forward(message_id=found[0]["id"], to=to, body=text))
         # The email is forwarded.
         apis.owner.complete_task()
 
 
-class FinishDraft(Scenario):
+class FinishDraft(Scenario, split="validation", difficulty=2):
     """Send a draft to someone else than it was meant for."""
-
-    split, difficulty = "validation", 2
-    apis = ("contacts.search", "mail.list_drafts", "mail.update_draft", "mail.send_draft")
-    phrasings = (
-        "There is an email '{subject}' in my drafts. Change its recipient to my {relation} and send it.",
-        "Address my draft '{subject}' to my {relation} only, then send it.",
-        "Send my email draft '{subject}', but to my {relation} instead of the current recipient.",
-        "My email draft '{subject}' has the wrong recipient: it is for my {relation}. Correct that and send it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -212,49 +145,32 @@ class FinishDraft(Scenario):
         goal.do("mail.send_draft", draft_id=draft)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str, relation: str) -> None:
+    def solve(self, subject: str, relation: str) -> None:
         # I look up the {relation} in the contacts to get the email address.
-        contacts, mail = log_in("contacts", "mail")
-        found = apis.contacts.search(query=relation, access_token=contacts)
-        print(found)
+        log_in("contacts", "mail")
+        found = shown(apis.contacts.search(query=relation))
         # Now I look for the draft on all pages.
-        listed = every(apis.mail.list_drafts(access_token=mail))
-        drafts = [d for d in listed if d["subject"] == subject]
-        print(drafts)
+        listed = every(apis.mail.list_drafts())
+        drafts = shown([d for d in listed if d["subject"] == subject])
         # Found. I change its recipient and send it.
         draft = drafts[0]["id"]
-        print(apis.mail.update_draft(draft_id=draft, to=[found[0]["email"]], access_token=mail))
-        print(apis.mail.send_draft(draft_id=draft, access_token=mail))
+        print(apis.mail.update_draft(draft_id=draft, to=[found[0]["email"]]))
+        print(apis.mail.send_draft(draft_id=draft))
         # The draft is sent.
         apis.owner.complete_task()
 
 
-class BirthdayRound(Scenario):
+class BirthdayRound(Scenario, split="train", difficulty=3):
     """Put the birthdays of a month into calendar and to-do list, but not those of the family."""
 
-    split, difficulty = "train", 3
     apis = ("contacts.list_birthdays", "todo.list_lists", "todo.add", "calendar.create")
-    phrasings = (
-        "Which of my {relation}s have a birthday in {month}? For each of them, add an event 'Birthday of <full name>' "
-        "to my calendar on that day in {year}, at 09:00 for 30 minutes, and an item 'Card for <full name>', due the "
-        "same day, to my to-do list '{name}'.",
-        "For every {relation} with a birthday in {month}, create a calendar event 'Birthday of <full name>' on that "
-        "day in {year} (09:00, 30 minutes) and an item 'Card for <full name>' on my to-do list '{name}', due that day.",
-        "Plan my {relation}s' birthdays in {month} {year}: for each birthday I want a calendar event 'Birthday of "
-        "<full name>' at 09:00 for 30 minutes, and 'Card for <full name>' on my to-do list '{name}', due on the "
-        "birthday.",
-        "I do not want to forget my {relation}s' birthdays in {month}. For each, put 'Birthday of <full name>' in my "
-        "calendar on that day in {year}, at 09:00 for 30 minutes, and add 'Card for <full name>' to my to-do list "
-        "'{name}', due the same day.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation, month = w.rng.choice(("friend", "colleague")), w.rng.randrange(1, 13)
         meant = w.rng.sample(w.others(relation), w.rng.randrange(2, 4))
         for person in (*meant, *w.rng.sample(w.others("family", "flatmates", "services"), 4)):
             birthday = f"{person.birthday[:4]}-{month:02}-{w.rng.randrange(1, 29):02}"
-            w.run("UPDATE contacts SET birthday = ? WHERE id = ?", birthday, _card(w, person))
+            w.run("UPDATE contacts SET birthday = ? WHERE id = ?", birthday, card_of(w, person))
         list_name, list_id = choose_list(w)
         year = w.now.year + 1
         goal = Goal(w, relation=relation, month=MONTHS[month - 1], year=year, name=list_name)
@@ -270,30 +186,23 @@ class BirthdayRound(Scenario):
     def understood(self, slots: Mapping[str, Any]) -> dict[str, Any]:
         return {"number": MONTHS.index(slots["month"]) + 1}
 
-    @staticmethod
-    def solve(apis: Any, relation: str, month: str, number: int, year: int, name: str) -> None:
+    def solve(self, relation: str, month: str, number: int, year: int, name: str) -> None:
         # I collect the birthdays in {month} from all pages and keep those of {relation}s.
-        contacts, todo, calendar = log_in("contacts", "todo", "calendar")
-        cards = every(apis.contacts.list_birthdays(month=number, access_token=contacts))
+        log_in("contacts", "todo", "calendar")
+        cards = every(apis.contacts.list_birthdays(month=number))
         found = [c for c in cards if c["relation"] == relation]
         for c in found:
             print(c["name"], c["birthday"])
         # I need the id of the list {name}.
-        lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == name]
-        print(lists)
+        lists = shown([x for x in apis.todo.list_lists() if x["name"] == name])
         # Now I create an event in {year} for each birthday.
         for c in found:
             c["day"] = f"{year}" + c["birthday"][4:]
             title, start = "Birthday of " + c["name"], c["day"] + " 09:00"
-            print(apis.calendar.create(title=title, start=start, minutes=30, access_token=calendar))
+            print(apis.calendar.create(title=title, start=start, minutes=30))
         # Then I add the cards to the list.
         for c in found:
             text = "Card for " + c["name"]
-            print(apis.todo.add(list_id=lists[0]["id"], text=text, due=c["day"], access_token=todo))
+            print(apis.todo.add(list_id=lists[0]["id"], text=text, due=c["day"]))
         # All birthdays are planned.
         apis.owner.complete_task()
-
-
-def _card(w: World, person: Person) -> int:
-    """The owner's contact of someone."""
-    return int(w.value("SELECT id FROM contacts WHERE owner = ? AND email = ?", w.owner.id, person.email))

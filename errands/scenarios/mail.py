@@ -1,13 +1,11 @@
 """Scenarios around mail."""
 
-from typing import Any
-
 from errands.apps.mail import deliver
 from errands.judge import Goal
 from errands.people import ALONE, Person
 from errands.scenario import Scenario
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 
 def mail_from(w: World, person: Person, subject: str, body: str, time: str) -> int:
@@ -19,17 +17,8 @@ def _mail_from_company(w: World, name: str, subject: str, body: str, time: str) 
     return deliver(w, name, f"info@{name.replace(' ', '').lower()}.com", subject, body, time)
 
 
-class MailToRelation(Scenario):
+class MailToRelation(Scenario, split="train", difficulty=1):
     """Send a mail to the person who has a relation to the owner."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "mail.send")
-    phrasings = (
-        "Send my {relation} an email with the subject '{subject}' and the text '{text}'.",
-        "Email my {relation}: subject '{subject}', text '{text}'.",
-        "Please write my {relation} an email. The subject is '{subject}' and the text is '{text}'.",
-        "Email '{text}' to my {relation}, with the subject '{subject}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -41,29 +30,18 @@ class MailToRelation(Scenario):
         goal.do("mail.send", to=[w.others(relation)[0].email], subject=subject, body=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, subject: str, text: str) -> None:
+    def solve(self, relation: str, subject: str, text: str) -> None:
         # I look up the {relation} in the contacts to get the email address.
-        contacts, mail = log_in("contacts", "mail")
-        found = apis.contacts.search(query=relation, access_token=contacts)
-        print(found)
+        log_in("contacts", "mail")
+        found = shown(apis.contacts.search(query=relation))
         # Found. Now I send the email to this address.
-        print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text, access_token=mail))
+        print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text))
         # The email is sent.
         apis.owner.complete_task()
 
 
-class ReplyToLastMail(Scenario):
+class ReplyToLastMail(Scenario, split="train", difficulty=1):
     """Reply to the newest mail of someone."""
-
-    split, difficulty = "train", 1
-    apis = ("mail.search", "mail.reply")
-    phrasings = (
-        "Reply to the last email from {name} with '{text}'.",
-        "{name} has emailed me. Reply to the latest email with '{text}'.",
-        "Please answer {name}'s most recent email with '{text}'.",
-        "Reply '{text}' to the newest email from {name} in my inbox.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -85,29 +63,17 @@ class ReplyToLastMail(Scenario):
         goal.do("mail.reply", message_id=last, body=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, text: str) -> None:
+    def solve(self, name: str, text: str) -> None:
         # I search for emails from {name}. The newest comes first, so I need only one.
-        mail = log_in("mail")
-        found = apis.mail.search(sender=name, page_size=1, access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(sender=name, page_size=1))
         # This is the latest one. I reply to it.
-        print(apis.mail.reply(message_id=found[0]["id"], body=text, access_token=mail))
+        print(apis.mail.reply(message_id=found[0]["id"], body=text))
         # The reply is sent.
         apis.owner.complete_task()
 
 
-class CodeFromMail(Scenario):
+class CodeFromMail(Scenario, split="train", difficulty=1):
     """Tell a code that stands in a mail."""
-
-    split, difficulty = "train", 1
-    apis = ("mail.search", "mail.show")
-    phrasings = (
-        "What is the code in the email from {sender}?",
-        "{sender} emailed me a code. What is it?",
-        "I need the code that {sender} sent me by email.",
-        "Find the email from {sender} and tell me the code in it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         senders = w.rng.sample(
@@ -122,30 +88,17 @@ class CodeFromMail(Scenario):
         goal.answer = codes[0]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, sender: str) -> None:
+    def solve(self, sender: str) -> None:
         # I search for the email from {sender}.
-        mail = log_in("mail")
-        found = apis.mail.search(sender=sender, access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(sender=sender))
         # Found. Now I read it.
-        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
-        print(body)
+        body = shown(apis.mail.show(message_id=found[0]["id"])["body"])
         # The code is the number in the text. I answer with it.
         apis.owner.complete_task(answer="".join(c for c in body if c.isdigit()))
 
 
-class StarLastMail(Scenario):
+class StarLastMail(Scenario, split="dev", difficulty=1):
     """Star the newest mail of someone."""
-
-    split, difficulty = "dev", 1
-    apis = ("mail.search", "mail.star")
-    phrasings = (
-        "Star the last email from {name}.",
-        "The newest email from {name} in my inbox is important. Please star it.",
-        "Please put a star on the most recent email that {name} sent me.",
-        "Mark {name}'s latest email with a star.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -155,29 +108,17 @@ class StarLastMail(Scenario):
         goal.do("mail.star", message_id=last)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I search for emails from {name}. The newest comes first, so I need only one.
-        mail = log_in("mail")
-        found = apis.mail.search(sender=name, page_size=1, access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(sender=name, page_size=1))
         # This is the latest one. I star it.
-        print(apis.mail.star(message_id=found[0]["id"], access_token=mail))
+        print(apis.mail.star(message_id=found[0]["id"]))
         # The email is starred.
         apis.owner.complete_task()
 
 
-class ArchiveOldNewsletter(Scenario):
+class ArchiveOldNewsletter(Scenario, split="train", difficulty=2):
     """Archive all mails of a sender from before a day."""
-
-    split, difficulty = "train", 2
-    apis = ("mail.search", "mail.archive")
-    phrasings = (
-        "Archive all emails from {sender} in my inbox that arrived before {day}.",
-        "My inbox is full of emails from {sender}. Move the ones from before {day} to the archive.",
-        "Please archive everything in my inbox that {sender} sent before {day}.",
-        "Clean up my inbox: archive all emails from {sender} that are older than {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         sender = w.rng.choice(("Garden Post", "Rail Times", "Film Weekly", "Travel Owl"))
@@ -190,32 +131,21 @@ class ArchiveOldNewsletter(Scenario):
                 goal.do("mail.archive", message_id=message)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, sender: str, day: str) -> None:
+    def solve(self, sender: str, day: str) -> None:
         # I collect the emails from {sender} from all pages.
-        mail = log_in("mail")
-        found = every(apis.mail.search(sender=sender, access_token=mail))
+        found = every(apis.mail.search(sender=sender))
         print([m["time"] for m in found])
         # I archive those from before {day}.
         old = [m for m in found if m["time"] < day]
         for m in old:
-            apis.mail.archive(message_id=m["id"], access_token=mail)
+            apis.mail.archive(message_id=m["id"])
         print(len(old))
         # The old emails are archived.
         apis.owner.complete_task()
 
 
-class MarkStrangersRead(Scenario):
+class MarkStrangersRead(Scenario, split="dev", difficulty=2):
     """Mark the unread mails of those who are not in the contacts as read."""
-
-    split, difficulty = "dev", 2
-    apis = ("contacts.search", "mail.list_unread", "mail.mark_read")
-    phrasings = (
-        "Mark all unread emails in my inbox as read if the sender is not in my contacts.",
-        "I am not interested in unread emails from people outside my address book. Mark them as read.",
-        "Go through the unread emails in my inbox and mark those from senders who are not in my contacts as read.",
-        "Please mark every unread email in my inbox as read unless it is from one of my contacts.",
-    )
 
     def prepare(self, w: World) -> Goal:
         for sender in w.rng.sample(("Lamp Market", "Sky Travel", "Tea House", "Shoe Barn", "Quiz Night"), 3):
@@ -231,35 +161,27 @@ class MarkStrangersRead(Scenario):
             goal.do("mail.mark_read", message_id=row["id"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any) -> None:
+    def solve(self) -> None:
         # I need the names of all contacts, from all pages.
-        contacts, mail = log_in("contacts", "mail")
-        listed = every(apis.contacts.search(access_token=contacts))
+        log_in("contacts", "mail")
+        listed = every(apis.contacts.search())
         names = [c["name"] for c in listed]
         print(len(names))
         # Now I collect all unread emails before I mark any, because marking changes the pages.
-        unread = every(apis.mail.list_unread(access_token=mail))
+        unread = every(apis.mail.list_unread())
         strange = [m for m in unread if m["sender"] not in names]
         print([m["sender"] for m in strange])
         # These senders are not in the contacts. I mark their emails as read.
         for m in strange:
-            apis.mail.mark_read(message_id=m["id"], access_token=mail)
+            apis.mail.mark_read(message_id=m["id"])
         # They are marked as read.
         apis.owner.complete_task()
 
 
-class LabelSender(Scenario):
+class LabelSender(Scenario, split="validation", difficulty=2):
     """Make a label and put it on all mails of a sender, in inbox and archive."""
 
-    split, difficulty = "validation", 2
     apis = ("mail.create_label", "mail.search", "mail.add_label")
-    phrasings = (
-        "Create the email label '{label}' and add it to all emails from {sender} in my inbox and archive.",
-        "I want a new email label '{label}' on everything {sender} sent me, in the inbox and in the archive.",
-        "Make a new label '{label}' and put it on every email from {sender}, both in my inbox and in my archive.",
-        "Please label all emails from {sender} in my inbox and archive '{label}'. You have to create the label first.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -276,37 +198,22 @@ class LabelSender(Scenario):
             goal.do("mail.add_label", message_id=row["id"], label=goal.slots["label"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, sender: str, label: str) -> None:
+    def solve(self, sender: str, label: str) -> None:
         # I collect the emails from {sender} in both folders, from all pages.
-        mail = log_in("mail")
-        inbox = every(apis.mail.search(sender=sender, folder="inbox", access_token=mail))
-        archive = every(apis.mail.search(sender=sender, folder="archive", access_token=mail))
+        inbox = every(apis.mail.search(sender=sender, folder="inbox"))
+        archive = every(apis.mail.search(sender=sender, folder="archive"))
         found = inbox + archive
         print([m["subject"] for m in found])
         # Now I create the label and add it to all of them.
-        print(apis.mail.create_label(name=label, access_token=mail))
+        print(apis.mail.create_label(name=label))
         for m in found:
-            apis.mail.add_label(message_id=m["id"], label=label, access_token=mail)
+            apis.mail.add_label(message_id=m["id"], label=label)
         # All of them have the label.
         apis.owner.complete_task()
 
 
-class PayByMail(Scenario):
+class PayByMail(Scenario, split="validation", difficulty=3):
     """Pay the colleagues who ask for their share by mail, and archive their mails."""
-
-    split, difficulty = "validation", 3
-    apis = ("contacts.search", "mail.search", "mail.show", "wallet.send", "mail.archive")
-    phrasings = (
-        "Several people emailed me what I owe them, with the subject '{subject}'. Pay my colleagues among them from my "
-        "wallet, each with the note '{subject}', and archive their emails. How much was it in total?",
-        "Find the emails with the subject '{subject}' in my inbox: each says how much I owe the sender. Send the money "
-        "to those who are my colleagues (note '{subject}'), archive their emails, and tell me the total.",
-        "My inbox has emails titled '{subject}', each asking for an amount. If the sender is a colleague of mine, send "
-        "the amount from my wallet with the note '{subject}' and archive the email. Tell me the total you paid.",
-        "Please settle the emails with the subject '{subject}' in my inbox: pay from my wallet with the note "
-        "'{subject}', but only my colleagues. Archive the emails you settled and answer with the sum you paid.",
-    )
 
     def prepare(self, w: World) -> Goal:
         subject = w.rng.choice(("Farewell present", "Lunch boxes", "Coffee kitty", "Taxi on Thursday", "Team quiz"))
@@ -325,19 +232,16 @@ class PayByMail(Scenario):
         goal.answer = round(sum(amount for _, _, amount in paid), 2)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str) -> None:
+    def solve(self, subject: str) -> None:
         # First I need the email addresses of the colleagues.
-        contacts, mail, wallet = log_in("contacts", "mail", "wallet")
-        found = apis.contacts.search(query="colleague", page_size=20, access_token=contacts)
-        emails = [c["email"] for c in found if c["relation"] == "colleague"]
-        print(emails)
+        log_in("contacts", "mail", "wallet")
+        found = apis.contacts.search(query="colleague", page_size=20)
+        emails = shown([c["email"] for c in found if c["relation"] == "colleague"])
         # Now I collect the emails from all pages.
-        listed = every(apis.mail.search(query=subject, access_token=mail))
-        found = [m["id"] for m in listed if m["subject"] == subject]
-        print(found)
+        listed = every(apis.mail.search(query=subject))
+        found = shown([m["id"] for m in listed if m["subject"] == subject])
         # The amounts are in the text, so I read the emails and keep those from colleagues.
-        mails = [apis.mail.show(message_id=n, access_token=mail) for n in found]
+        mails = [apis.mail.show(message_id=n) for n in found]
         mails = [m for m in mails if m["address"] in emails]
         for m in mails:
             print(m["sender"], m["body"])
@@ -349,9 +253,8 @@ class PayByMail(Scenario):
         print([m["amount"] for m in mails])
         # Now I pay and archive.
         for m in mails:
-            apis.wallet.send(email=m["address"], amount=m["amount"], note=subject, access_token=wallet)
-            apis.mail.archive(message_id=m["id"], access_token=mail)
-        total = round(sum([m["amount"] for m in mails]), 2)
-        print(total)
+            apis.wallet.send(email=m["address"], amount=m["amount"], note=subject)
+            apis.mail.archive(message_id=m["id"])
+        total = shown(round(sum([m["amount"] for m in mails]), 2))
         # Everything is paid. I answer with the sum.
         apis.owner.complete_task(answer=total)

@@ -3,26 +3,19 @@
 Frozen: nobody reads attempts at them, and no practice is written for them.
 """
 
-from typing import Any
-
 from errands.apps.mail import deliver
 from errands.apps.wallet import transfer
 from errands.judge import Goal, act
 from errands.people import ALONE, Person
 from errands.scenario import Scenario
 from errands.scenarios.calendar import add_event
-from errands.scenarios.contacts import _card as card_of
-from errands.scenarios.phone import _receive as receive
-from errands.scenarios.phone import _strangers as strangers
-from errands.scenarios.shop import _address as address_of
-from errands.scenarios.shop import _card as valid_card
-from errands.scenarios.shop import _products as products
-from errands.scenarios.shop import past_order
+from errands.scenarios.contacts import card_of
+from errands.scenarios.phone import add_call, receive, strangers
+from errands.scenarios.shop import address_of, past_order, products, valid_card
 from errands.scenarios.todo import add_item, chores, owned_lists
-from errands.scenarios.wallet import CIRCLES, THINGS, amount_between
-from errands.scenarios.wallet import _asked as add_request
+from errands.scenarios.wallet import CIRCLES, THINGS, add_request, amount_between
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 # None of these words are in a new world.
 EVENTS = (
@@ -53,11 +46,6 @@ def add_note(w: World, title: str, lines: list[str], days: int, archived: bool =
     return w.add("notes", owner=w.owner.id, **row)
 
 
-def add_call(w: World, number: str, kind: str, days: float, minutes: int = 0) -> None:
-    """A call of the owner so many days ago."""
-    w.add("phone_calls", owner=w.owner.id, number=number, kind=kind, time=w.ago(days), minutes=minutes)
-
-
 def add_lookalike(w: World, relation: str) -> None:
     """A contact that a search for the relation finds too, though it is not one."""
     row = {"name": f"{relation.capitalize()} Hotline", "email": f"help@{relation}.org", "phone": strangers(w, 1)[0]}
@@ -84,20 +72,8 @@ def answers_of(w: World, guests: list[Person], **counts: int) -> dict[Person, st
 # -- difficulty 1 ------------------------------------------------------------------------------------------------------
 
 
-class RestoreMail(Scenario):
+class RestoreMail(Scenario, split="test_normal", difficulty=1):
     """Take a mail out of the trash and star it."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("mail.search", "mail.restore", "mail.star")
-    phrasings = (
-        "I deleted the mail '{subject}' from {name} by accident. Put it back into my inbox and star it.",
-        "The mail from {name} with the subject '{subject}' is in the trash, but I still need it. Restore it to the "
-        "inbox and give it a star.",
-        "Can you rescue a mail for me? It is called '{subject}', {name} wrote it, and it ended up in the trash. Once "
-        "it is back in my inbox, star it.",
-        "Get {name}'s mail '{subject}' out of the trash and back into the inbox, with a star so that I won't lose it "
-        "again.",
-    )
 
     def prepare(self, w: World) -> Goal:
         writer, other = w.rng.sample(w.others(), 2)
@@ -110,31 +86,18 @@ class RestoreMail(Scenario):
         goal.do("mail.star", message_id=ids[writer, subject])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str, name: str) -> None:
+    def solve(self, subject: str, name: str) -> None:
         # I look for the mail in the trash.
-        mail = log_in("mail")
-        found = apis.mail.search(query=subject, sender=name, folder="trash", access_token=mail)
-        print(found)
+        found = shown(apis.mail.search(query=subject, sender=name, folder="trash"))
         # There is one; I restore it and star it.
-        print(apis.mail.restore(message_id=found[0]["id"], access_token=mail))
-        print(apis.mail.star(message_id=found[0]["id"], access_token=mail))
+        print(apis.mail.restore(message_id=found[0]["id"]))
+        print(apis.mail.star(message_id=found[0]["id"]))
         # The mail is back.
         apis.owner.complete_task()
 
 
-class UnblockAndText(Scenario):
+class UnblockAndText(Scenario, split="test_normal", difficulty=1):
     """Unblock someone's number and send an apology."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("contacts.search", "phone.unblock", "phone.send_message")
-    phrasings = (
-        "I blocked my {relation}'s number by mistake. Unblock it and send the text message '{text}' to it.",
-        "My {relation} can't reach me because the number is blocked on my phone. Please unblock it, then text "
-        "my {relation} '{text}'.",
-        "Text '{text}' to my {relation}. You will have to unblock the number first.",
-        "Take my {relation} off the blocked numbers, and let my {relation} know with a text message: '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
@@ -149,35 +112,20 @@ class UnblockAndText(Scenario):
         goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, text: str) -> None:
+    def solve(self, relation: str, text: str) -> None:
         # I look up the number of my owner's {relation}.
-        contacts, phone = log_in("contacts", "phone")
-        found = apis.contacts.search(query=relation, access_token=contacts)
-        numbers = [c["phone"] for c in found if c["relation"] == relation]
-        print(numbers)
+        log_in("contacts", "phone")
+        found = apis.contacts.search(query=relation)
+        numbers = shown([c["phone"] for c in found if c["relation"] == relation])
         # I unblock it and send the text.
-        print(apis.phone.unblock(number=numbers[0], access_token=phone))
-        print(apis.phone.send_message(number=numbers[0], text=text, access_token=phone))
+        print(apis.phone.unblock(number=numbers[0]))
+        print(apis.phone.send_message(number=numbers[0], text=text))
         # The number is unblocked and the text is sent.
         apis.owner.complete_task()
 
 
-class FirstFreeTime(Scenario):
+class FirstFreeTime(Scenario, split="test_normal", difficulty=1):
     """Put something into the first free time of a day, with a reminder."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("calendar.list_free_times", "calendar.create", "calendar.add_reminder")
-    phrasings = (
-        "I need {minutes} minutes for '{title}' on {day}. Put it into my calendar at the earliest free time between "
-        "08:00 and 20:00, with a reminder {before} minutes before.",
-        "When am I first free for {minutes} minutes on {day}, between 08:00 and 20:00? Enter '{title}' there for "
-        "{minutes} minutes, and remind me {before} minutes ahead.",
-        "Please schedule '{title}' on {day}. It takes {minutes} minutes and should start as early as my calendar "
-        "allows, but not before 08:00 and not ending after 20:00. Remind me of it {before} minutes before.",
-        "Find the first gap of at least {minutes} minutes in my calendar on {day} (08:00 to 20:00), create the event "
-        "'{title}' at its start, {minutes} minutes long, and set a reminder {before} minutes before it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         day, minutes = w.day(w.rng.randrange(2, 15)), w.rng.choice((50, 65, 80))
@@ -192,34 +140,19 @@ class FirstFreeTime(Scenario):
         goal.do("calendar.add_reminder", event_id=made["event_id"], minutes_before=before)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, minutes: int, day: str, before: int) -> None:
+    def solve(self, title: str, minutes: int, day: str, before: int) -> None:
         # I list the free times of that day which are long enough.
-        calendar = log_in("calendar")
-        free = apis.calendar.list_free_times(day=day, minutes=minutes, access_token=calendar)
-        print(free)
+        free = shown(apis.calendar.list_free_times(day=day, minutes=minutes))
         # The first is the earliest; the event starts when it does.
-        made = apis.calendar.create(title=title, start=free[0]["start"], minutes=minutes, access_token=calendar)
-        print(made)
+        made = shown(apis.calendar.create(title=title, start=free[0]["start"], minutes=minutes))
         # I add the reminder.
-        print(apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before, access_token=calendar))
+        print(apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before))
         # The event is in the calendar.
         apis.owner.complete_task()
 
 
-class UseVoucher(Scenario):
+class UseVoucher(Scenario, split="test_normal", difficulty=1):
     """Apply the voucher that is still valid, and say what the cart costs."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("shop.list_vouchers", "shop.apply_voucher", "shop.show_cart")
-    phrasings = (
-        "Only one of my shop vouchers can still be used. Apply it to my cart and tell me the new total.",
-        "What does my shopping cart cost with my last valid voucher? Apply the voucher and give me the total.",
-        "I think I have a voucher for the shop that is neither used nor expired. Please apply it to the cart. How "
-        "much is the cart then?",
-        "Look through my vouchers in the shop, apply the one that is still good to my cart, and answer with what I "
-        "would have to pay.",
-    )
 
     def prepare(self, w: World) -> Goal:
         used = {"code": f"GIFT{w.rng.randrange(100, 1000)}", "percent": 25, "expires": w.day(60), "status": "used"}
@@ -230,34 +163,22 @@ class UseVoucher(Scenario):
         goal.answer = act(goal.wish, "shop.show_cart", {})["total"]
         return goal
 
-    @staticmethod
-    def solve(apis: Any) -> None:
+    def solve(self) -> None:
         # I look at the vouchers.
-        shop = log_in("shop")
-        vouchers = apis.shop.list_vouchers(access_token=shop)
-        print(vouchers)
+        vouchers = shown(apis.shop.list_vouchers())
         # The one that is free and expires last can be used; I apply it.
         free = [v for v in vouchers if v["status"] == "free"]
         best = max(free, key=lambda v: v["expires"])
-        print(apis.shop.apply_voucher(code=best["code"], access_token=shop))
+        print(apis.shop.apply_voucher(code=best["code"]))
         # I look at what the cart costs now.
-        cart = apis.shop.show_cart(access_token=shop)
+        cart = apis.shop.show_cart()
         print(cart["voucher"], cart["total"])
         # I answer with the total.
         apis.owner.complete_task(answer=cart["total"])
 
 
-class FindNoteByLine(Scenario):
+class FindNoteByLine(Scenario, split="test_normal", difficulty=1):
     """Find the note that contains a line, pin it and tag it."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("notes.search", "notes.pin", "notes.add_tag")
-    phrasings = (
-        "In one of my notes I wrote down '{line}'. Pin that note and tag it '{tag}'.",
-        "Which note was it that says '{line}'? Find it, give it the tag '{tag}', and pin it.",
-        "I keep losing the note with '{line}' in it. Please pin it and add the tag '{tag}' to it.",
-        "Put the tag '{tag}' on the note that contains '{line}', and pin this note as well.",
-    )
 
     def prepare(self, w: World) -> Goal:
         thing = w.rng.choice(("locker", "gate code", "room", "seat", "shelf mark"))
@@ -273,30 +194,18 @@ class FindNoteByLine(Scenario):
         goal.do("notes.add_tag", note_id=notes[0], tag=goal.slots["tag"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, line: str, tag: str) -> None:
+    def solve(self, line: str, tag: str) -> None:
         # A search also looks into the text of notes.
-        notes = log_in("notes")
-        found = apis.notes.search(query=line, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=line))
         # There is one; I pin it and tag it.
-        print(apis.notes.pin(note_id=found[0]["id"], access_token=notes))
-        print(apis.notes.add_tag(note_id=found[0]["id"], tag=tag, access_token=notes))
+        print(apis.notes.pin(note_id=found[0]["id"]))
+        print(apis.notes.add_tag(note_id=found[0]["id"], tag=tag))
         # The note is pinned and tagged.
         apis.owner.complete_task()
 
 
-class KeepInWallet(Scenario):
+class KeepInWallet(Scenario, split="test_normal", difficulty=1):
     """Withdraw all but a certain amount to a card."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("wallet.show_balance", "owner.list_cards", "wallet.withdraw_money")
-    phrasings = (
-        "Leave exactly {keep} in my wallet and withdraw the rest to my {card} card.",
-        "There is too much money in my wallet. Move everything above {keep} to my {card} card.",
-        "I want a wallet balance of {keep}. Whatever is more than that should be withdrawn to my {card} card.",
-        "How much would have to go for just {keep} to be left in my wallet? Withdraw that to my {card} card.",
-    )
 
     def prepare(self, w: World) -> Goal:
         labels = w.rng.sample(("savings", "credit", "joint"), 2)
@@ -308,33 +217,20 @@ class KeepInWallet(Scenario):
         goal.do("wallet.withdraw_money", card_id=cards[card], amount=rest / 100)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, keep: int, card: str) -> None:
+    def solve(self, keep: int, card: str) -> None:
         # I look at the balance and the cards.
-        wallet = log_in("wallet")
-        balance = apis.wallet.show_balance(access_token=wallet)["balance"]
+        balance = apis.wallet.show_balance()["balance"]
         cards = [c for c in apis.owner.list_cards() if c["label"] == card]
         print(balance, cards)
         # I withdraw what is above {keep} to this card.
         rest = round(balance - keep, 2)
-        print(apis.wallet.withdraw_money(card_id=cards[0]["id"], amount=rest, access_token=wallet))
+        print(apis.wallet.withdraw_money(card_id=cards[0]["id"], amount=rest))
         # The rest is withdrawn.
         apis.owner.complete_task()
 
 
-class ReopenUrgent(Scenario):
+class ReopenUrgent(Scenario, split="test_normal", difficulty=1):
     """Make a done item open and urgent again."""
-
-    split, difficulty = "test_normal", 1
-    apis = ("todo.search", "todo.reopen", "todo.update")
-    phrasings = (
-        "I ticked off '{text}' too early. Make this to-do open again, with high priority and due on {day}.",
-        "'{text}' is marked as done in my to-do lists, but it isn't. Reopen it, set its priority to high and its due "
-        "date to {day}.",
-        "I should not have completed the to-do '{text}'. Open it again; it is urgent now: high priority, due {day}.",
-        "Due on {day} and of high priority: that is what '{text}' should be on my to-do list. I have already ticked it "
-        "off, so reopen it first.",
-    )
 
     def prepare(self, w: World) -> Goal:
         text, other = chores(w, 2)
@@ -347,15 +243,12 @@ class ReopenUrgent(Scenario):
         goal.do("todo.update", item_id=item, due=goal.slots["day"], priority="high")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str, day: str) -> None:
+    def solve(self, text: str, day: str) -> None:
         # I look for the item; I need the one that is done.
-        todo = log_in("todo")
-        found = [x for x in apis.todo.search(query=text, access_token=todo) if x["done"]]
-        print(found)
+        found = shown([x for x in apis.todo.search(query=text) if x["done"]])
         # I reopen it and change its due date and priority.
-        print(apis.todo.reopen(item_id=found[0]["id"], access_token=todo))
-        print(apis.todo.update(item_id=found[0]["id"], due=day, priority="high", access_token=todo))
+        print(apis.todo.reopen(item_id=found[0]["id"]))
+        print(apis.todo.update(item_id=found[0]["id"], due=day, priority="high"))
         # The item is open again.
         apis.owner.complete_task()
 
@@ -363,19 +256,8 @@ class ReopenUrgent(Scenario):
 # -- difficulty 2 ------------------------------------------------------------------------------------------------------
 
 
-class NudgeGuests(Scenario):
+class NudgeGuests(Scenario, split="test_normal", difficulty=2):
     """Text the guests who have not answered."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("calendar.list_day", "calendar.list_guests", "contacts.search", "phone.send_message")
-    phrasings = (
-        "Text '{text}' to everyone I invited to '{title}' on {day} who has not answered yet.",
-        "Some guests of my '{title}' on {day} have neither accepted nor declined. Send each of them the text message "
-        "'{text}'.",
-        "Who still owes me an answer about '{title}' on {day}? Send those guests a text message that says '{text}'.",
-        "Check the guests of '{title}' in my calendar, the one on {day}. Those whose answer is still open should get "
-        "'{text}' from me by text message.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, days = w.rng.choice(PARTIES), [w.day(offset) for offset in w.rng.sample(range(2, 25), 2)]
@@ -391,41 +273,25 @@ class NudgeGuests(Scenario):
                 goal.do("phone.send_message", number=guest.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, day: str, text: str) -> None:
+    def solve(self, title: str, day: str, text: str) -> None:
         # I look for the event on that day.
-        calendar, contacts, phone = log_in("calendar", "contacts", "phone")
-        found = [x for x in apis.calendar.list_day(day=day, access_token=calendar) if x["title"] == title]
-        print(found)
+        log_in("calendar", "contacts", "phone")
+        found = shown([x for x in apis.calendar.list_day(day=day) if x["title"] == title])
         # I collect its guests from all pages and keep those who have not answered.
-        guests = every(apis.calendar.list_guests(event_id=found[0]["id"], access_token=calendar))
+        guests = every(apis.calendar.list_guests(event_id=found[0]["id"]))
         waiting = [g for g in guests if g["answer"] == "open"]
         print([g["name"] for g in waiting])
         # The contacts have their numbers.
-        numbers = [apis.contacts.search(query=g["email"], access_token=contacts)[0]["phone"] for g in waiting]
-        print(numbers)
+        numbers = shown([apis.contacts.search(query=g["email"])[0]["phone"] for g in waiting])
         # I text each of them.
         for number in numbers:
-            print(apis.phone.send_message(number=number, text=text, access_token=phone))
+            print(apis.phone.send_message(number=number, text=text))
         # All are asked again.
         apis.owner.complete_task()
 
 
-class LabelSpending(Scenario):
+class LabelSpending(Scenario, split="test_normal", difficulty=2):
     """Label the payments with a note since a day, and add them up."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("wallet.search_transactions", "wallet.set_label")
-    phrasings = (
-        "Label every payment that I sent with the note '{note}' since {day} as '{label}' in my wallet. What do they "
-        "add up to?",
-        "How much have I paid out with exactly the note '{note}' since {day}? Also give each of these wallet "
-        "transactions the label '{label}'.",
-        "I am sorting my expenses: all money that I sent on {day} or later with the note '{note}' (just that) gets "
-        "the label '{label}' in the wallet. Tell me the sum.",
-        "Go through my wallet and put the label '{label}' on what I sent, not what I received, with the note '{note}' "
-        "since {day}. Then tell me the total of it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         note, border = w.rng.choice(THINGS), w.rng.randrange(15, 25)
@@ -443,37 +309,22 @@ class LabelSpending(Scenario):
         goal.answer = sum(row["amount_cents"] for row in found) / 100
         return goal
 
-    @staticmethod
-    def solve(apis: Any, note: str, day: str, label: str) -> None:
+    def solve(self, note: str, day: str, label: str) -> None:
         # I collect the transactions with this word from all pages.
-        wallet = log_in("wallet")
-        found = every(apis.wallet.search_transactions(query=note, access_token=wallet))
+        found = every(apis.wallet.search_transactions(query=note))
         print(len(found))
         # I keep what was sent since {day} with exactly this note.
         kept = [t for t in found if t["direction"] == "sent" and t["note"] == note and t["at"] >= day]
         print([(t["id"], t["amount"], t["at"]) for t in kept])
         # I label each.
         for t in kept:
-            print(apis.wallet.set_label(transaction_id=t["id"], label=label, access_token=wallet))
+            print(apis.wallet.set_label(transaction_id=t["id"], label=label))
         # I answer with the sum.
         apis.owner.complete_task(answer=round(sum([t["amount"] for t in kept]), 2))
 
 
-class ShiftCourse(Scenario):
+class ShiftCourse(Scenario, split="test_normal", difficulty=2):
     """Move all dates of a course from a day on to another time, with reminders."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("calendar.list_upcoming", "calendar.update", "calendar.add_reminder")
-    phrasings = (
-        "From {day} on, my '{title}' starts at {time}. Move it in my calendar on that day and all later ones, and set "
-        "a reminder {before} minutes before each.",
-        "My '{title}' has a new time: {time}, beginning with the one on {day}. Change that event and all later ones "
-        "(the dates stay the same), and remind me of each {before} minutes before.",
-        "Every '{title}' in my calendar on or after {day} should begin at {time}, on the same date as now. I also want "
-        "a reminder {before} minutes before each of these.",
-        "The teacher of my '{title}' can only do {time} from {day} on. Reschedule those events without changing their "
-        "dates, leave the earlier ones alone, and add a reminder {before} minutes before each event you move.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title, first, count = w.rng.choice(EVENTS), w.rng.randrange(1, 6), w.rng.randrange(9, 12)
@@ -488,36 +339,21 @@ class ShiftCourse(Scenario):
             goal.do("calendar.add_reminder", event_id=event, minutes_before=goal.slots["before"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, day: str, time: str, before: int) -> None:
+    def solve(self, title: str, day: str, time: str, before: int) -> None:
         # I collect the coming events with this title from all pages.
-        calendar = log_in("calendar")
-        found = every(apis.calendar.list_upcoming(query=title, access_token=calendar))
+        found = every(apis.calendar.list_upcoming(query=title))
         moved = [x for x in found if x["title"] == title and x["start"][:10] >= day]
         print([x["start"] for x in moved])
         # I move each to the new time of the same day, and add a reminder.
         for x in moved:
-            apis.calendar.update(event_id=x["id"], start=x["start"][:11] + time, access_token=calendar)
-            print(apis.calendar.add_reminder(event_id=x["id"], minutes_before=before, access_token=calendar))
+            apis.calendar.update(event_id=x["id"], start=x["start"][:11] + time)
+            print(apis.calendar.add_reminder(event_id=x["id"], minutes_before=before))
         # All of them are moved.
         apis.owner.complete_task()
 
 
-class ForgetStrangers(Scenario):
+class ForgetStrangers(Scenario, split="test_normal", difficulty=2):
     """Delete the old text conversations with numbers that are not in the contacts."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("phone.list_conversations", "contacts.search", "phone.delete_conversation")
-    phrasings = (
-        "Delete all text conversations with numbers that are not in my contacts, except those with a message from "
-        "{day} or later.",
-        "My phone is full of texts from strangers. If a number is not in my contacts and its last message is from "
-        "before {day}, delete the whole conversation.",
-        "Clean up my text messages: conversations with numbers that none of my contacts has can go, as long as nothing "
-        "was written in them on or after {day}.",
-        "Which of my text conversations are with numbers outside my contacts? Keep those in which something was "
-        "written since {day}, and delete the others.",
-    )
 
     def prepare(self, w: World) -> Goal:
         border = w.rng.randrange(8, 20)
@@ -536,38 +372,22 @@ class ForgetStrangers(Scenario):
             goal.do("phone.delete_conversation", number=number)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str) -> None:
+    def solve(self, day: str) -> None:
         # I collect the conversations from all pages and keep the old ones.
-        phone, contacts = log_in("phone", "contacts")
-        found = every(apis.phone.list_conversations(access_token=phone))
-        old = [x["number"] for x in found if x["last"] < day]
-        print(old)
+        log_in("phone", "contacts")
+        found = every(apis.phone.list_conversations())
+        old = shown([x["number"] for x in found if x["last"] < day])
         # I keep the numbers that are not in the contacts.
-        unknown = [number for number in old if not apis.contacts.search(query=number, access_token=contacts)]
-        print(unknown)
+        unknown = shown([number for number in old if not apis.contacts.search(query=number)])
         # I delete these conversations.
         for number in unknown:
-            print(apis.phone.delete_conversation(number=number, access_token=phone))
+            print(apis.phone.delete_conversation(number=number))
         # They are gone.
         apis.owner.complete_task()
 
 
-class MergeTagged(Scenario):
+class MergeTagged(Scenario, split="test_normal", difficulty=2):
     """Put all notes with a tag into one, and delete them."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("notes.search", "notes.show", "notes.create", "notes.delete")
-    phrasings = (
-        "Merge my notes with the tag '{tag}' into one new note '{title}': their texts one below the other, oldest note "
-        "first. Then delete the originals. Leave archived notes alone.",
-        "I have too many notes tagged '{tag}'. Write a note called '{title}' with the text of each, starting with the "
-        "oldest, one below the other, and delete the old ones. Archived notes do not count.",
-        "Make a single note '{title}' out of all notes tagged '{tag}' that are not archived. It should say what they "
-        "say (without their titles), from the oldest to the newest, one under the other. Delete the old notes then.",
-        "Create the note '{title}'. Into it goes the text of every note with the tag '{tag}', line after line, in the "
-        "order in which I wrote them. After that, delete these notes. Do not touch or use what is in the archive.",
-    )
 
     def prepare(self, w: World) -> Goal:
         tag, title = w.rng.choice((("sailing", "All about sailing"), ("bees", "Bee keeping"), ("wine", "Wine diary")))
@@ -586,42 +406,28 @@ class MergeTagged(Scenario):
             goal.do("notes.delete", note_id=note)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, tag: str, title: str) -> None:
+    def solve(self, tag: str, title: str) -> None:
         # I collect the notes with the tag from all pages, and sort them by age.
-        notes = log_in("notes")
-        found = every(apis.notes.search(tag=tag, access_token=notes))
+        found = every(apis.notes.search(tag=tag))
         found = sorted(found, key=lambda n: n["created"])
         print([(n["title"], n["created"]) for n in found])
         # I read them.
-        bodies = [apis.notes.show(note_id=n["id"], access_token=notes)["body"] for n in found]
-        print(bodies)
+        bodies = shown([apis.notes.show(note_id=n["id"])["body"] for n in found])
         # I write the new note.
-        print(apis.notes.create(title=title, body="\n".join(bodies), access_token=notes))
+        print(apis.notes.create(title=title, body="\n".join(bodies)))
         # I delete the old ones.
         for n in found:
-            print(apis.notes.delete(note_id=n["id"], access_token=notes))
+            print(apis.notes.delete(note_id=n["id"]))
         # There is one note now.
         apis.owner.complete_task()
 
 
-class OrderAgain(Scenario):
+class OrderAgain(Scenario, split="test_normal", difficulty=2):
     """Order once more what was ordered on a day."""
 
-    split, difficulty = "test_normal", 2
     apis = (
         *("shop.list_orders", "shop.show_order", "shop.clear_cart", "shop.add_to_cart", "shop.place_order"),
         *("owner.list_addresses", "owner.list_cards"),
-    )
-    phrasings = (
-        "Order everything from my shop order of {day} again, in the same quantities, to my {place} address, by debit "
-        "card. Empty my cart first.",
-        "On {day} I ordered some things in the shop, and I need exactly the same again. Clear the cart, then place the "
-        "same order with my debit card, for delivery to my {place} address.",
-        "Repeat the shop order that I placed on {day}: same products, same numbers, to my {place} address, on my debit "
-        "card. I don't want what is in my cart now, so take it out first.",
-        "Please empty my shopping cart and buy once more what I bought in the shop on {day}, as many of each as then. "
-        "I pay by debit card and want it at my {place} address.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -638,43 +444,28 @@ class OrderAgain(Scenario):
         goal.do("shop.place_order", address_id=address_of(w, place), card_id=valid_card(w))
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str, place: str) -> None:
+    def solve(self, day: str, place: str) -> None:
         # I look for the order of that day on all pages.
-        shop = log_in("shop")
-        orders = every(apis.shop.list_orders(access_token=shop))
-        found = [o for o in orders if o["at"][:10] == day]
-        print(found)
+        orders = every(apis.shop.list_orders())
+        found = shown([o for o in orders if o["at"][:10] == day])
         # I look at its items.
-        items = apis.shop.show_order(order_id=found[0]["id"], access_token=shop)["items"]
-        print(items)
+        items = shown(apis.shop.show_order(order_id=found[0]["id"])["items"])
         # I put the same into an empty cart.
-        apis.shop.clear_cart(access_token=shop)
+        apis.shop.clear_cart()
         for item in items:
-            print(apis.shop.add_to_cart(product_id=item["product_id"], quantity=item["quantity"], access_token=shop))
+            print(apis.shop.add_to_cart(product_id=item["product_id"], quantity=item["quantity"]))
         # I need the address and the debit card.
         address = [a["id"] for a in apis.owner.list_addresses() if a["label"] == place][0]
         debit = [c["id"] for c in apis.owner.list_cards() if c["label"] == "debit"][0]
         print(address, debit)
         # I place the order.
-        print(apis.shop.place_order(address_id=address, card_id=debit, access_token=shop))
+        print(apis.shop.place_order(address_id=address, card_id=debit))
         # It is ordered.
         apis.owner.complete_task()
 
 
-class ExchangeLabel(Scenario):
+class ExchangeLabel(Scenario, split="test_normal", difficulty=2):
     """Give the mails of someone with one label another one instead."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("mail.list_labelled", "mail.add_label", "mail.remove_label")
-    phrasings = (
-        "The mails from {name} that are labelled '{old}' should be labelled '{new}' instead.",
-        "I have put the label '{old}' on mails from {name}, but they belong under '{new}'. Take the wrong label off "
-        "and add the right one; mails from others keep theirs.",
-        "Exchange the mail label '{old}' for '{new}' wherever {name} is the sender.",
-        "Look at my mails with the label '{old}'. Remove it from every one that {name} sent me, and label those mails "
-        "'{new}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         old, new = w.rng.sample(("home", "receipts", "travel", "work"), 2)
@@ -695,36 +486,21 @@ class ExchangeLabel(Scenario):
             goal.do("mail.remove_label", message_id=row["id"], label=old)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, old: str, new: str) -> None:
+    def solve(self, name: str, old: str, new: str) -> None:
         # I collect the mails with the label from all pages before I change any, because that changes the pages.
-        mail = log_in("mail")
-        labelled = every(apis.mail.list_labelled(label=old, access_token=mail))
+        labelled = every(apis.mail.list_labelled(label=old))
         found = [m for m in labelled if m["sender"] == name]
         print([m["subject"] for m in found])
         # I exchange the label of each.
         for m in found:
-            apis.mail.add_label(message_id=m["id"], label=new, access_token=mail)
-            print(apis.mail.remove_label(message_id=m["id"], label=old, access_token=mail))
+            apis.mail.add_label(message_id=m["id"], label=new)
+            print(apis.mail.remove_label(message_id=m["id"], label=old))
         # The labels are exchanged.
         apis.owner.complete_task()
 
 
-class LongestTalk(Scenario):
+class LongestTalk(Scenario, split="test_normal", difficulty=2):
     """Find out with which contact the owner talked longest, and make them a favourite."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("phone.list_calls", "contacts.search", "contacts.set_favourite")
-    phrasings = (
-        "Which of my contacts have I talked to longest on the phone since {day}, all calls taken together? Make this "
-        "contact a favourite and tell me the full name.",
-        "Add up the minutes of my phone calls since {day}, made and received, for each of my contacts. Whoever comes "
-        "out on top becomes a favourite contact. Who is it? I want the full name.",
-        "I would like the contact with the most minutes on the phone with me since {day}, over all calls, to be among "
-        "my favourites. Answer with the full name.",
-        "Who in my contacts did I spend the most time on the phone with, counting every call since {day}? Mark them as "
-        "a favourite and give me their full name.",
-    )
 
     def prepare(self, w: World) -> Goal:
         border = w.rng.randrange(20, 40)
@@ -747,11 +523,10 @@ class LongestTalk(Scenario):
         goal.answer = top["name"]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str) -> None:
+    def solve(self, day: str) -> None:
         # I collect the calls since {day} from all pages and add up the minutes of each number.
-        phone, contacts = log_in("phone", "contacts")
-        found = every(apis.phone.list_calls(access_token=phone))
+        log_in("phone", "contacts")
+        found = every(apis.phone.list_calls())
         calls = [c for c in found if c["time"] >= day]
         minutes = dict.fromkeys([c["number"] for c in calls], 0)
         for c in calls:
@@ -761,29 +536,16 @@ class LongestTalk(Scenario):
         # Some numbers may not be in the contacts; I take the first that is.
         known = []
         for number in ranking:
-            known += apis.contacts.search(query=number, access_token=contacts)
+            known += apis.contacts.search(query=number)
         print(known[0])
         # I make this contact a favourite.
-        print(apis.contacts.set_favourite(contact_id=known[0]["id"], access_token=contacts))
+        print(apis.contacts.set_favourite(contact_id=known[0]["id"]))
         # I answer with the name.
         apis.owner.complete_task(answer=known[0]["name"])
 
 
-class MailWhatIsDue(Scenario):
+class MailWhatIsDue(Scenario, split="test_normal", difficulty=2):
     """Mail someone the items of a list that are due until a day."""
-
-    split, difficulty = "test_normal", 2
-    apis = ("todo.list_lists", "todo.list_items", "contacts.search", "mail.send")
-    phrasings = (
-        "Mail my {relation} what is still open on my {list_name} list and due on or before {day}. The subject is "
-        "'{subject}', the text is just the items, one per line, in alphabetical order.",
-        "My {relation} wants to help me with my {list_name} list. Send a mail with the subject '{subject}' and, as "
-        "its text, the open items due by {day} (that day included), sorted alphabetically, one in each line.",
-        "Which open items on the to-do list {list_name} have a due date no later than {day}? Write them in a mail to "
-        "my {relation}, one per line from A to Z and nothing else. Subject: '{subject}'.",
-        "Send my {relation} the mail '{subject}'. Its text is a list, one item per line in alphabetical order, of "
-        "everything on my {list_name} list that is not done and is due up to and including {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         (name, list_id), border = some_list(w), w.rng.randrange(5, 12)
@@ -800,22 +562,18 @@ class MailWhatIsDue(Scenario):
         goal.do("mail.send", to=[w.others(relation)[0].email], subject=subject, body=body)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, list_name: str, day: str, subject: str) -> None:
+    def solve(self, relation: str, list_name: str, day: str, subject: str) -> None:
         # I need the id of the {list_name} list.
-        todo, contacts, mail = log_in("todo", "contacts", "mail")
-        lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name]
-        print(lists)
+        log_in("todo", "contacts", "mail")
+        lists = shown([x for x in apis.todo.list_lists() if x["name"] == list_name])
         # I collect its open items from all pages and keep those due by {day}.
-        items = every(apis.todo.list_items(list_id=lists[0]["id"], access_token=todo))
-        due = sorted([x["text"] for x in items if x["due"] and x["due"] <= day])
-        print(due)
+        items = every(apis.todo.list_items(list_id=lists[0]["id"]))
+        due = shown(sorted([x["text"] for x in items if x["due"] and x["due"] <= day]))
         # I look up the address of my owner's {relation}.
-        cards = apis.contacts.search(query=relation, access_token=contacts)
-        emails = [c["email"] for c in cards if c["relation"] == relation]
-        print(emails)
+        cards = apis.contacts.search(query=relation)
+        emails = shown([c["email"] for c in cards if c["relation"] == relation])
         # I send the mail.
-        print(apis.mail.send(to=emails, subject=subject, body="\n".join(due), access_token=mail))
+        print(apis.mail.send(to=emails, subject=subject, body="\n".join(due)))
         # The mail is sent.
         apis.owner.complete_task()
 
@@ -823,27 +581,12 @@ class MailWhatIsDue(Scenario):
 # -- difficulty 3 ------------------------------------------------------------------------------------------------------
 
 
-class PlanFromNote(Scenario):
+class PlanFromNote(Scenario, split="test_normal", difficulty=3):
     """Turn the coming dates in a note into events with guests, and text the guests."""
 
-    split, difficulty = "test_normal", 3
     apis = (
         *("owner.show_time", "notes.search", "notes.show", "contacts.search", "calendar.create", "calendar.invite"),
         "phone.send_message",
-    )
-    phrasings = (
-        "My note '{title}' has one date per line: day, time, and what I do with whom. For every line that is still to "
-        "come, create a calendar event of {minutes} minutes, titled with all that follows the time, and invite the "
-        "person. Text each person you invited '{text}', once.",
-        "Put the dates in my note '{title}' into the calendar, leaving out those that are over. Each line has a day, a "
-        "time and then the title of the event, which ends with the full name of the person to invite. An event takes "
-        "{minutes} minutes. Everyone invited also gets one text message: '{text}'.",
-        "In the note '{title}' I planned what to do with whom, a line for each. Enter what lies in the future into my "
-        "calendar at the time given there, {minutes} minutes each, with the words after the time as the title, invite "
-        "whoever is named, and send each of those people a single text '{text}'.",
-        "Send '{text}' by text message, once each, to the people I have plans with in my note '{title}', but only "
-        "where the time in the line has not passed. Before that, make a calendar event of {minutes} minutes out of "
-        "each such line (its title is everything after the time) and invite the person in it.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -868,13 +611,11 @@ class PlanFromNote(Scenario):
             goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, minutes: int, text: str) -> None:
+    def solve(self, title: str, minutes: int, text: str) -> None:
         # I look for the note and read it.
-        notes, contacts, calendar, phone = log_in("notes", "contacts", "calendar", "phone")
-        found = apis.notes.search(query=title, access_token=notes)
-        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
-        print(lines)
+        log_in("notes", "contacts", "calendar", "phone")
+        found = apis.notes.search(query=title)
+        lines = shown(apis.notes.show(note_id=found[0]["id"])["body"].splitlines())
         # I keep the lines that are still to come.
         now = apis.owner.show_time()["now"]
         lines = [line for line in lines if line[:16] > now]
@@ -883,39 +624,24 @@ class PlanFromNote(Scenario):
         people = {}
         for line in lines:
             name = line.split(" with ")[1]
-            people[name] = apis.contacts.search(query=name, access_token=contacts)[0]
+            people[name] = apis.contacts.search(query=name)[0]
         print([(name, people[name]["email"], people[name]["phone"]) for name in people])
         # I create the events and invite the people.
         for line in lines:
-            made = apis.calendar.create(title=line[17:], start=line[:16], minutes=minutes, access_token=calendar)
+            made = apis.calendar.create(title=line[17:], start=line[:16], minutes=minutes)
             email = people[line.split(" with ")[1]]["email"]
-            print(apis.calendar.invite(event_id=made["event_id"], email=email, access_token=calendar))
+            print(apis.calendar.invite(event_id=made["event_id"], email=email))
         # I text each of them once.
         for name in people:
-            print(apis.phone.send_message(number=people[name]["phone"], text=text, access_token=phone))
+            print(apis.phone.send_message(number=people[name]["phone"], text=text))
         # Everything is planned.
         apis.owner.complete_task()
 
 
-class SettleTrip(Scenario):
+class SettleTrip(Scenario, split="test_normal", difficulty=3):
     """Even out what everyone paid according to a note."""
 
-    split, difficulty = "test_normal", 3
     apis = ("owner.show_profile", "notes.search", "notes.show", "contacts.search", "wallet.send", "wallet.request")
-    phrasings = (
-        "My note '{title}' says who paid how much, one payment per line, some people more than once. All of us share "
-        "the total equally. Use my wallet to send those who paid more than their share the difference, and to request "
-        "the difference from those who paid less, each time with the note '{title}'.",
-        "Please even out the payments in my note '{title}'. Several lines of one person add up. Everyone in it, me "
-        "included, bears the same share. Whoever of the others paid too much gets the difference from my wallet, "
-        "whoever paid too little gets a wallet request for it; the payment note is '{title}'.",
-        "What each of us paid for '{title}' is in my note of that name, and we split the costs evenly. I settle with "
-        "each of the others: if their payments together are more than an equal share, I send them the rest; if less, "
-        "I request it. Do that in my wallet, with the note '{title}'.",
-        "Work out what an equal share is for each person in my note '{title}', where every line is a payment. Then, "
-        "with '{title}' as the note, make wallet requests to the others for what they are short of that share in "
-        "all, and send them from my wallet what they paid beyond it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         act(w, "wallet.add_money", {"card_id": valid_card(w), "amount": 100.0})
@@ -935,12 +661,11 @@ class SettleTrip(Scenario):
             goal.do(api, email=person.email, amount=abs(cents) / 100, note=title)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str) -> None:
+    def solve(self, title: str) -> None:
         # I look for the note and read it; I also need my owner's name.
-        notes, contacts, wallet = log_in("notes", "contacts", "wallet")
-        found = apis.notes.search(query=title, access_token=notes)
-        body = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"]
+        log_in("notes", "contacts", "wallet")
+        found = apis.notes.search(query=title)
+        body = apis.notes.show(note_id=found[0]["id"])["body"]
         me = apis.owner.show_profile()["name"]
         print(me, body)
         # I add up what each person paid.
@@ -953,37 +678,22 @@ class SettleTrip(Scenario):
         # Everyone but my owner gets or owes the difference.
         for name in paid:
             if name != me:
-                email = apis.contacts.search(query=name, access_token=contacts)[0]["email"]
+                email = apis.contacts.search(query=name)[0]["email"]
                 rest = round(paid[name] - share, 2)
                 if rest > 0:
-                    print(apis.wallet.send(email=email, amount=rest, note=title, access_token=wallet))
+                    print(apis.wallet.send(email=email, amount=rest, note=title))
                 if rest < 0:
-                    print(apis.wallet.request(email=email, amount=-rest, note=title, access_token=wallet))
+                    print(apis.wallet.request(email=email, amount=-rest, note=title))
         # All is settled.
         apis.owner.complete_task()
 
 
-class PartySupplies(Scenario):
+class PartySupplies(Scenario, split="test_normal", difficulty=3):
     """Order something for everyone who comes, and plan for its arrival."""
 
-    split, difficulty = "test_normal", 3
     apis = (
         *("calendar.list_upcoming", "calendar.list_guests", "shop.search", "shop.add_to_cart", "shop.place_order"),
         *("owner.list_addresses", "owner.list_cards", "todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "For my coming '{title}' I need one {product} for each guest who has accepted and one for me. My cart is "
-        "empty: order them with my debit card to my {place} address, and add '{text}' to my {list_name} list, due on "
-        "the day the order arrives.",
-        "Everyone who has accepted my invitation to the next '{title}', and I, should get a {product} from the shop. "
-        "Order that many to my {place} address (the cart is empty, pay by debit card). Then put '{text}' on my to-do "
-        "list {list_name}, due when the order arrives.",
-        "How many of us will be at my upcoming '{title}'? Buy the {product} in the shop, one for each guest who said "
-        "yes and one for me, with my debit card, to my {place} address; the cart is empty. My {list_name} list needs "
-        "the item '{text}', due on the order's arrival date.",
-        "Put '{text}' on my {list_name} list, due on the day my next shop order arrives. You still have to place that "
-        "order: one {product} for every guest who has accepted to come to my next '{title}' and one for myself, by "
-        "debit card, to my {place} address. My cart is empty.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1003,52 +713,31 @@ class PartySupplies(Scenario):
         goal.do("todo.add", list_id=list_id, text=text, due=order["arrives"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, product: str, place: str, text: str, list_name: str) -> None:
+    def solve(self, title: str, product: str, place: str, text: str, list_name: str) -> None:
         # I look for the event among those to come.
-        calendar, shop, todo = log_in("calendar", "shop", "todo")
-        found = apis.calendar.list_upcoming(query=title, access_token=calendar)
-        print(found)
+        log_in("calendar", "shop", "todo")
+        found = shown(apis.calendar.list_upcoming(query=title))
         # I collect its guests from all pages and count those who come.
-        guests = every(apis.calendar.list_guests(event_id=found[0]["id"], access_token=calendar))
-        coming = [g["name"] for g in guests if g["answer"] == "accepted"]
-        print(coming)
+        guests = every(apis.calendar.list_guests(event_id=found[0]["id"]))
+        coming = shown([g["name"] for g in guests if g["answer"] == "accepted"])
         # I look for the product, the address and the card.
-        wanted = apis.shop.search(query=product, access_token=shop)
+        wanted = apis.shop.search(query=product)
         address = [a["id"] for a in apis.owner.list_addresses() if a["label"] == place][0]
         debit = [c["id"] for c in apis.owner.list_cards() if c["label"] == "debit"][0]
         print(wanted, address, debit)
         # I order one for each of them and one for my owner.
         count = len(coming) + 1
-        print(apis.shop.add_to_cart(product_id=wanted[0]["id"], quantity=count, access_token=shop))
-        order = apis.shop.place_order(address_id=address, card_id=debit, access_token=shop)
-        print(order)
+        print(apis.shop.add_to_cart(product_id=wanted[0]["id"], quantity=count))
+        order = shown(apis.shop.place_order(address_id=address, card_id=debit))
         # The item on the list is due when it arrives.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
-        print(apis.todo.add(list_id=here, text=text, due=order["arrives"], access_token=todo))
+        here = [x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0]
+        print(apis.todo.add(list_id=here, text=text, due=order["arrives"]))
         # Everything is prepared.
         apis.owner.complete_task()
 
 
-class RepairDates(Scenario):
+class RepairDates(Scenario, split="test_normal", difficulty=3):
     """Accept the dates in a mail on which the owner is free, and reply with the others."""
-
-    split, difficulty = "test_normal", 3
-    apis = ("contacts.search", "mail.search", "mail.show", "calendar.list_day", "calendar.create", "mail.reply")
-    phrasings = (
-        "My landlord's latest mail '{subject}' proposes dates, one per line with the job to be done. If I have no "
-        "event on such a day, put the job into my calendar, titled as in the mail, at {time} for {minutes} minutes. "
-        "Reply to the mail with just the other dates, earliest first, like '2026-01-30, 2026-01-31'.",
-        "Go through the dates in the newest mail '{subject}' from my landlord. Days on which my calendar is empty are "
-        "fine: create an event named like the job, {minutes} minutes from {time}. Answer the mail with the dates on "
-        "which I already have something, in order and without anything else, like '2026-01-30, 2026-01-31'.",
-        "My landlord has mailed me again about '{subject}', with a date and a job in each line of that last mail. Is "
-        "there nothing in my calendar on a date? Then enter the job by its name at {time}, {minutes} minutes long. The "
-        "remaining dates go into your reply, sorted and nothing else, like '2026-01-30, 2026-01-31'.",
-        "Please answer the last mail '{subject}' that my landlord sent, which lists jobs with their dates. Reply with "
-        "nothing but the dates on which I have events already, in order, like '2026-01-30, 2026-01-31'. All other jobs "
-        "go into my calendar at {time} on their dates, {minutes} minutes each, titled as in the mail.",
-    )
 
     def prepare(self, w: World) -> Goal:
         (landlord,), other = w.others("landlord"), w.rng.choice(w.others("friends"))
@@ -1071,52 +760,30 @@ class RepairDates(Scenario):
         goal.do("mail.reply", message_id=mail, body=", ".join(sorted(busy)))
         return goal
 
-    @staticmethod
-    def solve(apis: Any, subject: str, time: str, minutes: int) -> None:
+    def solve(self, subject: str, time: str, minutes: int) -> None:
         # I look for the landlord in the contacts.
-        contacts, mail, calendar = log_in("contacts", "mail", "calendar")
-        cards = apis.contacts.search(query="landlord", access_token=contacts)
-        sender = [c["email"] for c in cards if c["relation"] == "landlord"][0]
-        print(sender)
+        log_in("contacts", "mail", "calendar")
+        cards = apis.contacts.search(query="landlord")
+        sender = shown([c["email"] for c in cards if c["relation"] == "landlord"][0])
         # The newest mail comes first; I read it.
-        found = apis.mail.search(query=subject, sender=sender, access_token=mail)
-        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
-        print(body)
+        found = apis.mail.search(query=subject, sender=sender)
+        body = shown(apis.mail.show(message_id=found[0]["id"])["body"])
         # I look at the calendar for each date.
         jobs = [line.split(": ") for line in body.splitlines()]
-        taken = [day for day, job in jobs if apis.calendar.list_day(day=day, access_token=calendar)]
-        print(taken)
+        taken = shown([day for day, job in jobs if apis.calendar.list_day(day=day)])
         # Where there is nothing yet, the job goes into the calendar.
         for day, job in jobs:
             if day not in taken:
                 start = day + f" {time}"
-                print(apis.calendar.create(title=job, start=start, minutes=minutes, access_token=calendar))
+                print(apis.calendar.create(title=job, start=start, minutes=minutes))
         # I reply with the other dates.
-        print(apis.mail.reply(message_id=found[0]["id"], body=", ".join(sorted(taken)), access_token=mail))
+        print(apis.mail.reply(message_id=found[0]["id"], body=", ".join(sorted(taken))))
         # The dates are settled.
         apis.owner.complete_task()
 
 
-class ChaseDebts(Scenario):
+class ChaseDebts(Scenario, split="test_normal", difficulty=3):
     """Text those who owe the owner much in all, and put them on a list."""
-
-    split, difficulty = "test_normal", 3
-    apis = (
-        *("wallet.list_sent_requests", "contacts.search", "phone.send_message"),
-        *("todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "Add up, for each person, the wallet requests I sent that are still open. Whoever owes me more than {limit} in "
-        "all gets the text message 'You owe me <sum>' (with two decimals, like 'You owe me 12.50') and goes on my "
-        "{list_name} list as 'Debt of <full name>'.",
-        "Who owes me more than {limit}, if you take all my open requests to the same person together? Text each of "
-        "them the sum, as in 'You owe me 12.50', and add 'Debt of <full name>' to my to-do list {list_name} for each.",
-        "Look at the open requests that I have sent in the wallet and total them by person. Everyone above {limit} "
-        "gets a text message with their total, like 'You owe me 12.50', and an item 'Debt of <full name>' on my "
-        "{list_name} list.",
-        "For every person whose open wallet requests from me come to more than {limit} together, do two things: put "
-        "'Debt of <full name>' on my {list_name} list, and text them the sum like this: 'You owe me 12.50'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         asked = "SELECT payer FROM wallet_requests WHERE owner = ? AND status = 'open'"
@@ -1144,52 +811,36 @@ class ChaseDebts(Scenario):
         at = w.ago(w.rng.randrange(1, 50), hours=1)
         return add_request(w, w.owner, person, amount_between(w, low, high), w.rng.choice(THINGS), at)
 
-    @staticmethod
-    def solve(apis: Any, limit: int, list_name: str) -> None:
+    def solve(self, limit: int, list_name: str) -> None:
         # I collect my open requests from all pages and add them up by name.
-        wallet, contacts, phone, todo = log_in("wallet", "contacts", "phone", "todo")
-        requests = every(apis.wallet.list_sent_requests(status="open", access_token=wallet))
+        log_in("wallet", "contacts", "phone", "todo")
+        requests = every(apis.wallet.list_sent_requests(status="open"))
         sums = dict.fromkeys([r["name"] for r in requests], 0.0)
         for r in requests:
             sums[r["name"]] += r["amount"]
         print(sums)
         # I keep those above {limit} and look up their numbers.
         names = [name for name in sums if sums[name] > limit]
-        numbers = [apis.contacts.search(query=name, access_token=contacts)[0]["phone"] for name in names]
+        numbers = [apis.contacts.search(query=name)[0]["phone"] for name in names]
         print(names, numbers)
         # I text each of them.
         for name, number in zip(names, numbers, strict=True):
             said = f"You owe me {sums[name]:.2f}"
-            print(apis.phone.send_message(number=number, text=said, access_token=phone))
+            print(apis.phone.send_message(number=number, text=said))
         # They also go on the list.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
+        here = [x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0]
         for name in names:
-            print(apis.todo.add(list_id=here, text="Debt of " + name, access_token=todo))
+            print(apis.todo.add(list_id=here, text="Debt of " + name))
         # All are told.
         apis.owner.complete_task()
 
 
-class TriageInbox(Scenario):
+class TriageInbox(Scenario, split="test_normal", difficulty=3):
     """Sort the unread mails by who sent them."""
 
-    split, difficulty = "test_normal", 3
     apis = (
         *("mail.list_unread", "mail.show", "contacts.search", "mail.star", "mail.delete"),
         *("todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "Go through the unread mails in my inbox. Star those from my {relation}s. For each one from my family (mother, "
-        "father, sister, brother) add 'Answer <full name>: <subject>' to my {list_name} list. Delete those whose "
-        "address is not in my contacts; beware, spammers use the names of people I know. Do not touch the rest.",
-        "Please sort my unread inbox mails. From an address that none of my contacts has, whatever the name says: "
-        "delete it. From a {relation}: star it. From my mother, father, sister or brother: put 'Answer <full name>: "
-        "<subject>' on my to-do list {list_name}, one item per mail. From anybody else: leave it.",
-        "Unread mails in my inbox from my parents or siblings should become items 'Answer <full name>: <subject>' on "
-        "my {list_name} list, one per mail; those from a {relation} get a star. What comes from an address outside my "
-        "contacts, even under a familiar name, goes into the trash. Nothing happens to the others.",
-        "Look at the sender's address of each unread mail in my inbox. Is it in none of my contacts? Delete the mail, "
-        "even if I know the name. Is it a {relation}'s? Star the mail. My mother's, father's, sister's or brother's? "
-        "Add 'Answer <full name>: <subject>' to my {list_name} list, once per mail. Leave the others alone.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -1216,60 +867,34 @@ class TriageInbox(Scenario):
                 goal.do("todo.add", list_id=list_id, text=f"Answer {row['sender']}: {row['subject']}")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, list_name: str) -> None:
+    def solve(self, relation: str, list_name: str) -> None:
         # I need the relation of every address in the contacts.
-        mail, contacts, todo = log_in("mail", "contacts", "todo")
-        cards = every(apis.contacts.search(query="", access_token=contacts))
+        log_in("mail", "contacts", "todo")
+        cards = every(apis.contacts.search(query=""))
         relations = {c["email"]: c["relation"] for c in cards}
         print(len(relations))
         # I collect the unread mails from all pages, and show each to see its address.
-        unread = every(apis.mail.list_unread(access_token=mail))
-        mails = [apis.mail.show(message_id=m["id"], access_token=mail) for m in unread]
+        unread = every(apis.mail.list_unread())
+        mails = [apis.mail.show(message_id=m["id"]) for m in unread]
         print([(m["sender"], relations.get(m["address"])) for m in mails])
         # I need the id of the {list_name} list.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
-        print(here)
+        here = shown([x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0])
         # Now I deal with each mail.
         for m in mails:
             known = relations.get(m["address"])
             if known is None:
-                apis.mail.delete(message_id=m["id"], access_token=mail)
+                apis.mail.delete(message_id=m["id"])
             elif known == relation:
-                apis.mail.star(message_id=m["id"], access_token=mail)
+                apis.mail.star(message_id=m["id"])
             elif known in ("mother", "father", "sister", "brother"):
                 text = "Answer " + m["sender"] + ": " + m["subject"]
-                print(apis.todo.add(list_id=here, text=text, access_token=todo))
+                print(apis.todo.add(list_id=here, text=text))
         # The inbox is sorted.
         apis.owner.complete_task()
 
 
-class MovingHouse(Scenario):
+class MovingHouse(Scenario, split="test_normal", difficulty=3):
     """Prepare a move: addresses, a mail, orders on their way and the calendar."""
-
-    split, difficulty = "test_normal", 3
-    apis = (
-        *("owner.list_addresses", "contacts.search", "contacts.show", "contacts.update", "mail.send"),
-        *("shop.list_orders", "shop.cancel_order", "calendar.create"),
-    )
-    phrasings = (
-        "I am moving to {street} on {day}, with everyone who lives with me. Give all my contacts who have my home "
-        "address the new one. Send my {relation}s one mail together, subject 'New address', text '{street}'. Cancel my "
-        "shop orders that have not been shipped. And put 'Moving day' into my calendar on {day} at 08:00 for 480 "
-        "minutes.",
-        "We are moving to {street}. In my contacts, everybody with the same address as my home gets the new address. "
-        "My shop orders that are not shipped yet have to be cancelled. All my {relation}s get one mail together, "
-        "subject 'New address', text '{street}'. My calendar needs an event 'Moving day' on {day} from 08:00, 480 "
-        "minutes long.",
-        "Help me prepare my move to {street} on {day}. First the calendar: 'Moving day', 08:00, 480 minutes. Then one "
-        "mail to all my {relation}s with the subject 'New address' and just '{street}' as text. Then my contacts: "
-        "whoever has my home address now gets {street}. Last, cancel the orders in the shop that have not been "
-        "shipped.",
-        "My household moves to {street} on {day}. Cancel whatever I ordered in the shop that has not been shipped, "
-        "change the address of my contacts at my present home address to {street}, create the event 'Moving day' that "
-        "day at 08:00 (480 minutes), and write a single mail to all my {relation}s: 'New address' as subject, "
-        "'{street}' as text.",
-    )
 
     def prepare(self, w: World) -> Goal:
         near, next_door = w.rng.sample(w.others("friends", "colleagues"), 2)
@@ -1293,49 +918,34 @@ class MovingHouse(Scenario):
         goal.do("calendar.create", title="Moving day", start=f"{goal.slots['day']} 08:00", minutes=480)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, street: str, day: str, relation: str) -> None:
+    def solve(self, street: str, day: str, relation: str) -> None:
         # I need my owner's home address, and all contacts in full.
-        contacts, mail, shop, calendar = log_in("contacts", "mail", "shop", "calendar")
+        log_in("contacts", "mail", "shop", "calendar")
         home = [a["street"] for a in apis.owner.list_addresses() if a["label"] == "home"][0]
-        briefs = every(apis.contacts.search(query="", access_token=contacts))
-        cards = [apis.contacts.show(contact_id=c["id"], access_token=contacts) for c in briefs]
+        briefs = every(apis.contacts.search(query=""))
+        cards = [apis.contacts.show(contact_id=c["id"]) for c in briefs]
         here = [c for c in cards if c["address"] == home]
         print(home, [c["name"] for c in here])
         # I change the addresses of these.
         for c in here:
-            print(apis.contacts.update(contact_id=c["id"], address=street, access_token=contacts))
+            print(apis.contacts.update(contact_id=c["id"], address=street))
         # I write to the {relation}s.
         to = [c["email"] for c in cards if c["relation"] == relation]
-        print(to, apis.mail.send(to=to, subject="New address", body=street, access_token=mail))
+        print(to, apis.mail.send(to=to, subject="New address", body=street))
         # I collect the orders that are not shipped, and cancel them.
-        orders = every(apis.shop.list_orders(status="placed", access_token=shop))
+        orders = every(apis.shop.list_orders(status="placed"))
         for o in orders:
-            print(o["id"], apis.shop.cancel_order(order_id=o["id"], access_token=shop))
+            print(o["id"], apis.shop.cancel_order(order_id=o["id"]))
         # Now the calendar.
-        print(apis.calendar.create(title="Moving day", start=f"{day} 08:00", minutes=480, access_token=calendar))
+        print(apis.calendar.create(title="Moving day", start=f"{day} 08:00", minutes=480))
         # The move is prepared.
         apis.owner.complete_task()
 
 
-class ReturnCategory(Scenario):
+class ReturnCategory(Scenario, split="test_normal", difficulty=3):
     """Return what was delivered of a category since a day, unless it is returned already."""
 
-    split, difficulty = "test_normal", 3
     apis = ("shop.list_orders", "shop.show_order", "shop.show_product", "shop.list_returns", "shop.start_return")
-    phrasings = (
-        "Return everything of the shop's category {category} from the delivered orders that I placed since {day}, as "
-        "'not needed'. Skip what I am returning already. What did these things cost in total, all pieces counted?",
-        "I have no use for what I bought in the shop's category {category}. For each such product in a delivered order "
-        "that I placed on {day} or later, start a return with the reason 'not needed', unless there is one already. "
-        "How much did I pay for all you return, price times quantity?",
-        "How much money is in the {category} products (that is the category in the shop) from orders placed since "
-        "{day} that have been delivered? Leave out what has a return already, count every piece, and return these "
-        "products as 'not needed'.",
-        "Send back the products of the category {category} that came with my shop orders placed since {day}. Only "
-        "delivered orders count, and only products without a return so far; the reason is 'not needed'. Answer with "
-        "the sum of price times quantity of what you return.",
-    )
 
     def prepare(self, w: World) -> Goal:
         category, border = w.rng.choice(("kitchen", "office", "sport", "home")), w.rng.randrange(30, 60)
@@ -1361,56 +971,32 @@ class ReturnCategory(Scenario):
         goal.answer = cents / 100
         return goal
 
-    @staticmethod
-    def solve(apis: Any, category: str, day: str) -> None:
+    def solve(self, category: str, day: str) -> None:
         # I collect the delivered orders since {day} from all pages.
-        shop = log_in("shop")
-        orders = every(apis.shop.list_orders(status="delivered", access_token=shop))
-        recent = [o["id"] for o in orders if o["at"] >= day]
-        print(recent)
+        orders = every(apis.shop.list_orders(status="delivered"))
+        recent = shown([o["id"] for o in orders if o["at"] >= day])
         # I need to know what is being returned already.
-        returns = every(apis.shop.list_returns(access_token=shop))
-        done = [(r["order_id"], r["name"]) for r in returns]
-        print(done)
+        returns = every(apis.shop.list_returns())
+        done = shown([(r["order_id"], r["name"]) for r in returns])
         # I look through the items of the orders for those of the category.
         found = []
         for id in recent:
-            for item in apis.shop.show_order(order_id=id, access_token=shop)["items"]:
-                kind = apis.shop.show_product(product_id=item["product_id"], access_token=shop)["category"]
+            for item in apis.shop.show_order(order_id=id)["items"]:
+                kind = apis.shop.show_product(product_id=item["product_id"])["category"]
                 if kind == category and (id, item["name"]) not in done:
                     found.append((id, item))
         print([(id, item["name"], item["price"], item["quantity"]) for id, item in found])
         # I return them.
         for id, item in found:
             product = item["product_id"]
-            apis.shop.start_return(order_id=id, product_id=product, reason="not needed", access_token=shop)
+            apis.shop.start_return(order_id=id, product_id=product, reason="not needed")
         # I answer with what they cost.
         total = sum([item["price"] * item["quantity"] for id, item in found])
         apis.owner.complete_task(answer=round(total, 2))
 
 
-class CommonDate(Scenario):
+class CommonDate(Scenario, split="test_normal", difficulty=3):
     """Find the date that suits everybody, and invite them."""
-
-    split, difficulty = "test_normal", 3
-    apis = (
-        *("contacts.search", "phone.show_conversation", "calendar.list_day", "calendar.create", "calendar.invite"),
-        "phone.send_message",
-    )
-    phrasings = (
-        "My {relation}s have texted me which dates suit them for '{title}'; the last text of each counts. Find the one "
-        "date that suits all of them and on which my calendar is empty. Create the event '{title}' that day at {time} "
-        "for {minutes} minutes, invite them all, and text each of them just the date, like 2026-01-31.",
-        "On which date can we do '{title}'? Each of my {relation}s has texted me possible dates (only the latest text "
-        "of each is valid), and my calendar must be empty that day. Create the event at {time} for {minutes} minutes "
-        "on the one date that works, invite all my {relation}s, and text each of them only that date, like 2026-01-31.",
-        "Plan '{title}' with all my {relation}s, at {time} for {minutes} minutes. The last text messages they sent me "
-        "say when they can. Pick the date they have in common on which I have no event, put '{title}' into my "
-        "calendar, invite them, and send each a text with just the date, like 2026-01-31.",
-        "We still need a date for '{title}'. What suits my {relation}s is in the newest text that each of them sent "
-        "me; I need a day without any event. Text the date that suits everyone to each of them (nothing else, like "
-        "2026-01-31), and invite them to a new event '{title}' in my calendar, {time} that day, {minutes} minutes.",
-    )
 
     def prepare(self, w: World) -> Goal:
         relation, title = w.rng.choice(("friend", "colleague")), w.rng.choice(PARTIES)
@@ -1433,55 +1019,38 @@ class CommonDate(Scenario):
             goal.do("phone.send_message", number=person.phone, text=meant)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, title: str, time: str, minutes: int) -> None:
+    def solve(self, relation: str, title: str, time: str, minutes: int) -> None:
         # I look for my owner's {relation}s.
-        contacts, phone, calendar = log_in("contacts", "phone", "calendar")
-        cards = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
+        log_in("contacts", "phone", "calendar")
+        cards = apis.contacts.search(query=relation, page_size=20)
         people = [c for c in cards if c["relation"] == relation]
         print([c["name"] for c in people])
         # The newest text comes first; I take the last one that each of them sent.
         said = []
         for c in people:
-            texts = apis.phone.show_conversation(number=c["phone"], page_size=20, access_token=phone)
+            texts = apis.phone.show_conversation(number=c["phone"], page_size=20)
             said.append([t["text"] for t in texts if t["incoming"]][0])
             print(said[-1])
         # I look for the dates that are in all of them, and for those on which the calendar is empty.
         import re
 
         common = [day for day in re.findall(r"\d+-\d+-\d+", said[0]) if all([day in one for one in said])]
-        free = [day for day in common if not apis.calendar.list_day(day=day, access_token=calendar)]
+        free = [day for day in common if not apis.calendar.list_day(day=day)]
         print(common, free)
         # There is one; I create the event and invite them.
         start = free[0] + f" {time}"
-        made = apis.calendar.create(title=title, start=start, minutes=minutes, access_token=calendar)
+        made = apis.calendar.create(title=title, start=start, minutes=minutes)
         for c in people:
-            print(apis.calendar.invite(event_id=made["event_id"], email=c["email"], access_token=calendar))
+            print(apis.calendar.invite(event_id=made["event_id"], email=c["email"]))
         # I text them the date.
         for c in people:
-            print(apis.phone.send_message(number=c["phone"], text=free[0], access_token=phone))
+            print(apis.phone.send_message(number=c["phone"], text=free[0]))
         # Everyone knows the date.
         apis.owner.complete_task()
 
 
-class CallBackList(Scenario):
+class CallBackList(Scenario, split="test_normal", difficulty=3):
     """List the contacts whose missed calls were never returned."""
-
-    split, difficulty = "test_normal", 3
-    apis = ("phone.list_calls", "contacts.search", "todo.list_lists", "todo.add")
-    phrasings = (
-        "Whose calls have I missed since {day} without talking to them on the phone later? For each of them who is in "
-        "my contacts add 'Call back <full name>' with high priority to my {list_name} list, due {due}.",
-        "If I missed a call from one of my contacts since {day} and there has been no incoming or outgoing call with "
-        "them after their last missed one, put 'Call back <full name>' on my to-do list {list_name}: high priority, "
-        "due {due}, one item per person.",
-        "I want to return the calls that I missed on {day} or later, except where I have spoken to the caller since "
-        "(called them or taken their call). Add an item 'Call back <full name>', high priority, due on {due}, to my "
-        "{list_name} list for every such caller in my contacts.",
-        "Make me a call list on {list_name}: one item 'Call back <full name>', of high priority and due {due}, for "
-        "each contact whose call I missed since {day}, unless we have had a call, either way, after the last one I "
-        "missed.",
-    )
 
     def prepare(self, w: World) -> Goal:
         border = w.rng.randrange(8, 20)
@@ -1507,28 +1076,26 @@ class CallBackList(Scenario):
             goal.do("todo.add", list_id=list_id, text=text, due=goal.slots["due"], priority="high")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str, list_name: str, due: str) -> None:
+    def solve(self, day: str, list_name: str, due: str) -> None:
         # I collect all calls from all pages, the newest first.
-        phone, contacts, todo = log_in("phone", "contacts", "todo")
-        calls = every(apis.phone.list_calls(access_token=phone))
+        log_in("phone", "contacts", "todo")
+        calls = every(apis.phone.list_calls())
         print(len(calls))
         # The last call with each number says whether it was missed.
         last = {}
         for c in calls:
             if c["number"] not in last:
                 last[c["number"]] = c
-        missed = [number for number in last if last[number]["kind"] == "missed" and last[number]["time"] >= day]
-        print(missed)
+        missed = shown([number for number in last if last[number]["kind"] == "missed" and last[number]["time"] >= day])
         # I keep those that are in the contacts.
         names = []
         for number in missed:
-            names += [c["name"] for c in apis.contacts.search(query=number, access_token=contacts)]
+            names += [c["name"] for c in apis.contacts.search(query=number)]
         print(names)
         # I add an item for each.
-        here = [x["id"] for x in apis.todo.list_lists(access_token=todo) if x["name"] == list_name][0]
+        here = [x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0]
         for name in names:
             text = "Call back " + name
-            print(apis.todo.add(list_id=here, text=text, due=due, priority="high", access_token=todo))
+            print(apis.todo.add(list_id=here, text=text, due=due, priority="high"))
         # The list is made.
         apis.owner.complete_task()

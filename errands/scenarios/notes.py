@@ -1,28 +1,16 @@
 """Scenarios around notes."""
 
-from typing import Any
-
 from errands.judge import Goal
 from errands.scenario import Scenario
 from errands.scenarios.todo import add_item, choose_list, chores
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, shown
 
 _NAMES = ("Attic", "Basement", "Picnic", "Harvest", "Carnival", "Regatta", "Jubilee", "Bazaar", "Orchard", "Fairground")
 
 
-class AppendLine(Scenario):
+class AppendLine(Scenario, split="train", difficulty=1):
     """Add a line to a note."""
-
-    split, difficulty = "train", 1
-    apis = ("notes.search", "notes.append")
-    phrasings = (
-        "Add the line '{line}' to my note '{title}'.",
-        "Please append '{line}' to my note '{title}'.",
-        "Write '{line}' at the end of my note '{title}'.",
-        "My note '{title}' needs one more line: '{line}'.",
-        "Please add '{line}' at the bottom of the note '{title}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         kept = w.all("SELECT id, title FROM notes WHERE owner = ? AND archived = 0 ORDER BY id", w.owner.id)
@@ -31,33 +19,19 @@ class AppendLine(Scenario):
         goal.do("notes.append", note_id=note["id"], line=line)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, line: str, title: str) -> None:
+    def solve(self, line: str, title: str) -> None:
         # I search for the note.
-        notes = log_in("notes")
-        found = apis.notes.search(query=title, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=title))
         # Found. Now I add the line.
-        print(apis.notes.append(note_id=found[0]["id"], line=line, access_token=notes))
+        print(apis.notes.append(note_id=found[0]["id"], line=line))
         # The line is added.
         apis.owner.complete_task()
 
 
-class NoteIntoList(Scenario):
+class NoteIntoList(Scenario, split="train", difficulty=3):
     """Put the lines of a note on a to-do list, without those already there, and delete the note."""
 
-    split, difficulty = "train", 3
     apis = ("notes.search", "notes.show", "notes.delete", "todo.list_lists", "todo.list_items", "todo.add")
-    phrasings = (
-        "My note '{title}' has one task per line. Add each task to my {list_name} list unless it is already open "
-        "there, then delete the note.",
-        "Copy the lines of my note '{title}' to my to-do list {list_name}, except those that are already open there. "
-        "Then delete the note.",
-        "Turn my note '{title}' into items on my {list_name} list, one per line; skip lines that are already open "
-        "items there. I don't need the note after that, so delete it.",
-        "Everything in my note '{title}' (one task per line) belongs on my {list_name} list. Don't add what is already "
-        "an open item there. Delete the note when you are done.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -75,54 +49,32 @@ class NoteIntoList(Scenario):
         goal.do("notes.delete", note_id=note)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, list_name: str) -> None:
+    def solve(self, title: str, list_name: str) -> None:
         # I search for the note.
-        notes = log_in("notes")
-        found = apis.notes.search(query=title, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=title))
         # Found. I read its lines.
-        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
-        print(lines)
+        lines = shown(apis.notes.show(note_id=found[0]["id"])["body"].splitlines())
         # Now I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I check which lines are not open there yet.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        items = every(apis.todo.list_items(list_id=here))
         there = [x["text"] for x in items]
-        new = [x for x in lines if x not in there]
-        print(new)
+        new = shown([x for x in lines if x not in there])
         # I add these and delete the note.
         for x in new:
-            apis.todo.add(list_id=here, text=x, access_token=todo)
-        print(apis.notes.delete(note_id=found[0]["id"], access_token=notes))
+            apis.todo.add(list_id=here, text=x)
+        print(apis.notes.delete(note_id=found[0]["id"]))
         # The tasks are on the list.
         apis.owner.complete_task()
 
 
-class MinutesIntoTasks(Scenario):
+class MinutesIntoTasks(Scenario, split="validation", difficulty=3):
     """Hand out the tasks in a note: mail others theirs, put the owner's on a list."""
 
-    split, difficulty = "validation", 3
     apis = (
         *("owner.show_profile", "notes.search", "notes.show", "notes.archive", "contacts.search"),
         *("mail.send", "todo.list_lists", "todo.add"),
-    )
-    phrasings = (
-        "Each line of my note '{title}' has a name and a task. Email everyone except me their tasks, one email per "
-        "line, with the subject '{subject}' and just the task as the text; put mine on my {list_name} list. Then "
-        "archive the note.",
-        "Hand out the tasks in my note '{title}' (lines like 'name: task'). Mine go on my to-do list {list_name}; for "
-        "every other line, email that person with the subject '{subject}' and only the task as the text. Archive the "
-        "note when you are done.",
-        "Please go through my note '{title}', where every line is a person and their task. If it is me, add the task "
-        "to my {list_name} list. If not, send the person an email with the subject '{subject}' and the task as the "
-        "text. Finally, archive the note.",
-        "My note '{title}' says who does what. For each line, email the person named, with the subject '{subject}' and "
-        "the task as the whole text; but put my own tasks on my {list_name} list instead. After that, archive the "
-        "note.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -144,38 +96,31 @@ class MinutesIntoTasks(Scenario):
         goal.do("notes.archive", note_id=note)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, subject: str, list_name: str) -> None:
+    def solve(self, title: str, subject: str, list_name: str) -> None:
         # I search for the note.
-        notes = log_in("notes")
-        found = apis.notes.search(query=title, access_token=notes)
-        print(found)
+        found = shown(apis.notes.search(query=title))
         # I read its lines and look up my owner's name.
-        lines = apis.notes.show(note_id=found[0]["id"], access_token=notes)["body"].splitlines()
+        lines = apis.notes.show(note_id=found[0]["id"])["body"].splitlines()
         me = apis.owner.show_profile()["name"]
         print(me, lines)
         # I look up the email address of everyone else in it.
-        contacts = log_in("contacts")
         emails = {}
         for name in [x.split(": ")[0] for x in lines]:
             if name != me:
-                cards = apis.contacts.search(query=name, access_token=contacts)
+                cards = apis.contacts.search(query=name)
                 emails[name] = [x["email"] for x in cards if x["name"] == name][0]
         print(emails)
         # For the owner's tasks I need the id of the list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # Now I hand out the tasks, line by line.
-        mail = log_in("mail")
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         for x in lines:
             name, task = x.split(": ")
             if name == me:
-                apis.todo.add(list_id=here, text=task, access_token=todo)
+                apis.todo.add(list_id=here, text=task)
             else:
-                apis.mail.send(to=[emails[name]], subject=subject, body=task, access_token=mail)
+                apis.mail.send(to=[emails[name]], subject=subject, body=task)
         # Finally, I archive the note.
-        print(apis.notes.archive(note_id=found[0]["id"], access_token=notes))
+        print(apis.notes.archive(note_id=found[0]["id"]))
         # Everyone has their tasks.
         apis.owner.complete_task()

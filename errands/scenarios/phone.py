@@ -1,26 +1,31 @@
 """Scenarios around the phone."""
 
-from typing import Any
-
 from errands.judge import Goal
 from errands.scenario import Scenario
 from errands.scenarios.calendar import add_event
 from errands.scenarios.todo import choose_list
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 
-class TextSomeone(Scenario):
+def strangers(w: World, count: int) -> list[str]:
+    """Numbers that nobody has and that are not blocked: those of the base world are above a million."""
+    return [f"0{number}" for number in w.rng.sample(range(100_000, 1_000_000), count)]
+
+
+def add_call(w: World, number: str, kind: str, days: float = 0, minutes: int = 0, *, hours: float = 0) -> None:
+    """A call of the owner, so many days and hours ago."""
+    w.add("phone_calls", owner=w.owner.id, number=number, kind=kind, time=w.ago(days, hours), minutes=minutes)
+
+
+def receive(w: World, number: str, text: str, hours: float) -> None:
+    """An unread text message to the owner, so many hours ago."""
+    row = {"number": number, "incoming": 1, "text": text, "time": w.ago(hours=hours), "read": 0}
+    w.add("phone_messages", owner=w.owner.id, **row)
+
+
+class TextSomeone(Scenario, split="train", difficulty=1):
     """Send a text message to someone."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "phone.send_message")
-    phrasings = (
-        "Text '{text}' to {name}.",
-        "Send {name} a text message that says '{text}'.",
-        "Please text {name}: '{text}'",
-        "Please send '{text}' to {name} as a text message.",
-    )
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -31,29 +36,18 @@ class TextSomeone(Scenario):
         goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, text: str) -> None:
+    def solve(self, name: str, text: str) -> None:
         # I look up {name} in the contacts to get the phone number.
-        contacts, phone = log_in("contacts", "phone")
-        found = apis.contacts.search(query=name, access_token=contacts)
-        print(found)
+        log_in("contacts", "phone")
+        found = shown(apis.contacts.search(query=name))
         # Found. Now I send the text to this number.
-        print(apis.phone.send_message(number=found[0]["phone"], text=text, access_token=phone))
+        print(apis.phone.send_message(number=found[0]["phone"], text=text))
         # The text is sent.
         apis.owner.complete_task()
 
 
-class DeleteVoicemailOf(Scenario):
+class DeleteVoicemailOf(Scenario, split="train", difficulty=1):
     """Delete the voicemail of someone."""
-
-    split, difficulty = "train", 1
-    apis = ("contacts.search", "phone.list_voicemails", "phone.delete_voicemail")
-    phrasings = (
-        "Delete the voicemail from {name}.",
-        "I have listened to {name}'s voicemail. You can delete it.",
-        "Please delete the voicemail that {name} left me.",
-        "I no longer need the voicemail from {name}. Delete it.",
-    )
 
     def prepare(self, w: World) -> Goal:
         mails = w.all("SELECT id, number FROM phone_voicemails WHERE owner = ? ORDER BY id", w.owner.id)
@@ -62,106 +56,70 @@ class DeleteVoicemailOf(Scenario):
         goal.do("phone.delete_voicemail", voicemail_id=chosen["id"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I look up {name} in the contacts to get the phone number.
-        contacts, phone = log_in("contacts", "phone")
-        found = apis.contacts.search(query=name, access_token=contacts)
-        print(found)
+        log_in("contacts", "phone")
+        found = shown(apis.contacts.search(query=name))
         # Now I look for the voicemail from this number.
-        mails = apis.phone.list_voicemails(page_size=20, access_token=phone)
-        mails = [v for v in mails if v["number"] == found[0]["phone"]]
-        print(mails)
+        mails = apis.phone.list_voicemails(page_size=20)
+        mails = shown([v for v in mails if v["number"] == found[0]["phone"]])
         # There is one. I delete it.
-        print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"], access_token=phone))
+        print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"]))
         # The voicemail is deleted.
         apis.owner.complete_task()
 
 
-class BlockLastCaller(Scenario):
+class BlockLastCaller(Scenario, split="dev", difficulty=1):
     """Block the number of the last missed call."""
 
-    split, difficulty = "dev", 1
-    apis = ("phone.list_calls", "phone.block")
-    phrasings = (
-        "Block the number of my last missed call.",
-        "I don't know whose call I missed last. Please block that number.",
-        "I never want to hear again from the number of my most recent missed call. Block it.",
-        "Please block the number behind the latest call I missed.",
-    )
-
     def prepare(self, w: World) -> Goal:
-        number, answered = _strangers(w, 2)
-        _miss(w, number, hours=2)
-        w.add("phone_calls", owner=w.owner.id, number=answered, kind="incoming", time=w.ago(hours=1), minutes=3)
+        number, answered = strangers(w, 2)
+        add_call(w, number, "missed", hours=2)
+        add_call(w, answered, "incoming", hours=1, minutes=3)
         goal = Goal(w)
         goal.do("phone.block", number=number)
         return goal
 
-    @staticmethod
-    def solve(apis: Any) -> None:
+    def solve(self) -> None:
         # The newest missed call comes first, so I need only one.
-        phone = log_in("phone")
-        found = apis.phone.list_calls(kind="missed", page_size=1, access_token=phone)
-        print(found)
+        found = shown(apis.phone.list_calls(kind="missed", page_size=1))
         # This is the last one. I block its number.
-        print(apis.phone.block(number=found[0]["number"], access_token=phone))
+        print(apis.phone.block(number=found[0]["number"]))
         # The number is blocked.
         apis.owner.complete_task()
 
 
-class LastTextTime(Scenario):
+class LastTextTime(Scenario, split="validation", difficulty=1):
     """Tell the time that someone proposed in their last text."""
-
-    split, difficulty = "validation", 1
-    apis = ("contacts.search", "phone.show_conversation")
-    phrasings = (
-        "{name} texted me when to meet. What time are we meeting?",
-        "What time does {name} want to meet? It is in the last text message.",
-        "Look at the last text from {name} and tell me what time we are meeting.",
-        "What time am I meeting {name} today? The time came by text message.",
-    )
 
     def prepare(self, w: World) -> Goal:
         people = w.rng.sample(w.others(), 2)
         times = [f"{w.rng.randrange(20, 23)}:{minute}" for minute in w.rng.sample(range(11, 59), 2)]
         for person, time in zip(people, times, strict=True):
             text = w.rng.choice(("Let us meet at {} by the bridge", "See you at {} then", "Is {} fine with you?"))
-            _receive(w, person.phone, text.format(time), hours=2)
+            receive(w, person.phone, text.format(time), hours=2)
         goal = Goal(w, name=people[0].name)
         goal.answer = times[0]
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str) -> None:
+    def solve(self, name: str) -> None:
         # I look up {name} in the contacts to get the phone number.
-        contacts, phone = log_in("contacts", "phone")
-        found = apis.contacts.search(query=name, access_token=contacts)
-        print(found)
+        log_in("contacts", "phone")
+        found = shown(apis.contacts.search(query=name))
         # Now I read the texts with this number. The newest comes first.
-        texts = apis.phone.show_conversation(number=found[0]["phone"], access_token=phone)
-        said = [t["text"] for t in texts if t["incoming"]][0]
-        print(said)
+        texts = apis.phone.show_conversation(number=found[0]["phone"])
+        said = shown([t["text"] for t in texts if t["incoming"]][0])
         # I answer with the time in the text.
         apis.owner.complete_task(answer="".join(c for c in said if c.isdigit() or c == ":"))
 
 
-class TextMissedCallers(Scenario):
+class TextMissedCallers(Scenario, split="train", difficulty=2):
     """Text those contacts whose calls were missed today."""
-
-    split, difficulty = "train", 2
-    apis = ("owner.show_time", "phone.list_calls", "contacts.search", "phone.send_message")
-    phrasings = (
-        "Text '{text}' to everyone in my contacts whose call I missed today.",
-        "I missed some calls today. Send each caller who is in my contacts the text message '{text}'.",
-        "Whose calls did I miss today? Text '{text}' to those who are in my address book, once each.",
-        "Some of my contacts called me today and did not reach me. Send each of them the text message '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         callers = w.rng.sample(w.others(), w.rng.randrange(2, 5))
-        for place, number in enumerate([*(p.phone for p in callers), callers[0].phone, *_strangers(w, 1)]):
-            _miss(w, number, hours=0.5 + place)
+        for place, number in enumerate([*(p.phone for p in callers), callers[0].phone, *strangers(w, 1)]):
+            add_call(w, number, "missed", hours=0.5 + place)
         goal = Goal(
             w, text=w.rng.choice(("I will call you tonight", "Sorry, I was out", "What is up?", "In a meeting"))
         )
@@ -173,41 +131,27 @@ class TextMissedCallers(Scenario):
             goal.do("phone.send_message", number=row["number"], text=goal.slots["text"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str) -> None:
+    def solve(self, text: str) -> None:
         # I collect the missed calls from all pages and keep those from today.
-        contacts, phone = log_in("contacts", "phone")
+        log_in("contacts", "phone")
         today = apis.owner.show_time()["now"][:10]
-        missed = every(apis.phone.list_calls(kind="missed", access_token=phone))
-        numbers = sorted({c["number"] for c in missed if c["time"][:10] == today})
-        print(numbers)
+        missed = every(apis.phone.list_calls(kind="missed"))
+        numbers = shown(sorted({c["number"] for c in missed if c["time"][:10] == today}))
         # I keep the numbers that are in the contacts.
-        known = [n for n in numbers if apis.contacts.search(query=n, access_token=contacts)]
-        print(known)
+        known = shown([n for n in numbers if apis.contacts.search(query=n)])
         # Each of them gets the text once.
         for n in known:
-            print(apis.phone.send_message(number=n, text=text, access_token=phone))
+            print(apis.phone.send_message(number=n, text=text))
         # All texts are sent.
         apis.owner.complete_task()
 
 
-class GuestsByText(Scenario):
+class GuestsByText(Scenario, split="dev", difficulty=3):
     """Invite those who said yes by text to an event, and text the others."""
 
-    split, difficulty = "dev", 3
     apis = (
         *("contacts.search", "phone.show_conversation", "phone.send_message"),
         *("calendar.list_upcoming", "calendar.invite"),
-    )
-    phrasings = (
-        "I asked my {relation}s by text whether they are coming to '{title}'. If someone's last text to me starts with "
-        "'Yes', invite them to the event in my calendar; text the others '{text}'.",
-        "My {relation}s have told me by text whether they are coming to my event '{title}'. Those whose last text "
-        "starts with 'Yes' get an invitation through the calendar; the others get the text message '{text}'.",
-        "Look at the last text each of my {relation}s sent me. If it starts with 'Yes', invite them to '{title}' in my "
-        "calendar; otherwise text back '{text}'.",
-        "For '{title}' in my calendar, invite every {relation} whose last text to me starts with 'Yes', and send every "
-        "other {relation} the text '{text}'.",
     )
 
     def prepare(self, w: World) -> Goal:
@@ -218,8 +162,8 @@ class GuestsByText(Scenario):
         coming = people[: w.rng.randrange(1, 3)]
         for person in people:
             answers = ("Yes, I am in", "Yes!", "Yes, with pleasure") if person in coming else ("No, sorry", "I cannot")
-            _receive(w, person.phone, w.rng.choice(answers), hours=w.rng.choice((1, 2, 3)))
-            _receive(w, person.phone, w.rng.choice(("Yes, maybe", "No idea yet")), hours=26)
+            receive(w, person.phone, w.rng.choice(answers), hours=w.rng.choice((1, 2, 3)))
+            receive(w, person.phone, w.rng.choice(("Yes, maybe", "No idea yet")), hours=26)
         text = w.rng.choice(("What a pity", "Next time then", "We will miss you"))
         goal = Goal(w, relation=relation, title=title, text=text)
         for person in people:
@@ -229,56 +173,38 @@ class GuestsByText(Scenario):
                 goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, relation: str, title: str, text: str) -> None:
+    def solve(self, relation: str, title: str, text: str) -> None:
         # I need the {relation}s from the contacts, and nobody else.
-        contacts, phone, calendar = log_in("contacts", "phone", "calendar")
-        found = apis.contacts.search(query=relation, page_size=20, access_token=contacts)
+        log_in("contacts", "phone", "calendar")
+        found = apis.contacts.search(query=relation, page_size=20)
         people = [c for c in found if c["relation"] == relation]
         print([c["name"] for c in people])
         # The newest text comes first. I take the first incoming one from each.
         for c in people:
-            texts = apis.phone.show_conversation(number=c["phone"], page_size=20, access_token=phone)
+            texts = apis.phone.show_conversation(number=c["phone"], page_size=20)
             c["said"] = [t["text"] for t in texts if t["incoming"]][0]
             print(c["name"], ":", c["said"])
         # Now I look for the event.
-        events = apis.calendar.list_upcoming(query=title, access_token=calendar)
-        print(events)
+        events = shown(apis.calendar.list_upcoming(query=title))
         # Found. I invite those who said yes.
         for c in people:
             if c["said"].startswith("Yes"):
-                print(apis.calendar.invite(event_id=events[0]["id"], email=c["email"], access_token=calendar))
+                print(apis.calendar.invite(event_id=events[0]["id"], email=c["email"]))
         # The others get the text.
         for c in people:
             if not c["said"].startswith("Yes"):
-                print(apis.phone.send_message(number=c["phone"], text=text, access_token=phone))
+                print(apis.phone.send_message(number=c["phone"], text=text))
         # Everyone has an answer.
         apis.owner.complete_task()
 
 
-class VoicemailRound(Scenario):
+class VoicemailRound(Scenario, split="validation", difficulty=3):
     """Turn the voicemails of contacts into things to do, and get rid of those of strangers."""
-
-    split, difficulty = "validation", 3
-    apis = (
-        *("phone.list_voicemails", "contacts.search", "todo.list_lists"),
-        *("todo.add", "phone.delete_voicemail", "phone.block"),
-    )
-    phrasings = (
-        "Go through my voicemails since {day}. For each one from somebody in my contacts, add 'Call <full name>' to my "
-        "to-do list '{name}', due {due}. Delete the ones from other numbers and block those numbers.",
-        "Please handle my voicemails since {day}: if the number is in my contacts, put 'Call <full name>' on my to-do "
-        "list '{name}', due {due}; if not, delete the voicemail and block the number.",
-        "Take all voicemails from {day} or later. Callers I know go on my to-do list '{name}' as 'Call <full name>', "
-        "due {due}. Delete the voicemails of unknown callers and block their numbers.",
-        "For every contact who has left me a voicemail since {day}, I want an item 'Call <full name>' on my to-do list "
-        "'{name}', due {due}. For unknown numbers since then, delete the voicemail and block the number.",
-    )
 
     def prepare(self, w: World) -> Goal:
         w.run("DELETE FROM phone_voicemails WHERE owner = ?", w.owner.id)
         people, days = w.rng.sample(w.others(), 6), w.rng.sample(range(1, 40), 10)
-        numbers = w.rng.sample([*(p.phone for p in people), *_strangers(w, 4)], 10)
+        numbers = w.rng.sample([*(p.phone for p in people), *strangers(w, 4)], 10)
         left = {
             number: w.add(
                 "phone_voicemails",
@@ -299,44 +225,28 @@ class VoicemailRound(Scenario):
                     goal.do("phone.block", number=number)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, day: str, name: str, due: str) -> None:
+    def solve(self, day: str, name: str, due: str) -> None:
         # I collect the voicemails from all pages and keep the recent ones.
-        contacts, phone, todo = log_in("contacts", "phone", "todo")
-        listed = every(apis.phone.list_voicemails(access_token=phone))
+        log_in("contacts", "phone", "todo")
+        listed = every(apis.phone.list_voicemails())
         mails = [v for v in listed if v["time"] >= day]
         print(len(mails))
         # The contacts tell me who left them.
         for v in mails:
-            who = apis.contacts.search(query=v["number"], access_token=contacts)
+            who = apis.contacts.search(query=v["number"])
             v["name"] = who[0]["name"] if who else ""
             print(v["number"], v["name"])
         # I need the id of the list {name}.
-        lists = [x for x in apis.todo.list_lists(access_token=todo) if x["name"] == name]
-        print(lists)
+        lists = shown([x for x in apis.todo.list_lists() if x["name"] == name])
         # Known callers go on the list.
         for v in mails:
             if v["name"]:
                 text = f"Call {v['name']}"
-                apis.todo.add(list_id=lists[0]["id"], text=text, due=due, access_token=todo)
+                apis.todo.add(list_id=lists[0]["id"], text=text, due=due)
         # For the others, I delete the voicemail and block the number.
         for v in mails:
             if not v["name"]:
-                print(apis.phone.delete_voicemail(voicemail_id=v["id"], access_token=phone))
-                print(apis.phone.block(number=v["number"], access_token=phone))
+                print(apis.phone.delete_voicemail(voicemail_id=v["id"]))
+                print(apis.phone.block(number=v["number"]))
         # All voicemails are taken care of.
         apis.owner.complete_task()
-
-
-def _strangers(w: World, count: int) -> list[str]:
-    """Numbers that nobody has and that are not blocked: those of the base world are above a million."""
-    return [f"0{number}" for number in w.rng.sample(range(100_000, 1_000_000), count)]
-
-
-def _miss(w: World, number: str, hours: float) -> None:
-    w.add("phone_calls", owner=w.owner.id, number=number, kind="missed", time=w.ago(hours=hours), minutes=0)
-
-
-def _receive(w: World, number: str, text: str, hours: float) -> None:
-    row = {"number": number, "incoming": 1, "text": text, "time": w.ago(hours=hours), "read": 0}
-    w.add("phone_messages", owner=w.owner.id, **row)

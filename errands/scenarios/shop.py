@@ -8,13 +8,13 @@ from errands.scenario import Scenario
 from errands.scenarios.calendar import add_event
 from errands.scenarios.mail import mail_from
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 
 def past_order(w: World, at: str, status: str, items: dict[int, int]) -> int:
     """Write an order into the owner's history (product -> quantity); its id."""
     me, prices = w.owner.id, {row["id"]: row["price_cents"] for row in w.all("SELECT * FROM shop_products")}
-    address, card = _address(w, "home"), _card(w)
+    address, card = address_of(w, "home"), valid_card(w)
     bill = {"address_id": address, "card_id": card, "total_cents": sum(prices[id] * items[id] for id in items)}
     arrives = w.day(3) if status == "placed" else at[:10]
     order = w.add("shop_orders", owner=me, **bill, at=at, arrives=arrives, status=status)
@@ -23,33 +23,27 @@ def past_order(w: World, at: str, status: str, items: dict[int, int]) -> int:
     return order
 
 
-def _address(w: World, label: str) -> int:
+def address_of(w: World, label: str) -> int:
+    """The id of the owner's address, home or work."""
     return int(w.value("SELECT id FROM addresses WHERE person = ? AND label = ?", w.owner.id, label))
 
 
-def _card(w: World) -> int:
+def valid_card(w: World) -> int:
+    """The id of the owner's card that has not expired."""
     return int(w.value("SELECT id FROM cards WHERE person = ? AND expires >= ?", w.owner.id, w.today[:7]))
 
 
-def _products(w: World, where: str = "1", *values: Any) -> list[dict[str, Any]]:
+def products(w: World, where: str = "1", *values: Any) -> list[dict[str, Any]]:
+    """Products of the catalogue, with their ratings."""
     return w.all(f"SELECT * FROM shop_catalogue WHERE {where} ORDER BY id", *values)
 
 
 def _some_items(w: World) -> dict[int, int]:
-    return {row["id"]: w.rng.randrange(1, 4) for row in w.rng.sample(_products(w), 2)}
+    return {row["id"]: w.rng.randrange(1, 4) for row in w.rng.sample(products(w), 2)}
 
 
-class CostOfLastOrder(Scenario):
+class CostOfLastOrder(Scenario, split="train", difficulty=1):
     """Say what the last order cost."""
-
-    split, difficulty = "train", 1
-    apis = ("shop.list_orders",)
-    phrasings = (
-        "How much did I spend on my last order in the shop?",
-        "What was the total of my latest shop order?",
-        "Tell me how much my most recent order in the shop cost.",
-        "How much did I pay in total for my last shop order?",
-    )
 
     def prepare(self, w: World) -> Goal:
         order = past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", _some_items(w))
@@ -57,104 +51,67 @@ class CostOfLastOrder(Scenario):
         goal.answer = w.value("SELECT total_cents FROM shop_orders WHERE id = ?", order) / 100
         return goal
 
-    @staticmethod
-    def solve(apis: Any) -> None:
+    def solve(self) -> None:
         # The newest order comes first, so I list only one.
-        shop = log_in("shop")
-        orders = apis.shop.list_orders(page_size=1, access_token=shop)
-        print(orders)
+        orders = shown(apis.shop.list_orders(page_size=1))
         # I answer with its total.
         apis.owner.complete_task(answer=orders[0]["total"])
 
 
-class PutIntoCart(Scenario):
+class PutIntoCart(Scenario, split="train", difficulty=1):
     """Put some of a product into the cart."""
 
-    split, difficulty = "train", 1
-    apis = ("shop.search", "shop.add_to_cart")
-    phrasings = (
-        "Add {count} of the {product} to my cart in the shop.",
-        "Put {count} units of {product} in my shopping cart.",
-        "I want to buy {count} of the {product}. Put them in my cart, but do not order yet.",
-        "Please add {product} to my shopping cart, {count} of them.",
-    )
-
     def prepare(self, w: World) -> Goal:
-        free = _products(w, "id NOT IN (SELECT product FROM shop_cart WHERE owner = ?)", w.owner.id)
+        free = products(w, "id NOT IN (SELECT product FROM shop_cart WHERE owner = ?)", w.owner.id)
         product, count = w.rng.choice(free), w.rng.randrange(2, 6)
         goal = Goal(w, product=product["name"], count=count)
         goal.do("shop.add_to_cart", product_id=product["id"], quantity=count)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, product: str, count: int) -> None:
+    def solve(self, product: str, count: int) -> None:
         # I search for {product}.
-        shop = log_in("shop")
-        found = apis.shop.search(query=product, access_token=shop)
-        print(found)
+        found = shown(apis.shop.search(query=product))
         # Found. I put {count} of them in the cart.
-        print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity=count, access_token=shop))
+        print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity=count))
         # They are in the cart.
         apis.owner.complete_task()
 
 
-class OrderCheapestGoodOne(Scenario):
+class OrderCheapestGoodOne(Scenario, split="train", difficulty=2):
     """Order the cheapest well-rated product of a category."""
 
-    split, difficulty = "train", 2
     apis = ("shop.search", "shop.add_to_cart", "shop.place_order", "owner.list_addresses", "owner.list_cards")
-    phrasings = (
-        "Order the cheapest product in the shop's {category} category with a rating of at least {rating}, and have it "
-        "sent to my {place} address. My cart is empty.",
-        "I need one thing from the shop's {category} category: the cheapest product rated {rating} or higher. My cart "
-        "is empty; have it delivered to my {place} address.",
-        "Find the cheapest {category} product in the shop with a rating of at least {rating}, and order one to my "
-        "{place} address. The cart is empty.",
-        "Please buy one {category} product from the shop, the cheapest that is rated {rating} or better, and have it "
-        "sent to my {place} address. There is nothing in my cart.",
-    )
 
     def prepare(self, w: World) -> Goal:
         w.run("DELETE FROM shop_cart WHERE owner = ?", w.owner.id)
-        rating = w.rng.choice([least for least in (4, 4.3, 4.5) if _products(w, "rating >= ?", least)])
-        good = _products(w, "rating >= ?", rating)
+        rating = w.rng.choice([least for least in (4, 4.3, 4.5) if products(w, "rating >= ?", least)])
+        good = products(w, "rating >= ?", rating)
         category, place = w.rng.choice(good)["category"], w.rng.choice(("home", "work"))
         best = min((row for row in good if row["category"] == category), key=lambda row: row["price_cents"])
         goal = Goal(w, category=category, rating=rating, place=place)
         goal.do("shop.add_to_cart", product_id=best["id"])
-        goal.do("shop.place_order", address_id=_address(w, place), card_id=_card(w))
+        goal.do("shop.place_order", address_id=address_of(w, place), card_id=valid_card(w))
         return goal
 
-    @staticmethod
-    def solve(apis: Any, category: str, rating: float, place: str) -> None:
+    def solve(self, category: str, rating: float, place: str) -> None:
         # I list the category, cheapest first, and keep the well-rated products. Some have no rating.
-        shop = log_in("shop")
-        found = apis.shop.search(category=category, sort="price", page_size=20, access_token=shop)
+        found = apis.shop.search(category=category, sort="price", page_size=20)
         good = [p for p in found if p["rating"] and p["rating"] >= rating]
         print(good[0])
         # I put the first one in the cart.
-        print(apis.shop.add_to_cart(product_id=good[0]["id"], access_token=shop))
+        print(apis.shop.add_to_cart(product_id=good[0]["id"]))
         # I need the address, and a card that has not expired.
         address = [a for a in apis.owner.list_addresses() if a["label"] == place][0]
         card = max(apis.owner.list_cards(), key=lambda c: c["expires"])
         print(address, card)
         # Now I place the order.
-        print(apis.shop.place_order(address_id=address["id"], card_id=card["id"], access_token=shop))
+        print(apis.shop.place_order(address_id=address["id"], card_id=card["id"]))
         # The product is ordered.
         apis.owner.complete_task()
 
 
-class CancelLastOrder(Scenario):
+class CancelLastOrder(Scenario, split="dev", difficulty=1):
     """Cancel the order that was placed last."""
-
-    split, difficulty = "dev", 1
-    apis = ("shop.list_orders", "shop.cancel_order")
-    phrasings = (
-        "Cancel my last order in the shop.",
-        "I have changed my mind about my newest shop order. Please cancel it.",
-        "The latest order I placed in the shop was a mistake; cancel it.",
-        "Please cancel my most recent shop order. I don't need it any more.",
-    )
 
     def prepare(self, w: World) -> Goal:
         order = past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", _some_items(w))
@@ -162,37 +119,21 @@ class CancelLastOrder(Scenario):
         goal.do("shop.cancel_order", order_id=order)
         return goal
 
-    @staticmethod
-    def solve(apis: Any) -> None:
+    def solve(self) -> None:
         # The newest order comes first, so I list only one.
-        shop = log_in("shop")
-        orders = apis.shop.list_orders(page_size=1, access_token=shop)
-        print(orders)
+        orders = shown(apis.shop.list_orders(page_size=1))
         # It has not shipped yet. I cancel it.
-        print(apis.shop.cancel_order(order_id=orders[0]["id"], access_token=shop))
+        print(apis.shop.cancel_order(order_id=orders[0]["id"]))
         # The order is cancelled.
         apis.owner.complete_task()
 
 
-class BestOfMailedWishes(Scenario):
+class BestOfMailedWishes(Scenario, split="dev", difficulty=3):
     """Put the best rated of the products that a mail lists on the wishlist, and tell its writer."""
 
-    split, difficulty = "dev", 3
-    apis = ("mail.search", "mail.show", "shop.search", "shop.add_to_wishlist", "contacts.search", "phone.send_message")
-    phrasings = (
-        "{name} emailed me a few wishes from the shop. Put the one with the best rating on my wishlist, and text "
-        "{name} '{text}'.",
-        "In an email with the subject 'Wishes', {name} lists products from the shop. Add the best-rated one to my "
-        "wishlist there. Then text '{text}' to {name}.",
-        "Which of the wishes in the email from {name} has the highest rating in the shop? Put it on my wishlist, and "
-        "text '{text}' to {name}.",
-        "{name} would like one of the products in the email 'Wishes'. Put the one with the best rating in the shop on "
-        "my wishlist, and text '{text}' to {name}.",
-    )
-
     def prepare(self, w: World) -> Goal:
-        products = _products(w, "rating > 0")
-        rated = {row["rating"]: row for row in w.rng.sample(products, len(products))}
+        reviewed = products(w, "rating > 0")
+        rated = {row["rating"]: row for row in w.rng.sample(reviewed, len(reviewed))}
         wishes = w.rng.sample(list(rated.values()), 3)
         best = max(wishes, key=lambda row: row["rating"])
         for row in wishes:
@@ -206,44 +147,32 @@ class BestOfMailedWishes(Scenario):
         goal.do("phone.send_message", number=person.phone, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, name: str, text: str) -> None:
+    def solve(self, name: str, text: str) -> None:
         # I search for the email.
-        mail, shop, contacts, phone = log_in("mail", "shop", "contacts", "phone")
-        found = apis.mail.search(query="wish", sender=name, access_token=mail)
-        print(found)
+        log_in("mail", "shop", "contacts", "phone")
+        found = shown(apis.mail.search(query="wish", sender=name))
         # Found. Now I read it.
-        body = apis.mail.show(message_id=found[0]["id"], access_token=mail)["body"]
-        print(body)
+        body = shown(apis.mail.show(message_id=found[0]["id"])["body"])
         # I look up each product in the shop.
         names = [line[2:] for line in body.split("\n") if line.startswith("- ")]
-        wishes = [apis.shop.search(query=n, access_token=shop)[0] for n in names]
+        wishes = [apis.shop.search(query=n)[0] for n in names]
         print([(p["name"], p["rating"]) for p in wishes])
         # I put the best-rated one on the wishlist.
         best = max(wishes, key=lambda p: p["rating"])
-        print(apis.shop.add_to_wishlist(product_id=best["id"], access_token=shop))
+        print(apis.shop.add_to_wishlist(product_id=best["id"]))
         # Now I text {name}.
-        number = apis.contacts.search(query=name, access_token=contacts)[0]["phone"]
-        print(apis.phone.send_message(number=number, text=text, access_token=phone))
+        number = apis.contacts.search(query=name)[0]["phone"]
+        print(apis.phone.send_message(number=number, text=text))
         # The product is on the wishlist and the text is sent.
         apis.owner.complete_task()
 
 
-class ReturnBrokenThing(Scenario):
+class ReturnBrokenThing(Scenario, split="validation", difficulty=2):
     """Find the delivered order with a product, and return it."""
-
-    split, difficulty = "validation", 2
-    apis = ("shop.list_orders", "shop.show_order", "shop.start_return")
-    phrasings = (
-        "The {product} that was delivered to me is broken. Return it to the shop as damaged.",
-        "Please send back the {product} from the order that has arrived. The reason is that it is damaged.",
-        "My {product} arrived damaged. Start a return in the shop.",
-        "Start a return for the {product} that the shop delivered: it is damaged.",
-    )
 
     def prepare(self, w: World) -> Goal:
         mine = "id NOT IN (SELECT product FROM shop_items WHERE owner = ?)"
-        product = w.rng.choice(_products(w, mine, w.owner.id))
+        product = w.rng.choice(products(w, mine, w.owner.id))
         count, gone, came = w.rng.randrange(1, 4), w.rng.randrange(1, 70), w.rng.randrange(20, 70)
         past_order(w, w.ago(gone, hours=1), "cancelled", {product["id"]: count})
         order = past_order(w, w.ago(came, hours=2), "delivered", _some_items(w) | {product["id"]: count})
@@ -251,41 +180,29 @@ class ReturnBrokenThing(Scenario):
         goal.do("shop.start_return", order_id=order, product_id=product["id"], reason="damaged")
         return goal
 
-    @staticmethod
-    def solve(apis: Any, product: str) -> None:
+    def solve(self, product: str) -> None:
         # I collect the delivered orders from all pages.
-        shop = log_in("shop")
-        listed = every(apis.shop.list_orders(status="delivered", access_token=shop))
-        orders = [o["id"] for o in listed]
-        print(orders)
+        listed = every(apis.shop.list_orders(status="delivered"))
+        orders = shown([o["id"] for o in listed])
         # I look through their items for the {product}.
         found = []
         for id in orders:
-            for item in apis.shop.show_order(order_id=id, access_token=shop)["items"]:
+            for item in apis.shop.show_order(order_id=id)["items"]:
                 if item["name"] == product:
                     found.append((id, item["product_id"]))
         print(found)
         # Found. Now I return it.
         order, this_product = found[0]
-        print(apis.shop.start_return(order_id=order, product_id=this_product, reason="damaged", access_token=shop))
+        print(apis.shop.start_return(order_id=order, product_id=this_product, reason="damaged"))
         # The return is started.
         apis.owner.complete_task()
 
 
-class DropDearWishes(Scenario):
+class DropDearWishes(Scenario, split="validation", difficulty=2):
     """Take the dear things off the wishlist."""
 
-    split, difficulty = "validation", 2
-    apis = ("shop.list_wishlist", "shop.remove_from_wishlist")
-    phrasings = (
-        "Remove everything that costs more than {limit} from my wishlist in the shop.",
-        "My shop wishlist is too expensive. Remove all products over {limit} from it.",
-        "Only products that cost up to {limit} should stay on my shop wishlist; remove the others.",
-        "Go through my wishlist in the shop and take off whatever costs over {limit}.",
-    )
-
     def prepare(self, w: World) -> Goal:
-        wishes = _products(w, "id IN (SELECT product FROM shop_wishlist WHERE owner = ?)", w.owner.id)
+        wishes = products(w, "id IN (SELECT product FROM shop_wishlist WHERE owner = ?)", w.owner.id)
         prices = sorted(row["price_cents"] for row in wishes)
         # Prices end in 49 and 99, so none is a whole amount.
         limit = prices[w.rng.randrange(1, len(prices) - 3)] // 100 + 1
@@ -295,39 +212,20 @@ class DropDearWishes(Scenario):
                 goal.do("shop.remove_from_wishlist", product_id=row["id"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, limit: int) -> None:
+    def solve(self, limit: int) -> None:
         # I collect the wishlist from all pages before I remove anything, because removing changes the pages.
-        shop = log_in("shop")
-        wishes = every(apis.shop.list_wishlist(access_token=shop))
+        wishes = every(apis.shop.list_wishlist())
         dear = [p for p in wishes if p["price"] > limit]
         print([(p["name"], p["price"]) for p in dear])
         # I remove these products.
         for p in dear:
-            print(apis.shop.remove_from_wishlist(product_id=p["id"], access_token=shop))
+            print(apis.shop.remove_from_wishlist(product_id=p["id"]))
         # The expensive products are gone.
         apis.owner.complete_task()
 
 
-class SplitOrderWithGuests(Scenario):
+class SplitOrderWithGuests(Scenario, split="validation", difficulty=3):
     """Request their shares of an order from the guests who come to an event, and tell them."""
-
-    split, difficulty = "validation", 3
-    apis = ("shop.list_orders", "calendar.list_upcoming", "calendar.list_guests", "wallet.request", "mail.send")
-    phrasings = (
-        "My last shop order was for my '{title}'. Split its cost evenly between me and the guests who have accepted: "
-        "request each share in the wallet with the note '{title}'. Then send those guests one email together, with the "
-        "subject '{title}' and the text '{text}'.",
-        "Everyone who accepted the invitation to my '{title}' shares the cost of my newest shop order with me, in "
-        "equal parts. Request their shares in the wallet (note '{title}') and send all of them one email: subject "
-        "'{title}', text '{text}'.",
-        "I bought the things for '{title}' with my latest order in the shop. Ask every guest who has accepted for an "
-        "equal share in the wallet, with the note '{title}'; I pay one share too. Also email these guests '{text}', in "
-        "a single email with the subject '{title}'.",
-        "Find out who has accepted the invitation to '{title}', divide the total of my last shop order equally among "
-        "them and me, and request each guest's share in the wallet with the note '{title}'. Tell them in a single "
-        "email with the subject '{title}' and the text '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         title = w.rng.choice(("Garden Party", "Housewarming", "Movie Night", "Quiz Evening", "Summer Party"))
@@ -337,7 +235,7 @@ class SplitOrderWithGuests(Scenario):
         coming = w.rng.sample(guests, w.rng.randrange(2, 5))
         others = {guest: w.rng.choice(("open", "declined")) for guest in guests if guest not in coming}
         add_event(w, w.owner, title, start, dict.fromkeys(coming, "accepted") | others)
-        product, parts = w.rng.choice(_products(w)), len(coming) + 1
+        product, parts = w.rng.choice(products(w)), len(coming) + 1
         past_order(w, w.ago(hours=w.rng.randrange(2, 20)), "placed", {product["id"]: parts})
         goal = Goal(w, title=title, text=text)
         for guest in coming:
@@ -345,24 +243,20 @@ class SplitOrderWithGuests(Scenario):
         goal.do("mail.send", to=[guest.email for guest in coming], subject=title, body=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, title: str, text: str) -> None:
+    def solve(self, title: str, text: str) -> None:
         # The newest order comes first. I need its total.
-        shop, calendar, wallet, mail = log_in("shop", "calendar", "wallet", "mail")
-        total = apis.shop.list_orders(page_size=1, access_token=shop)[0]["total"]
-        print(total)
+        log_in("shop", "calendar", "wallet", "mail")
+        total = shown(apis.shop.list_orders(page_size=1)[0]["total"])
         # Now I look for the event.
-        events = apis.calendar.list_upcoming(query=title, access_token=calendar)
-        print(events)
+        events = shown(apis.calendar.list_upcoming(query=title))
         # I collect the guests who have accepted, from all pages.
-        listed = every(apis.calendar.list_guests(event_id=events[0]["id"], access_token=calendar))
-        coming = [g["email"] for g in listed if g["answer"] == "accepted"]
-        print(coming)
+        listed = every(apis.calendar.list_guests(event_id=events[0]["id"]))
+        coming = shown([g["email"] for g in listed if g["answer"] == "accepted"])
         # The owner pays one share too. I request a share from each guest.
         share = round(total / (len(coming) + 1), 2)
         for email in coming:
-            print(apis.wallet.request(email=email, amount=share, note=title, access_token=wallet))
+            print(apis.wallet.request(email=email, amount=share, note=title))
         # Now I email all of them.
-        print(apis.mail.send(to=coming, subject=title, body=text, access_token=mail))
+        print(apis.mail.send(to=coming, subject=title, body=text))
         # All requests and the email are sent.
         apis.owner.complete_task()

@@ -1,12 +1,10 @@
 """Scenarios around to-do lists."""
 
-from typing import Any
-
 from errands.judge import Goal
 from errands.scenario import Scenario
 from errands.words import WORDS
 from errands.world import World
-from errands.written import every, log_in
+from errands.written import apis, every, log_in, shown
 
 _VERBS = WORDS["chore_verbs"]
 _THINGS = WORDS["chore_things"]
@@ -38,18 +36,8 @@ def add_item(w: World, list_id: int, text: str, due: str | None = None, done: bo
     )
 
 
-class AddToList(Scenario):
+class AddToList(Scenario, split="train", difficulty=1):
     """Add an item to a list."""
-
-    split, difficulty = "train", 1
-    apis = ("todo.list_lists", "todo.add")
-    phrasings = (
-        "Add '{text}' to my {list_name} list.",
-        "Please put '{text}' on my {list_name} list.",
-        "Put '{text}' on the to-do list called {list_name}.",
-        "I must not forget this: '{text}'. Please add it to my {list_name} list.",
-        "Please add a new item to my {list_name} list: '{text}'.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -60,31 +48,18 @@ class AddToList(Scenario):
         goal.do("todo.add", list_id=list_id, text=text)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str, list_name: str) -> None:
+    def solve(self, text: str, list_name: str) -> None:
         # I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # Now I add the item to {list_name}.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        print(apis.todo.add(list_id=here, text=text, access_token=todo))
+        print(apis.todo.add(list_id=here, text=text))
         # The item is added.
         apis.owner.complete_task()
 
 
-class TickOff(Scenario):
+class TickOff(Scenario, split="train", difficulty=1):
     """Complete an item."""
-
-    split, difficulty = "train", 1
-    apis = ("todo.search", "todo.complete")
-    phrasings = (
-        "I have done '{text}'. Check it off.",
-        "Mark '{text}' as done on my to-do list.",
-        "'{text}' is finished; please check it off my to-do list.",
-        "Please mark the to-do '{text}' as completed.",
-        "You can check off '{text}' now.",
-    )
 
     def prepare(self, w: World) -> Goal:
         text, *others = chores(w, 3)
@@ -95,29 +70,17 @@ class TickOff(Scenario):
         goal.do("todo.complete", item_id=item)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str) -> None:
+    def solve(self, text: str) -> None:
         # I search for the item.
-        todo = log_in("todo")
-        found = apis.todo.search(query=text, access_token=todo)
-        print(found)
+        found = shown(apis.todo.search(query=text))
         # Found, and it is still open. I mark it as done.
-        print(apis.todo.complete(item_id=found[0]["id"], access_token=todo))
+        print(apis.todo.complete(item_id=found[0]["id"]))
         # The item is done.
         apis.owner.complete_task()
 
 
-class NewDueDate(Scenario):
+class NewDueDate(Scenario, split="dev", difficulty=1):
     """Change when an item is due."""
-
-    split, difficulty = "dev", 1
-    apis = ("todo.search", "todo.update")
-    phrasings = (
-        "The to-do '{text}' is now due on {day}. Please change it.",
-        "I have until {day} for '{text}'. Please change the due date on my to-do list.",
-        "Set the due date of my to-do '{text}' to {day}.",
-        "Please move the due date of '{text}' on my to-do list to {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         text, day = chores(w, 1)[0], w.day(w.rng.randrange(10, 40))
@@ -126,29 +89,19 @@ class NewDueDate(Scenario):
         goal.do("todo.update", item_id=item, due=day)
         return goal
 
-    @staticmethod
-    def solve(apis: Any, text: str, day: str) -> None:
+    def solve(self, text: str, day: str) -> None:
         # I search for the item.
-        todo = log_in("todo")
-        found = apis.todo.search(query=text, access_token=todo)
-        print(found)
+        found = shown(apis.todo.search(query=text))
         # Found. Now I change its due date.
-        print(apis.todo.update(item_id=found[0]["id"], due=day, access_token=todo))
+        print(apis.todo.update(item_id=found[0]["id"], due=day))
         # The due date is changed.
         apis.owner.complete_task()
 
 
-class PostponeOverdue(Scenario):
+class PostponeOverdue(Scenario, split="train", difficulty=2):
     """Give the overdue items of a list a new due date."""
 
-    split, difficulty = "train", 2
     apis = ("todo.list_lists", "todo.list_items", "todo.update", "owner.show_time")
-    phrasings = (
-        "Postpone everything that is overdue on my {list_name} list to {day}.",
-        "Some open items on my {list_name} list were due before today. Move their due date to {day}.",
-        "Please set the due date of all overdue items on my {list_name} list to {day}.",
-        "I am behind with my {list_name} list. Make every overdue item on it due on {day}.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -162,36 +115,24 @@ class PostponeOverdue(Scenario):
             goal.do("todo.update", item_id=row["id"], due=goal.slots["day"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, list_name: str, day: str) -> None:
+    def solve(self, list_name: str, day: str) -> None:
         # I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I go through its open items and pick those due before today.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        items = every(apis.todo.list_items(list_id=here))
         today = apis.owner.show_time()["now"][:10]
         late = [x for x in items if x["due"] and x["due"] < today]
         print(today, [(x["text"], x["due"]) for x in late])
         # These are overdue. I postpone each of them.
         for x in late:
-            apis.todo.update(item_id=x["id"], due=day, access_token=todo)
+            apis.todo.update(item_id=x["id"], due=day)
         # All overdue items have a new due date.
         apis.owner.complete_task()
 
 
-class MergeLists(Scenario):
+class MergeLists(Scenario, split="validation", difficulty=2):
     """Move the open items of a list to another one and delete it."""
-
-    split, difficulty = "validation", 2
-    apis = ("todo.list_lists", "todo.list_items", "todo.move", "todo.delete_list")
-    phrasings = (
-        "Move everything that is still open on my {old} list to my {new} list, then delete the {old} list.",
-        "I no longer need the to-do list {old}. Move its open items to {new} and delete it.",
-        "Please close down my {old} list: everything that is not done goes to {new}, then delete {old}.",
-        "Please merge two of my to-do lists: move the open items on {old} to {new}, and delete {old} after that.",
-    )
 
     def prepare(self, w: World) -> Goal:
         lists = owned_lists(w)
@@ -204,44 +145,24 @@ class MergeLists(Scenario):
         goal.do("todo.delete_list", list_id=lists[old])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, old: str, new: str) -> None:
+    def solve(self, old: str, new: str) -> None:
         # I need the ids of both lists.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I collect the open items of {old} before I move any, because moving changes the pages.
         source = [x["id"] for x in lists if x["name"] == old][0]
         target = [x["id"] for x in lists if x["name"] == new][0]
-        items = every(apis.todo.list_items(list_id=source, access_token=todo))
+        items = every(apis.todo.list_items(list_id=source))
         print([x["text"] for x in items])
         # I move each one to {new}. Then I can delete {old}.
         for x in items:
-            apis.todo.move(item_id=x["id"], list_id=target, access_token=todo)
-        print(apis.todo.delete_list(list_id=source, access_token=todo))
+            apis.todo.move(item_id=x["id"], list_id=target)
+        print(apis.todo.delete_list(list_id=source))
         # The list is gone and its open items are kept.
         apis.owner.complete_task()
 
 
-class BlockTime(Scenario):
+class BlockTime(Scenario, split="dev", difficulty=3):
     """Put the important items of a list into the calendar, with reminders."""
-
-    split, difficulty = "dev", 3
-    apis = ("todo.list_lists", "todo.list_items", "owner.show_time", "calendar.create", "calendar.add_reminder")
-    phrasings = (
-        "For each open high-priority item on my {list_name} list that is due after today, create an event in my "
-        "calendar: the item's text as the title, on the due date at {time}, {minutes} minutes long, with a reminder "
-        "{before} minutes before.",
-        "I want time in my calendar for the open high-priority items on my {list_name} list that have a due date after "
-        "today. For each one, create an event on the due date at {time} for {minutes} minutes, with the item's text as "
-        "the title, and a reminder {before} minutes before.",
-        "Block {minutes} minutes at {time} on the due date of every open high-priority item on my to-do list "
-        "{list_name} that is due later than today. The title is the text of the item. Add a reminder {before} minutes "
-        "before each event.",
-        "Which open items on my {list_name} list have high priority and are due after today? Put each in my calendar "
-        "on its due date at {time} for {minutes} minutes, titled with the item's text, and with a reminder {before} "
-        "minutes ahead.",
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -260,15 +181,13 @@ class BlockTime(Scenario):
             goal.do("calendar.add_reminder", event_id=made["event_id"], minutes_before=goal.slots["before"])
         return goal
 
-    @staticmethod
-    def solve(apis: Any, list_name: str, time: str, minutes: int, before: int) -> None:
+    # The longest call has its token written out: agents see where its line breaks.
+    def solve(self, list_name: str, time: str, minutes: int, before: int) -> None:
         # I need the id of the {list_name} list.
-        todo = log_in("todo")
-        lists = apis.todo.list_lists(access_token=todo)
-        print(lists)
+        lists = shown(apis.todo.list_lists())
         # I collect its open items from all pages.
         here = [x["id"] for x in lists if x["name"] == list_name][0]
-        items = every(apis.todo.list_items(list_id=here, access_token=todo))
+        items = every(apis.todo.list_items(list_id=here))
         print(len(items))
         # I keep those with high priority and a due date after today.
         today = apis.owner.show_time()["now"][:10]
@@ -280,7 +199,7 @@ class BlockTime(Scenario):
             made = apis.calendar.create(
                 title=x["text"], start=x["due"] + f" {time}", minutes=minutes, access_token=calendar
             )
-            apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before, access_token=calendar)
+            apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before)
             print(made)
         # All of them are in the calendar.
         apis.owner.complete_task()

@@ -9,10 +9,10 @@ import pytest
 
 from errands.apps import make_world
 from errands.session import Session
-from errands.written import every, log_in, turns_of
+from errands.written import apis, apis_called, every, log_in, shown, turns_of
 
 
-def look(apis: Any, title: str, amount: float, names: list[str]) -> None:
+def look(self: Any, title: str, amount: float, names: list[str]) -> None:
     # I look for '{title}'.
     mail, todo = log_in("mail", "todo")
     found = every(
@@ -27,6 +27,20 @@ def look(apis: Any, title: str, amount: float, names: list[str]) -> None:
     for name in names:
         rows = every(apis.todo.list_lists())
         print(name, rows, amount / 2, "title")
+
+
+def text_them(self: Any, name: str) -> None:
+    # I look for {name}.
+    log_in("contacts")
+    here = shown(apis.owner.show_time()["now"])
+    # Who is it?
+    for text in (name, here):
+        found = shown([card["phone"] for card in apis.contacts.search(query=text)])
+    # I text them.
+    print(apis.phone.send_message(number=found[0], text=apis.notes.list_tags()[0]["tag"]))
+    print(apis.phone.list_calls())
+    # They know.
+    apis.owner.complete_task()
 
 
 def test_comments_are_thoughts_and_slots_are_values() -> None:
@@ -48,7 +62,7 @@ print('Ann\\'s "own" é!', f"{len(found)}", todo)""",
             "12.5 is what I need.",
             """for name in ['a', 'b']:
     rows, page = [], 0
-    while part := apis.todo.list_lists(page=page, page_size=20):
+    while part := apis.todo.list_lists(access_token=todo, page=page, page_size=20):
         rows += part
         page += 1
     print(name, rows, 12.5 / 2, "title")""",
@@ -57,8 +71,39 @@ print('Ann\\'s "own" é!', f"{len(found)}", todo)""",
     compile(turns[0][1], "turn", "exec")
 
 
+def test_apps_are_entered_when_they_are_first_called_and_calls_get_their_tokens() -> None:
+    assert list(turns_of(text_them, {"name": "Ann"})) == [
+        (
+            "I look for Ann.",
+            """contacts = apis.contacts.login(**apis.owner.show_account(app="contacts"))["access_token"]
+here = apis.owner.show_time()["now"]
+print(here)""",
+        ),
+        (
+            "Who is it?",
+            """for text in ("Ann", here):
+    found = [card["phone"] for card in apis.contacts.search(query=text, access_token=contacts)]
+    print(found)""",
+        ),
+        (
+            "I text them.",
+            """phone = apis.phone.login(**apis.owner.show_account(app="phone"))["access_token"]
+notes = apis.notes.login(**apis.owner.show_account(app="notes"))["access_token"]
+print(apis.phone.send_message(number=found[0], text=apis.notes.list_tags(access_token=notes)[0]["tag"], """
+            """access_token=phone))
+print(apis.phone.list_calls(access_token=phone))""",
+        ),
+        ("They know.", "apis.owner.complete_task()"),
+    ]
+
+
+def test_the_apis_that_an_expert_reads_about_are_those_that_it_calls() -> None:
+    called = ("owner.show_time", "contacts.search", "phone.send_message", "notes.list_tags", "phone.list_calls")
+    assert apis_called(text_them) == called
+
+
 def test_a_slot_cannot_be_a_variable() -> None:
-    def rebinds(apis: Any, title: str) -> None:
+    def rebinds(self: Any, title: str) -> None:
         # I look.
         title = apis.notes.search(query=title)
 
@@ -67,7 +112,7 @@ def test_a_slot_cannot_be_a_variable() -> None:
 
 
 def test_an_f_string_has_slots_or_variables() -> None:
-    def mixes(apis: Any, title: str) -> None:
+    def mixes(self: Any, title: str) -> None:
         # I look.
         found = apis.notes.search(query=title)
         print(f"{title}: {found}")
@@ -77,10 +122,9 @@ def test_an_f_string_has_slots_or_variables() -> None:
 
 
 def test_it_runs_in_the_session() -> None:
-    def reads(apis: Any, word: str) -> None:
+    def reads(self: Any, word: str) -> None:
         # I look.
-        notes = log_in("notes")
-        rows = every(apis.notes.search(query="", access_token=notes))
+        rows = every(apis.notes.search(query=""))
         print(word, len(rows) > 5)
 
     ((_, code),) = list(turns_of(reads, {"word": "seen"}))
@@ -90,7 +134,7 @@ def test_it_runs_in_the_session() -> None:
 
 
 def test_what_is_only_written_cannot_be_called() -> None:
-    for written in (log_in, every):
+    for written in (log_in, every, shown):
         with pytest.raises(TypeError, match="never called"):
             written("mail")
 

@@ -1,0 +1,17 @@
+CREATE TABLE files_folders (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    path TEXT NOT NULL, UNIQUE (owner, path));
+CREATE TABLE files_files (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
+    folder INTEGER REFERENCES files_folders(id), name TEXT NOT NULL, text TEXT NOT NULL DEFAULT '',
+    kb INTEGER NOT NULL CHECK (kb > 0), changed TEXT NOT NULL, binned INTEGER NOT NULL DEFAULT 0,
+    CHECK (folder IS NOT NULL OR binned = 1));
+CREATE UNIQUE INDEX files_files_place ON files_files(folder, name) WHERE binned = 0;
+CREATE TABLE files_shares (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    file INTEGER NOT NULL REFERENCES files_files(id) ON DELETE CASCADE, person INTEGER NOT NULL REFERENCES people(id),
+    UNIQUE (file, person));
+CREATE INDEX files_shares_person ON files_shares(person);
+
+-- What must find nothing:
+SELECT f.id FROM files_files f JOIN files_folders d ON d.id = f.folder WHERE d.owner <> f.owner;
+SELECT s.id FROM files_shares s JOIN files_files f ON f.id = s.file WHERE f.owner = s.person;
+SELECT id FROM files_folders d WHERE path LIKE '%/%'
+    AND NOT EXISTS (SELECT 1 FROM files_folders u WHERE u.owner = d.owner AND d.path LIKE u.path || '/%');

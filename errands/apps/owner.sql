@@ -1,0 +1,6 @@
+CREATE TABLE addresses (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    person INTEGER NOT NULL REFERENCES people(id), label TEXT NOT NULL,
+    street TEXT NOT NULL, UNIQUE (person, label));
+CREATE TABLE cards (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    person INTEGER NOT NULL REFERENCES people(id), label TEXT NOT NULL,
+    number TEXT NOT NULL, expires TEXT NOT NULL, UNIQUE (person, label));
