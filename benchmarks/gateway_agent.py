@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from longloop.gateway.env import Agent
-from longloop.gateway.http import Connection, HttpRequest
+from longloop.gateway.http import Connection
+from longloop.gateway.http_request import HttpRequest
 from longloop.types import Outcome
 
 _began: dict[Any, float] = {}

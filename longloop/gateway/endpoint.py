@@ -1,5 +1,9 @@
-"""The endpoint that agents in training call: one for the process, in a thread of its own, on the loopback interface.
-Each attempt has its keys, which tell it apart."""
+"""The endpoint that agents in training call: one for the process, on the loopback interface. Each attempt has its keys,
+which tell it apart.
+
+A worker has nothing else to do between calls, so the endpoint lives in its event loop, which then runs all the time.
+Elsewhere it has a thread and an event loop of its own: the policy's passes and updates would keep it waiting.
+"""
 
 import asyncio
 import os
@@ -9,7 +13,8 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from longloop.gateway.http import Connection, HttpRequest
+from longloop.gateway.http import Connection
+from longloop.gateway.http_request import HttpRequest
 from longloop.gateway.request import Refused
 from longloop.gateway.server import Server, body_of, send
 from longloop.gateway.session import Session
@@ -27,12 +32,18 @@ class Endpoint:
     _of_process: "tuple[int, Endpoint] | None" = None
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.get_running_loop() if worker.serving else asyncio.new_event_loop()
         self._sessions: dict[str, Session] = {}
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
         bound = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        threading.Thread(target=self._serve, args=(bound,), daemon=True, name="gateway").start()
+        server = Server(self._agents, "policy", {("POST", "/outcome"): self._outcome})
+        if worker.serving:
+            worker.background = self._loop
+            self._serving = self._loop.create_task(server.listen(bound))
+        else:
+            serve = self._loop.run_until_complete
+            threading.Thread(target=serve, args=(server.listen(bound),), daemon=True, name="gateway").start()
 
     @classmethod
     def here(cls) -> "Endpoint":
@@ -42,12 +53,10 @@ class Endpoint:
         return cls._of_process[1]
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the endpoint's event loop, where sessions live. Cancelling the caller cancels it.
-
-        A worker has nothing else to do meanwhile, and waits without an event loop, which would have to be woken up.
-        """
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result() if worker.serving else await asyncio.wrap_future(future)
+        """Do something in the endpoint's event loop, where sessions live. Cancelling the caller cancels it."""
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def open(self, session: Session) -> None:
         self._sessions[session.key] = self._sessions[session.judge_key] = session
@@ -60,11 +69,6 @@ class Endpoint:
 
     def forget(self, session: Session) -> None:
         self._sessions.pop(session.judge_key, None)
-
-    def _serve(self, bound: socket.socket) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = Server(self._agents, "policy", {("POST", "/outcome"): self._outcome})
-        self._loop.run_until_complete(server.run(bound))
 
     async def _outcome(self, key: str, request: HttpRequest, client: Connection) -> None:
         """The judge's report."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -103,6 +104,25 @@ def test_forged_keys_and_refused_calls(world: Any) -> None:
     (one,) = attempts(world(judge=f"{FUNCTIONS}:looks"), "forge")
     assert one.info["files"]["statuses.json"] == [401, 401, 400]
     assert len(one.turns) == 1
+
+
+def test_a_call_is_refused_while_the_policy_thinks_about_another(world: Any) -> None:
+    """The policy thinks until the agent has been refused."""
+    heard: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        bound.settimeout(30)
+
+        def say(session: str, turn: int) -> str:
+            heard.append(session)
+            for _ in range(2 if len(heard) == 2 else 0):  # when it begins to think, and when it may end
+                bound.accept()[0].close()
+            return "hi"
+
+        task = Task("t", "train", {"mode": "ask meanwhile", "thinking": bound.getsockname()[1]})
+        make = world(judge=f"{FUNCTIONS}:looks").make
+        ((one,),) = [group.trajectories for group in collect(rollouts(make, say=say, max_turns=3), [task], 1)]
+    assert one.info["files"]["statuses.json"] == [401]
+    assert (one.stop, len(one.turns)) == (StopReason.FINISHED, 2), one.error
 
 
 def test_an_agent_that_goes_on_after_its_end_is_scored_and_killed(world: Any) -> None:
