@@ -163,9 +163,9 @@ def _told(error: BaseException) -> str:
 def _next(pipe: socket.socket) -> bytes:
     """Wait for the next request; return its length, or none at the end of the stream."""
     if background is not None:
-        background.add_reader(pipe, background.stop)
+        background.add_reader(pipe.fileno(), background.stop)  # asyncio describes a socket at length, a number not
         background.run_forever()
-        background.remove_reader(pipe)
+        background.remove_reader(pipe.fileno())
     return _read(pipe, 4)
 
 
