@@ -86,8 +86,6 @@ class RequestReader:
             raise Refused(431, f"The head of a request may have {_LONGEST >> 10} KB.")
         if self._version not in ("1.0", "1.1"):
             raise Refused(505, f"HTTP {self._version} is not spoken here.")
-        if not self._target.isascii():
-            raise Refused(400, "The address of a request must be ASCII.")
         if len(hosts) > 1 or (not hosts and self._version == "1.1"):
             raise Refused(400, "A request must name one host.")
         if method == b"CONNECT" or headers.get("transfer-encoding", "chunked").lower() != "chunked":
@@ -105,7 +103,7 @@ class RequestReader:
         if self._parser.should_upgrade():
             return
         assert self._headers is not None
-        method, path = self._parser.get_method().decode(), self._target.decode("ascii").partition("?")[0]
+        method, path = self._parser.get_method().decode(), self._target.decode("latin-1").partition("?")[0]
         keeps = self._version == "1.1" and self._parser.should_keep_alive()
         self.read.append(HttpRequest(method, path, self._headers, bytes(self._body), self._version, keeps))
         self._body.clear()
