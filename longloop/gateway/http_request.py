@@ -66,17 +66,15 @@ class RequestReader:
     def on_message_begin(self) -> None:
         self._target, self._body = b"", bytearray()
         self._fields: list[tuple[bytes, bytes]] = []
-        self._headers: dict[str, str] | None = None
 
     def on_url(self, part: bytes) -> None:
         self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._headers is None:  # otherwise it comes behind the body, where it could overrule what was checked
-            self._fields.append((name, value.strip(b" \t")))
+        self._fields.append((name, value.strip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        headers: dict[str, str] = {}
+        headers: dict[str, str] = {}  # those behind the body come later, and could overrule what was checked: not heard
         for name, value in ((name.decode("ascii").lower(), value.decode("latin-1")) for name, value in self._fields):
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         self._headers, self._since = headers, 0
@@ -102,7 +100,6 @@ class RequestReader:
         self._since, self.expected = 0, False
         if self._parser.should_upgrade():
             return
-        assert self._headers is not None
         method, path = self._parser.get_method().decode(), self._target.decode("latin-1").partition("?")[0]
         keeps = self._version == "1.1" and self._parser.should_keep_alive()
         self.read.append(HttpRequest(method, path, self._headers, bytes(self._body), self._version, keeps))
