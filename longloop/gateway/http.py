@@ -20,7 +20,7 @@ _GRACE = 1.0
 _AHEAD = 1 << 20
 """Bytes of further requests that are taken from a client during an answer."""
 _PIECE = 1 << 16
-"""Bytes of these that are read at a time."""
+"""Bytes that are read at a time."""
 
 Answer = Callable[[HttpRequest, "Connection"], Awaitable[None]]
 """Answers a request: with one `send`, or with one `part` after the other."""
@@ -43,12 +43,14 @@ async def listen(bound: socket.socket, answer: Answer, stopped: asyncio.Event, r
             connection.close()
 
 
-class Connection(asyncio.Protocol):
-    """A client's connection."""
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection. It has a buffer of its own, for asyncio would make one of 256 KB whenever something comes,
+    which takes longer than to read the request."""
 
     def __init__(self, answer: Answer, connections: "set[Connection]") -> None:
         self._answer, self._connections = answer, connections
         self._reader = RequestReader()
+        self._buffer = bytearray(_PIECE)
         self._later = bytearray()
         """What has come during an answer."""
         self._request: HttpRequest | None = None
@@ -69,7 +71,14 @@ class Connection(asyncio.Protocol):
         if self.answering:
             self.answering.cancel()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received(bytes(memoryview(self._buffer)[:nbytes]))
+
+    def received(self, data: bytes) -> None:
+        """Read more of what the client sends."""
         if self._refused:
             return
         if self.answering is None:

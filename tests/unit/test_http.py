@@ -161,6 +161,9 @@ def test_a_client_of_http_1_0_gets_it_plain_and_the_end_is_the_end() -> None:
         client.sendall(b"GET /stream HTTP/1.0\r\nhost: x\r\n\r\n")
         head, body = rest(client).split(b"\r\n\r\n", 1)
         assert body == b"one two three" and b"chunked" not in head
+    with listening(echo) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(b"GET /echo HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+        assert rest(client).endswith(b"GET /echo  "), "it is not told that the connection would be kept"
 
 
 def test_a_header_behind_the_body_overrules_nothing() -> None:
@@ -211,8 +214,11 @@ def test_a_client_that_asks_before_it_sends_is_told_to() -> None:
         asks = b"POST /echo HTTP/1.1\r\nhost: x\r\nExpect: 100-Continue\r\ncontent-length: 2\r\n\r\n"
         client.sendall(BODY + asks)  # once it is its turn
         assert answers(client, 2) == [b"200 POST /echo a, b hello", b"HTTP/1.1 100 Continue"]
-        client.sendall(b"ok" + asks + b"ok")  # and not where it did not wait
-        assert answers(client, 2) == [b"200 POST /echo  ok"] * 2
+        client.sendall(b"ok" + asks + b"o")  # and not where it did not wait
+        assert answers(client) == [b"200 POST /echo  ok"]
+        threading.Event().wait(0.1)
+        client.sendall(b"k")
+        assert answers(client) == [b"200 POST /echo  ok"]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +263,17 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(sent: bytes, stat
     with listening(never) as address, socket.create_connection(address, timeout=30) as client:
         client.sendall(sent)
         assert rest(client).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_each_part_of_a_request_may_have_its_length() -> None:
+    """Head, the line of a chunk, and what comes behind the body: they are not counted together."""
+    pad = b"x" * (http_request._LONGEST * 2 // 3)
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\na: " + pad + b"\r\n\r\n"
+    with listening(echo) as address, socket.create_connection(address) as client:
+        for _ in range(3):
+            for part in (head, b"1;" + pad + b"\r\nx\r\n", b"0\r\nafter: " + pad + b"\r\n\r\n"):
+                client.sendall(part)
+            assert answers(client) == [b"200 POST /echo  x"]
 
 
 def test_a_client_that_is_refused_and_goes_on_to_send_reads_why(
