@@ -138,7 +138,6 @@ class Connection(asyncio.BufferedProtocol):
             del self._later[:_PIECE]
         if not self._reader.read:
             if self._reader.expected:
-                self._reader.expected = False
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
         request = self._reader.read.popleft()

@@ -145,6 +145,25 @@ def test_requests_that_come_during_an_answer_wait_for_its_end(monkeypatch: pytes
     assert max(waiting) < 1 << 20
 
 
+def test_a_long_request_may_come_during_an_answer() -> None:
+    go = threading.Event()
+
+    async def slow(request: HttpRequest, client: Connection) -> None:
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+        client.send(200, str(len(request.body)).encode())
+
+    long = BODY.replace(b"length: 5", b"length: 300005") + b"x" * 300_000
+    with listening(slow) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(BODY)
+        sending = threading.Thread(target=client.sendall, args=(long + BODY,))
+        sending.start()
+        sending.join(0.5)
+        go.set()
+        assert answers(client, 3) == [b"200 5", b"200 300005", b"200 5"]
+        sending.join(30)
+
+
 def test_a_stream_is_told_apart_by_chunks_and_its_end() -> None:
     with listening(echo) as address, socket.create_connection(address) as client:
         client.sendall(b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n")
