@@ -289,9 +289,11 @@ def test_each_part_of_a_request_may_have_its_length() -> None:
     pad = b"x" * (http_request._LONGEST * 2 // 3)
     head = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\na: " + pad + b"\r\n\r\n"
     with listening(echo) as address, socket.create_connection(address) as client:
-        for _ in range(3):
+        for _ in range(2):
             for part in (head, b"1;" + pad + b"\r\nx\r\n", b"0\r\nafter: " + pad + b"\r\n\r\n"):
-                client.sendall(part)
+                client.sendall(part[:-5])
+                threading.Event().wait(0.1)  # for the server to read it without its end
+                client.sendall(part[-5:])
             assert answers(client) == [b"200 POST /echo  x"]
 
 
