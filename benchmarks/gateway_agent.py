@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from longloop.gateway.env import Agent
-from longloop.gateway.http import Connection, HttpRequest
+from longloop.gateway.http import Connection
+from longloop.gateway.http_request import HttpRequest
 from longloop.types import Outcome
 
 _began: dict[Any, float] = {}
@@ -18,9 +19,9 @@ _inside: defaultdict[str, list[list[float]]] = defaultdict(list)
 
 def _watch_http() -> None:
     """Take the times of all requests that this process serves from now on. The clock is the same for all processes."""
-    received, serve = Connection.data_received, Connection._serve
+    received, serve = Connection.received, Connection._serve
 
-    def data_received(self: Connection, data: bytes) -> None:
+    def begun(self: Connection, data: bytes) -> None:
         _began.setdefault(self, time.perf_counter())
         received(self, data)
 
@@ -29,7 +30,7 @@ def _watch_http() -> None:
         key = request.headers["authorization"].removeprefix("Bearer ")
         _inside[key].append([_began.pop(self), time.perf_counter(), time.process_time()])
 
-    Connection.data_received, Connection._serve = data_received, served  # type: ignore[method-assign]
+    Connection.received, Connection._serve = begun, served  # type: ignore[method-assign]
 
 
 _watch_http()

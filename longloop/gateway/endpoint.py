@@ -1,53 +1,50 @@
-"""The endpoint that agents in training call: one for the process, in a thread of its own, on the loopback interface.
-Each attempt has its keys, which tell it apart."""
+"""The endpoint that agents in training call: one for the event loop that plays them, on the loopback interface. Each
+attempt has its keys, which tell it apart.
+
+It has no thread of its own: to wake one up for each call, and to be woken up by it, takes longer than all of HTTP. So
+it answers when the policy lets go of the event loop, as the policy itself does. A worker, which has nothing else to do
+between the trainer's calls, runs its event loop all the time.
+"""
 
 import asyncio
-import os
 import socket
-import threading
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
-from longloop.gateway.http import Connection, HttpRequest
+from longloop.gateway.http import Connection
+from longloop.gateway.http_request import HttpRequest
 from longloop.gateway.request import Refused
 from longloop.gateway.server import Server, body_of, send
 from longloop.gateway.session import Session
 from longloop.isolation import worker
-
-T = TypeVar("T")
 
 _REMEMBERED = 10_000
 """Attempts that ended whose keys are remembered, to tell a late call from a forged one."""
 
 
 class Endpoint:
-    """Serves the sessions that are open. `here` returns the one of this process."""
+    """Serves the sessions that are open. `here` returns the one of the running event loop."""
 
-    _of_process: "tuple[int, Endpoint] | None" = None
+    _of_loops: "dict[asyncio.AbstractEventLoop, Endpoint]" = {}
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
         self._sessions: dict[str, Session] = {}
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
         bound = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        threading.Thread(target=self._serve, args=(bound,), daemon=True, name="gateway").start()
+        server = Server(self._agents, "policy", {("POST", "/outcome"): self._outcome})
+        self._serving = asyncio.ensure_future(server.listen(bound))
 
     @classmethod
     def here(cls) -> "Endpoint":
-        """The endpoint of this process, started when first asked for."""
-        if cls._of_process is None or cls._of_process[0] != os.getpid():
-            cls._of_process = os.getpid(), cls()
-        return cls._of_process[1]
-
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something in the endpoint's event loop, where sessions live. Cancelling the caller cancels it.
-
-        A worker has nothing else to do meanwhile, and waits without an event loop, which would have to be woken up.
-        """
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result() if worker.serving else await asyncio.wrap_future(future)
+        """The endpoint of the running event loop, started when first asked for. It ends with the loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in cls._of_loops:
+            for old in [old for old in cls._of_loops if old.is_closed()]:
+                del cls._of_loops[old]
+            cls._of_loops[loop] = cls()
+            if worker.serving:
+                worker.background = loop
+        return cls._of_loops[loop]
 
     def open(self, session: Session) -> None:
         self._sessions[session.key] = self._sessions[session.judge_key] = session
@@ -60,11 +57,6 @@ class Endpoint:
 
     def forget(self, session: Session) -> None:
         self._sessions.pop(session.judge_key, None)
-
-    def _serve(self, bound: socket.socket) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = Server(self._agents, "policy", {("POST", "/outcome"): self._outcome})
-        self._loop.run_until_complete(server.run(bound))
 
     async def _outcome(self, key: str, request: HttpRequest, client: Connection) -> None:
         """The judge's report."""

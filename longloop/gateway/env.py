@@ -76,30 +76,11 @@ class Agent(Environment):
         return [task for task in read_tasks(Path(options.tasks)) if task.split == split]
 
     async def start(self, task: Task) -> Step:
-        self._endpoint = Endpoint.here()
-        return await self._endpoint.run(self._start(task))
-
-    async def step(self, action: Message) -> Step:
-        return await self._endpoint.run(self._step(action))
-
-    async def finish(self) -> Outcome:
-        if self._base is None:
-            return Outcome(0.0, False)  # it was never started
-        try:
-            await self._endpoint.run(self._end())
-            outcome = await self._verdict()
-            printed = self._program.output if self._program is not None else ""
-            return replace(outcome, info={"output": printed} | outcome.info) if printed else outcome
-        finally:
-            await self._endpoint.run(self._forget())
-            scratch.remove(self._base)
-
-    async def _start(self, task: Task) -> Step:
-        self._task = task
+        self._endpoint, self._task = Endpoint.here(), task
         self._base = Path(tempfile.mkdtemp(prefix="agent-"))
         self._folder, self._report = self._base / "work", self._base / "outcome.json"
         if self.options.folder:
-            shutil.copytree(self.options.folder, self._folder, symlinks=True)
+            await asyncio.to_thread(shutil.copytree, self.options.folder, self._folder, symlinks=True)
         else:
             self._folder.mkdir()
         self._session = session = Session()
@@ -111,10 +92,23 @@ class Agent(Environment):
             raise RuntimeError(f"the agent ended before it asked anything{self._program.last_words}")
         return step
 
-    async def _step(self, action: Message) -> Step:
+    async def step(self, action: Message) -> Step:
         assert self._session is not None
         self._session.answer(action)
         return await self._next()
+
+    async def finish(self) -> Outcome:
+        if self._base is None:
+            return Outcome(0.0, False)  # it was never started
+        try:
+            await self._end()
+            outcome = await self._verdict()
+            printed = self._program.output if self._program is not None else ""
+            return replace(outcome, info={"output": printed} | outcome.info) if printed else outcome
+        finally:
+            if self._session is not None:
+                self._endpoint.forget(self._session)
+            scratch.remove(self._base)
 
     async def _next(self) -> Step:
         """The agent's next call, or its end."""
@@ -134,14 +128,10 @@ class Agent(Environment):
         if self._program is not None:
             await self._program.end(_PATIENCE)
 
-    async def _forget(self) -> None:
-        if self._session is not None:
-            self._endpoint.forget(self._session)
-
     async def _verdict(self) -> Outcome:
         judge = self.options.judge
         if isinstance(judge, list):
-            return await self._endpoint.run(self._judged_by(judge))
+            return await self._judged_by(judge)
         if judge:
             return await judged(found(judge, "judge"), self._attempt())
         outcome = reported(self._report)

@@ -1,39 +1,26 @@
 """HTTP for the APIs: requests in, answers out, whole or in parts, over connections that are kept.
 
-What HTTP is, h11 knows; this connects it to asyncio, and to nothing else: an agent waits for every call, and a server
-for any application takes twice as long. The requests of a connection are answered one after the other; when the client
-hangs up, the answer is cancelled.
+httptools reads requests (http_request.py); this connects it to asyncio, and to nothing else: an agent waits for every
+call, and a server for any application takes three times as long. The requests of a connection are answered one after
+the other; when the client hangs up, the answer is cancelled.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
-import h11
-
+from longloop.gateway.http_request import HttpRequest, RequestReader
 from longloop.gateway.request import Refused
 
-_LARGEST = 1 << 24
-"""Bytes of a request's body."""
-_LONGEST = 1 << 16
-"""Bytes of a request's first line and headers."""
 _GRACE = 1.0
 """Seconds for answers to end when the server does, and for a client to read why its request was refused."""
-
-
-@dataclass(frozen=True)
-class HttpRequest:
-    method: str
-    path: str
-    """Without a query."""
-    headers: Mapping[str, str]
-    """By names in lower case."""
-    body: bytes
-
+_AHEAD = 1 << 20
+"""Bytes of further requests that are taken from a client during an answer."""
+_PIECE = 1 << 16
+"""Bytes that are read at a time."""
 
 Answer = Callable[[HttpRequest, "Connection"], Awaitable[None]]
 """Answers a request: with one `send`, or with one `part` after the other."""
@@ -56,29 +43,24 @@ async def listen(bound: socket.socket, answer: Answer, stopped: asyncio.Event, r
             connection.close()
 
 
-class Connection(asyncio.Protocol):
-    """A client's connection."""
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection. It has a buffer of its own, for asyncio would make one of 256 KB whenever something comes,
+    which takes longer than to read the request."""
 
     def __init__(self, answer: Answer, connections: "set[Connection]") -> None:
         self._answer, self._connections = answer, connections
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST)
-        self._asked: h11.Request | None = None
-        self._body = bytearray()
-        """What has come of a request."""
+        self._reader = RequestReader()
+        self._buffer = bytearray(_PIECE)
+        self._later = bytearray()
+        """What has come during an answer."""
+        self._request: HttpRequest | None = None
+        """The request that is being answered."""
         self.answering: asyncio.Task[None] | None = None
+        self.begun = False
+        """Whether a part of the answer has been sent."""
         self._refused = False
         self._room = asyncio.Event()
         self._room.set()
-
-    @property
-    def begun(self) -> bool:
-        """Whether a part of the answer has been sent."""
-        return self._http.our_state is h11.SEND_BODY
-
-    @property
-    def _ahead(self) -> bool:
-        """Whether too much has come of the requests after the one that is being answered."""
-        return len(self._http.trailing_data[0]) > _LARGEST
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
@@ -89,13 +71,22 @@ class Connection(asyncio.Protocol):
         if self.answering:
             self.answering.cancel()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received(bytes(memoryview(self._buffer)[:nbytes]))
+
+    def received(self, data: bytes) -> None:
+        """Read more of what the client sends."""
         if self._refused:
             return
-        self._http.receive_data(data)
         if self.answering is None:
+            self._reader.feed(data)
             self._begin()
-        elif self._ahead:
+            return
+        self._later += data
+        if len(self._later) > _AHEAD:
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
@@ -112,71 +103,56 @@ class Connection(asyncio.Protocol):
 
     def send(self, status: int, content: bytes, kind: str = "application/json") -> None:
         """Answer with all there is to say."""
-        head = self._head(status, kind, ("content-length", str(len(content))))
-        self._transport.write(head + self._said(h11.Data(content)) + self._said(h11.EndOfMessage()))
+        assert self._request is not None
+        head = _head(status, kind, f"content-length: {len(content)}", *self._ends)
+        self._transport.write(head if self._request.method == "HEAD" else head + content)
 
     def part(self, event: bytes) -> None:
         """Answer with one more event of a stream."""
-        head = b"" if self.begun else self._head(200, "text/event-stream")
-        self._transport.write(head + self._said(h11.Data(event)))
+        head = b""
+        if not self.begun:
+            self.begun = True
+            head = _head(200, "text/event-stream", *(["transfer-encoding: chunked"] * self._chunked), *self._ends)
+        self._transport.write(head + (b"%x\r\n%b\r\n" % (len(event), event) if self._chunked else event))
 
     async def room(self) -> None:
         """Wait for a client that reads more slowly than it is answered."""
         await self._room.wait()
 
-    def _head(self, status: int, kind: str, *more: tuple[str, str]) -> bytes:
-        headers = [("date", formatdate(usegmt=True)), ("content-type", kind), *more]
-        return self._said(h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase))
+    @property
+    def _chunked(self) -> bool:
+        """Whether a stream comes in chunks: before HTTP 1.1, it ends with the connection."""
+        assert self._request is not None
+        return self._request.version == "1.1"
 
-    def _said(self, event: h11.Event) -> bytes:
-        return self._http.send(event) or b""
+    @property
+    def _ends(self) -> list[str]:
+        """The header that says that this is the connection's last answer, if it is."""
+        assert self._request is not None
+        return [] if self._request.keeps else ["connection: close"]
 
     def _begin(self) -> None:
         """Begin to answer the next request, if all of it has come."""
-        try:
-            request = self._next()
-        except (Refused, h11.RemoteProtocolError) as error:
-            self._refuse(error)
+        while self._later and not self._reader.read:
+            self._reader.feed(bytes(self._later[:_PIECE]))
+            del self._later[:_PIECE]
+        if not self._reader.read:
+            if self._reader.expected:
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
-        if request is not None:
+        request = self._reader.read.popleft()
+        if isinstance(request, Refused):
+            self._refuse(request)
+        else:
+            self._request = request
             self.answering = asyncio.get_running_loop().create_task(self._serve(request))
 
-    def _next(self) -> HttpRequest | None:
-        """The next request, or None where more has to come first."""
-        while True:
-            event = self._http.next_event()
-            if isinstance(event, h11.Request):
-                self._asked, self._body = event, bytearray()
-                self._expect(next((int(length) for name, length in event.headers if name == b"content-length"), 0))
-            elif isinstance(event, h11.Data):
-                self._body += event.data
-                self._expect(len(self._body))
-            elif isinstance(event, h11.EndOfMessage) and self._asked is not None:
-                asked, headers = self._asked, dict[str, str]()
-                for name, value in ((name.decode(), value.decode("latin-1")) for name, value in asked.headers):
-                    headers[name] = f"{headers[name]}, {value}" if name in headers else value
-                path = asked.target.decode("ascii").partition("?")[0]
-                return HttpRequest(asked.method.decode(), path, headers, bytes(self._body))
-            else:
-                if self._http.they_are_waiting_for_100_continue:
-                    self._transport.write(
-                        self._said(h11.InformationalResponse(status_code=100, headers=[], reason="Continue"))
-                    )
-                return None
-
-    def _expect(self, size: int) -> None:
-        if size > _LARGEST:
-            raise Refused(413, f"A request may have {_LARGEST >> 20} MB.")
-
-    def _refuse(self, error: Refused | h11.RemoteProtocolError) -> None:
+    def _refuse(self, why: Refused) -> None:
         """Say that a request is none, and hear no more."""
         self._refused = True
-        status = error.status if isinstance(error, Refused) else error.error_status_hint
-        headers = [("date", formatdate(usegmt=True)), ("content-type", "text/plain"), ("connection", "close")]
-        said = h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
-        self._transport.write(
-            self._said(said) + self._said(h11.Data(str(error).encode())) + self._said(h11.EndOfMessage())
-        )
+        content = str(why).encode()
+        head = _head(why.status, "text/plain", f"content-length: {len(content)}", "connection: close")
+        self._transport.write(head + content)
         self._transport.write_eof()  # whoever still sends must be let to, or would never read the answer
         asyncio.get_running_loop().call_later(_GRACE, self._transport.abort)
 
@@ -186,13 +162,18 @@ class Connection(asyncio.Protocol):
         except BaseException:
             self._transport.abort()  # nobody shall take what was sent for the whole answer
             raise
-        if self.begun:
-            self._transport.write(self._said(h11.EndOfMessage()))
-        self.answering = None
-        if self._http.our_state is h11.MUST_CLOSE:
+        if self.begun and self._chunked:
+            self._transport.write(b"0\r\n\r\n")
+        self.answering, self.begun = None, False
+        if not request.keeps:
             self._transport.close()
-        else:
-            self._http.start_next_cycle()
-            self._begin()
-            if not self._ahead:
-                self._transport.resume_reading()
+            return
+        self._begin()
+        if len(self._later) <= _AHEAD:
+            self._transport.resume_reading()
+
+
+def _head(status: int, kind: str, *more: str) -> bytes:
+    """The head of an answer."""
+    first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    return "\r\n".join((first, f"date: {formatdate(usegmt=True)}", f"content-type: {kind}", *more, "\r\n")).encode()

@@ -18,7 +18,8 @@ from urllib.parse import unquote
 
 from longloop.gateway.anthropic_messages import AnthropicMessages
 from longloop.gateway.chat_completions import ChatCompletions
-from longloop.gateway.http import Connection, HttpRequest, listen
+from longloop.gateway.http import Connection, listen
+from longloop.gateway.http_request import HttpRequest
 from longloop.gateway.request import Answers, Api, Body, Piece, Refused, Reply
 from longloop.gateway.responses import Responses
 
@@ -51,9 +52,13 @@ class Server:
 
     async def run(self, bound: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
         """Answer until `stop` is called or, in the main thread, a signal comes."""
-        self._loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():  # where asyncio handles Ctrl-C, and nothing else
-            self._loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopped.set)
+        await self.listen(bound, ready)
+
+    async def listen(self, bound: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
+        """Answer until `stop` is called."""
+        self._loop = asyncio.get_running_loop()
         await listen(bound, self._answer, self._stopped, ready)
 
     def stop(self) -> None:

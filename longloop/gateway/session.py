@@ -9,7 +9,7 @@ import json
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from longloop.gateway.request import Body, Piece, Refused, Reply, Request, told
@@ -25,7 +25,9 @@ class _Ask:
     """A call of the agent's."""
 
     request: Request
-    reply: asyncio.Future[Reply]
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there is a reply."""
+    reply: Reply | Refused | None = None
     clients: int = 0
     """How many wait for the reply: the one who asked, and those who ask for the same again."""
     delivered: bool = False
@@ -70,14 +72,17 @@ class Session:
         if ask is None or not (retried or (ask.clients == 0 and not ask.delivered)):
             if len(self._waiting) >= _MOST_WAITING:
                 raise Refused(429, f"{_MOST_WAITING} calls of this attempt are waiting already.", "too_many_calls")
-            ask = self._asks[digest] = _Ask(request, asyncio.get_running_loop().create_future())
+            ask = self._asks[digest] = _Ask(request)
             self._waiting.append(ask)
             self._arrived.set()
         ask.clients += 1
         try:
-            reply = await asyncio.shield(ask.reply)
+            await ask.answered.wait()
+            if isinstance(ask.reply, Refused):
+                raise ask.reply
+            assert ask.reply is not None
             ask.delivered = True
-            return reply
+            return ask.reply
         finally:
             ask.clients -= 1
             if not ask.clients and ask in self._waiting:  # the client went away before its turn came
@@ -106,15 +111,16 @@ class Session:
         assert ask is not None
         reply = told(secrets.token_hex(12), ask.request, action)
         self.earlier[reply.id] = self.threads.answered(reply.message)
-        ask.reply.set_result(reply)
+        ask.reply = reply
+        ask.answered.set()
 
     def close(self) -> None:
         """End it: whoever waits or comes later is told that the attempt is over."""
         self.over = True
         for ask in (*self._waiting, *filter(None, [self._current])):
-            ask.reply.set_exception(
-                Refused(400, "The attempt is over: its turns, its context or its time are used up.", "longloop_stopped")
+            ask.reply = Refused(
+                400, "The attempt is over: its turns, its context or its time are used up.", "longloop_stopped"
             )
-            ask.reply.exception()  # there may be nobody left to see it
+            ask.answered.set()
         self._waiting.clear()
         self._current = None

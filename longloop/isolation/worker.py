@@ -30,6 +30,9 @@ from longloop.types import Action, Call, Message, Step, Task, UserError
 serving = False
 """Whether this process is a worker. Whatever it starts belongs to its process group, and ends with it."""
 
+background: asyncio.AbstractEventLoop | None = None
+"""An event loop that runs between calls as well, because something is served in it."""
+
 LONGEST = 1 << 27
 """The most bytes of a frame. Any text that strays onto the pipe reads as a longer one, and is thereby noticed."""
 
@@ -137,7 +140,7 @@ def serve(descriptor: int, file_limit: int, writes: Sequence[str]) -> None:
     end.start()
     host = Host()
     with suppress(ConnectionError):
-        while (header := _read(pipe, 4)) and (body := _read(pipe, int.from_bytes(header))):
+        while (header := _next(pipe)) and (body := _read(pipe, int.from_bytes(header))):
             request = json.loads(body)
             number, call = request.pop("id"), request.pop("call")
             if call not in CALLS:
@@ -155,6 +158,15 @@ def _told(error: BaseException) -> str:
     """Return the error's text, with the line of the environment's code that raised it."""
     where = "" if isinstance(error, UserError) else raised_at(error)
     return f"{error} ({where})" if where else str(error)
+
+
+def _next(pipe: socket.socket) -> bytes:
+    """Wait for the next request; return its length, or none at the end of the stream."""
+    if background is not None:
+        background.add_reader(pipe.fileno(), background.stop)  # asyncio describes a socket at length, a number not
+        background.run_forever()
+        background.remove_reader(pipe.fileno())
+    return _read(pipe, 4)
 
 
 def _read(pipe: socket.socket, size: int) -> bytes:

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,16 @@ import numpy as np
 import pytest
 
 from longloop import api, config
+from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.judge import outcome_of
 from longloop.gateway.env import Agent
 from longloop.isolation.environments import Environments
 from longloop.isolation.pool import Pool
 from longloop.store.run import Run
 from longloop.store.trajectories import Trajectories
-from longloop.types import Outcome, StopReason, Task, Trajectory, UserError
+from longloop.types import Outcome, Sampled, StopReason, Task, Trajectory, UserError
 from tests.support.helpers import GUESS, Silent
-from tests.support.worlds import collect, rollouts
+from tests.support.worlds import CHAT, collect, rollouts
 
 AGENTS = Path(__file__).parents[1] / "support" / "agents"
 PYTHON = [sys.executable, "-S"]
@@ -103,6 +106,27 @@ def test_forged_keys_and_refused_calls(world: Any) -> None:
     (one,) = attempts(world(judge=f"{FUNCTIONS}:looks"), "forge")
     assert one.info["files"]["statuses.json"] == [401, 401, 400]
     assert len(one.turns) == 1
+
+
+def test_a_call_is_refused_while_the_policy_thinks_about_another(world: Any) -> None:
+    """The policy thinks until the agent has been refused."""
+    heard: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        bound.settimeout(30)
+
+        class Thinks(ScriptedEngine):
+            async def sample(self, *arguments: Any, **more: Any) -> Sampled:
+                heard.append(more["session"])
+                for _ in range(2 if len(heard) == 2 else 0):  # when it begins to think, and when it may end
+                    (await asyncio.to_thread(bound.accept))[0].close()
+                return await super().sample(*arguments, **more)
+
+        task = Task("t", "train", {"mode": "ask meanwhile", "thinking": bound.getsockname()[1]})
+        played = rollouts(world(judge=f"{FUNCTIONS}:looks").make, max_turns=3)
+        played.context = replace(played.context, engine=Thinks(None, CHAT, ["hi"]))
+        ((one,),) = [group.trajectories for group in collect(played, [task], 1)]
+    assert one.info["files"]["statuses.json"] == [401]
+    assert (one.stop, len(one.turns)) == (StopReason.FINISHED, 2), one.error
 
 
 def test_an_agent_that_goes_on_after_its_end_is_scored_and_killed(world: Any) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,11 +20,23 @@ from longloop.types import Message, Step
 Policy = Callable[[Step], Any]
 
 
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of the tests' endpoint, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
 @contextmanager
 def serving(policy: Policy) -> Iterator[tuple[Endpoint, Session]]:
     """An open session; `policy` is a function of what it reads, or a coroutine."""
-    endpoint, session = Endpoint.here(), Session()
-    endpoint.open(session)
+    session = Session()
+
+    async def begin() -> Endpoint:
+        endpoint = Endpoint.here()
+        endpoint.open(session)
+        return endpoint
 
     async def answer() -> None:
         while True:
@@ -34,12 +47,13 @@ def serving(policy: Policy) -> Iterator[tuple[Endpoint, Session]]:
         endpoint.close(session)
         endpoint.forget(session)
 
-    answering = asyncio.run_coroutine_threadsafe(answer(), endpoint._loop)
+    endpoint = asyncio.run_coroutine_threadsafe(begin(), _loop()).result(10)
+    answering = asyncio.run_coroutine_threadsafe(answer(), _loop())
     try:
         yield endpoint, session
     finally:
         answering.cancel()
-        asyncio.run_coroutine_threadsafe(end(), endpoint._loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(), _loop()).result(10)
 
 
 @dataclass(frozen=True)

@@ -252,7 +252,7 @@ def test_what_cannot_be_honored_is_refused_with_a_sentence(path: str, body: Any,
 
 
 def test_a_request_may_be_so_large_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longloop.gateway.http._LARGEST", 1000)
+    monkeypatch.setattr("longloop.gateway.http_request._LARGEST", 1000)
     with serving(says("ok")) as (endpoint, session):
         assert post(endpoint, CHAT, ASK | {"messages": [{"role": "user", "content": "x" * 800}]}, session.key)[0] == 200
         assert (

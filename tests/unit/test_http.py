@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from longloop.gateway import http
-from longloop.gateway.http import Connection, HttpRequest, listen
+from longloop.gateway import http, http_request
+from longloop.gateway.http import Connection, listen
+from longloop.gateway.http_request import HttpRequest
 from longloop.gateway.server import Server
 
 BODY = b"POST /echo?q=1 HTTP/1.1\r\nHost: x\r\nX-Two: a\r\nx-two:  b \r\ncontent-length: 5\r\n\r\nhello"
@@ -116,7 +117,7 @@ def test_requests_that_come_together_are_answered_in_turn() -> None:
 
 def test_requests_that_come_during_an_answer_wait_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many: those that are not read yet stay with the client."""
-    monkeypatch.setattr(http, "_LARGEST", 1 << 16)
+    monkeypatch.setattr(http, "_AHEAD", 1 << 16)
     begun, go = threading.Event(), threading.Event()
     inside: list[int] = []
     waiting: list[int] = []
@@ -127,7 +128,7 @@ def test_requests_that_come_during_an_answer_wait_for_its_end(monkeypatch: pytes
         begun.set()
         while not go.is_set():
             await asyncio.sleep(0.01)
-        waiting.append(len(client._http.trailing_data[0]))
+        waiting.append(len(client._later))
         client.send(200, b"")
         inside.clear()
 
@@ -142,6 +143,25 @@ def test_requests_that_come_during_an_answer_wait_for_its_end(monkeypatch: pytes
         assert len(answers(client, 3001)) == 3001
         sending.join(30)
     assert max(waiting) < 1 << 20
+
+
+def test_a_long_request_may_come_during_an_answer() -> None:
+    go = threading.Event()
+
+    async def slow(request: HttpRequest, client: Connection) -> None:
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+        client.send(200, str(len(request.body)).encode())
+
+    long = BODY.replace(b"length: 5", b"length: 300005") + b"x" * 300_000
+    with listening(slow) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(BODY)
+        sending = threading.Thread(target=client.sendall, args=(long + BODY,))
+        sending.start()
+        sending.join(0.5)
+        go.set()
+        assert answers(client, 3) == [b"200 5", b"200 300005", b"200 5"]
+        sending.join(30)
 
 
 def test_a_stream_is_told_apart_by_chunks_and_its_end() -> None:
@@ -160,6 +180,48 @@ def test_a_client_of_http_1_0_gets_it_plain_and_the_end_is_the_end() -> None:
         client.sendall(b"GET /stream HTTP/1.0\r\nhost: x\r\n\r\n")
         head, body = rest(client).split(b"\r\n\r\n", 1)
         assert body == b"one two three" and b"chunked" not in head
+    with listening(echo) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(b"GET /echo HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+        assert rest(client).endswith(b"GET /echo  "), "it is not told that the connection would be kept"
+
+
+def test_a_header_behind_the_body_overrules_nothing() -> None:
+    with listening(echo) as address, socket.create_connection(address) as client:
+        client.sendall(CHUNKED.replace(b"after: this", b"x-two: evil") + BODY)
+        assert answers(client, 2) == [b"200 POST /echo  hello", b"200 POST /echo a, b hello"]
+
+
+@pytest.mark.parametrize("sent", [BODY, CHUNKED])
+def test_an_offer_to_speak_another_protocol_is_not_taken(sent: bytes) -> None:
+    """Java's client makes one with every request. Its body comes all the same, here in two parts, and then another."""
+    offer = b"connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nhttp2-settings: AA\r\n"
+    offered = sent.replace(b"\r\n", b"\r\n" + offer, 1)
+    heard = b"200 POST /echo a, b hello" if sent is BODY else b"200 POST /echo  hello"
+    with listening(echo) as address, socket.create_connection(address) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in range(len(offered) - 12, len(offered)):
+            client.sendall(offered[:cut])
+            client.sendall(offered[cut:] + BODY)
+            assert answers(client, 2) == [heard, b"200 POST /echo a, b hello"]
+
+
+def test_a_request_and_then_none() -> None:
+    """Each gets its answer, also where they come together."""
+    with listening(echo) as address, socket.create_connection(address) as client:
+        client.sendall(BODY + b"GET / echo HTTP/1.1\r\n\r\n")
+        assert rest(client).count(b"HTTP/1.1 ") == 2
+    with listening(echo) as address, socket.create_connection(address) as client:
+        client.sendall(BODY.replace(b"Host", b"connection: close\r\nHost") + BODY)
+        only = rest(client)
+        assert only.startswith(b"HTTP/1.1 200 ") and only.count(b"HTTP/1.1 ") == 1
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    with listening(echo) as address, socket.create_connection(address) as client:
+        head = b"HEAD /echo HTTP/1.1\r\nhost: x\r\n"
+        client.sendall(head + b"\r\n" + head + b"connection: close\r\n\r\n")
+        first, second, nothing = rest(client).split(b"\r\n\r\n")
+        assert nothing == b"" and b"content-length: 12" in first and second.endswith(b"connection: close")
 
 
 def test_a_client_that_asks_before_it_sends_is_told_to() -> None:
@@ -167,6 +229,14 @@ def test_a_client_that_asks_before_it_sends_is_told_to() -> None:
         client.sendall(b"POST /echo HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
         assert answers(client) == [b"HTTP/1.1 100 Continue"]
         client.sendall(b"ok")
+        assert answers(client) == [b"200 POST /echo  ok"]
+        asks = b"POST /echo HTTP/1.1\r\nhost: x\r\nExpect: 100-Continue\r\ncontent-length: 2\r\n\r\n"
+        client.sendall(BODY + asks)  # once it is its turn
+        assert answers(client, 2) == [b"200 POST /echo a, b hello", b"HTTP/1.1 100 Continue"]
+        client.sendall(b"ok" + asks + b"o")  # and not where it did not wait
+        assert answers(client) == [b"200 POST /echo  ok"]
+        threading.Event().wait(0.1)
+        client.sendall(b"k")
         assert answers(client) == [b"200 POST /echo  ok"]
 
 
@@ -176,16 +246,36 @@ def test_a_client_that_asks_before_it_sends_is_told_to() -> None:
         (b"hello\r\n\r\n", 400),
         (b"GET /echo HTTP/1.1\r\n\r\n", 400),
         (b"GET / echo HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (b"GET /echo HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", 400),
+        (b"GET /echo HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
+        (b"GET /echo HTTP/1.1\r\nhost: x\r\nnul: a\0b\r\n\r\n", 400),
+        (b"GET /echo HTTP/1.1\r\nhost: x\r\nfolded: a\r\n b\r\n\r\n", 400),
+        (b"GET /echo HTTP/1.1\nhost: x\n\n", 400),
         (b"GET /echo HTTP/1.1\r\nhost: x\r\nno colon\r\n\r\n", 400),
         (b"GET /echo HTTP/1.1\r\nhost: x\r\nspace : 1\r\n\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1_0\r\n\r\n0123456789", 400),
         (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999999\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 2\r\n\r\n0\r\n\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n", 501),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: identity\r\n\r\n", 501),
+        (b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n", 501),
+        (b"GET /echo HTTP/2.0\r\nhost: x\r\n\r\n", 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01", 400),
         (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0x2\r\n", 400),
         (b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabc\r\n", 400),
-        (b"GET /echo HTTP/1.1\r\nhost: x\r\na: " + b"x" * http._LONGEST, 431),
-        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (http._LARGEST + 1), 413),
+        (b"GET /echo HTTP/1.1\r\nhost: x\r\na: " + b"x" * http_request._LONGEST, 431),
+        (b"GET /echo HTTP/1.1\r\nhost: x\r\na: " + b"x" * http_request._LONGEST + b"\r\n\r\n", 431),
+        (b"GET /" + b"x" * http_request._LONGEST + b" HTTP/1.1\r\nhost: x\r\n\r\n", 431),
+        (b"GET /echo HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * (http_request._LONGEST // 6) + b"\r\n", 431),
+        (b"\r\n" * http_request._LONGEST, 431),
+        (CHUNKED.partition(b"1\r\nlo")[0] + b"x" * (1 << 20), 431),
+        (CHUNKED[:-2] + b"more: of these\r\n" * (1 << 16), 431),
+        (b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (http_request._LARGEST + 1), 413),
     ],
 )
 def test_what_is_no_request_is_refused_and_the_connection_ends(sent: bytes, status: int) -> None:
@@ -194,13 +284,26 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(sent: bytes, stat
         assert rest(client).startswith(b"HTTP/1.1 %d " % status)
 
 
+def test_each_part_of_a_request_may_have_its_length() -> None:
+    """Head, the line of a chunk, and what comes behind the body: they are not counted together."""
+    pad = b"x" * (http_request._LONGEST * 2 // 3)
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\na: " + pad + b"\r\n\r\n"
+    with listening(echo) as address, socket.create_connection(address) as client:
+        for _ in range(2):
+            for part in (head, b"1;" + pad + b"\r\nx\r\n", b"0\r\nafter: " + pad + b"\r\n\r\n"):
+                client.sendall(part[:-5])
+                threading.Event().wait(0.1)  # for the server to read it without its end
+                client.sendall(part[-5:])
+            assert answers(client) == [b"200 POST /echo  x"]
+
+
 def test_a_client_that_is_refused_and_goes_on_to_send_reads_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A connection that is cut off at once would tell it nothing. It has some time, and no more."""
     monkeypatch.setattr(http, "_GRACE", 0.5)
     with listening(never) as address, socket.create_connection(address, timeout=30) as client:
-        client.sendall(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (http._LARGEST + 1))
+        client.sendall(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (http_request._LARGEST + 1))
         client.sendall(BODY * 1000)
         assert rest(client).startswith(b"HTTP/1.1 413 ")
         with pytest.raises(ConnectionError):
@@ -211,7 +314,7 @@ def test_a_client_that_is_refused_and_goes_on_to_send_reads_why(
 
 
 def test_chunks_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LARGEST", 100)
+    monkeypatch.setattr(http_request, "_LARGEST", 100)
     with listening(echo) as address, socket.create_connection(address) as client:
         head, chunk = (
             b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",

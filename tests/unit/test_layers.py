@@ -27,7 +27,7 @@ ALLOWED = {
     "tokens": {"types"},
     "store": {"version", "types", "options", "config"},
     "model": {"types", "config", "cache"},
-    "envs": {"types", "tokens"},
+    "envs": {"types", "tokens", "cache"},
     "algos": {"types", "protocols", "config"},
     "engines": {"types", "protocols", "tokens", "model"},
     "isolation": {"types", "cache", "envs"},

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from longloop.cache import cache_dir
 from longloop.types import UserError
 
 LOCK = threading.RLock()
@@ -167,9 +168,8 @@ def _parsed(domain: str, problem: str) -> Any:
 
 
 def cache() -> Path:
-    """Return the folder of the translations. The virtualenv has no platformdirs, so this repeats longloop.cache."""
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "longloop" / "alfworld"
+    """Return the folder of the translations."""
+    return cache_dir() / "alfworld"
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -66,6 +67,13 @@ if mode == "flood":
         thread.join()
 if mode == "forge":
     note("statuses.json", [ask(key="0" * 32), ask(key=""), ask(n=2)])
+if mode == "ask meanwhile":
+    thinks = threading.Thread(target=ask, args=("think",))
+    thinks.start()
+    socket.create_connection(("127.0.0.1", TASK["thinking"])).recv(1)
+    note("statuses.json", [ask(key="0" * 32)])
+    socket.create_connection(("127.0.0.1", TASK["thinking"])).recv(1)
+    thinks.join()
 if mode == "go on and on":
     note("statuses.json", [status for status in (ask(f"call {n}") for n in range(4)) if isinstance(status, int)])
     time.sleep(3600)
