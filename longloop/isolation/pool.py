@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -166,6 +167,13 @@ class Use:
     processes: tuple[int, ...] = ()
 
 
+@functools.lru_cache(4096)
+def _process(pid: int) -> psutil.Process:
+    """What reads about a process, made once: making it takes longer than reading. It reads about whichever process has
+    the number now."""
+    return psutil.Process(pid)
+
+
 def use_by_group(groups: Collection[int]) -> dict[int, Use]:
     """Return what each of these process groups uses. A group keeps its members even when their parents have ended."""
     found = dict.fromkeys(groups, Use())
@@ -174,9 +182,8 @@ def use_by_group(groups: Collection[int]) -> dict[int, Use]:
             group = os.getpgid(pid)
             if group not in found:
                 continue
-            process = psutil.Process(pid)
-            with process.oneshot():
-                resident, spent = process.memory_info().rss, sum(process.cpu_times()[:4])  # its ended children included
+            process = _process(pid)
+            resident, spent = process.memory_info().rss, sum(process.cpu_times()[:4])  # its ended children included
         except (ProcessLookupError, psutil.Error):
             continue  # it ended meanwhile
         before = found[group]
