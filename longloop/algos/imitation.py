@@ -10,8 +10,6 @@ There is no baseline and no ratio: an attempt is imitated or it is not.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -21,14 +19,13 @@ from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Imitation(Algorithm):
     least_reward: float = 1.0
     """Attempts with a smaller reward are not imitated."""
 
-    nothing: ClassVar[str] = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
-    average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
-    on_policy: ClassVar[bool] = False
+    nothing = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
+    average = "tokens"
+    on_policy = False
 
     def select(self, group: Group) -> Sequence[Trajectory]:
         """The attempts of a group to imitate."""

@@ -14,14 +14,13 @@ takes that part. Its failures are GPT-3.5's, two for each success; here they are
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from longloop.algos.imitation import Imitation, warm_cosine
 from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Now, Start, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Nat(Imitation):
     k: int = 1
     epochs: int = 2

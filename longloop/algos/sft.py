@@ -11,8 +11,7 @@ Differs from the paper: the number of epochs (4 there) follows from `steps` and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Group, Now, Sample
 
 
-@dataclass(frozen=True, kw_only=True)
 class SFT(Imitation):
     k: int = 1
     lr: float = 1e-5
@@ -31,7 +29,7 @@ class SFT(Imitation):
     everything: bool = False
     """Train on observations as well: pre-training, for a model that does not know the environment's language yet."""
 
-    attempts_per_task: ClassVar[int] = 1
+    attempts_per_task = 1
 
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return warm_cosine((now.step - 1 + within) / now.steps, self.warmup)

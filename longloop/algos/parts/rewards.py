@@ -7,9 +7,8 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from longloop.protocols import Learner
 from longloop.types import Group, Now, SampleSource, Trajectory
 
 
-@dataclass(frozen=True)
 class Rewards(Part):
     """The verifier's reward for the attempt, and what the environment paid for each turn."""
 
@@ -31,7 +29,6 @@ class Rewards(Part):
         return Paid(turns, [t.reward for t in group.scored])
 
 
-@dataclass(frozen=True)
 class Votes(Rewards):
     """Label-free: an attempt is paid for agreeing with the others, that is, for having an equal outcome key. One
     without a key is paid 0, and so are all when no two agree. The verifier's rewards count 1 - w."""
@@ -57,7 +54,6 @@ class Votes(Rewards):
         return [sizes[key] / len(keys) for key in keys]
 
 
-@dataclass(frozen=True)
 class Economy(Rewards):
     """OTC's: a reward above 0 is multiplied by 1 - w + w * economy: how near the attempt's calls are to the fewest of a
     success at its task. These are remembered; a task that was never solved has none and is paid in full."""
@@ -88,7 +84,6 @@ class Economy(Rewards):
         return sum(1 for text in trajectory.action_texts for _ in re.finditer(self.calls, text))
 
 
-@dataclass(frozen=True)
 class Discounted(Rewards):
     """EAPO's: turn u of U is paid gamma^(U - u) R, the last one by its outcome, R, besides `turn_weight` times its
     reward."""
@@ -108,7 +103,6 @@ class Discounted(Rewards):
         return Paid(turns, paid.outcomes)
 
 
-@dataclass(frozen=True)
 class Judged(Rewards):
     """ReSeek's (arXiv 2510.00568) recipe: a turn that judges what it just read is paid for judging right.
 
@@ -123,7 +117,7 @@ class Judged(Rewards):
     """The most that an attempt's turns gain or lose in total. Keep it below what a success is paid."""
     judgment: str = r"(?i)\bjudge\W{0,3}(useful|not)\b"
     """The regular expression of a judgment; its group begins with `not` for a negative one."""
-    hooks: ClassVar[frozenset[str]] = frozenset({"answers"})
+    hooks = frozenset({"answers"})
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
         scale = self.scale * (1 - (now.step - 1) / now.steps)
@@ -144,7 +138,6 @@ class Judged(Rewards):
         return paid
 
 
-@dataclass(frozen=True)
 class Explored(Rewards):
     """ReEx-SQL's (arXiv 2505.12768) recipe: each different query that ran, the last turn's aside, pays `scale`.
 
@@ -176,13 +169,11 @@ class Explored(Rewards):
         return paid
 
 
-@dataclass(frozen=True)
 class Effort(Rewards):
-    """ARES's: R + e, where e makes successes at easy tasks hesitate less, and hesitation at hard ones pay.
+    """ARES's: R + e, where e makes successes at easy tasks hesitate less, and hesitation at hard ones pay; see ares.py.
 
-    An attempt's n counts the tokens from which on the mean entropy of `window` tokens of the turn is above a threshold:
-    the running mean of the steps' medians of the attempts' `quantile`s. It is compared with the step's mean n at tasks
-    of the same difficulty. e is at most alpha either way, at hard tasks 1.2 alpha.
+    The threshold is the running mean of the steps' medians of the attempts' `quantile`s. e is at most alpha either way,
+    at hard tasks 1.2 alpha.
     """
 
     alpha: float = 0.5

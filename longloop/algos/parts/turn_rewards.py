@@ -1,9 +1,7 @@
 """Rewards of turns: what the environment paid, and what follows from how a turn went."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
@@ -13,7 +11,6 @@ from longloop.protocols import Learner
 from longloop.types import Group, Ids, Now, Sample, Task, Trajectory, Turn, UserError
 
 
-@dataclass(frozen=True)
 class TurnRewards(Rewards):
     """`weight` times what the environment paid for a turn, plus `failed` where it says that the action failed."""
 
@@ -27,14 +24,13 @@ class TurnRewards(Rewards):
         return Paid([[paid(turn) for turn in t.turns] for t in group.scored], [t.reward for t in group.scored])
 
 
-@dataclass(frozen=True)
 class Gains(Rewards):
     """IGPO's: a turn is paid `weight` times by how much likelier it made the right answer, after the `prefix` that an
     agent says before one. The last turn is not, and what the environment paid for turns is not counted."""
 
     prefix: str = ""
     weight: float = 1.0
-    hooks: ClassVar[frozenset[str]] = frozenset({"answers"})
+    hooks = frozenset({"answers"})
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
         prefix = learner.encode(self.prefix)
