@@ -17,8 +17,8 @@ out. Rates and numbers of steps are ours: the released code adds up the gradient
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.objective import Summed
+from longloop.algos.parts.rewards import TurnRewards
 from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
-from longloop.algos.parts.turn_rewards import TurnRewards
 
 
 class Archer(Composed):

@@ -16,7 +16,7 @@ where they have a second model; the state after the last turn counts as worth wh
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.critic import Progress, ValueLoss
 from longloop.algos.parts.objective import Reinforce
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 
 
 class DigiRL(Composed):

@@ -19,22 +19,19 @@ not know the format should be taught it first (`rft`). Clip and mini-batches are
 
 from typing import Literal
 
-from longloop.algos.composed import Clipped, Composed, Parts
+from longloop.algos.composed import Clipped, Parts
+from longloop.algos.gspo import Gspo
 from longloop.algos.parts.credit import Returns
 from longloop.algos.parts.rewards import Discounted
 
 
-class Eapo(Composed):
-    epochs: int = 1
-    minibatch: int = 60
+class Eapo(Gspo):
     gamma: float = 0.995
     """The discount of a success for each turn that follows."""
     pool: Literal["turns", "trajectories"] = "turns"
     """What counts the same in mean and standard deviation."""
     ratio: Literal["turn", "trajectory"] = "turn"
     """What has one ratio."""
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
 
     def compose(self) -> Parts:
         rewards, credit = Discounted(self.gamma, turn_weight=0.0), Returns(0.0, self.pool)

@@ -17,7 +17,7 @@ from typing import Literal
 
 from longloop.algos.composed import Clipped, FromGrpo, Parts
 from longloop.algos.parts.credit import Returns
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 
 
 class Gtpo(FromGrpo):

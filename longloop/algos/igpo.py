@@ -19,7 +19,7 @@ from typing import Literal
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.credit import NormalizedRewards
-from longloop.algos.parts.turn_rewards import Gains
+from longloop.algos.parts.rewards import Gains
 
 
 class Igpo(FromGrpo):

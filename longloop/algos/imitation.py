@@ -43,8 +43,14 @@ class Imitation(Algorithm):
         return -(batch.weight_N * scored.logp_N).sum(), {}
 
 
-def warm_cosine(done: float, warmup: float) -> float:
-    """The factor on the learning rate after a fraction `done` of the run: linear warm-up, then a half cosine to 0."""
-    if done < warmup:
-        return done / warmup
-    return (1 + math.cos(math.pi * (done - warmup) / (1 - warmup))) / 2
+class Scheduled(Imitation):
+    k: int = 1
+    minibatch: int = 64
+    warmup: float = 0.03
+    """Fraction of the run over which the learning rate rises to `lr`; then it falls to zero as a half cosine."""
+
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
+        done = (now.step - 1 + within) / now.steps
+        if done < self.warmup:
+            return done / self.warmup
+        return (1 + math.cos(math.pi * (done - self.warmup) / (1 - self.warmup))) / 2

@@ -15,7 +15,7 @@ constant weight.
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
 from longloop.algos.parts.objective import Summed
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 
 
 class ReinforceValue(Composed):

@@ -14,7 +14,7 @@ live across steps, and a killed run could not be resumed. Its settings are not p
 
 from longloop.algos.composed import Parts
 from longloop.algos.parts.critic import Gae
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 from longloop.algos.ppo import Ppo
 
 

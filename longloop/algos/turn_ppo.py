@@ -17,7 +17,7 @@ from typing import Literal
 
 from longloop.algos.composed import Parts
 from longloop.algos.parts.critic import Gae
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 from longloop.algos.ppo import Ppo
 
 

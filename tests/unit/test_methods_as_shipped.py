@@ -39,13 +39,12 @@ from longloop.algos.parts.objective import (
 )
 from longloop.algos.parts.part import snake
 from longloop.algos.parts.refine import BestRefinement, Unclipped
-from longloop.algos.parts.rewards import Discounted, Economy, Effort, Rewards, Votes
+from longloop.algos.parts.rewards import Discounted, Economy, Effort, Gains, Rewards, TurnRewards, Votes
 from longloop.algos.parts.risk import Risk
 from longloop.algos.parts.rollouts import FromStates, Resets
 from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, Thermostat, TurnEntropy
 from longloop.algos.parts.tasks import Bandit, Horizon
 from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
-from longloop.algos.parts.turn_rewards import Gains, TurnRewards
 from longloop.algos.tppo import Tppo
 from longloop.algos.turn_ppo import TurnPpo
 from longloop.registry import ALGOS

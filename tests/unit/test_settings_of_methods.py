@@ -60,6 +60,7 @@ class Asked:
         *,
         temperatures: Sequence[float] = (),
         single_action: bool = False,
+        max_turns: int = 0,
     ) -> list[Group]:
         if single_action:
             assert not temperatures and all(start.recorded is not None for start in starts)
