@@ -15,8 +15,8 @@ Differs from the paper: the clip range is that of LOOP's code, where PPO's own p
 
 from longloop.algos.composed import Clipped, Composed, Parts
 from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
-from longloop.algos.parts.objective import Unit
 from longloop.algos.parts.rewards import TurnRewards
+from longloop.algos.reduce import Unit
 
 
 class Ppo(Composed):
