@@ -51,7 +51,7 @@ class FromValues(OfGroups):
 
     def _completed(self, tokens: Tokens, cut: bool, turns: list[float], outcome: float) -> list[Sample]:
         """One attempt's samples. N are its action tokens, U its units."""
-        turn_N = tokens.flat(lambda s: s.turns).astype(int)
+        turn_N = np.concatenate([s.turns[s.mask] for s in tokens.samples])
         first_N = np.diff(turn_N, prepend=-1) != 0
         begin_U = np.flatnonzero(first_N) if self.unit == "turn" else np.arange(len(tokens))
         paid_N = np.zeros(len(tokens))
