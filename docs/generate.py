@@ -31,6 +31,7 @@ import typer.main  # noqa: E402
 import longloop  # noqa: E402
 from longloop import config  # noqa: E402
 from longloop.algos.composed import Parts  # noqa: E402
+from longloop.algos.parts.critic import Gae, Progress  # noqa: E402
 from longloop.cli.main import app  # noqa: E402
 from longloop.evaluation import Evaluation  # noqa: E402
 from longloop.options import Option, document, environment_options, options_of  # noqa: E402
@@ -259,8 +260,17 @@ update.entropy: Mean entropy per action token, in nats.
 update.ratio_gap: Largest abs(ratio - 1) at the first update of the step: how well engine and learner agree, or the
     learner with itself where its own log-probs are the behavior log-probs (bfloat16; the log says which).
 update.clipped: Share of ratios outside the clip range whose gradient is therefore zero.
-update.reference_kl: GRPO: estimated KL to the reference policy, per token.
-update.value_error: PPO: squared error of the value head.
+update.bounded: CISPO: share of ratios that are replaced by a bound.
+update.clip_low: BAPO: the lower bound of the mini-batch.
+update.clip_high: BAPO: the upper bound of the mini-batch.
+update.masked: TRM: share of tokens that are dropped because the policy moved too far on their unit.
+update.held: KL-Cov: mean over tokens of abs(log ratio) at those that are held, 0 at the others.
+update.rare: Lp-Reg: share of tokens that are kept from being punished.
+update.peak_entropy: SIREN: mean nucleus entropy at the peaks of a trajectory.
+update.reference_kl: Methods with a penalty for leaving a reference policy: the estimated KL to it, per token.
+update.value_error: PPO and its relatives: squared error of the value head.
+update.success_1_error: DigiRL: cross-entropy of the first head.
+update.success_2_error: DigiRL: that of the second.
 update.margin: Preference methods: mean margin by which the better trajectory gained on the worse one.
 update.settled: Preference methods: share of pairs whose margin is above 0.
 update.paid: StepAgent-Inverse: mean reward of a token; below 0 as long as the policy's actions can be told from the
@@ -305,7 +315,8 @@ def metric_names() -> Iterator[str]:
     """The keys that training writes: of a step, of an evaluation, and those that learner and losses name."""
     yield from ("step", "eval", "time", "memory", "ranks", *summarize([], [], []))
     yield from (f"eval.{field.name}" for field in dataclasses.fields(Evaluation))
-    for source in (*(ROOT / "longloop" / "algos").glob("*.py"), *(ROOT / "longloop" / "learners").glob("*.py")):
+    yield from (f"update.{head}_error" for head in (*Gae.heads, *Progress.heads))
+    for source in (*(ROOT / "longloop" / "algos").rglob("*.py"), *(ROOT / "longloop" / "learners").glob("*.py")):
         for node in ast.walk(ast.parse(source.read_text())):
             match node:  # {"clipped": (sum, count)}, and metrics["clipped"] = ...
                 case ast.Dict(keys=[ast.Constant(value=str()), *_] as keys, values=values) if all(

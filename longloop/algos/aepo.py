@@ -15,17 +15,15 @@ equally.
 Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`), the paper that of unsure
 ones; it takes mean and deviation over a micro-batch of current entropies, here they are the step's, from the policy
 that sampled. The attempt that says m is one of the K. Entropies of turns are estimated as in ARPO, in nats (theirs are
-divided by log V). The penalty is the code's; the paper's was not seen. Learning rate and mini-batches are LOOP's.
+divided by log V). The penalty is the code's; the paper's was not seen.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts import credit, forks, objective, shape
 
 
-@dataclass(frozen=True, kw_only=True)
 class Aepo(Composed):
     k: int = 16
     first: int = 0

@@ -5,22 +5,17 @@
     A'_t = (1 - a) A + a [R > 0] p^T_t / p_t,   a = x / (x + 1),   x = min(|target - H|, most) / share of successes
     maximize the mean over all action tokens of  min(r_t A', clip(r_t, 1 -+ clip) A')
 
-p^T is the policy at temperature T: learning from successes as if they had been drawn hotter makes the policy less
-certain. At H = target, and in a step without a success, this is GRPO.
+p^T is the policy at temperature T: to learn from successes as if they had been drawn hotter makes the policy less
+certain. At H = target, and without a success, this is GRPO.
 
 Differs from the paper: it draws further attempts at temperature T and adds (its code: replaces) samples. This is the
-variant in the same code that weighs the attempts there are (DCPO there). K, lr and mini-batches are LOOP's.
+code's variant that weighs the attempts there are (DCPO).
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 from longloop.algos.parts.shape import Thermostat
 
 
-@dataclass(frozen=True, kw_only=True)
 class AepoEntropy(Composed):
     target: float = 0.5
     """The entropy to reach, in nats a token."""

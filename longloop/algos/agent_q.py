@@ -17,7 +17,6 @@ rankings say little learns faster with more weight on rewards (0.8 in the guessi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from longloop.algos.parts.proposals import ranked
 from longloop.algos.parts.rollouts import apart
@@ -26,7 +25,6 @@ from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Group, Now, Sample, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class AgentQ(TreeDpo):
     alpha: float = 0.5
     """How much rewards count; the ranking counts 1 - alpha."""

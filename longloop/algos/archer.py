@@ -5,9 +5,9 @@
     A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u)
     maximize the mean over attempts of the sum over action tokens of A_u log p(x_t | ..)
 
-Old turns teach Q without a ratio, since what they were paid does not depend on the policy; V learns from actions drawn
-at old states now, which takes no environment. With `critic_steps = 0` this is REINFORCE. What a turn is paid reaches
-those before it one critic step at a time: long tasks need more of them.
+What old turns were paid does not depend on the policy, so that they teach Q without a ratio; V learns from actions
+drawn at old states now, without an environment. With `critic_steps = 0` this is REINFORCE. A turn's pay reaches those
+before it one critic step at a time: long tasks need more of them.
 
 Differs from the paper: the heads are on the policy's own hidden states, where they have a second model; these change
 with the policy, so each step trains the critic anew before the policy learns. The policy learns from this step's turns;
@@ -15,15 +15,12 @@ theirs draws states from all stored ones. The token-level baseline and the 20 it
 out. Rates and numbers of steps are ours: the released code adds up the gradients of 32 micro-batches.
 """
 
-from dataclasses import dataclass
-
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.critic import Summed
+from longloop.algos.parts.objective import Summed
+from longloop.algos.parts.rewards import TurnRewards
 from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
-from longloop.algos.parts.turn_rewards import TurnRewards
 
 
-@dataclass(frozen=True, kw_only=True)
 class Archer(Composed):
     epochs: int = 1
     minibatch: int = 0

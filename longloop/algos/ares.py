@@ -12,20 +12,17 @@ penalty is Huber's, bonus a sigmoid, both 0 below 0 and at most alpha. Easy are 
 
 Differs from the paper: against its code, the sigmoid begins at 0 (the code's pays every failure half the cap); alpha is
 constant (the code adapts it to a rounding error); all tokens are counted, not those of a list of words; one KL
-coefficient, a guess, instead of one for each difficulty. One update a step; K and lr are LOOP's.
+coefficient, a guess, instead of one for each difficulty.
 """
-
-from dataclasses import dataclass, replace
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.rewards import Effort
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ares(FromGrpo):
     alpha: float = 0.5
     """The most that hesitation changes a reward by."""
     kl: float = 0.01
 
     def compose(self) -> Parts:
-        return replace(super().compose(), rewards=Effort(self.alpha))
+        return self.grpo(rewards=Effort(self.alpha))

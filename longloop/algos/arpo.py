@@ -11,18 +11,13 @@ count with each of them. With `first` >= K this is GRPO without KL. The environm
 Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, compared
 with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by log V,
 against that of another task after the first batch. Attempts are left once they are over, not meanwhile. Attempts of one
-tree are not independent, which biases the baseline. lr and mini-batches: LOOP's.
+tree are not independent, which biases the baseline.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 from longloop.algos.parts.forks import UnsureForks
-from longloop.algos.parts.objective import Clipped
 
 
-@dataclass(frozen=True, kw_only=True)
 class Arpo(Composed):
     k: int = 16
     first: int = 8

@@ -9,18 +9,13 @@ of A cannot flip its sign. delta < 0 favors early behavior.
 
 Differs from the paper: positions and lengths are counted in turns, not tokens; the bounds take |A|, since with graded
 rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, without its refilling of batches. delta
-and the bound are those of a public port; learning rate and mini-batches are LOOP's. (Not the ASPO of arXiv 2510.06062.)
+and the bound are those of a public port. (Not the ASPO of arXiv 2510.06062.)
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 from longloop.algos.parts.shape import Nudge
 
 
-@dataclass(frozen=True, kw_only=True)
 class Aspo(Composed):
     k: int = 8
     epochs: int = 1

@@ -11,17 +11,13 @@ and admits more of the other. At a step's first update r = 1 and the range has n
 
 Differs from the paper: the share counts what still has a gradient; the authors' code counts clipped values, by which
 raising `low` makes the share smaller. They publish three sets of numbers; these are their README's. The steps are their
-yaml's, K, the learning rate and the mini-batches LOOP's.
+yaml's.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
+from longloop.algos.composed import Composed, Parts, Standardized
 from longloop.algos.parts.objective import Balanced
 
 
-@dataclass(frozen=True, kw_only=True)
 class Bapo(Composed):
     target: float = 0.5
     """The share of positive tokens to reach; 0 leaves the range at its start."""

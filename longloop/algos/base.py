@@ -1,25 +1,26 @@
 """Base classes. `Algorithm` gives the settings and the collection that most methods share; `Grouped` adds the credit of
 methods that give every attempt an advantage over the other attempts at its task.
 
-An algorithm is a frozen dataclass. Its fields are the options of the config's `[algo]` table. Their defaults are the
-numbers of the method's paper or code, except where its page says otherwise; what these do not say is LOOP's (K = 6,
-learning rate 5e-5), as is what LOOP's paper sets alike for the methods that it compares.
+An algorithm is a frozen dataclass (settings.py). Its fields are the options of the config's `[algo]` table. Their
+defaults are the numbers of the method's paper or code, except where its page says otherwise; what these do not say is
+LOOP's (K = 6, learning rate 5e-5), as is what LOOP's paper sets alike for the methods that it compares.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from longloop.algos.reduce import Unit, to_samples
+from longloop.algos.settings import Settings
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, Sample, Scored, Start, UserError
 
 
-@dataclass(frozen=True, kw_only=True)
-class Algorithm(ABC):
+class Algorithm(Settings, ABC):
+    by_name = True
+
     k: int = 6
     """Attempts per task."""
     epochs: int = 1
@@ -39,6 +40,10 @@ class Algorithm(ABC):
     """Scored attempts at a task below which the method learns nothing from it."""
     average: ClassVar[Literal["trajectories", "tokens"]] = "trajectories"
     """Whether the loss is a mean over trajectories or over tokens."""
+    hooks: ClassVar[frozenset[str]] = frozenset()
+    """What the environment must give besides what every environment does: see `Part.hooks`. The doctor looks."""
+    needs_reference: ClassVar[bool] = False
+    """Whether `Learner.read` is asked for `reference`."""
     heads: ClassVar[tuple[str, ...]] = ()
     """The names of the heads it needs: small networks on the policy's last hidden states."""
     nothing: ClassVar[str] = "there was nothing to learn"
@@ -59,18 +64,8 @@ class Algorithm(ABC):
         return self.k
 
     @property
-    def hooks(self) -> frozenset[str]:
-        """What the environment must give besides what every environment does: see `Part.hooks`. The doctor looks."""
-        return frozenset()
-
-    @property
     def whole_units(self) -> bool:
         """Whether the loss needs all tokens of a trajectory, or of a pair, at once."""
-        return False
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether `Learner.read` is asked for `reference`."""
         return False
 
     @property
@@ -113,10 +108,9 @@ class Algorithm(ABC):
         """The weighted SUM over a micro-batch. The learner divides it by the mini-batch's norm and minimizes it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Grouped(Algorithm):
-    min_scored: ClassVar[int] = 2
-    nothing: ClassVar[str] = "at every task all attempts were paid the same, so there was nothing to learn"
+    min_scored = 2
+    nothing = "at every task all attempts were paid the same, so there was nothing to learn"
 
     @property
     def weights(self) -> Unit | float:

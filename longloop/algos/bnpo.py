@@ -10,18 +10,13 @@ division by the standard deviation (a = b = 3/2). It is for rewards that are 0 o
 are mapped to [0, 1] from `reward_low` to `reward_high`.
 
 Differs from the paper: the factor 1 / Beta is at most `most`, where the authors' code has 1e6; equal rates at all tasks
-count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out. K, lr and mini-batches
-are LOOP's.
+count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import Clipped, Composed, Parts
 from longloop.algos.parts.credit import BetaNormalized
-from longloop.algos.parts.objective import Clipped
 
 
-@dataclass(frozen=True, kw_only=True)
 class Bnpo(Composed):
     share: float = 1 / 3
     """How much of the fitted density counts; at 0 advantages are R - p."""

@@ -10,19 +10,13 @@
 Differs from the paper: the step is plain gradient ascent (closed form, four numbers a token) where the authors model
 Adam's. The thresholds are theirs, and too low for this step with a large model or learning rate: then `max_share`,
 which is ours, decides, and it drops first of all the unlikely tokens of rare successes and failures. With LoRA the last
-layer is frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not); K, lr and
-mini-batches are LOOP's.
+layer is frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not).
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.choose import Curvature, DropSmall
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import Clipped, Composed, DropSmall, Parts, Standardized
+from longloop.algos.parts.choose import Curvature
 
 
-@dataclass(frozen=True, kw_only=True)
 class Capo(Composed):
     policy_shift: float = 1e-4
     objective_shift: float = 0.01

@@ -6,18 +6,14 @@
 sg stops the gradient. PPO's clip drops tokens whose ratio has left the range; here they count with the bound as weight.
 There is no lower bound (`clip_low = 1`), as in the paper.
 
-Differs from the paper: K, lr and mini-batches are LOOP's. The paper tunes clip_high and does not say to what (verl's
-configs have 0.2); 4 bounds only what has moved far.
+Differs from the paper: it tunes clip_high and does not say to what (verl's configs have 0.2); 4 bounds only what has
+moved far.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
+from longloop.algos.composed import Composed, Parts, Standardized
 from longloop.algos.parts.objective import Weighted
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cispo(Composed):
     clip_low: float = 1.0
     clip_high: float = 4.0

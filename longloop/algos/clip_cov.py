@@ -7,19 +7,14 @@
 Entropy falls where advantage and log-prob covary: likely tokens that were paid well, unlikely ones that were not.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors' are those of a micro-batch, and drop at least one token of each). K, lr and mini-batches are LOOP's;
-groups without a difference are not replaced by others.
+(the authors' are those of a micro-batch, and drop at least one token of each). Groups without a difference are not
+replaced by others.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.choose import DropCovarying, DropSmall
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import Clipped, Composed, DropSmall, Parts, Standardized
+from longloop.algos.parts.choose import DropCovarying
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClipCov(Composed):
     share: float = 2e-4
     """Of all tokens of the step, how many are dropped; 0 for none."""

@@ -14,7 +14,7 @@ Differs from the paper: there is none. Two parts that both scale advantages by e
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -30,7 +30,6 @@ SLOTS: dict[str, type[Part]] = {slot: (*get_args(kind), kind)[0] for slot, kind 
 """What a part must be to fill a slot."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Compose(Composed):
     tasks: str = "in_order"
     """Which tasks a step takes."""

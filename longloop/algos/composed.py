@@ -10,15 +10,15 @@
     hold       terms added to the loss                          nothing
 
 A method is a page with a subclass whose fields are its settings and whose `compose` says what differs from LOOP, or
-from GRPO (`FromGrpo`). What a method needs (columns, numbers from the logits, the reference, heads) follows from its
-parts.
+from GRPO (`FromGrpo`). K, learning rate, epochs and mini-batches that a page does not set are theirs, also where a
+paper has others. What a method needs (columns, numbers from the logits, the reference, heads) follows from its parts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -64,7 +64,6 @@ class Parts:
         return {name: number for part in self.every for name, number in part.of_logits.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Composed(Algorithm):
     epochs: int = 2
     minibatch: int = 32
@@ -105,15 +104,15 @@ class Composed(Algorithm):
         return any(part.whole_units for part in self.parts.every)
 
     @property
-    def needs_reference(self) -> bool:
-        return any(part.reference for part in self.parts.every)
+    def needs_reference(self) -> bool:  # type: ignore[override]
+        return "reference" in self.parts.reads
 
     @property
     def heads(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(dict.fromkeys(head for part in self.parts.every for head in part.heads))
 
     @property
-    def hooks(self) -> frozenset[str]:
+    def hooks(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset().union(*(part.hooks for part in self.parts.every))
 
     @property
@@ -170,7 +169,6 @@ class Composed(Algorithm):
         return total, metrics | {name: (fact, 1) for name, fact in batch.facts.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
 class FromGrpo(Composed):
     """GRPO as parts, for methods that replace some of them."""
 
@@ -182,9 +180,13 @@ class FromGrpo(Composed):
     """The weight of the penalty for leaving the policy before training; at 0 that policy is not needed."""
 
     def compose(self) -> Parts:
+        return self.grpo()
+
+    def grpo(self, **others: Any) -> Parts:
+        """GRPO's parts, with others in the slots that are named."""
         objective = Clipped(low=1 - self.clip, high=1 + self.clip)
         hold = (Kl(self.kl),) if self.kl else ()
-        return Parts(credit=Standardized(), choose=(), objective=objective, hold=hold)
+        return replace(Parts(credit=Standardized(), choose=(), objective=objective, hold=hold), **others)
 
 
 def differing(one: Parts, other: Parts) -> Mapping[str, tuple[object, object]]:

@@ -11,18 +11,15 @@ where `Outcome.info["tests"]` has them; it must fit rollout.context beside the o
 Dr.GRPO without a clip. A task takes 2 (K - 1) attempts.
 
 Differs from the paper: the shipped script's critique states the right answer, and others come from GPT-4o; ours knows
-no more than the verifier says. Their entropy bonus of 0.001 is left out, refinements keep their tokens, the learning
-rate is LOOP's. `divisor` is a setting, as in Dr.GRPO; theirs is the longest response.
+no more than the verifier says. Their entropy bonus of 0.001 is left out, refinements keep their tokens. `divisor` is a
+setting, as in Dr.GRPO; theirs is the longest response.
 """
-
-from dataclasses import dataclass
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.credit import Centered
 from longloop.algos.parts.refine import BestRefinement, Unclipped
 
 
-@dataclass(frozen=True, kw_only=True)
 class CritiqueGrpo(Composed):
     k: int = 8
     """Attempts that are learned from, the refinement among them."""

@@ -10,19 +10,16 @@ Attempts near the mean and tokens without a choice dilute the gradient; late in 
 
 Differs from the paper: it gives no number for the shares at the start, except "under 20%" of tokens; these are guesses.
 A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would, so that the
-schedule does not change the learning rate as well. K, clip, lr and mini-batches are LOOP's.
+schedule does not change the learning rate as well.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import Composed, Parts, Standardized
 from longloop.algos.parts.choose import Extremes, TopTokens
-from longloop.algos.parts.credit import Standardized
 from longloop.types import Group, Sample
 
 
-@dataclass(frozen=True, kw_only=True)
 class D3s(Composed):
     attempts_share: float = 0.25
     """Of attempts, at the first step."""

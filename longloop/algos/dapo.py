@@ -11,32 +11,27 @@ overlong answers is a reward, so it belongs to the environment.
 Differs from the paper: a round asks only for the groups that are still missing. The authors' code (verl) samples 3 n
 tasks a round and throws away what is over n, for which an agent's attempts are too expensive; both train on the first n
 groups that differ, in the order of the tasks. After `tries` rounds (verl: 10, then an error) the step goes on with the
-groups there are. Mini-batches are counted in attempts; K and lr are LOOP's.
+groups there are. Mini-batches are counted in attempts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
 
-import torch
-from torch import Tensor
-
-from longloop.algos.base import Grouped
-from longloop.algos.reduce import clip_metrics, probability_ratio, standardize
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
+from longloop.types import Group, Now, Sample
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dapo(Grouped):
+class Dapo(Composed):
+    epochs: int = 1
     minibatch: int = 32
     clip_low: float = 0.2
     clip_high: float = 0.28
     tries: int = 10
     """Rounds of sampling after which a step makes do with the groups it has."""
 
-    average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
-    weights: ClassVar[float] = 1.0
+    def compose(self) -> Parts:
+        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high)
+        return Parts(credit=Standardized(), choose=(), objective=objective)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """Groups until n of them have rewards that differ. Those that do not are kept, for the record."""
@@ -51,15 +46,6 @@ class Dapo(Grouped):
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         samples = super().credit(groups, learner, now)
         return [sample for sample in samples if _informative(groups[sample.source.group])]
-
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return standardize(rewards)
-
-    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        low, high = 1 - self.clip_low, 1 + self.clip_high
-        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
-        objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
-        return -(batch.weight_N * objective_N).sum(), clip_metrics(ratio_N, batch.adv_N, low, high)
 
 
 def _informative(group: Group) -> bool:

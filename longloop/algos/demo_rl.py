@@ -10,13 +10,10 @@ Differs from the paper: known from its abstract alone. The KL is that of tokens,
 is left out, as in all LLM training; kl = 0.05 lies in the range that is usual there.
 """
 
-from dataclasses import dataclass
-
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.hold import ReverseKl
 
 
-@dataclass(frozen=True, kw_only=True)
 class DemoRl(Composed):
     kl: float = 0.05
 

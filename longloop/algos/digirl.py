@@ -10,19 +10,15 @@ margin. Without the critic (`progress = 0`) it imitates every attempt that is pa
 
 Differs from the paper: this is the authors' code; the doubly robust mixture of outcome and critic in the paper is not
 in it. The choice of tasks by a classifier of instructions is left out. The heads are on the policy's own hidden states,
-where they have a second model; the state after the last turn counts as worth what the last was. One update a step; K
-and lr are LOOP's.
+where they have a second model; the state after the last turn counts as worth what the last was.
 """
-
-from dataclasses import dataclass
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.critic import Progress, ValueLoss
 from longloop.algos.parts.objective import Reinforce
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 
 
-@dataclass(frozen=True, kw_only=True)
 class DigiRL(Composed):
     epochs: int = 1
     minibatch: int = 0

@@ -13,9 +13,8 @@ every iteration; the authors compare an expert's with an own one, once, against 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
-from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from longloop.algos.preference import Preference
 from longloop.types import Group, Sample, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dmpo(Preference):
     k: int = 2
     epochs: int = 3
@@ -32,7 +30,7 @@ class Dmpo(Preference):
     gap: float = 0.0
     """Pairs whose rewards differ by no more are left out."""
 
-    min_scored: ClassVar[int] = 2
+    min_scored = 2
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         for pair in combinations(group.policy_trajectories, 2):

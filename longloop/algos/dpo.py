@@ -12,18 +12,15 @@ rewards, as in StepAgent's comparison. AdamW at a constant rate (theirs: RMSprop
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from longloop.algos.preference import AgainstExpert
 from longloop.types import Group, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dpo(AgainstExpert):
     minibatch: int = 64
 
-    needs_reference: ClassVar[bool] = True
+    needs_reference = True
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         if group.expert is not None:

@@ -11,16 +11,13 @@ beta = 0 is LOOP with a symmetric clip and a KL term. The success of a training 
 start; an evaluation begins at the beginning. The environment must answer equal actions equally.
 
 Differs from the paper: its critic and its KL in the reward are replaced by LOOP's baseline and a KL term in the loss;
-in the authors' code values and whitening include the demonstration's tokens. Learning rate and mini-batches are LOOP's.
+in the authors' code values and whitening include the demonstration's tokens.
 """
-
-from dataclasses import dataclass
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.rollouts import Attempts, Resets
 
 
-@dataclass(frozen=True, kw_only=True)
 class DrPo(FromGrpo):
     epochs: int = 4
     minibatch: int = 32

@@ -8,16 +8,13 @@ A source is a scenario, or a split where tasks have none; n_d counts its attempt
 never succeed have A = 0, and their source is left alone until the second term calls it back.
 
 Differs from the paper: evaluations never teach the bandit (the authors' code feeds it their rewards); within a source
-no task comes twice before all have come once. The learning rate is LOOP's, with one update a step.
+no task comes twice before all have come once.
 """
-
-from dataclasses import dataclass, replace
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.tasks import Bandit
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dump(FromGrpo):
     k: int = 16
     temperature: float = 0.1
@@ -26,4 +23,4 @@ class Dump(FromGrpo):
     """Attempts of a source that its mean |A| is taken over."""
 
     def compose(self) -> Parts:
-        return replace(super().compose(), tasks=Bandit(self.temperature, self.window))
+        return self.grpo(tasks=Bandit(self.temperature, self.window))

@@ -14,30 +14,24 @@ of what follows a turn. Any environment can be played: where none rebuilds its c
 Differs from the paper: there is no public code; the formulas are from two notes that agree. Which baseline is
 subtracted is not certain (here the mean over the group's turns), nor is gamma. Attempts count once, not once a turn.
 Its adaptive downsampling, which fits the number of samples to that of devices, is not needed here. A policy that does
-not know the format should be taught it first (`rft`). Clip and mini-batches are GSPO's; K and lr are LOOP's.
+not know the format should be taught it first (`rft`). Clip and mini-batches are GSPO's.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import Clipped, Parts
+from longloop.algos.gspo import Gspo
 from longloop.algos.parts.credit import Returns
-from longloop.algos.parts.objective import Clipped
 from longloop.algos.parts.rewards import Discounted
 
 
-@dataclass(frozen=True, kw_only=True)
-class Eapo(Composed):
-    epochs: int = 1
-    minibatch: int = 60
+class Eapo(Gspo):
     gamma: float = 0.995
     """The discount of a success for each turn that follows."""
     pool: Literal["turns", "trajectories"] = "turns"
     """What counts the same in mean and standard deviation."""
     ratio: Literal["turn", "trajectory"] = "turn"
     """What has one ratio."""
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
 
     def compose(self) -> Parts:
         rewards, credit = Discounted(self.gamma, turn_weight=0.0), Returns(0.0, self.pool)

@@ -12,15 +12,11 @@ data, and sooner over-fitted than LOOP. The actions are the policy's own: the ch
 Differs from the paper: nothing.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from longloop.algos.imitation import Imitation
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ei(Imitation):
     epochs: int = 2
     minibatch: int = 32
 
-    on_policy: ClassVar[bool] = True
+    on_policy = True

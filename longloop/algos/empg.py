@@ -9,18 +9,13 @@ A policy gradient is small where the policy is sure. g undoes this: sure turns t
 unsure ones moved less. The bonus, which the last turn does not have, favors turns that lead to clear states.
 
 Differs from the paper: turns of attempts without an advantage take no part, or centering would give them one. The
-authors' code does not show which mean is subtracted; here it is that over turns, each counting once. K, clip, lr and
-mini-batches are LOOP's.
+authors' code does not show which mean is subtracted; here it is that over turns, each counting once.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
+from longloop.algos.composed import Composed, Parts, Standardized
 from longloop.algos.parts.shape import TurnEntropy
 
 
-@dataclass(frozen=True, kw_only=True)
 class Empg(Composed):
     scale: float = 1.0
     """How much a turn's entropy lowers its share (the paper's k)."""

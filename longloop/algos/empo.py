@@ -11,15 +11,10 @@ question. Its two reward functions (mathematics, free text) differ for empty ans
 learning rate is LOOP's (the paper has 1e-6). `votes` below 1 mixes in the verifier's reward.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 from longloop.algos.parts.rewards import Votes
 
 
-@dataclass(frozen=True, kw_only=True)
 class Empo(Composed):
     k: int = 7
     epochs: int = 1

@@ -10,17 +10,14 @@ against both.
 
 Differs from the paper: this is its second version; in the authors' code the penalty is a constant without gradient, and
 what remains is the bonus. The corridor is their README's (0 to 2; their yaml has 0.8 to 1.2), the penalty that of
-ScienceWorld (0.1 elsewhere), `decay` is not given. K, the learning rate (theirs is 3e-6 to 5e-6) and the mini-batches
-are LOOP's. Attempts without advantage are kept, for their entropy.
+ScienceWorld (0.1 elsewhere), `decay` is not given. Their learning rate is 3e-6 to 5e-6. Attempts without advantage are
+kept, for their entropy.
 """
-
-from dataclasses import dataclass
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.hold import Corridor
 
 
-@dataclass(frozen=True, kw_only=True)
 class Epo(Composed):
     bonus: float = 0.001
     """How much entropy counts beside the reward."""

@@ -14,13 +14,12 @@ of its environments. All else is that code's.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from longloop.algos.preference import AgainstExpert
 from longloop.types import Group, Now, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Eto(AgainstExpert):
     epochs: int = 3
     warmup: float = 0.1

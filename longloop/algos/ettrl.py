@@ -8,17 +8,14 @@ are (`Outcome.info["key"]`, else the last action's text). Consensus on something
 a policy that is usually right, it teaches no new task.
 
 Differs from the paper: its rollouts, which fork inside an answer where entropy is high, are not here; attempts are
-independent. All largest clusters win a tie, and nobody does when no two attempts agree. The factor is at least 0. K, lr
-and mini-batches are LOOP's. `votes` below 1 mixes in the verifier's reward.
+independent. All largest clusters win a tie, and nobody does when no two attempts agree. The factor is at least 0.
+`votes` below 1 mixes in the verifier's reward.
 """
-
-from dataclasses import dataclass
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts import credit, objective, rewards, shape
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ettrl(Composed):
     votes: float = 1.0
     """The share of the reward that is the vote; the rest is the verifier's."""

@@ -15,13 +15,10 @@ counts twice, as there. One update a step at LOOP's learning rate (theirs is 1e-
 (theirs: 10 for a success, -0.1 for an invalid action). HGPO's code leaves out every length whose term is 0.
 """
 
-from dataclasses import dataclass, replace
-
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.credit import Anchors
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gigpo(FromGrpo):
     k: int = 8
     w: float = 1.0
@@ -35,4 +32,4 @@ class Gigpo(FromGrpo):
     kl: float = 0.01
 
     def compose(self) -> Parts:
-        return replace(super().compose(), credit=Anchors(self.w, self.gamma, self.history, self.alpha))
+        return self.grpo(credit=Anchors(self.w, self.gamma, self.history, self.alpha))

@@ -11,33 +11,15 @@ mini-batches, as in the paper: 60 is a quarter of LOOP's 40 tasks x 6 attempts.
 Differs from the paper: K and lr are LOOP's, which the paper does not give.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor
-
-from longloop.algos.base import Grouped
-from longloop.algos.reduce import clip_metrics, mean_by, probability_ratio, standardize, sum_by
-from longloop.types import Batch, Metrics, Scored
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gspo(Grouped):
+class Gspo(Composed):
+    epochs: int = 1
     minibatch: int = 60
     clip_low: float = 3e-4
     clip_high: float = 4e-4
 
-    whole_units: ClassVar[bool] = True
-
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return standardize(rewards)
-
-    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        low, high = 1 - self.clip_low, 1 + self.clip_high
-        ratio_U = probability_ratio(mean_by(scored.logp_N - batch.old_N, batch, "trajectory"))
-        adv_U = mean_by(batch.adv_N, batch, "trajectory")
-        weight_U = sum_by(batch.weight_N, batch, "trajectory")
-        objective_U = torch.minimum(ratio_U * adv_U, ratio_U.clamp(low, high) * adv_U)
-        return -(weight_U * objective_U).sum(), clip_metrics(ratio_U, adv_U, low, high)
+    def compose(self) -> Parts:
+        objective = Clipped(low=1 - self.clip_low, high=1 + self.clip_high, ratio="trajectory", geometric=True)
+        return Parts(credit=Standardized(), choose=(), objective=objective)

@@ -10,19 +10,16 @@ lets long attempts weigh no more than short ones; with that, gamma = 1 and no re
 
 Differs from the paper: gamma, the penalty, the pooling over turns and KL = 0.01 are those of a public port, as there is
 no official code. The paper also pays failed attempts for code that is similar to successful ones'; its formula is not
-public, and it is left out. K, lr and mini-batches are LOOP's. (Not the GTPO of arXiv 2508.04349.)
+public, and it is left out. (Not the GTPO of arXiv 2508.04349.)
 """
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
-from longloop.algos.composed import FromGrpo, Parts
+from longloop.algos.composed import Clipped, FromGrpo, Parts
 from longloop.algos.parts.credit import Returns
-from longloop.algos.parts.objective import Clipped
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gtpo(FromGrpo):
     epochs: int = 2
     minibatch: int = 32
@@ -39,4 +36,4 @@ class Gtpo(FromGrpo):
     def compose(self) -> Parts:
         rewards, credit = TurnRewards(self.turn_weight, self.failed), Returns(self.gamma, self.pool)
         objective = Clipped("tokens", 1 - self.clip, 1 + self.clip)
-        return replace(super().compose(), rewards=rewards, credit=credit, objective=objective)
+        return self.grpo(rewards=rewards, credit=credit, objective=objective)

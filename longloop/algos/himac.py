@@ -11,17 +11,14 @@ did. With `plans = 0` this is GRPO. To ask for a plan takes a first turn of the 
 
 Differs from the paper: no code was published, and this follows notes on it. Theirs shows one sub-goal at a time, to be
 ticked off by the agent; here the whole plan is read at the beginning. K and the number of plans are not certain. A plan
-that failed is followed too where none was better. Evaluations play without a plan. lr, epochs, mini-batches: LOOP's.
+that failed is followed too where none was better. Evaluations play without a plan.
 """
-
-from dataclasses import dataclass, replace
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.blueprints import Blueprints, EveryTwice
 from longloop.algos.parts.tasks import InOrder
 
 
-@dataclass(frozen=True, kw_only=True)
 class Himac(FromGrpo):
     k: int = 8
     """Attempts that follow a task's best plan."""
@@ -37,4 +34,4 @@ class Himac(FromGrpo):
 
     def compose(self) -> Parts:
         blueprints = Blueprints(self.plans, self.ask, self.follow)
-        return replace(super().compose(), tasks=EveryTwice() if self.plans else InOrder(), rollouts=blueprints)
+        return self.grpo(tasks=EveryTwice() if self.plans else InOrder(), rollouts=blueprints)

@@ -11,19 +11,17 @@ For questions: attempts that all failed still differ in what they found out. The
 `Task.data["answers"]`. It costs a forward pass over what stood before every turn. gain = 0 with `split` is GRPO.
 
 Differs from the paper: this is the paper's method; the authors' code takes its baseline at equal token positions and
-divides by nothing. Their entropy bonus of 0.001 is left out. K, lr and mini-batches are LOOP's, the prefix is that of
-`multihop_qa`. Long attempts have more terms in A: `split` keeps the outcome from being drowned by them.
+divides by nothing. Their entropy bonus of 0.001 is left out. The prefix is that of `multihop_qa`. Long attempts have
+more terms in A: `split` keeps the outcome from being drowned by them.
 """
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.credit import NormalizedRewards
-from longloop.algos.parts.turn_rewards import Gains
+from longloop.algos.parts.rewards import Gains
 
 
-@dataclass(frozen=True, kw_only=True)
 class Igpo(FromGrpo):
     epochs: int = 2
     minibatch: int = 32
@@ -37,4 +35,4 @@ class Igpo(FromGrpo):
 
     def compose(self) -> Parts:
         credit = NormalizedRewards(self.gamma, self.normalize)
-        return replace(super().compose(), rewards=Gains(self.prefix, self.gain), credit=credit)
+        return self.grpo(rewards=Gains(self.prefix, self.gain), credit=credit)

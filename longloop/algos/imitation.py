@@ -10,8 +10,6 @@ There is no baseline and no ratio: an attempt is imitated or it is not.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -21,14 +19,13 @@ from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Imitation(Algorithm):
     least_reward: float = 1.0
     """Attempts with a smaller reward are not imitated."""
 
-    nothing: ClassVar[str] = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
-    average: ClassVar[Literal["trajectories", "tokens"]] = "tokens"
-    on_policy: ClassVar[bool] = False
+    nothing = "no attempt was paid algo.least_reward or more, so there was nothing to imitate"
+    average = "tokens"
+    on_policy = False
 
     def select(self, group: Group) -> Sequence[Trajectory]:
         """The attempts of a group to imitate."""
@@ -46,8 +43,14 @@ class Imitation(Algorithm):
         return -(batch.weight_N * scored.logp_N).sum(), {}
 
 
-def warm_cosine(done: float, warmup: float) -> float:
-    """The factor on the learning rate after a fraction `done` of the run: linear warm-up, then a half cosine to 0."""
-    if done < warmup:
-        return done / warmup
-    return (1 + math.cos(math.pi * (done - warmup) / (1 - warmup))) / 2
+class Scheduled(Imitation):
+    k: int = 1
+    minibatch: int = 64
+    warmup: float = 0.03
+    """Fraction of the run over which the learning rate rises to `lr`; then it falls to zero as a half cosine."""
+
+    def lr_scale(self, now: Now, within: float = 0.5) -> float:
+        done = (now.step - 1 + within) / now.steps
+        if done < self.warmup:
+            return done / self.warmup
+        return (1 + math.cos(math.pi * (done - self.warmup) / (1 - self.warmup))) / 2

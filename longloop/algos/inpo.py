@@ -12,8 +12,6 @@ preference model; the target 1 / (2 eta) is not scaled with their length. Known 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -22,7 +20,6 @@ from longloop.protocols import Learner
 from longloop.types import Batch, Group, Now, Sample, Trajectory, UserError
 
 
-@dataclass(frozen=True, kw_only=True)
 class Inpo(Preference):
     k: int = 6
     eta: float = 7.5e-3
@@ -30,8 +27,8 @@ class Inpo(Preference):
     tau: float = 2.5e-3
     """How much the policy before training holds; from 0 to eta."""
 
-    needs_reference: ClassVar[bool] = True
-    anchor: ClassVar[str] = "logprobs"
+    needs_reference = True
+    anchor = "logprobs"
 
     def __post_init__(self) -> None:
         super().__post_init__()

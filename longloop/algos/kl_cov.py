@@ -7,20 +7,16 @@ The other answer of Clip-Cov's authors to entropy that falls where advantage and
 r| has no gradient at r = 1: a step with one mini-batch never feels it.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors': of a micro-batch). The share, 0.2%, is that of their 7B model (0.02% for 32B). K, lr and mini-batches are
-LOOP's; groups without a difference are not replaced by others.
+(the authors': of a micro-batch). The share, 0.2%, is that of their 7B model (0.02% for 32B). Groups without a
+difference are not replaced by others.
 """
 
 import math
-from dataclasses import dataclass
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 from longloop.algos.parts.hold import HoldCovarying
-from longloop.algos.parts.objective import Clipped
 
 
-@dataclass(frozen=True, kw_only=True)
 class KlCov(Composed):
     share: float = 0.002
     """Of all tokens of the step, how many are held, at least one; 0 for none."""

@@ -23,7 +23,6 @@ over turns of min(r_u A, g(A)).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import pstdev
 
 import torch
@@ -34,7 +33,6 @@ from longloop.algos.reduce import Unit, clip_metrics, leave_one_out, mean_by, pr
 from longloop.types import Batch, Metrics, Scored, UserError
 
 
-@dataclass(frozen=True, kw_only=True)
 class Loop(Grouped):
     epochs: int = 2
     minibatch: int = 32

@@ -9,18 +9,13 @@
 A failed attempt punishes all its tokens, and an unlikely one may never come back. Noise is not in q.
 
 Differs from the paper: "the lowest 1%" is of the step (the authors': of a micro-batch, and nothing where that is one
-token). Strictly on-policy, as theirs; K and lr are LOOP's.
+token). Strictly on-policy, as theirs.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Standardized
+from longloop.algos.composed import Clipped, Composed, Parts, Standardized
 from longloop.algos.parts.hold import HoldRare
-from longloop.algos.parts.objective import Clipped
 
 
-@dataclass(frozen=True, kw_only=True)
 class LpReg(Composed):
     epochs: int = 1
     minibatch: int = 0

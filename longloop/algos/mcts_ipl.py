@@ -17,9 +17,8 @@ are 0 before the end, and Q is the mean. No search starts again from the most vi
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import ClassVar
 
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -30,7 +29,6 @@ from longloop.protocols import Rollouts, Tasks
 from longloop.types import Batch, Group, Now, Sample, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class MctsIpl(TreeDpo):
     k: int = 64
     """Visits per tree."""
@@ -40,7 +38,7 @@ class MctsIpl(TreeDpo):
     smooth: float = 1.0
     """How much the visits of the worse action count against its pair."""
 
-    needs_reference: ClassVar[bool] = True
+    needs_reference = True
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken

@@ -10,14 +10,12 @@ Differs from the paper: the product is over a turn instead of the whole sequence
 nothing (`unit = "trajectory"` is verl's). All else is LOOP's.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from longloop.algos.reduce import Unit
 from longloop.algos.tis import Tis
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mis(Tis):
     unit: Unit = "turn"
     beyond: Literal["cap", "drop"] = "drop"

@@ -14,30 +14,22 @@ takes that part. Its failures are GPT-3.5's, two for each success; here they are
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from longloop.algos.imitation import Imitation, warm_cosine
+from longloop.algos.imitation import Scheduled
 from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Now, Start, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nat(Imitation):
-    k: int = 1
+class Nat(Scheduled):
     epochs: int = 2
-    minibatch: int = 64
     weight_decay: float = 0.0
-    warmup: float = 0.03
-    """Fraction of the run over which the learning rate rises to `lr`; then it falls to zero as a half cosine."""
     note: str = "Do this in a way that is incorrect."
     """What a failed attempt's opening ends with."""
 
     @property
     def attempts_per_task(self) -> int:
         return self.k + 1
-
-    def lr_scale(self, now: Now, within: float = 0.5) -> float:
-        return warm_cosine((now.step - 1 + within) / now.steps, self.warmup)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken

@@ -9,17 +9,14 @@ The policy is a mixture of what it does when it succeeds and when it fails: rais
 raises the successes. At r = 1 the gradient is Dr.GRPO's: -(1 - m) for a success, m for a failure.
 
 Differs from the paper: rewards between 0 and 1 count as shares of a success. log r is not cut off at 10 (beyond e^20
-the ratio follows its tangent); K, lr and mini-batches are LOOP's; groups without a difference are not replaced.
+the ratio follows its tangent); groups without a difference are not replaced.
 """
-
-from dataclasses import dataclass
 
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.credit import Centered
 from longloop.algos.parts.objective import Implicit
 
 
-@dataclass(frozen=True, kw_only=True)
 class Nft(Composed):
     negatives: float = 1.0
     """How much failures count; 0 imitates successes alone."""

@@ -9,17 +9,13 @@ A call is a turn, or a match of `calls`, which should leave out calls worth maki
 
 Differs from the paper: n is lowered before a step's attempts are scored, so that no success has fewer calls than n. A
 task that was never solved pays in full (partial rewards), and rewards below 0 stay as they are. The paper's factor
-alpha, which standardization takes out, is not here; its c and KL coefficient were not seen. One update a step; K and lr
-are LOOP's.
+alpha, which standardization takes out, is not here; its c and KL coefficient were not seen.
 """
-
-from dataclasses import dataclass, replace
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.rewards import Economy
 
 
-@dataclass(frozen=True, kw_only=True)
 class Otc(FromGrpo):
     w: float = 1.0
     """How much economy counts; at 0 not at all."""
@@ -29,4 +25,4 @@ class Otc(FromGrpo):
     """A regular expression: each match in an action is a call. Empty: each turn is one."""
 
     def compose(self) -> Parts:
-        return replace(super().compose(), rewards=Economy(self.w, self.c, self.calls))
+        return self.grpo(rewards=Economy(self.w, self.c, self.calls))

@@ -12,14 +12,11 @@ Differs from the paper: q comes from side rollouts instead of a model fitted to 
 as it is now. alpha is not certain (3 to 5 in what we read); m and its bounds are VinePPO's, all else LOOP's.
 """
 
-from dataclasses import dataclass
-
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts.branches import PlusTurns, Progress
 from longloop.algos.parts.rollouts import FromStates
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pav(Composed):
     alpha: float = 3.0
     """How much progress counts beside the outcome."""

@@ -15,8 +15,7 @@ matters only if further updates follow (`epochs`, mini-batches). A token's advan
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -27,7 +26,6 @@ from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Start, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Preference(Algorithm):
     k: int = 1
     minibatch: int = 32
@@ -39,9 +37,9 @@ class Preference(Algorithm):
     warmup: float = 0.0
     """Fraction of an iteration's updates over which the learning rate rises to `lr`."""
 
-    nothing: ClassVar[str] = "no two attempts at a task differ enough to form a pair, so there was nothing to learn"
-    on_policy: ClassVar[bool] = False
-    whole_units: ClassVar[bool] = True
+    nothing = "no two attempts at a task differ enough to form a pair, so there was nothing to learn"
+    on_policy = False
+    whole_units = True
 
     @abstractmethod
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
@@ -99,7 +97,6 @@ class Preference(Algorithm):
         return -logsigmoid(margin_P)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AgainstExpert(Preference):
     """Pairs of the expert's attempt with the policy's own."""
 

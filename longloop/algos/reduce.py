@@ -5,6 +5,7 @@ a trajectory.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -70,19 +71,9 @@ def to_samples(
 
 def last_action(trajectory: Trajectory, group_index: int, weight: float = 1.0, own: bool = True) -> Sample:
     """An attempt's last action as a sample, without advantage yet: the actions before it are read and nothing more."""
-    *before, stretch = trajectory.stretches()
-    mask = stretch.mask & (stretch.turns == len(trajectory.turns) - 1)
-    return Sample(
-        ids=stretch.ids,
-        mask=mask,
-        logprobs=stretch.logprobs,
-        turns=stretch.turns,
-        advantages=np.zeros(len(mask)),
-        weights=weight * mask,
-        source=SampleSource(group_index, trajectory.attempt),
-        stretch=len(before),
-        own=own,
-    )
+    *_, sample = to_samples(replace(trajectory, replayed=0), group_index, 0.0, weight, own)
+    mask = sample.mask & (sample.turns == len(trajectory.turns) - 1)
+    return replace(sample, mask=mask, weights=weight * mask)
 
 
 def sum_by(x_N: Tensor, batch: Batch, unit: Unit) -> Tensor:

@@ -10,8 +10,6 @@ Differs from the paper: nothing; which baseline to subtract is left open there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,10 +19,9 @@ from longloop.protocols import Learner
 from longloop.types import Batch, Group, Metrics, Now, Sample, Scored
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reinforce(Grouped):
-    min_scored: ClassVar[int] = 1
-    weights: ClassVar[float] = 1.0
+    min_scored = 1
+    weights = 1.0
 
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         attempts = [(index, t) for index, group in enumerate(groups) for t in group.scored]

@@ -12,14 +12,12 @@ Differs from the paper: nothing; it leaves the baseline open. The critic is that
 constant weight.
 """
 
-from dataclasses import dataclass
-
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.critic import AfterWarmup, Gae, Summed, ValueLoss
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
+from longloop.algos.parts.objective import Summed
+from longloop.algos.parts.rewards import TurnRewards
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReinforceValue(Composed):
     epochs: int = 1
     minibatch: int = 0

@@ -15,14 +15,12 @@ that a step's cost is known. Of successes that say the same, one is learned. lr 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from longloop.algos.imitation import Imitation
 from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Now, Start, Trajectory, UserError
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rft(Imitation):
     k: int = 20
     epochs: int = 30

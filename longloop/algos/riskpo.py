@@ -14,19 +14,15 @@ but by bundle = 3, rate = 0.3 and k = 16.
 Differs from the paper: A is centered, for without that it is never above 0 and learning only pushes down. Quantiles are
 followed as the paper says; the released code forgets them and takes those of each bundle's five papers. A step's tasks
 are bundled by chance, in bundles as equal as can be; scores of smaller ones are scaled up. A std below 1e-3 is taken as
-1. Whether the paper divides by the std of S or of its own A is not certain; here it is that of S. The learning rate
-(theirs is 1e-6) and the mini-batches are LOOP's.
+1. Whether the paper divides by the std of S or of its own A is not certain; here it is that of S. Their learning rate
+is 1e-6.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import Clipped, Composed, Parts
 from longloop.algos.parts.risk import LEVELS, Risk
 from longloop.types import UserError
 
 
-@dataclass(frozen=True, kw_only=True)
 class RiskPO(Composed):
     k: int = 5
     bundle: int = 5

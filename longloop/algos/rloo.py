@@ -10,28 +10,15 @@ Differs from the paper: as LOOP compares it, no KL penalty is taken off the rewa
 left out.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
-
-from longloop.algos.base import Grouped
-from longloop.algos.reduce import leave_one_out
-from longloop.types import Batch, Metrics, Scored
+from longloop.algos.composed import Composed, DropSmall, Parts
+from longloop.algos.parts.objective import Summed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rloo(Grouped):
+class Rloo(Composed):
+    epochs: int = 1
+    minibatch: int = 0
     drop_below: float = 0.01
     """Leave out attempts whose |advantage| is smaller: they only cost time."""
-    weights: ClassVar[float] = 1.0
 
-    def keep(self, advantage: float) -> bool:
-        return abs(advantage) >= self.drop_below
-
-    def advantages(self, rewards: Sequence[float]) -> list[float]:
-        return leave_one_out(rewards)
-
-    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        return -(batch.weight_N * batch.adv_N * scored.logp_N).sum(), {}
+    def compose(self) -> Parts:
+        return Parts(choose=(DropSmall(self.drop_below),), objective=Summed())

@@ -8,18 +8,17 @@ exceeds. An attempt that is cut off is scored as it stands: with graded rewards 
 and a horizon too short for any success teaches nothing.
 
 Differs from the paper: the horizon follows from the step alone, so that a resumed run has the right one (the authors'
-scheduler counts by itself and may skip a stage). K and lr are LOOP's. The paper has [8, 12, 15] every 80 steps for
-WebArena, [6, 13, 20] for BabyAI and [5, 8, 10] for search.
+scheduler counts by itself and may skip a stage). The paper has [8, 12, 15] every 80 steps for WebArena, [6, 13, 20] for
+BabyAI and [5, 8, 10] for search.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.tasks import Horizon
 from longloop.types import UserError
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScalingInter(FromGrpo):
     rounds: list[int] = field(default_factory=[10, 20, 30].copy)
     """The most turns of an attempt, stage by stage; none for the run's own limit."""
@@ -32,4 +31,4 @@ class ScalingInter(FromGrpo):
             raise UserError("algo.rounds and algo.every must be at least 1: a stage has steps, an attempt turns.")
 
     def compose(self) -> Parts:
-        return replace(super().compose(), tasks=Horizon(tuple(self.rounds), self.every))
+        return self.grpo(tasks=Horizon(tuple(self.rounds), self.every))

@@ -7,10 +7,9 @@ Attempts are in one cluster when they have the same outcome key (`Outcome.info["
 
 Differs from the paper: `estimate = "clusters"` is its -1/C sum log p_c, which may exceed log K; the default is
 Shannon's, which may not. Clusters are equal keys, not a model's judgment of meaning. Its alpha was not seen: 0.5 is a
-guess; the function of SE is the linear one. No code was published. K, clip, lr and mini-batches are LOOP's.
+guess; the function of SE is the linear one. No code was published.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from longloop.algos.composed import Composed, Parts
@@ -18,7 +17,6 @@ from longloop.algos.parts.credit import Centered
 from longloop.algos.parts.shape import SemanticEntropy
 
 
-@dataclass(frozen=True, kw_only=True)
 class SeedGrpo(Composed):
     alpha: float = 0.5
     """The share of the advantage that full disagreement takes away."""

@@ -11,30 +11,21 @@ Differs from the paper: the number of epochs (4 there) follows from `steps` and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 
-from longloop.algos.imitation import Imitation, warm_cosine
+from longloop.algos.imitation import Scheduled
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Group, Now, Sample
 
 
-@dataclass(frozen=True, kw_only=True)
-class SFT(Imitation):
-    k: int = 1
+class SFT(Scheduled):
     lr: float = 1e-5
-    minibatch: int = 64
-    warmup: float = 0.03
-    """Fraction of the run over which the learning rate rises to `lr`; then it falls to zero as a half cosine."""
     everything: bool = False
     """Train on observations as well: pre-training, for a model that does not know the environment's language yet."""
 
-    attempts_per_task: ClassVar[int] = 1
-
-    def lr_scale(self, now: Now, within: float = 0.5) -> float:
-        return warm_cosine((now.step - 1 + within) / now.steps, self.warmup)
+    attempts_per_task = 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         return await rollouts.demonstrations(tasks.take(n))

@@ -10,7 +10,7 @@ Differs from the paper: it cuts the scripts that come with AppWorld into stateme
 here a turn is what the expert says in one. Learning rate, batch and schedule, which it does not give, are `sft`'s.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from longloop.algos.sft import SFT
 from longloop.protocols import Rollouts, Tasks
@@ -19,7 +19,6 @@ from longloop.types import Group, Now, Trajectory
 REPLY = "Execution successful."
 
 
-@dataclass(frozen=True, kw_only=True)
 class SftGt(SFT):
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         shown = await rollouts.demonstrations(tasks.take(n))

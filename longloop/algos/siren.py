@@ -9,19 +9,15 @@ the tokens that follow from what was said. H is a mean over the mini-batch, take
 coefficient (H - H0) grad H, the same for every cut into micro-batches.
 
 Differs from the paper: the nucleus has the token that reaches the mass (the authors' code leaves it out, so that a
-token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. K, lr and
-mini-batches are LOOP's. Attempts without advantage are kept, for their entropy.
+token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. Attempts
+without advantage are kept, for their entropy.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
+from longloop.algos.composed import Clipped, Composed, Parts
 from longloop.algos.parts.credit import Centered
 from longloop.algos.parts.hold import Anchor
-from longloop.algos.parts.objective import Clipped
 
 
-@dataclass(frozen=True, kw_only=True)
 class Siren(Composed):
     coefficient: float = 0.005
     nucleus: float = 0.8

@@ -14,13 +14,11 @@ at one learning rate and beta in all iterations (theirs end with 1e-7 and 5), wi
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from longloop.algos.preference import AgainstExpert
 from longloop.types import Group, Now, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class Spin(AgainstExpert):
     epochs: int = 3
     minibatch: int = 64

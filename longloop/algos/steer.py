@@ -5,19 +5,13 @@
     maximize the mean over all action tokens of  weight_t min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
 
 Differs from the paper: d and its largest value are those of the step, with the sampling policy (the authors': of a
-micro-batch). Their second, linear map to weights is not here. The number of the paper is not certain. K, lr and
-mini-batches are LOOP's.
+micro-batch). Their second, linear map to weights is not here. The number of the paper is not certain.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.choose import DampDrift, DropSmall
-from longloop.algos.parts.credit import Standardized
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.composed import Clipped, Composed, DropSmall, Parts, Standardized
+from longloop.algos.parts.choose import DampDrift
 
 
-@dataclass(frozen=True, kw_only=True)
 class Steer(Composed):
     least: float = 0.8
     """The weight of the token that changes the entropy most; 1 treats all alike."""

@@ -13,8 +13,6 @@ asked; here it is sampled, and equal actions are left out. beta is not given the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
@@ -23,7 +21,6 @@ from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Now, Sample, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepAgentImplicit(Preference):
     minibatch: int = 16
     lr: float = 5e-7
@@ -32,7 +29,7 @@ class StepAgentImplicit(Preference):
     least_reward: float = 1.0
     """Demonstrations that scored less are left out."""
 
-    attempts_per_task: ClassVar[int] = 1
+    attempts_per_task = 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken

@@ -25,17 +25,16 @@ sampled, not decoded greedily. docs/decisions/0008-stepagent.md says how these a
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
+from longloop.algos.parts.objective import Clipped
 from longloop.algos.preference import actions
-from longloop.algos.reduce import clip_metrics, last_action, leave_one_out, probability_ratio, to_samples
+from longloop.algos.reduce import last_action, leave_one_out, to_samples
 from longloop.algos.stepagent import inspected, states
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Start, Trajectory, UserError
@@ -45,7 +44,6 @@ Rivals = list[tuple[float, list[Sample]]]
 """What is compared with each other: for each, what it is paid besides its actions' rewards, and its samples."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepAgentInverse(Algorithm):
     k: int = 6
     """Attempts per task, where `final` asks for any."""
@@ -68,10 +66,8 @@ class StepAgentInverse(Algorithm):
     final: float = 0.0
     """What the environment's reward counts; 0 for no attempts in the environment."""
 
-    nothing: ClassVar[str] = (
-        "at every state all own actions were the same, or there was but one state, so there was nothing to learn"
-    )
-    heads: ClassVar[tuple[str, ...]] = ("discriminator",)
+    nothing = "at every state all own actions were the same, or there was but one state, so there was nothing to learn"
+    heads = ("discriminator",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,11 +158,9 @@ class StepAgentInverse(Algorithm):
         learner.fit("discriminator", samples, targets, weights, self.head_lr, self.head_steps)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        low, high = 1 - self.clip, 1 + self.clip
-        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
-        objective_N = torch.minimum(ratio_N * batch.adv_N, ratio_N.clamp(low, high) * batch.adv_N)
-        metrics: Metrics = {"paid": (batch.columns["logged"].sum(), batch.columns["logged"].numel())}
-        return -(batch.weight_N * objective_N).sum(), metrics | clip_metrics(ratio_N, batch.adv_N, low, high)
+        total, metrics = Clipped(low=1 - self.clip, high=1 + self.clip).loss(scored, batch)
+        paid_N = batch.columns["logged"]
+        return total, metrics | {"paid": (paid_N.sum(), paid_N.numel())}
 
 
 def halves(groups: Sequence[Group]) -> Callable[[int, Ids], int]:

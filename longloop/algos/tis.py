@@ -9,15 +9,13 @@ clip range; here the correction and the clip are apart. With longloop's own engi
 Differs from the paper: the settings are LOOP's. verl's masks by geometric means of q are not here; see `trm`.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.choose import Corrected, DropSmall
+from longloop.algos.composed import Composed, DropSmall, Parts
+from longloop.algos.parts.choose import Corrected
 from longloop.algos.reduce import Unit
 
 
-@dataclass(frozen=True, kw_only=True)
 class Tis(Composed):
     cap: float = 2.0
     """The largest weight; 0 for no correction at all, which is LOOP."""

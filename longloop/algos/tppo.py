@@ -12,31 +12,12 @@ Differs from the paper: cut attempts are not continued in the next step with the
 live across steps, and a killed run could not be resumed. Its settings are not public; the critic's are those of `ppo`.
 """
 
-from dataclasses import dataclass
-
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
-from longloop.algos.parts.objective import Clipped
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.composed import Parts
+from longloop.algos.parts.critic import Gae
+from longloop.algos.parts.rewards import TurnRewards
+from longloop.algos.ppo import Ppo
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tppo(Composed):
-    clip: float = 0.1
-    gamma: float = 1.0
-    lam: float = 1.0
-    warmup: int = 10
-    """Steps that train the head alone."""
-    value_weight: float = 0.1
-    value_weight_end: float = 0.001
-    value_steps: int = 200
-
+class Tppo(Ppo):
     def compose(self) -> Parts:
-        objective = Clipped(low=1 / (1 + self.clip), high=1 + self.clip)
-        return Parts(
-            rewards=TurnRewards(weight=0.0),
-            credit=Gae("token", self.gamma, self.lam, cut=True),
-            choose=(),
-            objective=AfterWarmup(objective=objective, steps=self.warmup),
-            hold=(ValueLoss(("value",), self.value_weight, self.value_weight_end, self.value_steps, unit="token"),),
-        )
+        return self.ppo(TurnRewards(weight=0.0), Gae("token", self.gamma, self.lam, cut=True))

@@ -15,7 +15,7 @@ mini-batches and learning rate are not given there.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from operator import itemgetter
 from statistics import fmean
@@ -26,7 +26,6 @@ from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Now, Sample, Trajectory
 
 
-@dataclass(frozen=True, kw_only=True)
 class TreeDpo(Preference):
     k: int = 30
     """Different attempts per tree, at most."""

@@ -10,7 +10,6 @@ Differs from the paper: the unit is a turn, since with many turns almost every t
 "trajectory"` is the paper's). No delta is given for the maximum; 0.05 is a guess. All else is LOOP's.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from longloop.algos.composed import Composed, Parts
@@ -18,7 +17,6 @@ from longloop.algos.parts.objective import TrustRegion
 from longloop.algos.reduce import Unit
 
 
-@dataclass(frozen=True, kw_only=True)
 class Trm(Composed):
     delta: float = 0.05
     """The largest divergence of a token; inf keeps everything."""

@@ -13,41 +13,25 @@ Differs from the paper: its settings are not public; the critic's are those of L
 the ones that were stable there. Whether its ratios are of tokens or of turns is not clear either; `ratio` offers both.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
-from longloop.algos.parts.objective import Clipped
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.composed import Parts
+from longloop.algos.parts.critic import Gae
+from longloop.algos.parts.rewards import TurnRewards
+from longloop.algos.ppo import Ppo
 
 
-@dataclass(frozen=True, kw_only=True)
-class TurnPpo(Composed):
-    clip: float = 0.1
+class TurnPpo(Ppo):
     ratio: Literal["token", "turn"] = "token"
     """What has one ratio."""
     critic: Literal["turn", "token"] = "turn"
     """What begins with a value."""
-    gamma: float = 1.0
-    lam: float = 1.0
     turn_weight: float = 1.0
     """How much the environment's rewards for turns count."""
     value_low: float = 0.0
     value_high: float = 1.0
     """The range that values are clipped to: that of the returns."""
-    warmup: int = 10
-    """Steps that train the head alone."""
-    value_weight: float = 0.1
-    value_weight_end: float = 0.001
-    value_steps: int = 200
 
     def compose(self) -> Parts:
-        objective = Clipped(low=1 / (1 + self.clip), high=1 + self.clip, ratio=self.ratio)
-        return Parts(
-            rewards=TurnRewards(self.turn_weight),
-            credit=Gae(self.critic, self.gamma, self.lam, self.value_low, self.value_high),
-            choose=(),
-            objective=AfterWarmup(objective=objective, steps=self.warmup),
-            hold=(ValueLoss(("value",), self.value_weight, self.value_weight_end, self.value_steps, unit=self.critic),),
-        )
+        credit = Gae(self.critic, self.gamma, self.lam, self.value_low, self.value_high)
+        return self.ppo(TurnRewards(self.turn_weight), credit, self.ratio)

@@ -11,18 +11,14 @@ advantage 0, as in the authors' code. With m = 0 this is LOOP with a symmetric c
 actions equally: a state is reached by taking its actions again.
 
 Differs from the paper: attempts that share a state share its value (the first state always, K m rollouts become m);
-advantages are not whitened, which would end their adding up to R - V(s_0); the temperature is the run's; lr and
-mini-batches are LOOP's.
+advantages are not whitened, which would end their adding up to R - V(s_0); the temperature is the run's.
 """
-
-from dataclasses import dataclass
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.branches import ValueSteps
 from longloop.algos.parts.rollouts import FromStates
 
 
-@dataclass(frozen=True, kw_only=True)
 class VinePpo(FromGrpo):
     k: int = 8
     epochs: int = 2

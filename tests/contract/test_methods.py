@@ -26,7 +26,7 @@ from longloop.learners.local import LocalLearner
 from longloop.registry import ALGOS
 from longloop.training import schedule
 from longloop.types import Group, Now, Sample, Task
-from tests.support.losses import ONE, Imitated, grpo_tokens
+from tests.support.losses import ONE, Imitated, WrittenOut, WrittenOutOverTokens, grpo_tokens
 from tests.support.samples import learner, mixed_groups, sampled
 
 
@@ -81,6 +81,12 @@ def of(**parts: Any) -> Of:
 
 NEUTRAL: dict[str, Callable[[], tuple[Algorithm, Algorithm]]] = {
     "compose": lambda: (make("compose"), Loop()),
+    "rloo": lambda: (make("rloo"), of(objective=SummedOver())),
+    "grpo": lambda: (make("grpo", kl=0.0), WrittenOut()),
+    "dr_grpo": lambda: (make("dr_grpo"), WrittenOut(std=False, divisor=1024.0)),
+    "dapo": lambda: (make("dapo"), WrittenOutOverTokens(high=1.28)),
+    "gspo": lambda: (make("gspo"), WrittenOut(low=1 - 3e-4, high=1 + 4e-4, whole=True)),
+    "ppo": lambda: (make("ppo", warmup=0), make("turn_ppo", critic="token", turn_weight=0.0, warmup=0)),
     # rollouts and branches
     "vineppo": lambda: (make("vineppo", m=0, kl=0.0), of(objective=Clipped(low=0.8, high=1.2))),
     "arpo": lambda: (make("arpo"), make("grpo", kl=0.0)),

@@ -90,9 +90,10 @@ def batch(
 ) -> Batch:
     """A micro-batch from plain numbers; without turn and unit, every token is a turn and a unit of its own.
 
-    `reference` and `returns` go to the columns by whatever name a method has for them.
+    `reference` and `returns` go to the columns by whatever name a method has for them; every value counts as its token.
     """
-    columns = {"reference": reference, "logprobs": reference, "return": returns, "logged": returns}
+    columns = {"reference": reference, "logprobs": reference, "target": returns, "logged": returns}
+    columns["value_weight"] = weight if returns else ()
     turn, unit = turn or range(len(old)), unit or range(len(old))
     return Batch(
         torch.tensor(old),

@@ -76,7 +76,7 @@ def test_leave_one_out():
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3])
 @pytest.mark.parametrize("k", [2, 3, 7])
 def test_equal_rewards_have_no_advantage(reward, k):
-    for advantages in (leave_one_out, standardize, DrGrpo(k=k).advantages):
+    for advantages in (leave_one_out, standardize, DrGrpo(k=k).parts.credit.advantages):
         assert advantages([reward] * k) == pytest.approx([0] * k, abs=1e-9)
 
 
@@ -85,7 +85,7 @@ def test_standardise():
     # mean 1/3; variance ((2/3)^2 + 2 (1/3)^2) / 2 = 1/3; std 0.5773503; 2/3 / 0.5773513 = 1.1546985
     by_hand = [1.1546985, -0.5773493, -0.5773493]
     for algo in (Grpo(), Dapo(), Gspo()):
-        assert algo.advantages([1.0, 0.0, 0.0]) == pytest.approx(by_hand, abs=1e-7)
+        assert algo.parts.credit.advantages([1.0, 0.0, 0.0]) == pytest.approx(by_hand, abs=1e-7)
     assert Loop().advantages([1.0, 0.0, 0.0]) == [1.0, -0.5, -0.5]  # and LOOP itself does not divide
 
 
@@ -108,7 +108,7 @@ def test_gspo_goes_over_a_step_once_in_four_minibatches():
 
 def test_dr_grpo_only_subtracts_the_mean():
     # mean 0.5; LOO times (K-1)/K = 2/3: 0.75 * 2/3 = 0.5
-    assert DrGrpo().advantages([1.0, 0.0, 0.5]) == [0.5, -0.5, 0.0]
+    assert DrGrpo().parts.credit.advantages([1.0, 0.0, 0.5]) == [0.5, -0.5, 0.0]
 
 
 def test_reinforce_compares_with_the_whole_step():

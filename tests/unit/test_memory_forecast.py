@@ -95,7 +95,7 @@ def minibatch(count: int, tokens: int) -> Minibatch:
         turns=(0,) * tokens,
         advantages=(1.0,) * tokens,
         weights=(1.0,) * tokens,
-        columns={"return": (1.0,) * tokens},
+        columns={"target": (1.0,) * tokens, "value_weight": (1.0,) * tokens},
     )
     return Minibatch([replace(one, source=(0, n)) for n in range(count)], 1.0, step=1, on_policy=False)
 

@@ -18,7 +18,7 @@ from longloop.algos.parts.credit import Anchors, BetaNormalized, NormalizedRewar
 from longloop.algos.parts.critic import CUT, AfterWarmup, Gae, ValueLoss, gae
 from longloop.algos.parts.objective import Clipped
 from longloop.algos.parts.part import Paid
-from longloop.algos.parts.turn_rewards import TurnRewards
+from longloop.algos.parts.rewards import TurnRewards
 from longloop.algos.ppo import Ppo
 from longloop.algos.reinforce_value import ReinforceValue
 from longloop.algos.tppo import Tppo

@@ -1,10 +1,12 @@
 """PPO's own parts against numbers worked out by hand: GAE, the value loss, and what reaches which weights."""
 
+import numpy as np
 import pytest
 import torch
 
 from longloop.algos.dr_grpo import DrGrpo
-from longloop.algos.ppo import Ppo, gae
+from longloop.algos.parts.critic import gae
+from longloop.algos.ppo import Ppo
 from longloop.types import Group
 from tests.support.samples import (
     NOW,
@@ -47,9 +49,10 @@ def test_gae_by_hand():
     # delta_2 = 1 - 0.2 = 0.8                      A_2 = 0.8
     # delta_1 = 0.9 * 0.2 - 0.4 = -0.22            A_1 = -0.22 + 0.72 * 0.8 = 0.356
     # delta_0 = 0.9 * 0.4 - 0.5 = -0.14            A_0 = -0.14 + 0.72 * 0.356 = 0.11632
-    assert gae(1.0, [0.5, 0.4, 0.2], 0.9, 0.8) == pytest.approx([0.11632, 0.356, 0.8])
+    paid, values = np.array([0.0, 0.0, 1.0]), np.array([0.5, 0.4, 0.2])
+    assert gae(paid, values, 0.9, 0.8) == pytest.approx([0.11632, 0.356, 0.8])
     # lambda 0: the deltas themselves
-    assert gae(1.0, [0.5, 0.4, 0.2], 0.9, 0.0) == pytest.approx([-0.14, -0.22, 0.8])
+    assert gae(paid, values, 0.9, 0.0) == pytest.approx([-0.14, -0.22, 0.8])
 
 
 @pytest.mark.parametrize("fresh", [(), (1,)])
@@ -59,8 +62,8 @@ def test_observation_tokens_are_skipped(fresh):
     samples = Ppo(k=1, gamma=0.9, lam=0.8).credit(groups, Listed([0.5, 0.4, 0.2]), NOW)
     assert len(samples) == 1 + len(fresh)
     assert of_actions(samples, "advantages") == pytest.approx([0.11632, 0.356, 0.8])
-    assert of_actions(samples, "return") == pytest.approx([0.61632, 0.756, 1.0])  # A + V
-    assert not any(column[~s.mask].any() for s in samples for column in (s.advantages, s.columns["return"]))
+    assert of_actions(samples, "target") == pytest.approx([0.61632, 0.756, 1.0])  # A + V
+    assert not any(column[~s.mask].any() for s in samples for column in (s.advantages, s.columns["target"]))
 
 
 def test_without_discount_the_advantage_is_what_the_value_missed():
@@ -69,7 +72,7 @@ def test_without_discount_the_advantage_is_what_the_value_missed():
     samples = Ppo(k=2).credit([Group(TASK, (first, second))], Listed([0.25, 1.5, -0.5], [0.5, 0.0]), NOW)
     # 0.75 - 0.25, 0.75 - 1 (clipped from 1.5), 0.75 - 0 (clipped from -0.5); 0 - 0.5, 0 - 0
     assert of_actions(samples, "advantages") == pytest.approx([0.5, -0.25, 0.75, -0.5, 0.0])
-    assert of_actions(samples, "return") == pytest.approx([0.75, 0.75, 0.75, 0.0, 0.0])
+    assert of_actions(samples, "target") == pytest.approx([0.75, 0.75, 0.75, 0.0, 0.0])
 
 
 def test_a_value_that_is_the_group_mean_gives_grpo_without_std():

@@ -1,7 +1,7 @@
 """Blueprints: a plan is drawn before an attempt, and plan and attempt are learned apart, in turns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from longloop.algos.parts.rollouts import Attempts, apart, with_sides
 from longloop.algos.parts.tasks import InOrder
@@ -14,7 +14,6 @@ def planning(now: Now) -> bool:
     return now.step % 2 == 1
 
 
-@dataclass(frozen=True)
 class EveryTwice(InOrder):
     """Each task in two steps: the next of the stream to plan for, then the same ones to act on the plans."""
 
@@ -23,7 +22,6 @@ class EveryTwice(InOrder):
         return before or tasks.take(n)
 
 
-@dataclass(frozen=True)
 class Blueprints(Attempts):
     """HiMAC's: in one step `plans` plans for each task, each carried out once at temperature 0, and in the next K
     attempts that follow the plan which was paid most, the first of equals. With plans = 0, K attempts.

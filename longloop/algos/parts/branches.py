@@ -2,10 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import ClassVar
 
 from longloop.algos.parts.credit import LeaveOneOut, OfGroups
 from longloop.algos.parts.part import Advantages, Paid
@@ -15,12 +13,11 @@ from longloop.algos.reduce import leave_one_out
 from longloop.types import Group, Trajectory
 
 
-@dataclass(frozen=True)
 class ValueSteps(OfGroups):
     """VinePPO's: A_u = V(s_u+1) - V(s_u), and for the last turn R - V(s_u). The advantages add up to R - V(s_0). An
     attempt none of whose states has a value is compared with the other attempts, as in LOOP."""
 
-    min_scored: ClassVar[int] = 1
+    min_scored = 1
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         known = state_values(group)
@@ -33,7 +30,6 @@ class ValueSteps(OfGroups):
         ]
 
 
-@dataclass(frozen=True)
 class Progress(Rewards):
     """PAV's: a turn is paid alpha (Q(s_u+1) - Q(s_u)), Q the success of the best of so many attempts from a state. One
     without a value counts as the next, so that its turn is paid nothing."""
@@ -53,7 +49,6 @@ class Progress(Rewards):
         return float(1 - (1 - min(max(value, 0.0), 1.0)) ** self.best_of)
 
 
-@dataclass(frozen=True)
 class PlusTurns(LeaveOneOut):
     """A_iu = R_i - mean of the other attempts' rewards + what turn u was paid."""
 

@@ -4,25 +4,23 @@ import math
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from longloop.algos.parts.part import Part
 from longloop.algos.parts.tokens import Tokens, mean
 from longloop.algos.reduce import Unit
-from longloop.types import Floats, Group, Now, OfLogits, Sample, SampleSource
+from longloop.types import Floats, Group, Mask, Now, OfLogits, Sample, SampleSource
 
 
-@dataclass(frozen=True)
 class Choose(Part):
     @abstractmethod
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         """The samples to train on, with their weights."""
 
 
-@dataclass(frozen=True)
 class DropSmall(Choose):
     """Leave out attempts whose advantages are all smaller than this in size: they only cost time."""
 
@@ -35,9 +33,17 @@ class DropSmall(Choose):
         return [sample for sample in samples if largest[sample.source] >= self.below]
 
 
-def weighed(samples: Sequence[Sample], factors: Sequence[Floats]) -> list[Sample]:
-    """The samples with their weights multiplied by these."""
-    return [replace(s, weights=s.weights * factor) for s, factor in zip(samples, factors, strict=True)]
+class Weighed(Choose):
+    """Multiplies the weights of tokens."""
+
+    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
+        tokens = Tokens(samples, groups)
+        factors = tokens.columns(self.factors(tokens, now))
+        return [replace(s, weights=s.weights * factor) for s, factor in zip(samples, factors, strict=True)]
+
+    @abstractmethod
+    def factors(self, tokens: Tokens, now: Now) -> Floats | Mask:
+        """What the weight of each token is multiplied by, [N]."""
 
 
 def growing(first: float, now: Now) -> float:
@@ -46,7 +52,6 @@ def growing(first: float, now: Now) -> float:
     return (1 - done) * first + done
 
 
-@dataclass(frozen=True)
 class Extremes(Choose):
     """The share of the step's attempts whose advantages vary most, the best and the worst; it grows to 1 at the last
     step."""
@@ -77,16 +82,14 @@ def extremes(ranked: Sequence[float], size: int) -> int:
     return int(np.argmax(squares - total**2 / size))
 
 
-@dataclass(frozen=True)
-class TopTokens(Choose):
+class TopTokens(Weighed):
     """Of all tokens, this share with the largest |A| H, and of each attempt at least one. Later steps keep more, the
     last one all. The weights of what is left are scaled, so that they add up to what they were."""
 
     share: float = 0.2
-    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+    reads = ("entropy",)
 
-    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        tokens = Tokens(samples, groups)
+    def factors(self, tokens: Tokens, now: Now) -> Floats | Mask:
         value_N = tokens.flat(lambda s: np.abs(s.advantages) * s.columns["entropy"])
         order_N = np.argsort(-value_N, kind="stable")
         kept_N = np.zeros(len(tokens), dtype=bool)
@@ -95,11 +98,10 @@ class TopTokens(Choose):
         kept_N[order_N[first]] = True
         weight_N = tokens.flat(lambda s: s.weights)
         scale = math.fsum(weight_N) / (math.fsum(weight_N[kept_N]) or 1.0)
-        return weighed(samples, tokens.columns(kept_N * scale))
+        return kept_N * scale
 
 
-@dataclass(frozen=True)
-class Corrected(Choose):
+class Corrected(Weighed):
     """What the sampler drew counts as if the learner had: weights q = p_learner / p_sampler, at most `cap`. Ratios are
     then taken against the learner's log-probs: against the sampler's they would hold q already."""
 
@@ -108,16 +110,18 @@ class Corrected(Choose):
     """What has one q: a turn's and a trajectory's is the product over its tokens."""
     beyond: Literal["cap", "drop"] = "cap"
     """What becomes of a larger q: it is cut to the cap, or the unit does not count."""
-    reads: ClassVar[tuple[str, ...]] = ("logprobs",)
+    reads = ("logprobs",)
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        tokens = Tokens(samples, groups)
+        chosen = super().choose(samples, groups, now)
+        return [replace(sample, logprobs=sample.columns["logprobs"]) for sample in chosen]
+
+    def factors(self, tokens: Tokens, now: Now) -> Floats | Mask:
         unit_N = tokens.units(self.unit)
         log_q_U = np.bincount(unit_N, tokens.flat(lambda s: s.columns["logprobs"] - s.logprobs))
         q_U = np.exp(log_q_U.clip(-20, 20))
         factor_U = np.minimum(q_U, self.cap) if self.beyond == "cap" else np.where(q_U <= self.cap, q_U, 0.0)
-        chosen = weighed(samples, tokens.columns(factor_U[unit_N]))
-        return [replace(sample, logprobs=sample.columns["logprobs"]) for sample in chosen]
+        return factor_U[unit_N]
 
 
 def covariances(tokens: Tokens) -> Floats:
@@ -131,42 +135,37 @@ def at_least_one(share: float, tokens: int) -> int:
     return max(1, int(share * tokens)) if share else 0
 
 
-@dataclass(frozen=True)
-class DropCovarying(Choose):
+class DropCovarying(Weighed):
     """Clip-Cov's: of the tokens whose covariance lies between the bounds, drop by chance a share of all tokens."""
 
     share: float = 2e-4
     low: float = 1.0
     high: float = 5.0
 
-    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        tokens = Tokens(samples, groups)
+    def factors(self, tokens: Tokens, now: Now) -> Floats | Mask:
         covariance_N = covariances(tokens)
         between = np.flatnonzero((covariance_N > self.low) & (covariance_N < self.high))
         drawn = sorted(zip(tokens.chances(between, now.step), between.tolist(), strict=True))
         kept_N = np.ones(len(tokens))
         kept_N[[token for _, token in drawn[: at_least_one(self.share, len(tokens))]]] = 0.0
-        return weighed(samples, tokens.columns(kept_N))
+        return kept_N
 
 
-@dataclass(frozen=True)
-class DampDrift(Choose):
+class DampDrift(Weighed):
     """STEER's: weights from 1 down to `least`, the smaller the more a token's update changes the entropy."""
 
     least: float = 0.8
-    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+    reads = ("entropy",)
 
-    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        tokens = Tokens(samples, groups)
+    def factors(self, tokens: Tokens, now: Now) -> Floats | Mask:
         logp_N = tokens.flat(lambda s: s.logprobs)
-        adv_N, entropy_N = tokens.flat(lambda s: s.advantages), tokens.flat(lambda s: s.columns["entropy"])
+        adv_N, entropy_N = tokens.flat(lambda s: s.advantages), tokens.read("entropy")
         drift_N = np.abs(adv_N * (1 - np.exp(logp_N)) * (logp_N + entropy_N))
         rate = -math.log(self.least) / max(drift_N.max(initial=0.0), 0.02)
-        return weighed(samples, tokens.columns(np.exp(-rate * drift_N).clip(self.least, 1.0)))
+        return np.exp(-rate * drift_N).clip(self.least, 1.0)
 
 
-@dataclass(frozen=True)
-class Curvature(Choose):
+class Curvature(Weighed):
     """CAPO's: drop the tokens whose gradient step alone, one of rate `lr` on the weights of the last layer, would move
     the policy or the objective too far."""
 
@@ -175,7 +174,7 @@ class Curvature(Choose):
     objective_shift: float = 0.01
     max_share: float = 0.02
     """The most of all tokens that are dropped, those with the largest shifts."""
-    reads: ClassVar[tuple[str, ...]] = ("logprobs", "sum_p2", "sum_p3", "hidden_norm2")
+    reads = ("logprobs", "sum_p2", "sum_p3", "hidden_norm2")
 
     @property
     def of_logits(self) -> Mapping[str, OfLogits]:
@@ -185,16 +184,15 @@ class Curvature(Choose):
             "hidden_norm2": lambda logp_nV, hidden_nD: hidden_nD.float().square().sum(-1),
         }
 
-    def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        tokens = Tokens(samples, groups)
-        adv_N, p_N = tokens.flat(lambda s: s.advantages), np.exp(tokens.flat(lambda s: s.columns["logprobs"]))
-        p2_N, p3_N, norm2_N = (tokens.flat(lambda s, c=c: s.columns[c]) for c in self.reads[1:])  # type: ignore[misc]
+    def factors(self, tokens: Tokens, now: Now) -> Floats | Mask:
+        adv_N, p_N = tokens.flat(lambda s: s.advantages), np.exp(tokens.read("logprobs"))
+        p2_N, p3_N, norm2_N = map(tokens.read, self.reads[1:])
         policy_N, objective_N = shifts(adv_N, p_N, p2_N, p3_N, norm2_N, self.lr)
         excess_N = np.maximum(policy_N / self.policy_shift, np.abs(objective_N) / self.objective_shift)
         order_N = np.argsort(-excess_N, kind="stable")
         largest_N = np.zeros(len(tokens), dtype=bool)
         largest_N[order_N[: int(self.max_share * len(tokens))]] = True
-        return weighed(samples, tokens.columns(~(largest_N & (excess_N >= 1))))
+        return ~(largest_N & (excess_N >= 1))
 
 
 def shifts(adv: Floats, p: Floats, sum_p2: Floats, sum_p3: Floats, norm2: Floats, lr: float) -> tuple[Floats, Floats]:

@@ -7,7 +7,6 @@ import math
 from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import fsum
 from statistics import fmean, pvariance, stdev, variance
@@ -19,7 +18,6 @@ from longloop.protocols import Learner
 from longloop.types import Group, Now, Sample, Trajectory
 
 
-@dataclass(frozen=True)
 class Credit(Part):
     min_scored: ClassVar[int] = 2
     """Scored attempts at a task below which it gives no credit."""
@@ -35,7 +33,6 @@ class Credit(Part):
         return list(samples)
 
 
-@dataclass(frozen=True)
 class OfGroups(Credit):
     """Looks at each group alone."""
 
@@ -48,7 +45,6 @@ class OfGroups(Credit):
         """The advantages of one group."""
 
 
-@dataclass(frozen=True)
 class OfAttempts(OfGroups):
     """One advantage for each attempt, spread over its turns."""
 
@@ -59,7 +55,6 @@ class OfAttempts(OfGroups):
     def advantages(self, rewards: Sequence[float]) -> list[float]: ...
 
 
-@dataclass(frozen=True)
 class LeaveOneOut(OfAttempts):
     """A_k = R_k - mean of the other attempts' rewards."""
 
@@ -67,7 +62,6 @@ class LeaveOneOut(OfAttempts):
         return leave_one_out(rewards)
 
 
-@dataclass(frozen=True)
 class Standardized(OfAttempts):
     """A_k = (R_k - mean) / (std + 1e-6), std unbiased."""
 
@@ -75,7 +69,6 @@ class Standardized(OfAttempts):
         return standardize(rewards)
 
 
-@dataclass(frozen=True)
 class Centered(OfAttempts):
     """A_k = R_k - mean."""
 
@@ -84,19 +77,15 @@ class Centered(OfAttempts):
         return [reward - mean for reward in rewards]
 
 
-@dataclass(frozen=True)
 class Anchors(OfGroups):
-    """GiGPO's: an attempt against its group, plus w times a turn against the turns that began in the same state.
-
-    With a history (HGPO) the second term is taken for keys of 1 to history + 1 states and averaged with the weights
-    length^alpha, over the lengths at which the turn has another to be compared with.
-    """
+    """GiGPO's: an attempt against its group, plus w times a turn against the turns that began in the same state, or
+    with a history (HGPO's) in the same states; see gigpo.py."""
 
     w: float = 1.0
     gamma: float = 0.95
     history: int = 0
     alpha: float = 1.0
-    hooks: ClassVar[frozenset[str]] = frozenset({"state"})
+    hooks = frozenset({"state"})
 
     def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         counts = [Counter(key for t in group.scored for key in state_keys(t)) for group in groups]
@@ -130,7 +119,6 @@ class Anchors(OfGroups):
         ]
 
 
-@dataclass(frozen=True)
 class Returns(OfGroups):
     """GTPO's: A_iu = (G_iu - mean) / (std + 1e-6), mean and std of the returns to go of all turns of the group."""
 
@@ -150,13 +138,9 @@ class Returns(OfGroups):
         return [[(value - mean) / (deviation + 1e-6) for value in returns_T] for returns_T in returns]
 
 
-@dataclass(frozen=True)
 class NormalizedRewards(OfGroups):
     """IGPO's: every reward is standardized within the group, then summed: A_iu = sum over v >= u of gamma^(v-u) r_iv.
-
-    `joint` takes one mean and std over all turns of all attempts, the outcomes among the last turns' rewards; `split`
-    standardizes outcomes among themselves and the rewards of turns before the last among themselves.
-    """
+    `split` standardizes outcomes, and the rewards of turns before the last, among themselves."""
 
     gamma: float = 1.0
     normalize: Literal["joint", "split"] = "joint"
@@ -181,13 +165,9 @@ def _standard(values: Sequence[float]) -> Callable[[float], float]:
     return lambda x: (x - mean) / (deviation + 1e-6)
 
 
-@dataclass(frozen=True)
 class BetaNormalized(Credit):
-    """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task, for rewards mapped to [0, 1].
-
-    The Beta density is fitted to the p of the step's tasks by its mean m and variance v: with c = m (1 - m) / v - 1, a
-    = max(1, 1 + share c m) and b = max(1, 1 + share c (1 - m)). At share = 0 it is `Centered`.
-    """
+    """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task, for rewards mapped to [0, 1]. The density
+    is fitted to the p of the step's tasks, see bnpo.py; at share = 0 it is `Centered`."""
 
     share: float = 1 / 3
     most: float = 5.0

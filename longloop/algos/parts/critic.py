@@ -6,9 +6,9 @@ token (PPO), or those before every turn, where the value is read at the turn's f
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from longloop.algos.parts.credit import OfGroups, over_turns
 from longloop.algos.parts.hold import Hold
-from longloop.algos.parts.objective import Clipped, Objective, Reinforce
+from longloop.algos.parts.objective import Clipped, Objective
 from longloop.algos.parts.part import Advantages, Paid
+from longloop.algos.parts.tokens import Tokens
 from longloop.algos.reduce import Unit
 from longloop.types import Batch, Floats, Group, Metrics, Now, Sample, Scored, StopReason
 
@@ -26,12 +27,11 @@ CUT = (StopReason.MAX_TURNS, StopReason.CONTEXT_FULL)
 """How attempts end that did not come to their end."""
 
 
-@dataclass(frozen=True)
 class FromValues(OfGroups):
     """Advantages from a head's values. Adds the columns `target` and `value_weight` for `ValueLoss`."""
 
     unit: Literal["token", "turn"] = "turn"
-    min_scored: ClassVar[int] = 1
+    min_scored = 1
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         return over_turns(group, [0.0] * len(group.scored))
@@ -46,40 +46,31 @@ class FromValues(OfGroups):
         }
         completed: list[Sample] = []
         for source, same in groupby(samples, key=lambda sample: sample.source):
-            completed += self._completed(list(same), *attempts[source])
+            completed += self._completed(Tokens(list(same), groups), *attempts[source])
         return completed
 
-    def _completed(self, stretches: list[Sample], cut: bool, turns: list[float], outcome: float) -> list[Sample]:
+    def _completed(self, tokens: Tokens, cut: bool, turns: list[float], outcome: float) -> list[Sample]:
         """One attempt's samples. N are its action tokens, U its units."""
-        turn_N = np.concatenate([s.turns[s.mask] for s in stretches])
+        turn_N = np.concatenate([s.turns[s.mask] for s in tokens.samples])
         first_N = np.diff(turn_N, prepend=-1) != 0
-        begin_U = np.flatnonzero(first_N) if self.unit == "turn" else np.arange(len(turn_N))
-        paid_N = np.zeros(len(turn_N))
+        begin_U = np.flatnonzero(first_N) if self.unit == "turn" else np.arange(len(tokens))
+        paid_N = np.zeros(len(tokens))
         paid_N[np.diff(turn_N, append=-1) != 0] = np.array(turns)[turn_N[first_N]]
-        heads = {name: np.concatenate([s.columns[name][s.mask] for s in stretches])[begin_U] for name in self.heads}
+        heads = {name: tokens.read(name)[begin_U] for name in self.heads}
         advantage_U, target_U, trained = self.units(heads, np.add.reduceat(paid_N, begin_U), outcome, cut)
 
-        weight_N = np.concatenate([s.weights[s.mask] for s in stretches])
-        weight_U = weight_N if self.unit == "token" else np.full(len(begin_U), 1 / len(begin_U))
-        target_N, value_weight_N = np.zeros((2, len(turn_N)))
+        weight_U = tokens.flat(lambda s: s.weights) if self.unit == "token" else np.full(len(begin_U), 1 / len(begin_U))
+        target_N, value_weight_N = np.zeros((2, len(tokens)))
         target_N[begin_U], value_weight_N[begin_U] = target_U, weight_U * trained
-        advantage_N = np.repeat(advantage_U, np.diff(begin_U, append=len(turn_N)))
-        cuts = np.cumsum([s.action_tokens for s in stretches])[:-1]
-        samples = []
-        for sample, *columns in zip(
-            stretches, *(np.split(x, cuts) for x in (advantage_N, target_N, value_weight_N)), strict=True
-        ):
-            advantages, target, weight = np.zeros((3, len(sample.ids)))
-            advantages[sample.mask], target[sample.mask], weight[sample.mask] = columns
-            samples.append(replace(sample.with_columns(target=target, value_weight=weight), advantages=advantages))
-        return samples
+        advantages = tokens.columns(np.repeat(advantage_U, np.diff(begin_U, append=len(tokens))))
+        marked = tokens.marked(target=target_N, value_weight=value_weight_N)
+        return [replace(sample, advantages=column) for sample, column in zip(marked, advantages, strict=True)]
 
     @abstractmethod
     def units(self, heads: dict[str, Floats], paid_U: Floats, outcome: float, cut: bool) -> tuple[Floats, Floats, bool]:
         """The advantage of each unit, what the heads should have said, and whether they learn from this attempt."""
 
 
-@dataclass(frozen=True)
 class Gae(FromValues):
     """delta_u = reward_u + gamma V_{u+1} - V_u,  A_u = sum over l of (gamma lam)^l delta_{u+l};  V after the end is 0.
 
@@ -94,8 +85,8 @@ class Gae(FromValues):
     high: float = 1.0
     """The range that values are clipped to."""
     cut: bool = False
-    heads: ClassVar[tuple[str, ...]] = ("value",)
-    reads: ClassVar[tuple[str, ...]] = ("value",)
+    heads = ("value",)
+    reads = ("value",)
 
     def units(self, heads: dict[str, Floats], paid_U: Floats, outcome: float, cut: bool) -> tuple[Floats, Floats, bool]:
         value_U = heads["value"].clip(self.low, self.high)
@@ -118,7 +109,6 @@ def gae(paid_U: Floats, value_U: Floats, gamma: float, lam: float, cut: bool = F
     return advantage_U
 
 
-@dataclass(frozen=True)
 class Progress(FromValues):
     """DigiRL's: 1 for a turn to imitate, 0 for the others, by two heads that say how likely success is from a state.
     The state after the last turn counts as that of the last. The heads' target is 1 where something is still to be
@@ -126,8 +116,8 @@ class Progress(FromValues):
 
     weight: float = 1.0
     margin: float = 0.05
-    heads: ClassVar[tuple[str, ...]] = ("success_1", "success_2")
-    reads: ClassVar[tuple[str, ...]] = ("success_1", "success_2")
+    heads = ("success_1", "success_2")
+    reads = ("success_1", "success_2")
 
     def units(self, heads: dict[str, Floats], paid_U: Floats, outcome: float, cut: bool) -> tuple[Floats, Floats, bool]:
         value_U = 1 / (1 + np.exp(-np.minimum(heads["success_1"], heads["success_2"]).clip(-50, 50)))
@@ -137,7 +127,6 @@ class Progress(FromValues):
         return imitated_U.astype(float), (to_come_U > 0).astype(float), True
 
 
-@dataclass(frozen=True)
 class ValueLoss(Hold):
     """Trains heads towards the column `target`, at the states that have a `value_weight`: by half the squared error, or
     where they are logits by cross-entropy. The weight goes from `start` to `end` in `steps` steps."""
@@ -166,14 +155,6 @@ class ValueLoss(Hold):
         return total, metrics
 
 
-@dataclass(frozen=True)
-class Summed(Reinforce):
-    """minimize -A log p, summed over an attempt's tokens: the score function of the attempt."""
-
-    weights: ClassVar[float] = 1.0
-
-
-@dataclass(frozen=True)
 class AfterWarmup(Objective):
     """Another objective, from the step after `steps` on; before, only holds are learned. `average` must be equal."""
 

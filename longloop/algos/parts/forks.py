@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import ClassVar
 
 from longloop.algos.parts.rollouts import Attempts, apart, chance, play_on
 from longloop.protocols import Rollouts
@@ -14,14 +13,11 @@ _TOKENS = 20
 """Tokens at the beginning of a turn that tell how unsure the policy was."""
 
 
-@dataclass(frozen=True)
 class UnsureForks(Attempts):
-    """ARPO's: some attempts from the beginning, the others of the K branch off them. With `first` >= K, none does.
+    """ARPO's and AEPO's: some attempts from the beginning, the others of the K branch off them; see aepo.py.
 
-    An attempt is left before turn u if  (x + w (H_u - H_0)) max(0, 1 - penalty l) >= threshold,  x uniform, drawn for
-    attempt and turn, l how many decisions in a row have left an attempt at the task. H is the mean of -log p over a
-    turn's first 20 tokens as they were drawn: an unbiased estimate of their mean entropy. Branches may be left in turn,
-    behind the turn at which they began. Places that stay free are filled from the beginning.
+    H is the mean of -log p over a turn's first 20 tokens as they were drawn: an unbiased estimate of their mean
+    entropy. Branches may be left in turn, behind the turn at which they began.
     """
 
     first: int = 8
@@ -29,7 +25,7 @@ class UnsureForks(Attempts):
     w: float = 0.2
     threshold: float = 0.5
     penalty: float = 0.0
-    hooks: ClassVar[frozenset[str]] = frozenset({"replay"})
+    hooks = frozenset({"replay"})
 
     async def collect(
         self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now

@@ -3,9 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,19 +15,17 @@ from longloop.algos.parts.tokens import Tokens, mean
 from longloop.types import Batch, Group, Metrics, Now, OfLogits, Sample, Scored
 
 
-@dataclass(frozen=True)
 class Hold(Part):
     @abstractmethod
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         """A SUM over the micro-batch to be added to the objective's."""
 
 
-@dataclass(frozen=True)
 class Kl(Hold):
     """coefficient * (exp(d) - d - 1) at every token, d = log p_ref - log p: a penalty for leaving the reference."""
 
     coefficient: float = 0.04
-    reads: ClassVar[tuple[str, ...]] = ("reference",)
+    reads = ("reference",)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         difference_N = (batch.columns["reference"] - scored.logp_N).clamp(-10, 10)
@@ -38,13 +34,12 @@ class Kl(Hold):
         return (batch.weight_N * self.coefficient * penalty_N).sum(), metrics
 
 
-@dataclass(frozen=True)
 class ReverseKl(Hold):
     """coefficient * d^2 / 2 at every token, d = log p - log p_ref. For tokens that the policy drew, the mean of its
     gradient is that of KL(p || p_ref) at each state; the mean of `Kl`'s is that of KL(p_ref || p)."""
 
     coefficient: float = 0.05
-    reads: ClassVar[tuple[str, ...]] = ("reference",)
+    reads = ("reference",)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         difference_N = scored.logp_N - batch.columns["reference"]
@@ -52,7 +47,6 @@ class ReverseKl(Hold):
         return (batch.weight_N * self.coefficient * difference_N.square() / 2).sum(), metrics
 
 
-@dataclass(frozen=True)
 class HoldCovarying(Hold):
     """KL-Cov's: coefficient * |log r| at this share of the step's tokens, those with the largest covariance of
     advantage and log-prob. It has no gradient where r = 1, so it takes more than one mini-batch to be felt."""
@@ -65,14 +59,13 @@ class HoldCovarying(Hold):
         largest = np.argsort(-covariances(tokens), kind="stable")[: at_least_one(self.share, len(tokens))]
         held_N = np.zeros(len(tokens))
         held_N[largest] = 1.0
-        return [s.with_columns(held=column) for s, column in zip(samples, tokens.columns(held_N), strict=True)]
+        return tokens.marked(held=held_N)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         moved_N = batch.columns["held"] * (scored.logp_N - batch.old_N).abs()
         return (batch.weight_N * self.coefficient * moved_N).sum(), {"held": (moved_N.detach().sum(), len(moved_N))}
 
 
-@dataclass(frozen=True)
 class HoldRare(Hold):
     """Lp-Reg's: coefficient * (exp(d) - d - 1), d = log q - log p, at tokens with A < 0 that are among this share of
     least likely ones and that q still has, as long as p < q. q is the sampling policy without tokens less than `floor`
@@ -82,7 +75,7 @@ class HoldRare(Hold):
     floor: float = 0.02
     coefficient: float = 1.0
 
-    reads: ClassVar[tuple[str, ...]] = ("logprobs", "log_floor", "log_kept_mass")
+    reads = ("logprobs", "log_floor", "log_kept_mass")
 
     @property
     def of_logits(self) -> Mapping[str, OfLogits]:
@@ -97,12 +90,11 @@ class HoldRare(Hold):
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         tokens = Tokens(samples, groups)
-        logp_N, floor_N, mass_N = (tokens.flat(lambda s, c=c: s.columns[c]) for c in self.reads)  # type: ignore[misc]
+        logp_N, floor_N, mass_N = map(tokens.read, self.reads)
         negative_N = tokens.flat(lambda s: s.advantages) < 0
         count = math.ceil(self.share * negative_N.sum())
         rare_N = negative_N & (logp_N <= np.sort(logp_N[negative_N])[count - 1]) if count else np.zeros(len(tokens))
-        columns = zip(tokens.columns(rare_N * (logp_N >= floor_N)), tokens.columns(logp_N - mass_N), strict=True)
-        return [s.with_columns(rare=rare, target=target) for s, (rare, target) in zip(samples, columns, strict=True)]
+        return tokens.marked(rare=rare_N * (logp_N >= floor_N), target=logp_N - mass_N)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         difference_N = (batch.columns["target"] - scored.logp_N).clamp(0, 10)
@@ -111,12 +103,8 @@ class HoldRare(Hold):
         return (batch.weight_N * self.coefficient * penalty_N).sum(), metrics
 
 
-@dataclass(frozen=True)
 class Corridor(Hold):
-    """EPO's: an entropy bonus, less a penalty for entropies outside a corridor around the mean of the steps before.
-
-    Its mean is over trajectories of the mean over turns of the mean over tokens. The first step has no penalty.
-    """
+    """EPO's: an entropy bonus, less a penalty for entropies outside a corridor around the mean of the steps before."""
 
     bonus: float = 0.001
     penalty: float = 0.05
@@ -126,7 +114,7 @@ class Corridor(Hold):
     decay: float = 1.0
     """How fast the penalty falls from twice its size to once."""
 
-    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+    reads = ("entropy",)
 
     @property
     def of_logits(self) -> Mapping[str, OfLogits]:
@@ -138,12 +126,11 @@ class Corridor(Hold):
         penalty = self.penalty * phase(now, self.decay) if before else 0.0
         tokens = Tokens(samples, groups)
         if samples:
-            before.append(mean(tokens.flat(lambda s: s.columns["entropy"])))
+            before.append(mean(tokens.read("entropy")))
         turn_N, unit_N = tokens.units("turn"), tokens.units("trajectory")
         _, first_T = np.unique(turn_N, return_index=True)
         turns_U = np.bincount(unit_N[first_T])
-        share = tokens.columns(1 / (np.bincount(turn_N)[turn_N] * turns_U[unit_N]))
-        marked = [s.with_columns(turn_share=column) for s, column in zip(samples, share, strict=True)]
+        marked = tokens.marked(turn_share=1 / (np.bincount(turn_N)[turn_N] * turns_U[unit_N]))
         return [s.with_columns(past_entropy=past, entropy_penalty=penalty) for s in marked]
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -163,20 +150,16 @@ def outside(entropy_N: Tensor, low_N: Tensor, high_N: Tensor) -> Tensor:
     return (low_N - entropy_N).relu() + (entropy_N - high_N).relu()
 
 
-@dataclass(frozen=True)
 class Anchor(Hold):
     """SIREN's: coefficient * (H - H0)^2, H the mean over trajectories of the mean entropy at their peaks, H0 that of
-    the first step. Entropies are those of the nucleus, peaks the tokens at or above a quantile of their trajectory.
-
-    H is a mean over the mini-batch, which `facts` holds, so that the gradient is a sum: 2 (H - H0) grad H.
-    """
+    the first step; see siren.py. `facts` holds the H of the mini-batch, so that the gradient is a sum."""
 
     coefficient: float = 0.005
     nucleus: float = 0.8
     quantile: float = 0.8
 
-    reads: ClassVar[tuple[str, ...]] = ("nucleus_entropy",)
-    looks: ClassVar[tuple[str, ...]] = ("nucleus_entropy",)
+    reads = ("nucleus_entropy",)
+    looks = ("nucleus_entropy",)
 
     @property
     def of_logits(self) -> Mapping[str, OfLogits]:
@@ -184,12 +167,12 @@ class Anchor(Hold):
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         tokens = Tokens(samples, groups)
-        entropy_N, unit_N = tokens.flat(lambda s: s.columns["nucleus_entropy"]), tokens.units("trajectory")
+        entropy_N, unit_N = tokens.read("nucleus_entropy"), tokens.units("trajectory")
         peak_N = np.zeros(len(tokens))
         for own in np.split(np.argsort(unit_N, kind="stable"), np.cumsum(np.bincount(unit_N))[:-1]):
             high = own[entropy_N[own] >= np.quantile(entropy_N[own], self.quantile)] if len(own) else own
             peak_N[high] = 1 / max(1, len(high))
-        marked = [s.with_columns(peak=column) for s, column in zip(samples, tokens.columns(peak_N), strict=True)]
+        marked = tokens.marked(peak=peak_N)
         if not marked:
             return []
         first = memory_of(self, now).setdefault("first", _at_peaks(marked))

@@ -7,8 +7,8 @@ mini-batch come from `facts`; none may be taken over a micro-batch.
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from dataclasses import field, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from longloop.types import Batch, Floats, Group, Metrics, Now, Sample, Scored, U
 Average = Literal["trajectories", "tokens"]
 
 
-@dataclass(frozen=True)
 class Objective(Part):
     average: Average = "trajectories"
     """Whether it is a mean over trajectories, each the mean over its tokens, or over all tokens."""
@@ -40,7 +39,6 @@ class Objective(Part):
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]: ...
 
 
-@dataclass(frozen=True)
 class Clipped(Objective):
     """PPO's: minimize -min(r A, clamp(r, low, high) A). LOOP's bounds by default."""
 
@@ -71,7 +69,6 @@ class Clipped(Objective):
         return -(weight_U * objective_U).sum(), clip_metrics(ratio_U, adv_U, self.low, self.high)
 
 
-@dataclass(frozen=True)
 class Reinforce(Objective):
     """minimize -A log p: no ratio, no clip. For samples of the policy as it is, the gradient of `Clipped`."""
 
@@ -79,7 +76,12 @@ class Reinforce(Objective):
         return -(batch.weight_N * batch.adv_N * scored.logp_N).sum(), {}
 
 
-@dataclass(frozen=True)
+class Summed(Reinforce):
+    """minimize -A log p, summed over an attempt's tokens: the score function of the attempt."""
+
+    weights = 1.0
+
+
 class Weighted(Objective):
     """CISPO's: minimize -sg[clamp(r, low, high)] A log p. A token outside the bounds keeps its gradient."""
 
@@ -93,20 +95,18 @@ class Weighted(Objective):
         return -(factor_N * scored.logp_N).sum(), {"bounded": (outside_N.sum(), outside_N.numel())}
 
 
-@dataclass(frozen=True)
 class KeepGradient(Clipped):
     """AEPO's (arXiv 2510.14545), token ratios only: a token that the upper bound cuts off keeps the gradient of the
     bound, -high A grad log p. Its value is that of `Clipped`."""
 
     tokens: Literal["none", "uncertain", "all"] = "uncertain"
     """Which ones: those whose entropy is above the mean of the step's tokens, or all."""
-    reads: ClassVar[tuple[str, ...]] = ("entropy",)
+    reads = ("entropy",)
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         tokens = Tokens(samples, groups)
-        entropy_N = tokens.flat(lambda s: s.columns["entropy"])
-        above = tokens.columns(entropy_N > mean(entropy_N))
-        return [sample.with_columns(uncertain=column) for sample, column in zip(samples, above, strict=True)]
+        entropy_N = tokens.read("entropy")
+        return tokens.marked(uncertain=entropy_N > mean(entropy_N))
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         total, metrics = super().loss(scored, batch)
@@ -120,7 +120,6 @@ class KeepGradient(Clipped):
         return total - (slope_N * (scored.logp_N - scored.logp_N.detach())).sum(), metrics
 
 
-@dataclass(frozen=True)
 class TrustRegion(Clipped):
     """Drop what has a token that the policy has moved too far on: max of its divergences > `delta`."""
 
@@ -144,7 +143,6 @@ class TrustRegion(Clipped):
         return total, metrics | {"masked": (far_N.sum(), far_N.numel())}
 
 
-@dataclass(frozen=True)
 class Balanced(Objective):
     """BAPO's: the bounds are moved, for each mini-batch, until tokens with A > 0 are a target share of what pushes. The
     lower one goes along `lows`, which silences negative tokens, then the upper one along `highs`."""
@@ -154,7 +152,7 @@ class Balanced(Objective):
     highs: tuple[float, float] = (1.2, 3.0)
     step: float = 0.05
     dual: float = 3.0
-    looks: ClassVar[tuple[str, ...]] = ("logprobs",)
+    looks = ("logprobs",)
 
     def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
         moved_N = np.concatenate([(s.columns["logprobs"] - s.logprobs)[s.mask] for s in samples])
@@ -184,7 +182,6 @@ def _way(start: float, end: float, step: float) -> list[float]:
     return [*(start + n * step for n in range(math.ceil((end - start) / step - 1e-9))), end]
 
 
-@dataclass(frozen=True)
 class Implicit(Objective):
     """NFT's: what succeeded is imitated, and of what failed the rest of the policy, (p_old - m p) / (1 - m), with m the
     mean reward of the group. It goes by rewards and leaves advantages alone."""

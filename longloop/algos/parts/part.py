@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from longloop.algos.settings import Settings
 from longloop.types import Group, Now, OfLogits, Sample
 
 
@@ -40,9 +41,8 @@ Earned = list[Advantages | None]
 """Of each group; None for one that nothing is learned from."""
 
 
-@dataclass(frozen=True)
-class Part(ABC):  # noqa: B024  (which of its methods a part must have, its slot says)
-    """A frozen dataclass whose fields are its settings."""
+class Part(Settings, ABC):
+    """Its fields are its settings."""
 
     reads: ClassVar[tuple[str, ...]] = ()
     """Columns of `Learner.read` that the step's samples must have."""
@@ -59,11 +59,6 @@ class Part(ABC):  # noqa: B024  (which of its methods a part must have, its slot
     def of_logits(self) -> Mapping[str, OfLogits]:
         """Numbers of each token that are computed from its distribution, by name."""
         return {}
-
-    @property
-    def reference(self) -> bool:
-        """Whether it reads the policy before training."""
-        return "reference" in self.reads
 
     @property
     def whole_units(self) -> bool:

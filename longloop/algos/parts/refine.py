@@ -1,7 +1,7 @@
 """Refinements: attempts that were told how an earlier one was judged, learned from as if they had not been told."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,6 @@ from longloop.protocols import Rollouts
 from longloop.types import Batch, Group, Message, Metrics, Now, Scored, Start, Task, Trajectory
 
 
-@dataclass(frozen=True)
 class BestRefinement(Attempts):
     """K - 1 attempts, a refinement of each, and of these the best as the K-th: the first that succeeds, or else the one
     that was paid most. The others are side rollouts.
@@ -69,7 +68,6 @@ def as_if_untold(rollouts: Rollouts, refined: Trajectory, attempt: Trajectory) -
     return rollouts.retokenize(answer) if any(turn.restarts_context for turn in answer.turns[1:]) else answer
 
 
-@dataclass(frozen=True)
 class Unclipped(Objective):
     """minimize -A r for tokens that the policy drew, and -A p / (p + gamma) for those that it was shown. The slope of
     the second by log p is largest at p = gamma: what is nearly impossible to say is not forced."""

@@ -6,20 +6,19 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import fmean, median
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from longloop.algos.parts.part import Paid, Part, memory_of
 from longloop.algos.reduce import to_samples
 from longloop.protocols import Learner
-from longloop.types import Group, Now, SampleSource, Trajectory
+from longloop.types import Group, Ids, Now, Sample, SampleSource, Task, Trajectory, Turn, UserError
 
 
-@dataclass(frozen=True)
 class Rewards(Part):
     """The verifier's reward for the attempt, and what the environment paid for each turn."""
 
@@ -31,7 +30,6 @@ class Rewards(Part):
         return Paid(turns, [t.reward for t in group.scored])
 
 
-@dataclass(frozen=True)
 class Votes(Rewards):
     """Label-free: an attempt is paid for agreeing with the others, that is, for having an equal outcome key. One
     without a key is paid 0, and so are all when no two agree. The verifier's rewards count 1 - w."""
@@ -57,7 +55,6 @@ class Votes(Rewards):
         return [sizes[key] / len(keys) for key in keys]
 
 
-@dataclass(frozen=True)
 class Economy(Rewards):
     """OTC's: a reward above 0 is multiplied by 1 - w + w * economy: how near the attempt's calls are to the fewest of a
     success at its task. These are remembered; a task that was never solved has none and is paid in full."""
@@ -88,7 +85,6 @@ class Economy(Rewards):
         return sum(1 for text in trajectory.action_texts for _ in re.finditer(self.calls, text))
 
 
-@dataclass(frozen=True)
 class Discounted(Rewards):
     """EAPO's: turn u of U is paid gamma^(U - u) R, the last one by its outcome, R, besides `turn_weight` times its
     reward."""
@@ -108,7 +104,6 @@ class Discounted(Rewards):
         return Paid(turns, paid.outcomes)
 
 
-@dataclass(frozen=True)
 class Judged(Rewards):
     """ReSeek's (arXiv 2510.00568) recipe: a turn that judges what it just read is paid for judging right.
 
@@ -123,7 +118,7 @@ class Judged(Rewards):
     """The most that an attempt's turns gain or lose in total. Keep it below what a success is paid."""
     judgment: str = r"(?i)\bjudge\W{0,3}(useful|not)\b"
     """The regular expression of a judgment; its group begins with `not` for a negative one."""
-    hooks: ClassVar[frozenset[str]] = frozenset({"answers"})
+    hooks = frozenset({"answers"})
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
         scale = self.scale * (1 - (now.step - 1) / now.steps)
@@ -144,7 +139,6 @@ class Judged(Rewards):
         return paid
 
 
-@dataclass(frozen=True)
 class Explored(Rewards):
     """ReEx-SQL's (arXiv 2505.12768) recipe: each different query that ran, the last turn's aside, pays `scale`.
 
@@ -176,13 +170,53 @@ class Explored(Rewards):
         return paid
 
 
-@dataclass(frozen=True)
-class Effort(Rewards):
-    """ARES's: R + e, where e makes successes at easy tasks hesitate less, and hesitation at hard ones pay.
+class TurnRewards(Rewards):
+    """`weight` times what the environment paid for a turn, plus `failed` where it says that the action failed."""
 
-    An attempt's n counts the tokens from which on the mean entropy of `window` tokens of the turn is above a threshold:
-    the running mean of the steps' medians of the attempts' `quantile`s. It is compared with the step's mean n at tasks
-    of the same difficulty. e is at most alpha either way, at hard tasks 1.2 alpha.
+    weight: float = 1.0
+    failed: float = 0.0
+
+    def of_group(self, group: Group) -> Paid:
+        def paid(turn: Turn) -> float:
+            return self.weight * turn.reward + (self.failed if turn.info.get("failed") else 0.0)
+
+        return Paid([[paid(turn) for turn in t.turns] for t in group.scored], [t.reward for t in group.scored])
+
+
+class Gains(Rewards):
+    """IGPO's: a turn is paid `weight` times by how much likelier it made the right answer, after the `prefix` that an
+    agent says before one. The last turn is not, and what the environment paid for turns is not counted."""
+
+    prefix: str = ""
+    weight: float = 1.0
+    hooks = frozenset({"answers"})
+
+    def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
+        prefix = learner.encode(self.prefix)
+        samples = [
+            _answering(context, prefix, answer)
+            for group in groups
+            for answer in [learner.encode(answer_of(group.task))]
+            for trajectory in group.scored
+            for context in _contexts(trajectory)
+        ]
+        read = learner.read(samples, "logprobs") if samples else []
+        likely = iter([float(np.exp(s.columns["logprobs"][s.mask].mean())) for s in read])
+        return [self._paid(group, likely) for group in groups]
+
+    def _paid(self, group: Group, likely: Iterator[float]) -> Paid:
+        turns = []
+        for trajectory in group.scored:
+            p_U = [next(likely) for _ in trajectory.turns]
+            turns.append([*(self.weight * (after - before) for before, after in pairwise(p_U)), 0.0])
+        return Paid(turns, [t.reward for t in group.scored])
+
+
+class Effort(Rewards):
+    """ARES's: R + e, where e makes successes at easy tasks hesitate less, and hesitation at hard ones pay; see ares.py.
+
+    The threshold is the running mean of the steps' medians of the attempts' `quantile`s. e is at most alpha either way,
+    at hard tasks 1.2 alpha.
     """
 
     alpha: float = 0.5
@@ -287,3 +321,33 @@ def _words(text: str) -> str:
     """The words of a text in lower case, between spaces: whole words can be looked for."""
     words = re.findall(r"\w+", text.lower())
     return f" {' '.join(words)} "
+
+
+def answer_of(task: Task) -> str:
+    """The first of the right answers in a task's data."""
+    answers = task.data.get("answers")
+    if not answers:
+        raise UserError(
+            f"Task {task.id!r} has no answers in its data. IGPO pays turns for what they tell about the right answer: "
+            'the environment must put it into the task, as in Task(..., data={"answers": ["Paris"]}).'
+        )
+    return str(answers[0])
+
+
+def _contexts(trajectory: Trajectory) -> Iterator[Ids]:
+    """What the policy had read before each of its actions."""
+    ids: list[Ids] = []
+    for turn in trajectory.turns:
+        if turn.restarts_context:
+            ids.clear()
+        ids.append(turn.context_ids)
+        yield np.concatenate(ids)
+        ids.append(turn.action_ids)
+
+
+def _answering(context: Ids, prefix: Sequence[int], answer: Sequence[int]) -> Sample:
+    """A sample whose mask is on the answer alone."""
+    ids = np.concatenate([context, np.array([*prefix, *answer], dtype=np.int64)])
+    nothing, turns = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
+    mask = np.arange(len(ids)) >= len(ids) - len(answer)
+    return Sample(ids=ids, mask=mask, logprobs=nothing, turns=turns, advantages=nothing, weights=nothing)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import numpy as np
@@ -17,7 +16,6 @@ LEVELS = tuple(round(0.05 * n, 2) for n in range(1, 20))
 """The quantiles of scores that are followed from step to step."""
 
 
-@dataclass(frozen=True)
 class Risk(Credit):
     """RiskPO's: tasks are bundled; the j-th paper of a bundle is the j-th attempt at each of its tasks, and its
     advantage follows from where its score lies among quantiles that are followed from step to step; see riskpo.py.

@@ -6,8 +6,7 @@ stored and counted with everything else, `Group.scored` leaves them out, and cre
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from longloop.algos.parts.part import Part
 from longloop.protocols import Rollouts
@@ -21,7 +20,6 @@ _HOPELESS = 8
 """Attempts that must have failed to follow a recorded one before it is said that none can."""
 
 
-@dataclass(frozen=True)
 class Attempts(Part):
     """K attempts at each task, from its beginning."""
 
@@ -35,7 +33,6 @@ class Attempts(Part):
         return k
 
 
-@dataclass(frozen=True)
 class FromStates(Attempts):
     """K attempts, and `m` side rollouts from the states that they passed. With m = 0, K attempts.
 
@@ -47,7 +44,7 @@ class FromStates(Attempts):
     """The states before every so many-th turn; which of them, changes from step to step."""
     max_states: int = 20
     """The most states of an attempt, its first ones."""
-    hooks: ClassVar[frozenset[str]] = frozenset({"replay"})
+    hooks = frozenset({"replay"})
 
     async def collect(
         self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
@@ -77,14 +74,13 @@ class FromStates(Attempts):
         return k + self.m * (k * self.max_states - shared)
 
 
-@dataclass(frozen=True)
 class Resets(Attempts):
     """For a share beta of the tasks, K attempts that begin in one state of a demonstration: one before the second to
     the last action, each as likely as the others. Other tasks, and those without a demonstration that was scored and
     has two actions, are begun at their beginning."""
 
     beta: float = 1.0
-    hooks: ClassVar[frozenset[str]] = frozenset({"replay", "expert"})
+    hooks = frozenset({"replay", "expert"})
 
     async def collect(
         self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now

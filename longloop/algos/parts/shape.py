@@ -8,10 +8,10 @@ import re
 from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, fsum, log, sqrt
 from statistics import fmean
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -26,7 +26,6 @@ _NONE = 1e-9
 _BY_ENTROPY = "scale advantages by entropy"
 
 
-@dataclass(frozen=True)
 class Shape(Part):
     @property
     def centers(self) -> bool:
@@ -38,7 +37,6 @@ class Shape(Part):
         """The step's samples with other advantages."""
 
 
-@dataclass(frozen=True)
 class TurnEntropy(Shape):
     """EMPG's: A g(H) + zeta f(H of the next turn), then centered, for attempts with an advantage."""
 
@@ -46,8 +44,8 @@ class TurnEntropy(Shape):
     future: float = 1.0
     zeta: float = 0.1
     center: bool = True
-    reads: ClassVar[tuple[str, ...]] = ("entropy",)
-    alone_in: ClassVar[str] = _BY_ENTROPY
+    reads = ("entropy",)
+    alone_in = _BY_ENTROPY
 
     @property
     def centers(self) -> bool:
@@ -75,7 +73,6 @@ class TurnEntropy(Shape):
         return [shaped(s) if s.source in useful else s for s in samples]
 
 
-@dataclass(frozen=True)
 class SemanticEntropy(Shape):
     """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. SE is the entropy of what a group's attempts came to: those
     with equal outcome keys are one cluster, one without a key is a cluster of its own."""
@@ -99,7 +96,6 @@ class SemanticEntropy(Shape):
         return fsum(-weight * log(p) for weight, p in zip(weights, shares, strict=True)) / log(len(keys))
 
 
-@dataclass(frozen=True)
 class Nudge(Shape):
     """ASPO's: A + clip(delta (x - mean x) / mean turns, -bound |A|, bound |A|) for successes that show a behavior. x
     counts the turns before the first action that matches it; the means are over the group's attempts that do."""
@@ -129,13 +125,12 @@ class Nudge(Shape):
         return next((turn for turn, said in enumerate(trajectory.action_texts) if shows(said)), -1)
 
 
-@dataclass(frozen=True)
 class EntropyUp(Shape):
     """AEPO's (agentic): A (1 + w z), z the z-score of a token's entropy among the step's."""
 
     w: float = 0.2
-    reads: ClassVar[tuple[str, ...]] = ("entropy",)
-    alone_in: ClassVar[str] = _BY_ENTROPY
+    reads = ("entropy",)
+    alone_in = _BY_ENTROPY
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         if not samples:
@@ -149,13 +144,12 @@ class EntropyUp(Shape):
         ]
 
 
-@dataclass(frozen=True)
 class EntropyDown(Shape):
     """ETTRL's: A (1 + w (mean H - H_i) / mean H), at least 0, H_i an attempt's mean token entropy."""
 
     w: float = 1.0
-    reads: ClassVar[tuple[str, ...]] = ("entropy",)
-    alone_in: ClassVar[str] = _BY_ENTROPY
+    reads = ("entropy",)
+    alone_in = _BY_ENTROPY
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         entropy = by_attempt(samples, "entropy")
@@ -170,7 +164,6 @@ class EntropyDown(Shape):
         return [replace(s, advantages=s.advantages * factor(s.source)) for s in samples]
 
 
-@dataclass(frozen=True)
 class Thermostat(Shape):
     """A' = (1 - a) A + a [R > 0] p^T / p,   a = x / (x + 1),   x = min(|target - H|, most) / share of successes
 
@@ -181,7 +174,7 @@ class Thermostat(Shape):
     most: float = 0.1
     hot: float = 1.2
     cold: float = 0.8
-    reads: ClassVar[tuple[str, ...]] = ("logprobs", "log_norm_hot", "log_norm_cold")
+    reads = ("logprobs", "log_norm_hot", "log_norm_cold")
 
     @property
     def of_logits(self) -> Mapping[str, OfLogits]:
@@ -197,7 +190,7 @@ class Thermostat(Shape):
         memory = memory_of(self, now)
         entropy = memory.get("entropy", 0.0)
         if samples:
-            memory["entropy"] = -mean(Tokens(samples, groups).flat(lambda s: s.columns["logprobs"]))
+            memory["entropy"] = -mean(Tokens(samples, groups).read("logprobs"))
         rewards = {(n, t.attempt): t.reward for n, group in enumerate(groups) for t in group.scored}
         won = sum(reward > 0 for reward in rewards.values()) / max(1, len(rewards))
         x = min(abs(self.target - entropy), self.most) / won if won else 0.0

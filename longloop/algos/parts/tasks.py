@@ -4,7 +4,6 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -14,7 +13,6 @@ from longloop.protocols import Tasks
 from longloop.types import Group, Now, Sample, SampleSource, Task
 
 
-@dataclass(frozen=True)
 class InOrder(Part):
     """The next tasks of the shuffled stream."""
 
@@ -29,7 +27,6 @@ class InOrder(Part):
         """Note what a step's tasks gave, for the choice of the next."""
 
 
-@dataclass(frozen=True)
 class Bandit(InOrder):
     """DUMP's: tasks from the sources whose latest `window` attempts have the largest |A|, or that are hardly known.
 
@@ -89,7 +86,6 @@ class Bandit(InOrder):
             known["sizes"] = [*known["sizes"], size][-self.window :]
 
 
-@dataclass(frozen=True)
 class Horizon(InOrder):
     """ScalingInter-RL's: attempts have rounds[0] turns for `every` steps, then rounds[1] and so on; the last stays.
     Without rounds, the run's own limit, which none exceeds."""

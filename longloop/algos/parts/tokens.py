@@ -37,6 +37,17 @@ class Tokens:
             start += size
         return [found[id(sample)] for sample in self.given]
 
+    def read(self, name: str) -> Floats:
+        """What the learner says of the tokens, [N]."""
+        return self.flat(lambda sample: sample.columns[name])
+
+    def marked(self, **columns_N: Floats | Mask) -> list[Sample]:
+        """The samples with these columns, in the order they were given."""
+        rows = zip(*map(self.columns, columns_N.values()), strict=True)
+        return [
+            s.with_columns(**dict(zip(columns_N, row, strict=True))) for s, row in zip(self.given, rows, strict=True)
+        ]
+
     def units(self, unit: Unit) -> Ids:
         """The number of the token, turn or trajectory that each token belongs to, [N]."""
         if unit == "token":

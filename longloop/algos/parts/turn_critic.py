@@ -6,7 +6,6 @@ Four heads, two of each: V is read where the first token of an action is drawn, 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +22,6 @@ Rewarded = tuple[Trajectory, list[float]]
 """An attempt, and what each of its turns was paid, the outcome with the last."""
 
 
-@dataclass(frozen=True)
 class FreshActions(Attempts):
     """K attempts, and what the policy would now do at `states` states of the `replay` steps before: one action each, as
     a side rollout without an environment. With states = 0, K attempts."""
@@ -53,7 +51,6 @@ def stored_groups(replay: int, now: Now) -> list[Group]:
     return [group for step in range(max(1, now.step - replay), now.step) for group in now.past(step)]
 
 
-@dataclass(frozen=True)
 class TurnCritic(Credit):
     """A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u), from heads that each step trains anew by squared error,
     `steps` times. Without steps there is no critic: A_u is what was paid from turn u on.
@@ -68,8 +65,8 @@ class TurnCritic(Credit):
     steps: int = 200
     rewards: Rewards = field(default_factory=Rewards)
     """What stored turns are paid."""
-    min_scored: ClassVar[int] = 1
-    heads: ClassVar[tuple[str, ...]] = ("q_1", "q_2", "v_1", "v_2")
+    min_scored = 1
+    heads = ("q_1", "q_2", "v_1", "v_2")
 
     def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         known: dict[int, list[float]] = {}
