@@ -8,7 +8,7 @@ import pytest
 from tests.learning.test_pairs import improvement, success
 from tests.support.helpers import imitated, train
 
-GAME = ["eval.every=10", "eval.attempts=40", "tasks_per_step=6"]
+GAME = ["eval.every=5", "eval.attempts=40", "tasks_per_step=6"]
 BETTER = 0.3
 METHODS = {
     "ei": ["steps=60", "save.every=60", "algo.k=8", "algo.lr=2e-3"],

@@ -58,6 +58,7 @@ def test_a_row_of_a_product_does_not_depend_on_the_others(dtype: torch.dtype, mo
     torch.manual_seed(0)
     monkeypatch.setattr(row_invariant, "_LEAST", 64)
     monkeypatch.setattr(row_invariant, "_PROGRAMS", 6)
+    monkeypatch.setattr(row_invariant, "_GROUP", 2)  # of four tiles above each other
     x, weight, bias = (randn(*shape, dtype=dtype) for shape in ((200, 320), (100, 320), (100,)))
     tile = row_invariant._tile(100, 320, dtype)
     assert row_invariant._parts(100, 320, tile["COLUMNS"], tile["DEPTH"])[0] > 2

@@ -399,7 +399,7 @@ def test_ways_to_sample_that_vllm_has_not_are_refused_before_the_run(
     assert server.asked == []
 
 
-TRAIN = ("engine.name=vllm", "model.lora_rank=4", "doctor=false", "algo.lr=1e-2", "algo.k=12", "rollout.turn_tokens=1")
+TRAIN = ("engine.name=vllm", "model.lora_rank=4", "doctor=false", "algo.lr=1e-2", "tasks_per_step=6", "algo.k=8")
 
 
 @pytest.mark.parametrize(("rank", "algo"), [(4, "loop"), (0, "loop"), (4, "tis"), (4, "mis")])
