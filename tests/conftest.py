@@ -1,4 +1,5 @@
-"""One thread: the models here are tiny, and results are the same to the bit only with the same number of threads.
+"""One thread: the models here are tiny, and results are the same to the bit only with the same number of threads. Where
+a test has two, they sleep while they wait: other tests need the cores.
 
 Without a GPU, Triton interprets its kernels; it must be told before it is first imported.
 
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -26,12 +28,21 @@ gc.disable()
 
 EXCUSED = ("needs a CUDA device", "needs MKL", "needs Linux", "needs root", "needs published data", "needs the tracker")
 """How the reason for a skip begins where `--full` accepts it."""
+LONG = (
+    *("test_ranks", "test_composed", "test_hosts", "test_graphs", "test_compiled_update", "test_vllm", "test_learning"),
+    *("test_row_invariance", "test_pairs", "test_docs", "test_shards", "test_vllm_engine", "test_memory_forecast"),
+)
+"""Files that take a minute or more. They are begun first: no worker shall be alone with one at the end."""
 
 Report = pytest.TestReport | pytest.CollectReport
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fail a test that is skipped because something is missing")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 def pytest_collection_finish() -> None:

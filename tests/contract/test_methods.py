@@ -180,8 +180,12 @@ def kind(name: str) -> type[Algorithm]:
     return found
 
 
+SHORT: dict[str, dict[str, Any]] = {"archer": {"critic_steps": 10}}
+"""Settings of methods that would take seconds."""
+
+
 def make(name: str, **options: Any) -> Algorithm:
-    return kind(name)(**options)
+    return kind(name)(**SHORT.get(name, {}) | options)
 
 
 METHODS = [name for name in ALGOS if issubclass(kind(name), Composed)]

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from longloop import api
-from longloop.store.run import checkpoints
 from tests.learning.test_pairs import improvement, success
-from tests.support.helpers import load_config, train
+from tests.support.helpers import imitated, train
 
-GAME = ["eval.every=10", "eval.attempts=40", "tasks_per_step=6"]
+GAME = ["eval.every=5", "eval.attempts=40", "tasks_per_step=6"]
 BETTER = 0.3
 METHODS = {
     "ei": ["steps=60", "save.every=60", "algo.k=8", "algo.lr=2e-3"],
@@ -22,14 +20,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that imitated the expert for a short while: it wins sometimes."""
-    folder = tmp_path_factory.mktemp("start")
-    short = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "steps=12", "save.every=12", "name=sft"]
-    _, run, _ = train(folder, *short)
-    (step,) = checkpoints(run.folder)
-    checkpoint = run.folder / "checkpoints" / f"{step:06d}"
-    api.export(load_config(folder, *short), checkpoint, folder / "model", "float32")
-    return str(folder / "model")
+    return imitated(tmp_path_factory.mktemp("start"))
 
 
 @pytest.mark.parametrize("method", METHODS)

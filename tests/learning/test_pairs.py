@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from longloop import api
-from longloop.store.run import checkpoints
-from tests.support.helpers import load_config, train
+from tests.support.helpers import imitated, train
 
-GAME = ["rollout.turn_tokens=2", "eval.every=5", "eval.attempts=80"]
+GAME = ["rollout.turn_tokens=2", "eval.every=3", "eval.attempts=80"]
 BETTER = 0.15
 METHODS = {
     "dpo": ["steps=30", "tasks_per_step=3", "algo.k=8", "algo.lr=1.5e-3", "algo.minibatch=8"],
     "eto": ["steps=12", "tasks_per_step=3", "algo.k=8", "algo.lr=2e-3", "algo.minibatch=8"],
     "spin": ["steps=12", "tasks_per_step=3", "algo.k=8", "algo.lr=2e-3", "algo.minibatch=8"],
     "dmpo": [
-        *("steps=80", "eval.every=10", "tasks_per_step=6", "algo.k=6", "algo.lr=1e-3"),
+        *("steps=80", "eval.every=5", "tasks_per_step=6", "algo.k=6", "algo.lr=1e-3"),
         *("algo.epochs=1", "algo.minibatch=64", "algo.weight_decay=0.01"),
     ],
     "tree_dpo": ["steps=25", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],
@@ -38,14 +36,7 @@ them, the others only their own attempts."""
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that imitated the expert for a short while."""
-    folder = tmp_path_factory.mktemp("start")
-    short = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "steps=12", "save.every=12", "name=sft"]
-    _, run, _ = train(folder, *short)
-    (step,) = checkpoints(run.folder)
-    config = load_config(folder, *short)
-    api.export(config, run.folder / "checkpoints" / f"{step:06d}", folder / "model", "float32")
-    return str(folder / "model")
+    return imitated(tmp_path_factory.mktemp("start"))
 
 
 def success(steps: list[dict[str, Any]]) -> list[float]:

@@ -1,7 +1,7 @@
 """From a novice that has seen a little of the expert, practising the expert's actions makes a better one.
 
 Twenty steps of imitation win the guessing game in two of five cases. Neither method then plays it: they learn from the
-expert's states alone, and are measured by playing every ten steps, until they win four of five.
+expert's states alone, and are measured by playing every four steps, until they win four of five.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from tests.learning.test_pairs import success
 from tests.support.helpers import train
 
 START = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", "algo.warmup=0.0", "steps=20", "save.every=20", "name=start"]
-NEXT = ["name=next", "steps=30", "save.every=30", "tasks_per_step=6", "eval.every=10", "eval.attempts=40"]
+NEXT = ["name=next", "steps=30", "save.every=30", "tasks_per_step=6", "eval.every=4", "eval.attempts=40"]
 WINS = 0.8
 
 VARIANTS = {

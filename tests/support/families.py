@@ -44,23 +44,24 @@ _SIZES: dict[str, Any] = {
 }
 
 
-def config(family: str, window: int = WINDOW) -> PreTrainedConfig:
+def config(family: str, window: int = WINDOW, **other: Any) -> PreTrainedConfig:
+    sizes = _SIZES | other
     if family == "gemma3":
-        kinds = ["sliding_attention", "full_attention", "sliding_attention"]
-        return Gemma3TextConfig(**_SIZES, head_dim=8, sliding_window=window, layer_types=kinds, query_pre_attn_scalar=8)
+        kinds = ["sliding_attention", "full_attention", "sliding_attention"][: sizes["num_hidden_layers"]]
+        return Gemma3TextConfig(**sizes, head_dim=8, sliding_window=window, layer_types=kinds, query_pre_attn_scalar=8)
     if family == "mistral":
-        return MistralConfig(**_SIZES, sliding_window=window)
+        return MistralConfig(**sizes, sliding_window=window)
     if family == "qwen3":
-        return Qwen3Config(**_SIZES, head_dim=16)
-    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**_SIZES)
+        return Qwen3Config(**sizes, head_dim=16)
+    return {"llama": LlamaConfig, "qwen2": Qwen2Config}[family](**sizes)
 
 
 FAMILIES = ["llama", "qwen2", "qwen3", "gemma3", "mistral"]
 
 
-def plain_module(family: str, seed: int = 0, window: int = WINDOW, attention: str = "eager") -> Any:
+def plain_module(family: str, seed: int = 0, window: int = WINDOW, attention: str = "eager", **sizes: Any) -> Any:
     """A random model with weights large enough that every part of it, attention above all, shows in its output."""
-    module = AutoModelForCausalLM.from_config(config(family, window), attn_implementation=attention).eval()
+    module = AutoModelForCausalLM.from_config(config(family, window, **sizes), attn_implementation=attention).eval()
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -84,10 +85,17 @@ class Again:
 
     def __init__(self, work: Callable[[], torch.Tensor], pool: Any, timeout: float = math.inf) -> None:
         self._work = work
-        work()
 
     def replay(self) -> tuple[torch.Tensor, Callable[[], None]]:
         return self._work(), lambda: None
+
+
+class Rehearsed(Again):
+    """The work is also done once beforehand, with nothing in its buffers, as for a recording."""
+
+    def __init__(self, work: Callable[[], torch.Tensor], pool: Any, timeout: float = math.inf) -> None:
+        super().__init__(work, pool, timeout)
+        work()
 
 
 @torch.no_grad()

@@ -76,3 +76,10 @@ def train(
     with suppress(Enough), Run.create(settings, {}) as run:
         asyncio.run(api.run_loop(parts, run, report))
     return parts, run, report.steps
+
+
+def imitated(folder: Path, steps: int = 12, *overrides: str) -> str:
+    """Where a model is that has imitated the expert for a short while: it wins sometimes."""
+    short = ["algo.name=sft", "algo.k=1", "algo.lr=3e-3", f"steps={steps}", f"save.every={steps}", *overrides]
+    _, run, _ = train(folder, *short)
+    return str(run.folder / "checkpoints" / f"{steps:06d}" / "model")

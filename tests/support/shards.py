@@ -28,7 +28,7 @@ from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy
 from longloop.model.shards import Reader, Shards, cut, of_module
 from longloop.types import Sample, UserError
-from tests.support.families import CHAT, TOKENIZER, Again, config, plain_module, policy_of, prompt, talk
+from tests.support.families import CHAT, TOKENIZER, Again, Rehearsed, config, plain_module, policy_of, prompt, talk
 
 RANK = 4
 """Of the adapters."""
@@ -119,9 +119,12 @@ TALKS = {n: [20 + 30 * (n % 3), 5, 40] for n in range(8)}
 """Eight conversations, of which two begin alike: in six slots pages are shared, copied, given up and read again."""
 
 
-def talks(engine: NativeEngine, lengths: dict[int, list[int]] = TALKS) -> Said:
+def talks(engine: NativeEngine, lengths: dict[int, list[int]] = TALKS, tokens: int = 6) -> Said:
+    """`tokens`: how many are sampled in each turn."""
+
     async def main() -> list[Any]:
-        return await asyncio.gather(*(talk(engine, f"s{n}", n // 2, some, max_tokens=6) for n, some in lengths.items()))
+        some = (talk(engine, f"s{n}", n // 2, heard, max_tokens=tokens) for n, heard in lengths.items())
+        return await asyncio.gather(*some)
 
     return [[(one.ids.tolist(), one.logprobs.tolist()) for one in said] for said in asyncio.run(main())]
 
@@ -219,7 +222,12 @@ def again(engine: NativeEngine) -> NativeEngine:
 
 
 def recorded(
-    exchange: Exchange, family: str, device: str, compile: bool = False, lengths: dict[int, list[int]] = TALKS
+    exchange: Exchange,
+    family: str,
+    device: str,
+    compile: bool = False,
+    lengths: dict[int, list[int]] = TALKS,
+    tokens: int = 6,
 ) -> Any:
     """What a rank alone says by recorded passes; by how much the learner disagrees, with these weights and with others;
     how many passes were recorded, and how many sums while they were."""
@@ -231,7 +239,7 @@ def recorded(
     for seed in (5, 6):
         with_adapters(policy, seed)
         policy.version += 1
-        said.append(talks(engine, lengths))
+        said.append(talks(engine, lengths, tokens))
         gaps.append(gap(policy, said[-1], lengths))
     passes: Any = engine._pass
     made = len(passes._graphs)
@@ -253,7 +261,7 @@ def compiled(exchange: Exchange, family: str) -> Any:
     plain = talks(NativeEngine(Reader(policy), CHAT, slots=4), {0: [5]})
     engine = again(NativeEngine(Reader(policy), CHAT, slots=4))
 
-    class Compiled(Again):
+    class Compiled(Rehearsed):
         """What a card replays is what was compiled."""
 
         def replay(self) -> Any:
@@ -273,14 +281,14 @@ def compiled(exchange: Exchange, family: str) -> Any:
     return plain, talks(engine, {0: [5]}), graphs
 
 
-def recorded_together(exchange: Exchange, family: str, lengths: dict[int, list[int]]) -> Any:
+def recorded_together(exchange: Exchange, family: str, lengths: dict[int, list[int]], tokens: int) -> Any:
     """What two ranks say, of which the second would draw other tokens than the first."""
     orders = dist.new_group(list(range(exchange.count)))
     engine = again(NativeEngine(Reader(shard_of(family, exchange)), CHAT, slots=4))
     passes: Any = engine._pass
     if not exchange.rank:
         engine.tell = telling(orders)
-        said = talks(engine, lengths)
+        said = talks(engine, lengths, tokens)
         engine.release()
         return list(passes._graphs), said
     done = threading.Event()

@@ -22,12 +22,25 @@ from longloop.engines.pages import PAGE
 from longloop.engines.passes import Eager
 from longloop.engines.slots import Slots
 from longloop.types import Sampled, UserError
-from tests.support.families import CHAT, Again, assert_same, engine_of, plain_module, policy_of, prompt, sample, talk
+from tests.support.families import (
+    CHAT,
+    Rehearsed,
+    assert_same,
+    engine_of,
+    plain_module,
+    policy_of,
+    prompt,
+    sample,
+    talk,
+)
 from tests.support.gloo import together
+from tests.support.interpreter import patch_once
 from tests.support.shards import compiled, recorded, recorded_together, talks, whole
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SHAPES = [(9, 3, 64), (4, 4, 80), (8, 1, 16), (2, 1, 256)]
+if DEVICE == "cpu":
+    patch_once()
+SHAPES = [(6, 2, 64), (2, 2, 80), (8, 1, 16), (2, 1, 256)]
 """Query heads, key heads, head size."""
 
 
@@ -130,11 +143,11 @@ def test_attention_of_spans(
     monkeypatch.setattr(work_items, "_PROGRAMS", programs)
     monkeypatch.setattr(work_items, "_LEAST", PAGE)
     H, K, D = shape
-    starts, counts = [199, 0, 50, 3, 230], [1, 100, 70, 64, 2]
+    queries = triton_kernels.queries(H // K)
+    starts, counts = [199, 0, 50, 3, 230], [1, 3 * queries // 2, queries + 6, queries, 2]
     memory = Memory(K, D, [4, 2, 2, 2, 4])
     q, k, v = (torch.randn(h, sum(counts) + 9, D, device=DEVICE).transpose(0, 1) for h in (H, K, K))
     memory.at(0, 199).copy_(torch.stack([k[0], v[0]]))  # which the others' `write` has done before
-    queries = triton_kernels.queries(H // K)
     out, done = work(memory, starts, counts, [q, k, v], queries, window)
     assert (len(done.merge_M4) > 0) == (programs > 1)
     sizes = [*counts, 9]
@@ -187,7 +200,7 @@ def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[st
     wanted = asyncio.run(talks(engine_of(module)))
     engine = NativeEngine(policy_of(module, device=DEVICE), CHAT, graphs=False, **options)
     engine.cache._moves = False  # as on a card, where a page is one piece of memory
-    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, engine.slots.count, 2, Again)
+    engine._pass = cuda_graphs.Graphs(engine.model, engine.cache, engine.slots.count, 2, Rehearsed)
     for one, other in zip(asyncio.run(talks(engine)), wanted, strict=True):
         for turn, same in zip(one, other, strict=True):
             assert_same(turn, same, 1e-4)
@@ -217,7 +230,7 @@ def test_a_compiled_pass_is_compiled_once_for_all_layers(small: None, monkeypatc
     wanted = sample(NativeEngine(policy, CHAT, graphs=False), prompt(0, 5), max_tokens=4)
     engine = NativeEngine(policy, CHAT, graphs=False)
 
-    class Compiled(Again):
+    class Compiled(Rehearsed):
         """What a GPU replays is what was compiled."""
 
         def replay(self) -> Any:
@@ -261,9 +274,9 @@ SHORT = {0: [6, 4], 2: [3, 7], 4: [11]}
 
 def test_ranks_record_and_replay_together(small: None) -> None:
     """The same passes, and the same tokens: what a rank draws itself does not matter, if it is not the first."""
-    (kinds, said), (others, _) = together(2, recorded_together, "llama", SHORT)
+    (kinds, said), (others, _) = together(2, recorded_together, "llama", SHORT, 3)
     assert kinds == others and len(kinds) > 1
-    for mine, theirs in zip(talks(NativeEngine(whole("llama"), CHAT, slots=4), SHORT), said, strict=True):
+    for mine, theirs in zip(talks(NativeEngine(whole("llama"), CHAT, slots=4), SHORT, 3), said, strict=True):
         for (ids, logprobs), (other_ids, other_logprobs) in zip(mine, theirs, strict=True):
             assert ids == other_ids
             assert logprobs == pytest.approx(other_logprobs, abs=1e-4)
@@ -271,7 +284,7 @@ def test_ranks_record_and_replay_together(small: None) -> None:
 
 def test_a_rank_alone_records_its_passes(small: None) -> None:
     """With adapters as they were and as they become, and the learner agrees. (On a card: tests/gpu/test_sharded.py.)"""
-    ((_, gaps, made, _),) = together(1, recorded, "gemma3", "cpu", False, SHORT)
+    ((_, gaps, made, _),) = together(1, recorded, "gemma3", "cpu", False, SHORT, 3)
     assert max(gaps) < 2e-3 and made > 1
 
 

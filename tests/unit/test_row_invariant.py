@@ -22,10 +22,10 @@ from longloop.engines.engine import NativeEngine
 from longloop.engines.row_invariant import RowInvariant, product
 from longloop.engines.slots import Row, Slots
 from longloop.types import Minibatch, Sampled, UserError
-from tests.support.families import CHAT, ask, engine_of, plain_module, policy_of, prompt
+from tests.support.families import CHAT, Again, ask, engine_of, plain_module, policy_of, prompt
 from tests.support.helpers import load_config
 from tests.support.samples import gradient
-from tests.unit.test_graphs import DEVICE, Again
+from tests.unit.test_graphs import DEVICE
 from tests.unit.test_shared_openings import everything, weighted
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16 if torch.cuda.is_available() else torch.float16: 1e-2}
@@ -58,6 +58,7 @@ def test_a_row_of_a_product_does_not_depend_on_the_others(dtype: torch.dtype, mo
     torch.manual_seed(0)
     monkeypatch.setattr(row_invariant, "_LEAST", 64)
     monkeypatch.setattr(row_invariant, "_PROGRAMS", 6)
+    monkeypatch.setattr(row_invariant, "_GROUP", 2)  # of four tiles above each other
     x, weight, bias = (randn(*shape, dtype=dtype) for shape in ((200, 320), (100, 320), (100,)))
     tile = row_invariant._tile(100, 320, dtype)
     assert row_invariant._parts(100, 320, tile["COLUMNS"], tile["DEPTH"])[0] > 2
@@ -136,13 +137,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whatever_the_company(family: str, lora_rank: int, small: None) -> None:
     """Alone and among others, prompts read whole or in pieces, a prompt whose last token alone is left to read, drawn
     tokens that are read again: the same tokens and log-probs to the bit, and those of the plain pass to rounding."""
-    module = plain_module(family)
-    module.model.layers, module.config.num_hidden_layers = module.model.layers[:1], 1  # the interpreter is slow
+    module = plain_module(family, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
     policy = policy_of(module, lora_rank=lora_rank, device=DEVICE)
     for name, weight in policy.trainable().items():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.3)
-    prompts = {"a": prompt(0, 5), "b": prompt(0, 5), "c": prompt(1, 11), "d": prompt(2, 2)}
+    prompts = {"a": prompt(0, 5), "b": prompt(0, 5), "c": prompt(1, 7), "d": prompt(2, 2)}
 
     def said(names: str, **options: Any) -> dict[str, Sampled]:
         engine = invariant_engine(policy, **options)

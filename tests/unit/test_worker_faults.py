@@ -18,7 +18,7 @@ from tests.support.obedient import FAULTS, Obedient, children, made, paid, plain
 from tests.support.samples import NOW
 from tests.support.worlds import Log, collect, default, hangs, raising, rollouts, starts, with_fault
 
-EPISODES, K = 200, 8
+EPISODES, K, WORKERS = 200, 8, 8
 TASKS = Obedient.tasks("train")
 BAD = plan(EPISODES, 0.05, K)
 ERRORS = {
@@ -34,17 +34,17 @@ ERRORS = {
 def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
     """Two hundred episodes; nobody is abandoned."""
     before = children().keys()
-    where = pool(size=4, memory=150, options={"late": 4.0})
+    where = pool(size=WORKERS, memory=150, options={"late": 4.0})
     what = rollouts(made(where), say=script(faults), step_seconds=2.0, straggler_cutoff=1.0)
     try:
         groups = asyncio.run(asyncio.wait_for(what.play(starts(TASKS), K, 0), 200))
-        assert len(where.pids) <= 4
+        assert len(where.pids) <= WORKERS
         for _ in range(500):
             own = {pid: state for pid, state in children().items() if pid not in before}
-            if "Z" not in own.values() and len(own) <= 4:
+            if "Z" not in own.values() and len(own) <= WORKERS:
                 break
             time.sleep(0.02)
-        assert "Z" not in own.values() and len(own) <= 4
+        assert "Z" not in own.values() and len(own) <= WORKERS
     finally:
         where.close()
     return groups

@@ -162,7 +162,7 @@ def test_a_cancelled_attempt_gives_its_worker_back(workers: Any) -> None:
     async def cancelled() -> None:
         for word in ("hang", "add 1"):
             first, second = asyncio.create_task(attempt(word)), asyncio.create_task(attempt(word))
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.5)
             second.cancel()
             first.cancel()
             await asyncio.gather(first, second, return_exceptions=True)
