@@ -10,14 +10,14 @@ import pytest
 
 from tests.support.helpers import imitated, train
 
-GAME = ["rollout.turn_tokens=2", "eval.every=3", "eval.attempts=80"]
+GAME = ["rollout.turn_tokens=2", "eval.every=5", "eval.attempts=80"]
 BETTER = 0.15
 METHODS = {
     "dpo": ["steps=30", "tasks_per_step=3", "algo.k=8", "algo.lr=1.5e-3", "algo.minibatch=8"],
     "eto": ["steps=12", "tasks_per_step=3", "algo.k=8", "algo.lr=2e-3", "algo.minibatch=8"],
     "spin": ["steps=12", "tasks_per_step=3", "algo.k=8", "algo.lr=2e-3", "algo.minibatch=8"],
     "dmpo": [
-        *("steps=80", "eval.every=5", "tasks_per_step=6", "algo.k=6", "algo.lr=1e-3"),
+        *("steps=80", "eval.every=10", "tasks_per_step=6", "algo.k=6", "algo.lr=1e-3"),
         *("algo.epochs=1", "algo.minibatch=64", "algo.weight_decay=0.01"),
     ],
     "tree_dpo": ["steps=25", "tasks_per_step=6", "algo.k=12", "algo.lr=5e-4", "algo.minibatch=8"],

@@ -186,7 +186,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replayed_passes_sample_what_plain_ones_do(family: str, options: dict[str, int], small: None) -> None:
     """Sessions of many lengths that join and leave, over several turns, with prompts read whole or in pieces, sampled
     from all tokens or from a nucleus."""
-    module = plain_module(family)
+    module = plain_module(family, num_hidden_layers=2)
     lengths = {"a": (6, 4), "b": (3, 7), "c": (11,)}
 
     async def talks(engine: Any) -> list[list[Sampled]]:
