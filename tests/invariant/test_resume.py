@@ -148,7 +148,7 @@ def test_resume_changes_no_method(unharmed, tmp_path):
 
 
 ERRANDS = [
-    *("steps=2", "tasks_per_step=3", "algo.k=7", "algo.minibatch=10", "env.per_scenario=4", "doctor=false"),
+    *("steps=2", "tasks_per_step=3", "algo.k=5", "algo.minibatch=10", "env.per_scenario=4", "doctor=false"),
     *("eval.every=2", "eval.tasks=4", "eval.attempts=1", "rollout.straggler_cutoff=0.3", "rollout.min_scored=1"),
 ]
 """Short, and with stragglers."""
