@@ -22,7 +22,7 @@ test-all: setup     ## the same with nothing missing: first gets Java, Chromium,
 	$(call get,chromium,chromium)
 	$(call get,g++,g++)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt openai anthropic tensorboard ray bitsandbytes
-	-for name in scienceworld textworld_express appworld alfworld reasoning_gym textarena bfcl mcp openenv verifiers; do $(BIN)/longloop envs install $$name; done
+	-for name in scienceworld textworld_express appworld alfworld reasoning_gym textarena bfcl agentdojo mcp openenv verifiers; do $(BIN)/longloop envs install $$name; done
 	-$(call agent,openai,openai==3.51.0)
 	-$(call agent,langgraph,langgraph==1.2.22 langchain-openai==1.7.3)
 	-$(call agent,openai-agents,openai-agents==0.24.0)

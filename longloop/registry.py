@@ -108,6 +108,7 @@ ENVS = {
     "reasoning_gym": "longloop.envs.reasoning_gym:ReasoningGym",
     "textarena": "longloop.envs.textarena:TextArena",
     "bfcl": "longloop.envs.bfcl:Bfcl",
+    "agentdojo": "longloop.envs.agentdojo:AgentDojo",
     "mcp": "longloop.envs.mcp:Mcp",
     "tau_bench": "longloop.envs.tau_bench:TauBench",
     "openenv": "longloop.envs.openenv:OpenEnv",

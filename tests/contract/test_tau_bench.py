@@ -65,9 +65,10 @@ def test_a_customer_is_served_and_the_package_pays(endpoint: Endpoint) -> None:
 
 
 def test_what_goes_wrong_is_told_to_the_agent(endpoint: Endpoint) -> None:
-    found = played(world(endpoint.url), called("fly", {}), called("look", {"order": 7}), called("give_up", {}), "done")
+    said = called("fly", {}), called("respond", {}), called("look", {"order": 7}), called("give_up", {}), "done"
+    found = played(world(endpoint.url), *said)
     tools = [message.content for message in found.messages if message.role == "tool"]
-    assert tools == ["Unknown action fly", "Error: there is no 7"]
+    assert tools == ["Unknown action fly", "Unknown action respond", "Error: there is no 7"]
     assert found.outcome.reward == 0.0 and found.messages[-1].role == "assistant", "handing over ends it"
     assert played(world(endpoint.url), called("look", {"order": 1})).outcome.reward == 0.0, "cut short"
 

@@ -153,8 +153,8 @@ def test_workers_need_no_other_package():
         "for name in ('numpy', 'pydantic', 'torch', 'rich', 'psutil', 'scipy'): sys.modules[name] = None\n"
         "import longloop.isolation.worker, longloop.envs.scienceworld, longloop.envs.textworld_express, "
         "longloop.envs.appworld, longloop.envs.alfworld.env, longloop.envs.reasoning_gym, longloop.envs.textarena, "
-        "longloop.envs.bfcl, longloop.envs.mcp, longloop.envs.openenv, longloop.envs.tau_bench, "
-        "longloop.gateway.verifiers"
+        "longloop.envs.bfcl, longloop.envs.agentdojo, longloop.envs.mcp, longloop.envs.openenv, "
+        "longloop.envs.tau_bench, longloop.gateway.verifiers"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
