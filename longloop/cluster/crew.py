@@ -23,6 +23,7 @@ from longloop.cluster.placement import asked, connected, first_line, last_words,
 from longloop.cluster.rank import Rank, RankParts, add_up, learned, sample_together, spread
 from longloop.config import RanksConfig
 from longloop.engines.orders import Order
+from longloop.learners.batching import laid_out
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import NOTHING, Microbatch, deal, in_order
 from longloop.model.shards import Shards
@@ -172,7 +173,7 @@ class Crew:
 
     def map(self, work: Callable[..., list[R]], pieces: Sequence[Microbatch], *arguments: object) -> list[R]:
         self._doing = _DOING.get(work.__name__, work.__name__)
-        dealt, size = deal(len(pieces), self._shares), self._shares // self._config.count
+        dealt, size = deal([laid_out(piece) for piece in pieces], self._shares), self._shares // self._config.count
         blocks = [
             [[pieces[n] for n in share] for share in dealt[first : first + size]]
             for first in range(0, self._shares, size)

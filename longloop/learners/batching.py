@@ -80,6 +80,11 @@ def microbatches(samples: Sequence[Sample], budget: int, whole_units: bool) -> l
     return _joined((part for group in alike.values() for part in _joined(group, budget)), budget)
 
 
+def laid_out(piece: Sequence[Sample]) -> int:
+    """The tokens of a micro-batch, an opening that samples share counted once."""
+    return _tokens(piece, set())
+
+
 def _joined(pieces: Iterable[list[Sample]], budget: int) -> list[list[Sample]]:
     """Neighbours put together as long as they are laid out in at most `budget` tokens."""
     joined: list[list[Sample]] = []

@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
+from longloop.learners.batching import laid_out
 from longloop.types import Sample
 
 Microbatch = list[Sample]
@@ -71,7 +72,7 @@ class OneRank:
         self._shares = shares
 
     def map(self, work: Callable[..., list[R]], pieces: Sequence[Microbatch], *arguments: object) -> list[R]:
-        dealt = deal(len(pieces), self._shares)
+        dealt = deal([laid_out(piece) for piece in pieces], self._shares)
         return in_order(dealt, work([[pieces[n] for n in share] for share in dealt], *arguments))
 
     def add_up(self) -> None: ...
@@ -87,17 +88,26 @@ class OneRank:
         return []
 
 
-def deal(pieces: int, shares: int) -> list[list[int]]:
-    """Return the numbers of the pieces in each share.
+def deal(tokens: Sequence[int], shares: int) -> list[list[int]]:
+    """Return the numbers of the pieces in each share, by the tokens of each piece.
 
-    Piece after piece goes to the share whose number, in binary, is the piece's read backwards: 0, 4, 2, 6, 1, 5, 3, 7.
-    So any block of 1/n of the shares gets 1/n of the pieces, give or take one, even if there are fewer than shares.
+    The pieces are dealt to two halves, from the longest to the shortest, each to the half that has fewer tokens yet;
+    and so is each half. So any block of 1/n of the shares gets about 1/n of the tokens, even if there are fewer pieces
+    than shares.
     """
-    bits = shares.bit_length() - 1
-    dealt: list[list[int]] = [[] for _ in range(shares)]
-    for piece in range(pieces):
-        dealt[int(f"{piece % shares:0{bits}b}"[::-1], 2)].append(piece)
-    return dealt
+
+    def dealt(numbers: Sequence[int], shares: int) -> list[list[int]]:
+        if shares == 1:
+            return [sorted(numbers)]
+        halves: tuple[list[int], list[int]] = ([], [])
+        sums = [0, 0]
+        for number in numbers:
+            lighter = sums.index(min(sums))
+            halves[lighter].append(number)
+            sums[lighter] += tokens[number]
+        return [share for half in halves for share in dealt(half, shares // 2)]
+
+    return dealt(sorted(range(len(tokens)), key=lambda number: -tokens[number]), shares)
 
 
 def in_order(dealt: Sequence[Sequence[int]], results: Sequence[R]) -> list[R]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from longloop.learners.batching import laid_out
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import NOTHING, Microbatch, add_up, deal, in_order
 
@@ -18,7 +19,7 @@ class SimulatedRanks:
         """Micro-batches that each has computed."""
 
     def map(self, work: Callable[..., list[Any]], pieces: Sequence[Microbatch], *arguments: object) -> list[Any]:
-        dealt = deal(len(pieces), self.shares)
+        dealt = deal([laid_out(piece) for piece in pieces], self.shares)
         size = self.shares // len(self.learners)
         found = []
         for rank, learner in enumerate(self.learners):

@@ -23,7 +23,7 @@ from longloop.config import LearnerConfig, ModelConfig, RanksConfig
 from longloop.engines import orders as orders_module
 from longloop.engines.engine import NativeEngine
 from longloop.engines.orders import Follower, telling
-from longloop.learners.batching import microbatches
+from longloop.learners.batching import laid_out, microbatches
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import deal
 from longloop.memory import forecast
@@ -179,7 +179,7 @@ def _stepped(exchange: Exchange, family: str) -> Any:
     learner = _learner(shard_of(family, exchange), checkpointing=family == "qwen2")
     minibatch = _minibatch()
     pieces = microbatches(minibatch.samples, 20, minibatch.whole_units)
-    dealt = deal(len(pieces), 4)
+    dealt = deal([laid_out(piece) for piece in pieces], 4)
     blocks = [[[pieces[n] for n in share] for share in dealt[first : first + 2]] for first in (0, 2)]
     passes = [sum(map(len, block)) for block in blocks]
     scores = []

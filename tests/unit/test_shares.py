@@ -1,5 +1,6 @@
 """The number of ranks is no part of a gradient: shares, their tree, and every algorithm on 1, 2 and 4 ranks."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -13,18 +14,29 @@ SHARES = 4
 
 
 def test_pieces_are_dealt_from_half_to_half():
-    assert deal(11, 8) == [[0, 8], [4], [2, 10], [6], [1, 9], [5], [3], [7]]
-    assert deal(3, 1) == [[0, 1, 2]]
-    assert deal(0, 2) == [[], []]
+    assert deal([1] * 11, 8) == [[0, 8], [4], [2, 10], [6], [1, 9], [5], [3], [7]]
+    assert deal([1, 2, 3], 1) == [[0, 1, 2]]
+    assert deal([], 2) == [[], []]
+    assert deal([5, 1, 4, 8], 2) == [[1, 3], [0, 2]], "8 + 1 and 5 + 4"
+    assert deal([1, 3, 2, 2, 4, 6], 4) == [[5], [0, 2], [4], [1, 3]], "6 + 2 + 1 and 4 + 3 + 2, then in two"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("pieces", [1, 3, 6, 8, 21])
 def test_every_rank_gets_its_part_of_the_pieces(pieces, ranks):
-    dealt, size = deal(pieces, 8), 8 // ranks
+    dealt, size = deal([7] * pieces, 8), 8 // ranks
     parts = [sum(map(len, dealt[rank * size : (rank + 1) * size])) for rank in range(ranks)]
     assert max(parts) - min(parts) <= 1 and sum(parts) == pieces
     assert in_order(dealt, [f"piece {n}" for share in dealt for n in share]) == [f"piece {n}" for n in range(pieces)]
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_every_rank_gets_its_part_of_the_tokens(ranks):
+    """No two parts differ by more than the longest piece, at each level of the tree."""
+    tokens = [random.Random(ranks).randint(100, 2000) for _ in range(40)]
+    dealt, size = deal(tokens, 8), 8 // ranks
+    parts = [sum(tokens[n] for share in dealt[rank * size : (rank + 1) * size] for n in share) for rank in range(ranks)]
+    assert sum(parts) == sum(tokens) and max(parts) < 1.1 * sum(tokens) / ranks
 
 
 def test_the_sum_is_that_of_the_tree():

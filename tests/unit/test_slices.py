@@ -9,7 +9,7 @@ import torch
 
 from longloop.cluster.exchange import Exchange
 from longloop.cluster.rank import add_up, spread
-from longloop.learners.batching import microbatches
+from longloop.learners.batching import laid_out, microbatches
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import NOTHING, OneRank, deal
 from longloop.learners.slices import owners
@@ -140,7 +140,7 @@ def _minibatch(own: LocalLearner, algo: Any) -> Any:
 def _block(own: LocalLearner, algo: Any, rank: int, count: int) -> Any:
     minibatch = _minibatch(own, algo)
     pieces = microbatches(minibatch.samples, own.config.micro_tokens, minibatch.whole_units)
-    return [pieces[n] for n in deal(len(pieces), count)[rank]]
+    return [pieces[n] for n in deal([laid_out(piece) for piece in pieces], count)[rank]]
 
 
 def _bytes(own: LocalLearner) -> int:
