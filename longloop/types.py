@@ -246,6 +246,9 @@ class SamplingParams:
     """Strings that end it, with the token that completes one."""
 
 
+Watch = Callable[[int], None]
+"""Called with each token as soon as it is known."""
+
 Finish = Literal["stop", "length"]
 """How a turn's sampling ended: an end token or stop string, or the limit on tokens."""
 
