@@ -6,7 +6,7 @@
     maximize the mean over attempts of the mean over action tokens of min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
 More attempts where an answer of the environment made the policy unsure, for the price of K. Turns that attempts share
-count with each of them. With `first` >= K this is GRPO without KL. The environment must answer equal actions equally.
+count with each of them. With `first` >= K this is GRPO without KL.
 
 Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, compared
 with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by log V,
@@ -14,7 +14,7 @@ against that of another task after the first batch. Attempts are left once they 
 tree are not independent, which biases the baseline.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import Composed, Parts, Standardized, clipped
 from longloop.algos.parts.forks import UnsureForks
 
 
@@ -30,5 +30,4 @@ class Arpo(Composed):
 
     def compose(self) -> Parts:
         forks = UnsureForks(self.first, self.w, self.threshold)
-        objective = Clipped(low=1 - self.clip, high=1 + self.clip)
-        return Parts(rollouts=forks, credit=Standardized(), choose=(), objective=objective)
+        return Parts(rollouts=forks, credit=Standardized(), choose=(), objective=clipped(self.clip))

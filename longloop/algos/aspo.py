@@ -12,7 +12,7 @@ rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, 
 and the bound are those of a public port. (Not the ASPO of arXiv 2510.06062.)
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import Composed, Parts, Standardized, clipped
 from longloop.algos.parts.shape import Nudge
 
 
@@ -29,6 +29,6 @@ class Aspo(Composed):
     clip_high: float = 0.28
 
     def compose(self) -> Parts:
-        nudge = Nudge(self.delta, self.bound, self.behavior)
-        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high)
-        return Parts(credit=Standardized(), shape=(nudge,), objective=objective)
+        shape = (Nudge(self.delta, self.bound, self.behavior),)
+        objective = clipped(self.clip_low, self.clip_high, average="tokens")
+        return Parts(credit=Standardized(), shape=shape, objective=objective)

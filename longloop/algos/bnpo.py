@@ -13,7 +13,7 @@ Differs from the paper: the factor 1 / Beta is at most `most`, where the authors
 count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts
+from longloop.algos.composed import Composed, Parts, clipped
 from longloop.algos.parts.credit import BetaNormalized
 
 
@@ -28,4 +28,4 @@ class Bnpo(Composed):
 
     def compose(self) -> Parts:
         credit = BetaNormalized(self.share, self.most, self.reward_low, self.reward_high)
-        return Parts(credit=credit, objective=Clipped(low=1 - self.clip, high=1 + self.clip))
+        return Parts(credit=credit, objective=clipped(self.clip))

@@ -16,7 +16,7 @@ groups there are. Mini-batches are counted in attempts.
 
 from collections.abc import Sequence
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import Composed, Parts, Standardized, clipped
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Group, Now, Sample
 
@@ -30,7 +30,7 @@ class Dapo(Composed):
     """Rounds of sampling after which a step makes do with the groups it has."""
 
     def compose(self) -> Parts:
-        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high)
+        objective = clipped(self.clip_low, self.clip_high, average="tokens")
         return Parts(credit=Standardized(), choose=(), objective=objective)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:

@@ -10,16 +10,13 @@ Differs from the paper: its constant is the largest number of tokens that may be
 and has no such number, so that `divisor` is a setting.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts
+from longloop.algos.composed import OneStep, Parts, clipped
 from longloop.algos.parts.credit import Centered
 
 
-class DrGrpo(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class DrGrpo(OneStep):
     clip: float = 0.2
     divisor: float = 1024.0
 
     def compose(self) -> Parts:
-        objective = Clipped(low=1 - self.clip, high=1 + self.clip, divisor=self.divisor)
-        return Parts(credit=Centered(), choose=(), objective=objective)
+        return Parts(credit=Centered(), choose=(), objective=clipped(self.clip, divisor=self.divisor))

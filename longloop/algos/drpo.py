@@ -8,13 +8,13 @@
 
 For tasks at which the policy never succeeds from the beginning. The demonstration's tokens are read and nothing more.
 beta = 0 is LOOP with a symmetric clip and a KL term. The success of a training step is that of attempts with a head
-start; an evaluation begins at the beginning. The environment must answer equal actions equally.
+start; an evaluation begins at the beginning.
 
 Differs from the paper: its critic and its KL in the reward are replaced by LOOP's baseline and a KL term in the loss;
 in the authors' code values and whitening include the demonstration's tokens.
 """
 
-from longloop.algos.composed import FromGrpo, Parts
+from longloop.algos.composed import DropSmall, FromGrpo, LeaveOneOut, Parts
 from longloop.algos.parts.rollouts import Attempts, Resets
 
 
@@ -26,5 +26,5 @@ class DrPo(FromGrpo):
     kl: float = 0.05
 
     def compose(self) -> Parts:
-        grpo = super().compose()
-        return Parts(rollouts=Resets(self.beta) if self.beta else Attempts(), objective=grpo.objective, hold=grpo.hold)
+        rollouts = Resets(self.beta) if self.beta else Attempts()
+        return self.grpo(rollouts=rollouts, credit=LeaveOneOut(), choose=(DropSmall(),))

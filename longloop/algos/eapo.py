@@ -19,10 +19,9 @@ not know the format should be taught it first (`rft`). Clip and mini-batches are
 
 from typing import Literal
 
-from longloop.algos.composed import Clipped, Parts
+from longloop.algos.composed import Parts, clipped
 from longloop.algos.gspo import Gspo
-from longloop.algos.parts.credit import Returns
-from longloop.algos.parts.rewards import Discounted
+from longloop.algos.parts import credit, rewards
 
 
 class Eapo(Gspo):
@@ -34,6 +33,6 @@ class Eapo(Gspo):
     """What has one ratio."""
 
     def compose(self) -> Parts:
-        rewards, credit = Discounted(self.gamma, turn_weight=0.0), Returns(0.0, self.pool)
-        objective = Clipped(low=1 - self.clip_low, high=1 + self.clip_high, ratio=self.ratio, geometric=True)
-        return Parts(rewards=rewards, credit=credit, choose=(), objective=objective)
+        paid, returns = rewards.Discounted(self.gamma, turn_weight=0.0), credit.Returns(0.0, self.pool)
+        objective = clipped(self.clip_low, self.clip_high, ratio=self.ratio, geometric=True)
+        return Parts(rewards=paid, credit=returns, choose=(), objective=objective)

@@ -12,8 +12,8 @@ independent. All largest clusters win a tie, and nobody does when no two attempt
 `votes` below 1 mixes in the verifier's reward.
 """
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts import credit, objective, rewards, shape
+from longloop.algos.composed import Composed, Parts, Standardized, clipped
+from longloop.algos.parts import rewards, shape
 
 
 class Ettrl(Composed):
@@ -24,9 +24,5 @@ class Ettrl(Composed):
     clip: float = 0.2
 
     def compose(self) -> Parts:
-        return Parts(
-            rewards=rewards.Votes("majority", self.votes),
-            credit=credit.Standardized(),
-            shape=(shape.EntropyDown(self.w),),
-            objective=objective.Clipped(low=1 - self.clip, high=1 + self.clip),
-        )
+        votes, down = rewards.Votes("majority", self.votes), shape.EntropyDown(self.w)
+        return Parts(rewards=votes, credit=Standardized(), shape=(down,), objective=clipped(self.clip))

@@ -16,7 +16,6 @@ that failed is followed too where none was better. Evaluations play without a pl
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.blueprints import Blueprints, EveryTwice
-from longloop.algos.parts.tasks import InOrder
 
 
 class Himac(FromGrpo):
@@ -33,5 +32,5 @@ class Himac(FromGrpo):
     kl: float = 0.01
 
     def compose(self) -> Parts:
-        blueprints = Blueprints(self.plans, self.ask, self.follow)
-        return self.grpo(tasks=EveryTwice() if self.plans else InOrder(), rollouts=blueprints)
+        plans = {"tasks": EveryTwice(), "rollouts": Blueprints(self.plans, self.ask, self.follow)}
+        return self.grpo(**plans if self.plans else {})

@@ -18,8 +18,7 @@ more terms in A: `split` keeps the outcome from being drowned by them.
 from typing import Literal
 
 from longloop.algos.composed import FromGrpo, Parts
-from longloop.algos.parts.credit import NormalizedRewards
-from longloop.algos.parts.rewards import Gains
+from longloop.algos.parts import credit, rewards
 
 
 class Igpo(FromGrpo):
@@ -34,5 +33,5 @@ class Igpo(FromGrpo):
     """Whether outcomes and gains are standardized together."""
 
     def compose(self) -> Parts:
-        credit = NormalizedRewards(self.gamma, self.normalize)
-        return self.grpo(rewards=Gains(self.prefix, self.gain), credit=credit)
+        paid = rewards.Gains(self.prefix, self.gain)
+        return self.grpo(rewards=paid, credit=credit.NormalizedRewards(self.gamma, self.normalize))

@@ -12,13 +12,11 @@ Differs from the paper: "the lowest 1%" is of the step (the authors': of a micro
 token). Strictly on-policy, as theirs.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import Clipped, OneStep, Parts, Standardized
 from longloop.algos.parts.hold import HoldRare
 
 
-class LpReg(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class LpReg(OneStep):
     share: float = 0.01
     floor: float = 0.02
     coefficient: float = 1.0

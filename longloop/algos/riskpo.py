@@ -18,7 +18,7 @@ are bundled by chance, in bundles as equal as can be; scores of smaller ones are
 is 1e-6.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts
+from longloop.algos.composed import Composed, Parts, clipped
 from longloop.algos.parts.risk import LEVELS, Risk
 from longloop.types import UserError
 
@@ -49,4 +49,4 @@ class RiskPO(Composed):
 
     def compose(self) -> Parts:
         credit = Risk(self.bundle, self.low, self.high, self.weight, self.rate, self.normalize)
-        return Parts(credit=credit, objective=Clipped(low=1 - self.clip, high=1 + self.clip))
+        return Parts(credit=credit, objective=clipped(self.clip))

@@ -10,13 +10,11 @@ Differs from the paper: as LOOP compares it, no KL penalty is taken off the rewa
 left out.
 """
 
-from longloop.algos.composed import Composed, DropSmall, Parts
+from longloop.algos.composed import DropSmall, OneStep, Parts
 from longloop.algos.parts.objective import Summed
 
 
-class Rloo(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class Rloo(OneStep):
     drop_below: float = 0.01
     """Leave out attempts whose |advantage| is smaller: they only cost time."""
 

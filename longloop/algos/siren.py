@@ -13,9 +13,8 @@ token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0
 without advantage are kept, for their entropy.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts
-from longloop.algos.parts.credit import Centered
-from longloop.algos.parts.hold import Anchor
+from longloop.algos.composed import Composed, Parts, clipped
+from longloop.algos.parts import credit, hold
 
 
 class Siren(Composed):
@@ -27,6 +26,6 @@ class Siren(Composed):
     """What an attempt's sum over tokens is divided by, whatever its length; see Dr.GRPO."""
 
     def compose(self) -> Parts:
-        objective = Clipped(low=1 - self.clip, high=1 + self.clip, divisor=self.divisor)
-        hold = (Anchor(self.coefficient, self.nucleus, self.quantile),)
-        return Parts(credit=Centered(), choose=(), objective=objective, hold=hold)
+        anchor = hold.Anchor(self.coefficient, self.nucleus, self.quantile)
+        objective = clipped(self.clip, divisor=self.divisor)
+        return Parts(credit=credit.Centered(), choose=(), objective=objective, hold=(anchor,))

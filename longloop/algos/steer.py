@@ -8,7 +8,7 @@ Differs from the paper: d and its largest value are those of the step, with the 
 micro-batch). Their second, linear map to weights is not here. The number of the paper is not certain.
 """
 
-from longloop.algos.composed import Clipped, Composed, DropSmall, Parts, Standardized
+from longloop.algos.composed import Composed, DropSmall, Parts, Standardized, clipped
 from longloop.algos.parts.choose import DampDrift
 
 
@@ -21,5 +21,5 @@ class Steer(Composed):
     """The ratio beyond which negative tokens no longer push."""
 
     def compose(self) -> Parts:
-        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high, dual=self.dual)
+        objective = clipped(self.clip_low, self.clip_high, average="tokens", dual=self.dual)
         return Parts(credit=Standardized(), choose=(DropSmall(), DampDrift(self.least)), objective=objective)

@@ -32,7 +32,7 @@ import numpy as np
 from torch import Tensor
 
 from longloop.algos.base import Algorithm
-from longloop.algos.parts.objective import Clipped
+from longloop.algos.parts.objective import clipped
 from longloop.algos.preference import actions
 from longloop.algos.reduce import last_action, leave_one_out, to_samples
 from longloop.algos.stepagent import inspected, states
@@ -158,7 +158,7 @@ class StepAgentInverse(Algorithm):
         learner.fit("discriminator", samples, targets, weights, self.head_lr, self.head_steps)
 
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
-        total, metrics = Clipped(low=1 - self.clip, high=1 + self.clip).loss(scored, batch)
+        total, metrics = clipped(self.clip).loss(scored, batch)
         paid_N = batch.columns["logged"]
         return total, metrics | {"paid": (paid_N.sum(), paid_N.numel())}
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from longloop.algos.parts.rollouts import Attempts, apart, with_sides
+from longloop.algos.parts.rollouts import Ask, Attempts, apart, with_sides
 from longloop.algos.parts.tasks import InOrder
-from longloop.protocols import Rollouts, Tasks
+from longloop.protocols import Tasks
 from longloop.types import Group, Message, Now, Start, Task, Trajectory
 
 
@@ -33,25 +33,18 @@ class Blueprints(Attempts):
     ask: str = "First plan: list the sub-goals, one a line."
     follow: str = "Follow this plan:"
 
-    async def collect(
-        self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
-    ) -> list[Group]:
+    async def collect(self, ask: Ask) -> list[Group]:
         if not self.plans:
-            return await super().collect(rollouts, tasks, k, seed, max_turns, now)
-        if not planning(now):
-            best = {group.task.id: plan for group in now.past(now.step - 1) if (plan := best_plan(group))}
-            starts = [self.following(task, best.get(task.id)) for task in tasks]
-            return await rollouts.play(starts, k, apart(now), max_turns=max_turns)
-        asked = [Start(task, preface=(Message("user", self.ask),)) for task in tasks]
-        planned = await rollouts.play(asked, self.plans, seed, max_turns=1)
+            return await super().collect(ask)
+        if not planning(ask.now):
+            best = {group.task.id: plan for group in ask.now.past(ask.now.step - 1) if (plan := best_plan(group))}
+            return await ask.play([self.following(t, best.get(t.id)) for t in ask.tasks], ask.k, apart(ask.now))
+        asked = [Start(task, preface=(Message("user", self.ask),)) for task in ask.tasks]
+        planned = await ask.play(asked, self.plans, ask.seed, max_turns=1)
         plans = [[t for t in group.trajectories if t.turns] for group in planned]
-        starts = [self.following(t.task, t) for some in plans for t in some]
-        groups = await rollouts.play(starts, 1, apart(now), temperatures=(0.0,), max_turns=max_turns) if starts else []
-        played = iter(groups)
-        return [
-            paid_plans(group.task, [(t, next(played).trajectories[0]) for t in some])
-            for group, some in zip(planned, plans, strict=True)
-        ]
+        starts = [[self.following(t.task, t) for t in some] for some in plans]
+        played = await ask.further(starts, temperatures=(0.0,))
+        return [paid_plans(group.task, *both) for group, *both in zip(planned, plans, played, strict=True)]
 
     def following(self, task: Task, plan: Trajectory | None) -> Start:
         """The task with a plan, where there is one."""
@@ -62,13 +55,13 @@ class Blueprints(Attempts):
         return max(k, 2 * self.plans)
 
 
-def paid_plans(task: Task, carried_out: Sequence[tuple[Trajectory, Trajectory]]) -> Group:
+def paid_plans(task: Task, plans: Sequence[Trajectory], played: Sequence[Trajectory]) -> Group:
     """Plans with what the attempts that followed them were paid, and these as side rollouts."""
-    plans = [
+    paid = [
         replace(plan, reward=t.reward, success=t.success, stop=t.stop, error=t.error, info=t.info, unread=())
-        for plan, t in carried_out
+        for plan, t in zip(plans, played, strict=True)
     ]
-    return with_sides(Group(task, tuple(plans)), [t for _, t in carried_out])
+    return with_sides(Group(task, tuple(paid)), played)
 
 
 def best_plan(group: Group) -> Trajectory | None:

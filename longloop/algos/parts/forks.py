@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from longloop.algos.parts.rollouts import Attempts, apart, chance, play_on
-from longloop.protocols import Rollouts
-from longloop.types import Group, Now, Start, Task, Trajectory
+from longloop.algos.parts.rollouts import Ask, Attempts, chance
+from longloop.types import Group, Start, Trajectory
 
 _TOKENS = 20
 """Tokens at the beginning of a turn that tell how unsure the policy was."""
@@ -27,19 +26,15 @@ class UnsureForks(Attempts):
     penalty: float = 0.0
     hooks = frozenset({"replay"})
 
-    async def collect(
-        self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
-    ) -> list[Group]:
-        groups = await super().collect(rollouts, tasks, min(self.first or 1, k), seed, max_turns, now)
-        calls = 0
+    async def collect(self, ask: Ask) -> list[Group]:
+        k, calls = ask.k, 0
+        groups = await super().collect(replace(ask, k=min(self.first or 1, k)))
 
         async def with_more(groups: Sequence[Group], starts: Sequence[Sequence[Start]]) -> list[Group]:
             """The groups, each with an attempt from each of its starts."""
             nonlocal calls
-            everywhere = [start for some in starts for start in some]
-            played = iter(await play_on(rollouts, everywhere, 1, apart(now, calls), max_turns) if everywhere else [])
-            calls += bool(everywhere)
-            grown = [[t for _ in some for t in next(played).trajectories] for some in starts]
+            grown = await ask.further(starts, call=calls)
+            calls += any(starts)
             return [g.merged_with(Group(g.task, tuple(some))) for g, some in zip(groups, grown, strict=True)]
 
         if not self.first:
@@ -48,7 +43,7 @@ class UnsureForks(Attempts):
         while any(len(group.trajectories) < k for group in groups):
             starts = []
             for index, (group, latest) in enumerate(zip(groups, newest, strict=True)):
-                found, in_a_row[index] = self.forks(latest, seed + index, in_a_row[index])
+                found, in_a_row[index] = self.forks(latest, ask.seed + index, in_a_row[index])
                 starts.append(found[: k - len(group.trajectories)])
             if not any(starts):
                 starts = [[Start(g.task)] * (k - len(g.trajectories)) for g in groups]

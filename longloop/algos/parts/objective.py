@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -67,6 +67,11 @@ class Clipped(Objective):
         limit_U = torch.where(adv_U > 0, self.high * adv_U, self.low * adv_U)
         objective_U = torch.minimum(ratio_U.clamp(max=self.dual) * adv_U, limit_U)
         return -(weight_U * objective_U).sum(), clip_metrics(ratio_U, adv_U, self.low, self.high)
+
+
+def clipped(low: float, high: float = 0.0, **more: Any) -> Clipped:
+    """Within 1 - low and 1 + high, or 1 + low."""
+    return Clipped(low=1 - low, high=1 + (high or low), **more)
 
 
 class Reinforce(Objective):

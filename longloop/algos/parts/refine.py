@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from longloop.algos.parts.objective import Objective
-from longloop.algos.parts.rollouts import Attempts, apart, with_sides
+from longloop.algos.parts.rollouts import Ask, Attempts, with_sides
 from longloop.algos.reduce import probability_ratio
 from longloop.protocols import Rollouts
-from longloop.types import Batch, Group, Message, Metrics, Now, Scored, Start, Task, Trajectory
+from longloop.types import Batch, Group, Message, Metrics, Scored, Start, Trajectory
 
 
 class BestRefinement(Attempts):
@@ -23,14 +23,11 @@ class BestRefinement(Attempts):
 
     max_chars: int = 2000
 
-    async def collect(
-        self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
-    ) -> list[Group]:
-        groups = await super().collect(rollouts, tasks, k - 1, seed, max_turns, now)
-        starts = [Start(g.task, preface=(self.critique(t),)) for g in groups for t in g.scored]
-        played = iter(await rollouts.play(starts, 1, apart(now), max_turns=max_turns) if starts else ())
-        refined = [[t for _ in group.scored for t in next(played).trajectories] for group in groups]
-        return [self.joined(rollouts, group, some, k) for group, some in zip(groups, refined, strict=True)]
+    async def collect(self, ask: Ask) -> list[Group]:
+        groups = await super().collect(replace(ask, k=ask.k - 1))
+        starts = [[Start(group.task, preface=(self.critique(t),)) for t in group.scored] for group in groups]
+        refined = await ask.further(starts)
+        return [self.joined(ask.rollouts, *both, ask.k) for both in zip(groups, refined, strict=True)]
 
     def joined(self, rollouts: Rollouts, group: Group, refined: Sequence[Trajectory], k: int) -> Group:
         """The group with the best refinement, if there is one, and with the others as side rollouts."""

@@ -6,10 +6,11 @@ stored and counted with everything else, `Group.scored` leaves them out, and cre
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Unpack
 
 from longloop.algos.parts.part import Part
-from longloop.protocols import Rollouts
+from longloop.protocols import How, Rollouts
 from longloop.types import Group, Now, Start, StopReason, Task, Trajectory, UserError
 
 _ROOM = 10**6
@@ -20,13 +21,49 @@ _HOPELESS = 8
 """Attempts that must have failed to follow a recorded one before it is said that none can."""
 
 
+@dataclass(frozen=True)
+class Ask:
+    """What a step asks for: K attempts at each of these tasks."""
+
+    rollouts: Rollouts
+    tasks: Sequence[Task]
+    k: int
+    seed: int
+    """Of the first call of `play`."""
+    max_turns: int
+    now: Now
+
+    async def play(self, starts: Sequence[Start], k: int, seed: int, **how: Unpack[How]) -> list[Group]:
+        """K attempts from each start. Raises UserError where the environment lets none go on from a recorded turn.
+
+        Single failures are failures of the environment like any other: the attempt has no reward and is left out.
+        """
+        asked: How = {"max_turns": self.max_turns, **how}
+        groups = await self.rollouts.play(starts, k, seed, **asked) if starts else []
+        led = [t for start, group in zip(starts, groups, strict=True) if start.turns for t in group.trajectories]
+        failed = [t.error for t in led if t.stop is StopReason.ENV_ERROR]
+        if len(failed) >= _HOPELESS and len(failed) == len(led):
+            raise UserError(
+                f"This method goes on from recorded turns, and the environment let none of {len(led)} attempts do so: "
+                f"{failed[0]}. Give it an environment that answers equal actions equally (`longloop check` tests it), "
+                "or choose a method that plays whole attempts only."
+            )
+        return groups
+
+    async def further(
+        self, starts: Sequence[Sequence[Start]], k: int = 1, call: int = 0, **how: Unpack[How]
+    ) -> list[list[Trajectory]]:
+        """For each list of starts, K attempts from each of them, besides the step's first ones."""
+        everywhere = [start for some in starts for start in some]
+        played = iter(await self.play(everywhere, k, apart(self.now, call), **how))
+        return [[t for _ in some for t in next(played).trajectories] for some in starts]
+
+
 class Attempts(Part):
     """K attempts at each task, from its beginning."""
 
-    async def collect(
-        self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
-    ) -> list[Group]:
-        return await rollouts.play([Start(task) for task in tasks], k, seed, max_turns=max_turns)
+    async def collect(self, ask: Ask) -> list[Group]:
+        return await ask.play([Start(task) for task in ask.tasks], ask.k, ask.seed)
 
     def per_task(self, k: int) -> int:
         """Attempts that a task takes at most, side rollouts included: what `compare` counts against its budget."""
@@ -46,19 +83,11 @@ class FromStates(Attempts):
     """The most states of an attempt, its first ones."""
     hooks = frozenset({"replay"})
 
-    async def collect(
-        self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
-    ) -> list[Group]:
-        groups = await super().collect(rollouts, tasks, k, seed, max_turns, now)
-        starts = [self.starts(group, now) for group in groups] if self.m else []
-        everywhere = [start for some in starts for start in some]
-        if not everywhere:
-            return groups
-        played = iter(await play_on(rollouts, everywhere, self.m, apart(now), max_turns))
-        return [
-            with_sides(group, [t for _ in some for t in next(played).trajectories])
-            for group, some in zip(groups, starts, strict=True)
-        ]
+    async def collect(self, ask: Ask) -> list[Group]:
+        groups = await super().collect(ask)
+        starts = [self.starts(group, ask.now) if self.m else [] for group in groups]
+        sides = await ask.further(starts, self.m)
+        return [with_sides(group, some) for group, some in zip(groups, sides, strict=True)]
 
     def starts(self, group: Group, now: Now) -> list[Start]:
         """One for each of the group's states that is valued in this step."""
@@ -82,16 +111,15 @@ class Resets(Attempts):
     beta: float = 1.0
     hooks = frozenset({"replay", "expert"})
 
-    async def collect(
-        self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
-    ) -> list[Group]:
-        reset = [chance("reset", seed + index, task.id) < self.beta for index, task in enumerate(tasks)]
-        shown = iter(await rollouts.demonstrations([t for t, one in zip(tasks, reset, strict=True) if one]))
+    async def collect(self, ask: Ask) -> list[Group]:
+        seeds = range(ask.seed, ask.seed + len(ask.tasks))
+        reset = [chance("reset", seed, task.id) < self.beta for seed, task in zip(seeds, ask.tasks, strict=True)]
+        shown = iter(await ask.rollouts.demonstrations([t for t, one in zip(ask.tasks, reset, strict=True) if one]))
         starts = [
-            self.start(next(shown), seed + index) if one else Start(task)
-            for index, (task, one) in enumerate(zip(tasks, reset, strict=True))
+            self.start(next(shown), seed) if one else Start(task)
+            for seed, task, one in zip(seeds, ask.tasks, reset, strict=True)
         ]
-        return await play_on(rollouts, starts, k, seed, max_turns)
+        return await ask.play(starts, ask.k, ask.seed)
 
     def start(self, shown: Group, seed: int) -> Start:
         """A state of one of the demonstrations."""
@@ -118,23 +146,6 @@ def state_before(trajectory: Trajectory, turn: int) -> State:
 def with_sides(group: Group, trajectories: Sequence[Trajectory]) -> Group:
     """The group with these as its side rollouts, numbered on from its attempts."""
     return group.merged_with(Group(group.task, tuple(replace(t, side=True) for t in trajectories)))
-
-
-async def play_on(rollouts: Rollouts, starts: Sequence[Start], k: int, seed: int, max_turns: int) -> list[Group]:
-    """K attempts from each start. Raises UserError where the environment lets none go on from a recorded turn.
-
-    Single failures are failures of the environment like any other: the attempt has no reward and is left out.
-    """
-    groups = await rollouts.play(starts, k, seed, max_turns=max_turns)
-    led = [t for start, group in zip(starts, groups, strict=True) if start.turns for t in group.trajectories]
-    failed = [t.error for t in led if t.stop is StopReason.ENV_ERROR]
-    if len(failed) >= _HOPELESS and len(failed) == len(led):
-        raise UserError(
-            f"This method goes on from recorded turns, and the environment let none of {len(led)} attempts do so: "
-            f"{failed[0]}. Give it an environment that answers equal actions equally (`longloop check` tests it), or "
-            "choose a method that plays whole attempts only."
-        )
-    return groups
 
 
 def apart(now: Now, call: int = 0) -> int:

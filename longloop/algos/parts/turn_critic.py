@@ -14,9 +14,9 @@ from torch import Tensor
 from longloop.algos.parts.credit import Credit
 from longloop.algos.parts.part import Earned, Paid
 from longloop.algos.parts.rewards import Rewards
-from longloop.algos.parts.rollouts import Attempts, apart, chance, state_before
-from longloop.protocols import Learner, Rollouts
-from longloop.types import Group, Ids, Now, Sample, SampleSource, Start, StopReason, Task, Trajectory
+from longloop.algos.parts.rollouts import Ask, Attempts, apart, chance, state_before
+from longloop.protocols import Learner
+from longloop.types import Group, Ids, Now, Sample, SampleSource, Start, StopReason, Trajectory
 
 Rewarded = tuple[Trajectory, list[float]]
 """An attempt, and what each of its turns was paid, the outcome with the last."""
@@ -29,12 +29,9 @@ class FreshActions(Attempts):
     replay: int = 4
     states: int = 64
 
-    async def collect(
-        self, rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int, max_turns: int, now: Now
-    ) -> list[Group]:
-        groups = await super().collect(rollouts, tasks, k, seed, max_turns, now)
-        starts = self.starts(now)
-        acted = await rollouts.play(starts, 1, apart(now), single_action=True) if starts else []
+    async def collect(self, ask: Ask) -> list[Group]:
+        groups = await super().collect(ask)
+        acted = await ask.play(self.starts(ask.now), 1, apart(ask.now), single_action=True)
         sides = [replace(g, trajectories=tuple(replace(t, side=True) for t in g.trajectories)) for g in acted]
         return [*groups, *(group for group in sides if group.trajectories)]
 
