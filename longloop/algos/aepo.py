@@ -19,7 +19,7 @@ that sampled. The attempt that says m is one of the K. The penalty is the code's
 from typing import Literal
 
 from longloop.algos.composed import Composed, Parts, Standardized
-from longloop.algos.parts import forks, objective, shape
+from longloop.algos.parts import objective, rollouts, shape
 
 
 class Aepo(Composed):
@@ -41,7 +41,7 @@ class Aepo(Composed):
 
     def compose(self) -> Parts:
         return Parts(
-            rollouts=forks.UnsureForks(self.first, self.branch_w, self.threshold, self.penalty),
+            rollouts=rollouts.UnsureForks(self.first, self.branch_w, self.threshold, self.penalty),
             credit=Standardized(),
             shape=(shape.EntropyUp(self.w),),
             objective=objective.KeepGradient(low=1 - self.clip_low, high=1 + self.clip_high, tokens=self.keep),

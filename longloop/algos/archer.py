@@ -15,7 +15,7 @@ out. Rates and numbers of steps are ours: the released code adds up the gradient
 """
 
 from longloop.algos.composed import OneStep, Parts
-from longloop.algos.parts import objective, rewards, turn_critic
+from longloop.algos.parts import objective, rewards, rollouts, turn_critic
 
 
 class Archer(OneStep):
@@ -33,6 +33,6 @@ class Archer(OneStep):
     """The critic's gradient steps in each step; 0 for no critic, which is REINFORCE."""
 
     def compose(self) -> Parts:
-        fresh, paid = turn_critic.FreshActions(self.replay, self.states), rewards.TurnRewards(self.turn_weight)
+        fresh, paid = rollouts.FreshActions(self.replay, self.states), rewards.TurnRewards(self.turn_weight)
         critic = turn_critic.TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, paid)
         return Parts(rollouts=fresh, rewards=paid, credit=critic, choose=(), objective=objective.Summed())

@@ -15,7 +15,7 @@ tree are not independent, which biases the baseline.
 """
 
 from longloop.algos.composed import Composed, Parts, Standardized, clipped
-from longloop.algos.parts.forks import UnsureForks
+from longloop.algos.parts.rollouts import UnsureForks
 
 
 class Arpo(Composed):

@@ -12,11 +12,11 @@ rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, 
 and the bound are those of a public port. (Not the ASPO of arXiv 2510.06062.)
 """
 
-from longloop.algos.composed import Composed, Parts, Standardized, clipped
+from longloop.algos.composed import FromDapo, Parts
 from longloop.algos.parts.shape import Nudge
 
 
-class Aspo(Composed):
+class Aspo(FromDapo):
     k: int = 8
     epochs: int = 1
     delta: float = -2.0
@@ -25,10 +25,6 @@ class Aspo(Composed):
     """The most that an advantage changes, as a share of it."""
     behavior: str = r"```|<tool_call>|(?i:\bsearch\[)"
     """A regular expression that an action showing the behavior matches; by default code, a tool call or a search."""
-    clip_low: float = 0.2
-    clip_high: float = 0.28
 
     def compose(self) -> Parts:
-        shape = (Nudge(self.delta, self.bound, self.behavior),)
-        objective = clipped(self.clip_low, self.clip_high, average="tokens")
-        return Parts(credit=Standardized(), shape=shape, objective=objective)
+        return self.dapo(shape=(Nudge(self.delta, self.bound, self.behavior),))

@@ -176,6 +176,18 @@ class OneStep(Composed):
     minibatch: int = 0
 
 
+class FromDapo(Composed):
+    """DAPO as parts, without its rounds of sampling."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+
+    def dapo(self, **others: Any) -> Parts:
+        """DAPO's parts, with others in the slots that are named."""
+        objective = clipped(self.clip_low, self.clip_high, average="tokens")
+        return replace(Parts(credit=Standardized(), objective=objective), **others)
+
+
 class FromGrpo(OneStep):
     """GRPO as parts, for methods that replace some of them."""
 
@@ -192,6 +204,13 @@ class FromGrpo(OneStep):
         hold = (Kl(self.kl),) if self.kl else ()
         parts = Parts(credit=Standardized(), choose=(), objective=clipped(self.clip), hold=hold)
         return replace(parts, **others)
+
+
+class FromGrpoTwice(FromGrpo):
+    """GRPO as parts, with LOOP's epochs and mini-batches."""
+
+    epochs: int = 2
+    minibatch: int = 32
 
 
 def differing(one: Parts, other: Parts) -> Mapping[str, tuple[object, object]]:

@@ -15,7 +15,7 @@ no more than the verifier says. Their entropy bonus of 0.001 is left out. `divis
 """
 
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts import credit, refine
+from longloop.algos.parts import credit, objective, rollouts
 
 
 class CritiqueGrpo(Composed):
@@ -31,8 +31,6 @@ class CritiqueGrpo(Composed):
     """The most characters of an attempt that its critique quotes, the last ones."""
 
     def compose(self) -> Parts:
-        best, objective = (
-            refine.BestRefinement(self.max_chars),
-            refine.Unclipped(gamma=self.gamma, divisor=self.divisor),
-        )
-        return Parts(rollouts=best, credit=credit.Centered(), choose=(), objective=objective)
+        best = rollouts.BestRefinement(self.max_chars)
+        loss = objective.Unclipped(gamma=self.gamma, divisor=self.divisor)
+        return Parts(rollouts=best, credit=credit.Centered(), choose=(), objective=loss)

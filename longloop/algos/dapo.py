@@ -16,22 +16,18 @@ groups there are. Mini-batches are counted in attempts.
 
 from collections.abc import Sequence
 
-from longloop.algos.composed import Composed, Parts, Standardized, clipped
+from longloop.algos.composed import FromDapo, Parts
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Group, Now, Sample
 
 
-class Dapo(Composed):
+class Dapo(FromDapo):
     epochs: int = 1
-    minibatch: int = 32
-    clip_low: float = 0.2
-    clip_high: float = 0.28
     tries: int = 10
     """Rounds of sampling after which a step makes do with the groups it has."""
 
     def compose(self) -> Parts:
-        objective = clipped(self.clip_low, self.clip_high, average="tokens")
-        return Parts(credit=Standardized(), choose=(), objective=objective)
+        return self.dapo(choose=())
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         """Groups until n of them have rewards that differ. Those that do not are kept, for the record."""

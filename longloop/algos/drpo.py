@@ -14,13 +14,12 @@ Differs from the paper: its critic and its KL in the reward are replaced by LOOP
 in the authors' code values and whitening include the demonstration's tokens.
 """
 
-from longloop.algos.composed import DropSmall, FromGrpo, LeaveOneOut, Parts
+from longloop.algos.composed import DropSmall, FromGrpoTwice, LeaveOneOut, Parts
 from longloop.algos.parts.rollouts import Attempts, Resets
 
 
-class DrPo(FromGrpo):
+class DrPo(FromGrpoTwice):
     epochs: int = 4
-    minibatch: int = 32
     beta: float = 1.0
     """The share of tasks that are begun in a demonstration's state."""
     kl: float = 0.05

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from longloop.algos.preference import AgainstExpert
-from longloop.types import Group, Now, Trajectory
+from longloop.types import Now, Trajectory
 
 
 class Eto(AgainstExpert):
@@ -31,14 +31,11 @@ class Eto(AgainstExpert):
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return super().lr_scale(now, within) * (1.0 if now.step == 1 else 0.5)
 
-    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        expert = group.expert
-        for own in group.policy_trajectories if expert is not None else ():
-            assert expert is not None
-            if own.reward < expert.reward:
-                yield expert, replace(own, turns=own.turns[: len(expert.turns) + self.longer // 2])
-            elif own.reward > expert.reward:
-                yield own, expert
+    def against(self, expert: Trajectory, own: Trajectory) -> Iterator[tuple[Trajectory, Trajectory]]:
+        if own.reward < expert.reward:
+            yield expert, replace(own, turns=own.turns[: len(expert.turns) + self.longer // 2])
+        elif own.reward > expert.reward:
+            yield own, expert
 
     def strength(self, step: int) -> float:
         return self.beta if step == 1 else self.later_beta

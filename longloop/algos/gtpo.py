@@ -15,13 +15,11 @@ public, and it is left out. (Not the GTPO of arXiv 2508.04349.)
 
 from typing import Literal
 
-from longloop.algos.composed import FromGrpo, Parts, clipped
+from longloop.algos.composed import FromGrpoTwice, Parts, clipped
 from longloop.algos.parts import credit, rewards
 
 
-class Gtpo(FromGrpo):
-    epochs: int = 2
-    minibatch: int = 32
+class Gtpo(FromGrpoTwice):
     gamma: float = 0.9
     """The discount of later turns' rewards."""
     failed: float = -0.1

@@ -17,13 +17,11 @@ more terms in A: `split` keeps the outcome from being drowned by them.
 
 from typing import Literal
 
-from longloop.algos.composed import FromGrpo, Parts
+from longloop.algos.composed import FromGrpoTwice, Parts
 from longloop.algos.parts import credit, rewards
 
 
-class Igpo(FromGrpo):
-    epochs: int = 2
-    minibatch: int = 32
+class Igpo(FromGrpoTwice):
     prefix: str = "Thought: I can answer now.\nAction: Finish["
     """What an agent writes before an answer."""
     gain: float = 1.0

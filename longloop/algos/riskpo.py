@@ -19,14 +19,15 @@ is 1e-6.
 """
 
 from longloop.algos.composed import Composed, Parts, clipped
-from longloop.algos.parts.risk import LEVELS, Risk
-from longloop.types import UserError
+from longloop.algos.parts.credit import Risk
 
 
 class RiskPO(Composed):
     k: int = 5
     bundle: int = 5
     """Tasks whose rewards are added up."""
+    normalize: bool = True
+    """Divide by standard deviations."""
     low: float = 0.2
     """The level of the lower quantile, a multiple of 0.05."""
     high: float = 0.9
@@ -35,17 +36,7 @@ class RiskPO(Composed):
     """How much more scores below the lower quantile count."""
     rate: float = 0.1
     """How fast the quantiles follow the scores."""
-    normalize: bool = True
-    """Divide by standard deviations."""
     clip: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.low < self.high and {self.low, self.high} <= {0.0, *LEVELS, 1.0}):
-            raise UserError(
-                f"algo.low = {self.low} and algo.high = {self.high}: they must be multiples of 0.05 from 0 to 1, the "
-                "first smaller than the second."
-            )
 
     def compose(self) -> Parts:
         credit = Risk(self.bundle, self.low, self.high, self.weight, self.rate, self.normalize)

@@ -16,7 +16,6 @@ from dataclasses import field
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.tasks import Horizon
-from longloop.types import UserError
 
 
 class ScalingInter(FromGrpo):
@@ -24,11 +23,6 @@ class ScalingInter(FromGrpo):
     """The most turns of an attempt, stage by stage; none for the run's own limit."""
     every: int = 100
     """Steps of a stage."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.every < 1 or any(turns < 1 for turns in self.rounds):
-            raise UserError("algo.rounds and algo.every must be at least 1: a stage has steps, an attempt turns.")
 
     def compose(self) -> Parts:
         return self.grpo(tasks=Horizon(tuple(self.rounds), self.every))

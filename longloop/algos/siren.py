@@ -26,6 +26,6 @@ class Siren(Composed):
     """What an attempt's sum over tokens is divided by, whatever its length; see Dr.GRPO."""
 
     def compose(self) -> Parts:
-        anchor = hold.Anchor(self.coefficient, self.nucleus, self.quantile)
         objective = clipped(self.clip, divisor=self.divisor)
+        anchor = hold.Anchor(self.coefficient, self.nucleus, self.quantile)
         return Parts(credit=credit.Centered(), choose=(), objective=objective, hold=(anchor,))

@@ -16,7 +16,7 @@ at one learning rate and beta in all iterations (theirs end with 1e-7 and 5), wi
 from collections.abc import Iterator
 
 from longloop.algos.preference import AgainstExpert
-from longloop.types import Group, Now, Trajectory
+from longloop.types import Now, Trajectory
 
 
 class Spin(AgainstExpert):
@@ -29,5 +29,5 @@ class Spin(AgainstExpert):
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return within / self.warmup if within < self.warmup else (1 - within) / (1 - self.warmup)
 
-    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        yield from ((group.expert, own) for own in group.policy_trajectories if group.expert is not None)
+    def against(self, expert: Trajectory, own: Trajectory) -> Iterator[tuple[Trajectory, Trajectory]]:
+        yield expert, own

@@ -45,8 +45,6 @@ Rivals = list[tuple[float, list[Sample]]]
 
 
 class StepAgentInverse(Algorithm):
-    k: int = 6
-    """Attempts per task, where `final` asks for any."""
     minibatch: int = 16
     """Actions and own attempts per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 5e-7
@@ -55,7 +53,7 @@ class StepAgentInverse(Algorithm):
     """Own actions at each state of the expert's."""
     least_reward: float = 1.0
     """Demonstrations that scored less are left out."""
-    head_lr: float = 1e-3
+    head_lr: float = 0.001
     """The discriminator's learning rate."""
     head_steps: int = 200
     """The gradient steps it is trained for, each on all actions of one half of the iteration's demonstrations."""
@@ -64,7 +62,7 @@ class StepAgentInverse(Algorithm):
     most: float = 5.0
     """The largest reward, and with a minus the smallest."""
     final: float = 0.0
-    """What the environment's reward counts; 0 for no attempts in the environment."""
+    """What the environment's reward counts; 0 for no attempts in the environment, whatever k is."""
 
     nothing = "at every state all own actions were the same, or there was but one state, so there was nothing to learn"
     heads = ("discriminator",)

@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import combinations
 from operator import itemgetter
 from statistics import fmean
+from typing import ClassVar
 
 from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
@@ -35,9 +36,12 @@ class TreeDpo(Preference):
     explore: float = 1.0
     """How much a child that was tried little is preferred."""
 
+    puct: ClassVar[bool] = False
+    """Whether the policy's probabilities guide the search, and visits are counted."""
+
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
-        return await rollouts.trees(tasks.take(n), self.k, self.explore, seed=first)
+        return await rollouts.trees(tasks.take(n), self.k, self.explore, seed=first, puct=self.puct)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         """Attempts that part at a turn; cut there."""

@@ -14,15 +14,13 @@ Differs from the paper: attempts that share a state share its value (the first s
 advantages are not whitened, which would end their adding up to R - V(s_0); the temperature is the run's.
 """
 
-from longloop.algos.composed import DropSmall, FromGrpo, Parts
+from longloop.algos.composed import DropSmall, FromGrpoTwice, Parts
 from longloop.algos.parts.branches import ValueSteps
 from longloop.algos.parts.rollouts import FromStates
 
 
-class VinePpo(FromGrpo):
+class VinePpo(FromGrpoTwice):
     k: int = 8
-    epochs: int = 2
-    minibatch: int = 32
     m: int = 9
     """Side rollouts from each state."""
     every: int = 1

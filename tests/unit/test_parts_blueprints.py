@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from longloop.algos.himac import Himac
-from longloop.algos.parts.blueprints import Blueprints, EveryTwice, best_plan, paid_plans
-from longloop.algos.parts.refine import BestRefinement
-from longloop.algos.parts.rollouts import Ask, Attempts, FromStates, Resets
+from longloop.algos.parts.rollouts import (
+    Ask,
+    Attempts,
+    BestRefinement,
+    Blueprints,
+    FromStates,
+    Resets,
+    best_plan,
+    paid_plans,
+)
+from longloop.algos.parts.tasks import EveryTwice
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext

@@ -10,8 +10,7 @@ import pytest
 
 from longloop.algos.aepo import Aepo
 from longloop.algos.arpo import Arpo
-from longloop.algos.parts.forks import UnsureForks, balanced, unsure
-from longloop.algos.parts.rollouts import Ask, Attempts, chance
+from longloop.algos.parts.rollouts import Ask, Attempts, UnsureForks, balanced, chance, unsure
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from longloop.algos.critique_grpo import CritiqueGrpo
-from longloop.algos.parts.refine import BestRefinement, Unclipped, as_if_untold
-from longloop.algos.parts.rollouts import Ask
+from longloop.algos.parts.objective import Unclipped
+from longloop.algos.parts.rollouts import Ask, BestRefinement, as_if_untold
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext

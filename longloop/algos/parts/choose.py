@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from longloop.algos.parts.part import Part
+from longloop.algos.parts.shape import by_attempt
 from longloop.algos.parts.tokens import Tokens, mean
 from longloop.algos.reduce import Unit
 from longloop.types import Floats, Group, Mask, Now, OfLogits, Sample, SampleSource
@@ -59,10 +60,7 @@ class Extremes(Choose):
     share: float = 0.25
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        tokens: dict[SampleSource, list[float]] = defaultdict(list)
-        for sample in samples:
-            tokens[sample.source] += sample.advantages[sample.mask].tolist()
-        advantage = {source: math.fsum(values) / len(values) for source, values in tokens.items()}
+        advantage = by_attempt(samples, "advantages")
         if not advantage:
             return []
         ranked = sorted(advantage, key=lambda s: (-advantage[s], groups[s.group].task.id, s.attempt))

@@ -211,3 +211,17 @@ class Implicit(Objective):
         bounded_N = rest_N + (rest_N.clamp(min=1) - rest_N).detach()
         loss_N = success_N * -log_ratio_N + self.negatives * (1 - success_N) * -bounded_N.log()
         return (batch.weight_N * (1 - rate_N) * loss_N).sum(), {}
+
+
+class Unclipped(Objective):
+    """minimize -A r for tokens that the policy drew, and -A p / (p + gamma) for those that it was shown. The slope of
+    the second by log p is largest at p = gamma: what is nearly impossible to say is not forced."""
+
+    gamma: float = 0.1
+    divisor: float = 1024.0
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
+        p_N = scored.logp_N.exp()
+        gain_N = torch.where(batch.own_N > 0, ratio_N, p_N / (p_N + self.gamma))
+        return -(batch.weight_N * (gain_N * batch.adv_N)).sum(), {}

@@ -4,7 +4,7 @@ Four heads, two of each: V is read where the first token of an action is drawn, 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -14,38 +14,12 @@ from torch import Tensor
 from longloop.algos.parts.credit import Credit
 from longloop.algos.parts.part import Earned, Paid
 from longloop.algos.parts.rewards import Rewards
-from longloop.algos.parts.rollouts import Ask, Attempts, apart, chance, state_before
+from longloop.algos.parts.rollouts import state_before, stored_groups
 from longloop.protocols import Learner
-from longloop.types import Group, Ids, Now, Sample, SampleSource, Start, StopReason, Trajectory
+from longloop.types import Group, Ids, Now, Sample, SampleSource, StopReason, Trajectory
 
 Rewarded = tuple[Trajectory, list[float]]
 """An attempt, and what each of its turns was paid, the outcome with the last."""
-
-
-class FreshActions(Attempts):
-    """K attempts, and what the policy would now do at `states` states of the `replay` steps before: one action each, as
-    a side rollout without an environment. With states = 0, K attempts."""
-
-    replay: int = 4
-    states: int = 64
-
-    async def collect(self, ask: Ask) -> list[Group]:
-        groups = await super().collect(ask)
-        acted = await ask.play(self.starts(ask.now), 1, apart(ask.now), single_action=True)
-        sides = [replace(g, trajectories=tuple(replace(t, side=True) for t in g.trajectories)) for g in acted]
-        return [*groups, *(group for group in sides if group.trajectories)]
-
-    def starts(self, now: Now) -> list[Start]:
-        """The states, each of those stored as likely as the others."""
-        groups = stored_groups(self.replay, now) if self.states else []
-        turns = [Start(t.task, t, turn) for group in groups for t in group.scored for turn in range(len(t.turns))]
-        drawn = sorted(range(len(turns)), key=lambda n: chance("state", now.step, n))
-        return [turns[n] for n in sorted(drawn[: self.states])]
-
-
-def stored_groups(replay: int, now: Now) -> list[Group]:
-    """The groups of the `replay` steps before this one."""
-    return [group for step in range(max(1, now.step - replay), now.step) for group in now.past(step)]
 
 
 class TurnCritic(Credit):
