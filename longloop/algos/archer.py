@@ -15,7 +15,7 @@ out. Rates and numbers of steps are ours: the released code adds up the gradient
 """
 
 from longloop.algos.composed import OneStep, Parts
-from longloop.algos.parts import objective, rewards, rollouts, turn_critic
+from longloop.algos.parts import critic, objective, rewards, rollouts
 
 
 class Archer(OneStep):
@@ -34,5 +34,5 @@ class Archer(OneStep):
 
     def compose(self) -> Parts:
         fresh, paid = rollouts.FreshActions(self.replay, self.states), rewards.TurnRewards(self.turn_weight)
-        critic = turn_critic.TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, paid)
-        return Parts(rollouts=fresh, rewards=paid, credit=critic, choose=(), objective=objective.Summed())
+        credit = critic.TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, paid)
+        return Parts(rollouts=fresh, rewards=paid, credit=credit, choose=(), objective=objective.Summed())

@@ -98,9 +98,8 @@ class Algorithm(Settings, ABC):
         return minibatch
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """The number of units that a step's loss is averaged over when `minibatch = 0` makes it one gradient step: of
-        trained trajectories or pairs. A method that drops units with zero gradient must count them too, or dropping
-        them would change the gradient of the others."""
+        """The number of trajectories or pairs that a step's loss is averaged over when `minibatch = 0` makes it one
+        gradient step. Dropped units count too where dropping must not change the gradient of the others."""
         return len({sample.unit for sample in samples})
 
     @abstractmethod

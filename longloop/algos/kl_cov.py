@@ -7,8 +7,7 @@ The other answer of Clip-Cov's authors to entropy that falls where advantage and
 r| has no gradient at r = 1: a step with one mini-batch never feels it.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors': of a micro-batch). The share, 0.2%, is that of their 7B model (0.02% for 32B). Groups without a
-difference are not replaced by others.
+(the authors': of a micro-batch). The share is that of their 7B model (0.02% for 32B). Equal groups are not replaced.
 """
 
 import math

@@ -31,7 +31,7 @@ from longloop.algos.parts.credit import (
     Risk,
     Standardized,
 )
-from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
+from longloop.algos.parts.critic import AfterWarmup, Gae, TurnCritic, ValueLoss
 from longloop.algos.parts.hold import Anchor, Corridor, HoldCovarying, HoldRare, Kl, ReverseKl
 from longloop.algos.parts.objective import (
     Balanced,
@@ -49,7 +49,6 @@ from longloop.algos.parts.rewards import Discounted, Economy, Effort, Gains, Rew
 from longloop.algos.parts.rollouts import BestRefinement, Blueprints, FreshActions, FromStates, Resets, UnsureForks
 from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, Thermostat, TurnEntropy
 from longloop.algos.parts.tasks import Bandit, EveryTwice, Horizon
-from longloop.algos.parts.turn_critic import TurnCritic
 from longloop.algos.tppo import Tppo
 from longloop.algos.turn_ppo import TurnPpo
 from longloop.registry import ALGOS

@@ -12,8 +12,8 @@ import torch
 
 from longloop import api
 from longloop.algos.archer import Archer
+from longloop.algos.parts.critic import TurnCritic, places
 from longloop.algos.parts.rollouts import Ask, FreshActions
-from longloop.algos.parts.turn_critic import TurnCritic, places
 from longloop.envs.crossroads import ROADS, Crossroads
 from longloop.store.run import Run
 from longloop.types import Group, Message, Now, Sample, Start, StopReason, Task, Trajectory, Turn

@@ -9,7 +9,5 @@
     objective.py  the loss of a token
     hold.py       terms added to the loss
 
-and tokens.py (the tokens of a step end to end), proposals.py (actions that the policy ranks).
-
 `longloop.algos.composed` puts them together.
 """

@@ -81,8 +81,7 @@ class Centered(OfAttempts):
 
 
 class Anchors(OfGroups):
-    """GiGPO's: an attempt against its group, plus w times a turn against the turns that began in the same state, or
-    with a history (HGPO's) in the same states; see gigpo.py."""
+    """GiGPO's: an attempt against its group, plus w times a turn against those begun in its state; see gigpo.py."""
 
     w: float = 1.0
     gamma: float = 0.95
@@ -127,7 +126,7 @@ class Returns(OfGroups):
 
     gamma: float = 0.9
     pool: Literal["turns", "trajectories"] = "turns"
-    """Whether each turn counts the same in mean and std, or each trajectory."""
+    """What counts the same in mean and std."""
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         returns = paid.to_go(self.gamma)
@@ -142,8 +141,7 @@ class Returns(OfGroups):
 
 
 class NormalizedRewards(OfGroups):
-    """IGPO's: every reward is standardized within the group, then summed: A_iu = sum over v >= u of gamma^(v-u) r_iv.
-    `split` standardizes outcomes, and the rewards of turns before the last, among themselves."""
+    """IGPO's: A_iu = sum over v >= u of gamma^(v-u) r_iv, r standardized within the group; see igpo.py."""
 
     gamma: float = 1.0
     normalize: Literal["joint", "split"] = "joint"
@@ -169,15 +167,12 @@ def _standard(values: Sequence[float]) -> Callable[[float], float]:
 
 
 class BetaNormalized(Credit):
-    """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task, for rewards mapped to [0, 1]. The density
-    is fitted to the p of the step's tasks, see bnpo.py; at share = 0 it is `Centered`."""
+    """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task; see bnpo.py."""
 
     share: float = 1 / 3
     most: float = 5.0
-    """The largest factor 1 / Beta."""
     low: float = 0.0
     high: float = 1.0
-    """The rewards that are mapped to 0 and 1."""
 
     def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         rates = [self._rate(one.outcomes) for one in paid if len(one.outcomes) >= self.min_scored]
@@ -207,11 +202,9 @@ LEVELS = tuple(round(0.05 * n, 2) for n in range(1, 20))
 
 
 class Risk(Credit):
-    """RiskPO's: tasks are bundled; the j-th paper of a bundle is the j-th attempt at each of its tasks, and its
-    advantage follows from where its score lies among quantiles that are followed from step to step; see riskpo.py.
+    """RiskPO's: an attempt counts by where the score of its bundle lies among those of all steps; see riskpo.py.
 
-    Which tasks are bundled follows from the step and their ids; a task that a step has twice comes into two bundles, if
-    there are others.
+    Which tasks are bundled follows from the step and their ids. A task that comes twice is in two bundles, if it can.
     """
 
     bundle: int = 5

@@ -101,8 +101,7 @@ class Weighted(Objective):
 
 
 class KeepGradient(Clipped):
-    """AEPO's (arXiv 2510.14545), token ratios only: a token that the upper bound cuts off keeps the gradient of the
-    bound, -high A grad log p. Its value is that of `Clipped`."""
+    """AEPO's: a token that the upper bound cuts off keeps its gradient, -high A grad log p. Token ratios only."""
 
     tokens: Literal["none", "uncertain", "all"] = "uncertain"
     """Which ones: those whose entropy is above the mean of the step's tokens, or all."""
@@ -149,8 +148,7 @@ class TrustRegion(Clipped):
 
 
 class Balanced(Objective):
-    """BAPO's: the bounds are moved, for each mini-batch, until tokens with A > 0 are a target share of what pushes. The
-    lower one goes along `lows`, which silences negative tokens, then the upper one along `highs`."""
+    """BAPO's: bounds that move until tokens with A > 0 are a target share of what pushes; see bapo.py."""
 
     target: float = 0.5
     lows: tuple[float, float] = (0.6, 0.9)
@@ -188,11 +186,9 @@ def _way(start: float, end: float, step: float) -> list[float]:
 
 
 class Implicit(Objective):
-    """NFT's: what succeeded is imitated, and of what failed the rest of the policy, (p_old - m p) / (1 - m), with m the
-    mean reward of the group. It goes by rewards and leaves advantages alone."""
+    """NFT's: it imitates successes, and of failures the rest of the policy, (p_old - m p) / (1 - m); see nft.py."""
 
     negatives: float = 1.0
-    """How much failures count."""
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         rewards = [[t.reward for t in group.scored] for group in groups]

@@ -85,7 +85,6 @@ class FromStates(Attempts):
     every: int = 1
     """The states before every so many-th turn; which of them, changes from step to step."""
     max_states: int = 20
-    """The most states of an attempt, its first ones."""
     hooks = frozenset({"replay"})
 
     async def collect(self, ask: Ask) -> list[Group]:
@@ -109,9 +108,8 @@ class FromStates(Attempts):
 
 
 class Resets(Attempts):
-    """For a share beta of the tasks, K attempts that begin in one state of a demonstration: one before the second to
-    the last action, each as likely as the others. Other tasks, and those without a demonstration that was scored and
-    has two actions, are begun at their beginning."""
+    """For a share beta of the tasks, K attempts that begin in one state of a demonstration; see drpo.py. A task without
+    a demonstration that was scored and has two actions is begun at its beginning."""
 
     beta: float = 1.0
     hooks = frozenset({"replay", "expert"})
@@ -194,8 +192,7 @@ class UnsureForks(Attempts):
 
 
 class Blueprints(Attempts):
-    """HiMAC's: in one step `plans` plans for each task, each carried out once at temperature 0, and in the next K
-    attempts that follow the plan which was paid most, the first of equals. With plans = 0, K attempts.
+    """HiMAC's: plans in one step, and in the next K attempts that follow the best of them; see himac.py.
 
     A plan is a record of one turn that has the reward of the attempt which followed it; that attempt is a side rollout.
     """
@@ -227,11 +224,9 @@ class Blueprints(Attempts):
 
 
 class BestRefinement(Attempts):
-    """K - 1 attempts, a refinement of each, and of these the best as the K-th: the first that succeeds, or else the one
-    that was paid most. The others are side rollouts.
+    """K - 1 attempts, a refinement of each, and of these the best as the K-th. The others are side rollouts.
 
-    It is put where it would stand without the critique. The policy did not draw it there, so it is marked as an
-    expert's. A critique quotes the last `max_chars` characters of an attempt.
+    It is put where it would stand without the critique. The policy did not draw it there: it is marked as an expert's.
     """
 
     max_chars: int = 2000
@@ -319,8 +314,7 @@ def unsure(trajectory: Trajectory, turn: int) -> float:
 
 
 def balanced(group: Group, k: int) -> int:
-    """AEPO's number of attempts from the beginning, by those there are: 1 + floor(K sigmoid((H_0 - mean H_u) / 2)), the
-    mean over the turns that followed an answer of the environment."""
+    """AEPO's number of attempts from the beginning, by those there are: 1 + floor(K sigmoid((H_0 - mean H_u) / 2))."""
     played = [t for t in group.scored if len(t.turns) > 1]
     rises = [unsure(t, 0) - fmean(unsure(t, turn) for turn in range(1, len(t.turns))) for t in played]
     return min(k, 1 + int(k / (1 + math.exp(-0.5 * fmean(rises or [0.0])))))

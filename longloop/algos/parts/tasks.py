@@ -87,8 +87,7 @@ class Bandit(InOrder):
 
 
 class Horizon(InOrder):
-    """ScalingInter-RL's: attempts have rounds[0] turns for `every` steps, then rounds[1] and so on; the last stays.
-    Without rounds, the run's own limit, which none exceeds."""
+    """ScalingInter-RL's: attempts have rounds[0] turns for `every` steps, then rounds[1] and so on; the last stays."""
 
     rounds: tuple[int, ...] = ()
     every: int = 100
