@@ -7,8 +7,7 @@
 
 p^T is the policy at temperature T: to learn from successes as if they had been drawn hotter makes it less certain.
 
-Differs from the paper: it draws further attempts at temperature T and adds (its code: replaces) samples. This is the
-code's variant that weighs the attempts there are (DCPO).
+Differs from the paper: it draws more attempts at temperature T; this is its code's variant without them (DCPO).
 """
 
 from longloop.algos.composed import Composed, Parts, Standardized, clipped

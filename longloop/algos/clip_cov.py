@@ -15,11 +15,11 @@ from longloop.algos.parts.choose import DropCovarying
 
 
 class ClipCov(Composed):
+    clip: float = 1.0
     share: float = 2e-4
     """Of all tokens of the step, how many are dropped; 0 for none."""
     low: float = 1.0
     high: float = 5.0
-    clip: float = 1.0
 
     def compose(self) -> Parts:
         choose = DropSmall(), DropCovarying(self.share, self.low, self.high)

@@ -5,8 +5,7 @@
 
 `tis` cuts a large weight to the cap; here its token is dropped: engine and learner do not agree about the state.
 
-Differs from the paper: the product is over a turn instead of the whole sequence, where hundreds of turns would leave
-nothing (`unit = "trajectory"` is verl's). All else is LOOP's.
+Differs from the paper: the product is over a turn; over hundreds (`unit = "trajectory"`, verl's) nothing would be left.
 """
 
 from typing import Literal

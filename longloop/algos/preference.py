@@ -5,8 +5,7 @@
         pairs of a better and a worse one                                                pairs
         the log-probs of both under the reference policy, stored with them               credit
         for some epochs, minimize the mean over pairs of -log sigmoid(margin)            loss
-            margin = beta * (sum over the better one's tokens of w_t log p/p_ref
-                             - sum over the worse one's)
+            margin = beta * (sum over the better one's tokens of w_t log p/p_ref - sum over the worse one's)
 
 The reference policy is the policy at the start of the iteration, whose log-probs are stored; of a method that
 `needs_reference`, the policy before training. With the first every margin is 0 at an iteration's first update, so beta

@@ -22,10 +22,10 @@ from longloop.algos.parts.credit import Risk
 
 class RiskPO(Composed):
     k: int = 5
-    bundle: int = 5
-    """Tasks whose rewards are added up."""
     normalize: bool = True
     """Divide by standard deviations."""
+    bundle: int = 5
+    """Tasks whose rewards are added up."""
     low: float = 0.2
     """The level of the lower quantile, a multiple of 0.05."""
     high: float = 0.9

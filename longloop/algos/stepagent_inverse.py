@@ -47,13 +47,13 @@ Rivals = list[tuple[float, list[Sample]]]
 class StepAgentInverse(Algorithm):
     minibatch: int = 16
     """Actions and own attempts per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
-    lr: float = 5e-7
     clip: float = 0.2
     practice: int = 3
     """Own actions at each state of the expert's."""
     least_reward: float = 1.0
     """Demonstrations that scored less are left out."""
-    head_lr: float = 0.001
+    lr: float = 5e-7
+    head_lr: float = 1e-3
     """The discriminator's learning rate."""
     head_steps: int = 200
     """The gradient steps it is trained for, each on all actions of one half of the iteration's demonstrations."""

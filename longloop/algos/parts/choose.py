@@ -80,7 +80,7 @@ def extremes(ranked: Sequence[float], size: int) -> int:
 
 
 class TopTokens(Weighed):
-    """D3S's: of all tokens the share with the largest |A| H, and at least one of each attempt. The share grows to 1. The
+    """D3S's: of all tokens the share with the largest |A| H, which grows to 1; of each attempt at least one. The
     weights of what is left are scaled, so that they add up to what they were."""
 
     share: float = 0.2
