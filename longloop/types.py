@@ -374,6 +374,17 @@ class Trajectory:
         """What the agent said, turn by turn. Attempts at a task that say the same teach the same."""
         return tuple(turn.action.content for turn in self.turns)
 
+    def read_before(self, turn: int) -> Ids:
+        """What the policy had read when it acted at a turn."""
+        import numpy as np
+
+        ids: list[Ids] = []
+        for one in self.turns[: turn + 1]:
+            if one.restarts_context:
+                ids.clear()
+            ids += [one.context_ids, one.action_ids]
+        return np.concatenate(ids[:-1])
+
     def stretches(self) -> list[Stretch]:
         """The token sequences that were sampled from: one, plus one for every turn that rewrote history or began
         another conversation."""

@@ -193,7 +193,7 @@ class Gains(Rewards):
             for group in groups
             for answer in [learner.encode(answer_of(group.task))]
             for trajectory in group.scored
-            for context in _contexts(trajectory)
+            for context in map(trajectory.read_before, range(len(trajectory.turns)))
         ]
         read = learner.read(samples, "logprobs") if samples else []
         likely = iter([float(np.exp(s.columns["logprobs"][s.mask].mean())) for s in read])
@@ -326,17 +326,6 @@ def answer_of(task: Task) -> str:
             'the environment must put it into the task, as in Task(..., data={"answers": ["Paris"]}).'
         )
     return str(answers[0])
-
-
-def _contexts(trajectory: Trajectory) -> Iterator[Ids]:
-    """What the policy had read before each of its actions."""
-    ids: list[Ids] = []
-    for turn in trajectory.turns:
-        if turn.restarts_context:
-            ids.clear()
-        ids.append(turn.context_ids)
-        yield np.concatenate(ids)
-        ids.append(turn.action_ids)
 
 
 def _answering(context: Ids, prefix: Sequence[int], answer: Sequence[int]) -> Sample:
