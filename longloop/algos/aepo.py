@@ -9,7 +9,7 @@
         where tokens with z_it > 0 that the upper bound cuts off keep the bound's gradient
 
 x is uniform, l the forks in a row at the task, H the entropy that a token was drawn with, H_u that of a turn, estimated
-as in ARPO. With `first` >= K, keep = "none", w = 0 this is GRPO.
+as in ARPO. With `first` >= K, keep = "none", w = 0 this is GRPO. The environment must answer equal actions equally.
 
 Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`), the paper that of unsure
 ones; it takes mean and deviation over a micro-batch of current entropies, here they are the step's, from the policy

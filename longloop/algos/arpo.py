@@ -6,7 +6,7 @@
     maximize the mean over attempts of the mean over action tokens of min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
 Turns that attempts share count with each of them; that one tree's attempts are not independent biases the baseline.
-With `first` >= K this is GRPO without KL.
+With `first` >= K this is GRPO without KL. The environment must answer equal actions equally.
 
 Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, compared
 with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by log V,

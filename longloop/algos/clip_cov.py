@@ -7,7 +7,7 @@
 Entropy falls where advantage and log-prob covary: likely tokens that were paid well, unlikely ones that were not.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors': of a micro-batch, at least one token of each). Equal groups are not replaced.
+(the authors': of a micro-batch, at least one token of each). Groups paid alike are not replaced.
 """
 
 from longloop.algos.composed import Composed, DropSmall, Parts, Standardized, clipped

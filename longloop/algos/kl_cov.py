@@ -6,7 +6,7 @@
 By Clip-Cov's authors. There is no clip. |log r| has no gradient at r = 1: a step with one mini-batch never feels it.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors': of a micro-batch). The share is that of their 7B model (0.02% for 32B). Equal groups are not replaced.
+(the authors': of a micro-batch). The share is their 7B model's (0.02% for 32B). Groups paid alike are not replaced.
 """
 
 import math

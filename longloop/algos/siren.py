@@ -5,8 +5,7 @@
     minimize  L + coefficient (H - H0)^2,   H0 = H at the first step,   L Dr.GRPO's loss
 
 An entropy bonus raises that of the vocabulary's tail; this one stops at H0 and knows neither the tail nor the tokens
-that follow from what was said. H is taken over the mini-batch before its update; the gradient is 2 coefficient (H - H0)
-grad H.
+that follow from what was said. H is the mini-batch's before its update; the gradient is 2 coefficient (H - H0) grad H.
 
 Differs from the paper: the nucleus has the token that reaches the mass (not in the authors' code, where a token with p
 > 0.8 has entropy 0); peaks are chosen with the sampling policy. Attempts without advantage count too.

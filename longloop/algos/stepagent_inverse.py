@@ -72,9 +72,7 @@ class StepAgentInverse(Algorithm):
         if self.final > 0 and self.k < 2:
             raise UserError(f"algo.k = {self.k}: comparing own attempts, as algo.final asks, needs algo.k >= 2.")
         if self.practice < 2:
-            raise UserError(
-                f"algo.practice = {self.practice}: comparing own actions at a state needs algo.practice >= 2."
-            )
+            raise UserError(f"algo.practice = {self.practice}: comparing actions at a state needs algo.practice >= 2.")
 
     @property
     def attempts_per_task(self) -> int:

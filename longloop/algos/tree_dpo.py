@@ -47,9 +47,8 @@ class TreeDpo(Preference):
         """Attempts that part at a turn; cut there."""
         for said, actions in taken_actions(group).items():
             for pair in combinations(actions.values(), 2):
-                (low, worse), (high, better) = sorted(
-                    ((self.q(one, len(said)), one) for one in pair), key=itemgetter(0)
-                )
+                ranked = sorted(((self.q(one, len(said)), one) for one in pair), key=itemgetter(0))
+                (low, worse), (high, better) = ranked
                 if high - low > self.gap:
                     yield up_to(better[0], said), up_to(worse[0], said)
 

@@ -306,6 +306,4 @@ def tracked(
     quantiles: Sequence[float], scores: Sequence[float], rate: float, levels: Sequence[float] = LEVELS
 ) -> list[float]:
     """The quantiles, moved towards those of new scores."""
-    return [
-        q + rate * (level - fmean(score < q for score in scores)) for q, level in zip(quantiles, levels, strict=True)
-    ]
+    return [q + rate * (level - fmean(s < q for s in scores)) for q, level in zip(quantiles, levels, strict=True)]

@@ -243,9 +243,7 @@ class TurnCritic(Credit):
         """Of each turn of these attempts, as the heads are now."""
         at = places([(t, 0) for t in attempts])
         read = learner.read(at.samples, *self.heads)
-        q_1, q_2, v_1, v_2 = (
-            np.concatenate([np.zeros(0), *(s.columns[name][s.mask] for s in read)]) for name in self.heads
-        )
+        q_1, q_2, v_1, v_2 = (np.concatenate([np.zeros(0), *(s.columns[h][s.mask] for s in read)]) for h in self.heads)
         each = iter((np.minimum(q_1, q_2)[at.action_U] - np.minimum(v_1, v_2)[at.state_U]).tolist())
         return {id(t): list(islice(each, len(t.turns))) for t in attempts}
 

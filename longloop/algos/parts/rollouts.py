@@ -244,9 +244,8 @@ class BestRefinement(Attempts):
             return with_sides(group, refined)
         best = max(usable, key=lambda t: (t.success, t.reward))  # the first of equals
         answer = replace(as_if_untold(rollouts, best, group.scored[0]), attempt=k - 1)
-        return with_sides(
-            replace(group, trajectories=(*group.trajectories, answer)), [t for t in refined if t is not best]
-        )
+        others = [t for t in refined if t is not best]
+        return with_sides(replace(group, trajectories=(*group.trajectories, answer)), others)
 
     def critique(self, attempt: Trajectory) -> Message:
         """What the verifier found, in words: the verdict, and the tests that failed where it names them."""
