@@ -69,9 +69,9 @@ class Clipped(Objective):
         return -(weight_U * objective_U).sum(), clip_metrics(ratio_U, adv_U, self.low, self.high)
 
 
-def clipped(low: float, high: float = 0.0, **more: Any) -> Clipped:
-    """Within 1 - low and 1 + high, or 1 + low."""
-    return Clipped(low=1 - low, high=1 + (high or low), **more)
+def clipped(low: float, high: float | None = None, **more: Any) -> Clipped:
+    """`Clipped` from 1 - low to 1 + high, or 1 + low where no other is given."""
+    return Clipped(low=1 - low, high=1 + (low if high is None else high), **more)
 
 
 class Reinforce(Objective):
