@@ -448,9 +448,8 @@ def forecast(config: Config) -> "Ledger":
     build.check_shards(config)
     shape = shapes.shape_of(lineage(config)[0].model)
     rollout, needs = config.rollout, build.algorithm(config).needs
-    ranks, tokens = config.ranks, config.engine.get("tokens", 0)
     sampled = forecast.sampled_by(config.engine)
-    limits = rollout.context, rollout.concurrency, tokens, ranks.shares, ranks.count, ranks.shard, sampled
+    limits = rollout.context, rollout.concurrency, config.engine.get("tokens", 0), config.ranks, sampled
     return forecast.forecast(shape, config.model, config.learner, needs, *limits)
 
 

@@ -307,9 +307,8 @@ def _learner_and_context(
     from longloop.learners.local import LocalLearner
 
     policy = policy_of(lineage, shards)
-    temperature, ranks = config.rollout.temperature, (config.ranks.shares, rank, config.ranks.count)
-    equal = bool(config.engine.get("batch_invariant"))
-    learner = LocalLearner(policy, algo.needs, config.learner, temperature, config.seed, *ranks, deterministic=equal)
+    where = policy, algo.needs, config.learner, config.rollout.temperature, config.seed, config.ranks, rank
+    learner = LocalLearner(*where, deterministic=bool(config.engine.get("batch_invariant")))
     return learner, rollout_context(config, environments, policy, config.rollout.sampling)
 
 

@@ -250,6 +250,10 @@ class RanksConfig(Section):
         return shares
 
 
+ALONE = RanksConfig(shares=1)
+"""One rank, whose gradients are added up in one part."""
+
+
 class TrackConfig(Section):
     to: list[str] = []
     """Trackers that mirror the run's metrics: `tensorboard`, `wandb`, `trackio`, `mlflow`, or `module:Class` of your

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from longloop.types import (
     Batch,
@@ -23,6 +23,7 @@ from longloop.types import (
     Task,
     Trajectory,
     Update,
+    Watch,
 )
 
 if TYPE_CHECKING:
@@ -53,36 +54,28 @@ class WatchedEngine(Engine, Protocol):
     """An engine that shows tokens as they come: what `longloop serve` needs."""
 
     async def sample(
-        self,
-        ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        session: str,
-        watch: Callable[[int], None] | None = None,
+        self, ids: Sequence[int], params: SamplingParams, *, session: str, watch: Watch | None = None
     ) -> Sampled:
-        """Continue `ids`. `watch` is called with each token as soon as it is known."""
+        """Continue `ids`, and tell `watch` each token."""
         ...
+
+
+class How(TypedDict, total=False):
+    """How attempts are played, where that is not as the run says."""
+
+    temperatures: Sequence[float]
+    """That of attempt i is the i-th, beginning again when there are fewer; without any, the run's."""
+    single_action: bool
+    """An attempt is one action at its start: no environment takes part and no reward is paid."""
+    max_turns: int
+    """The most turns of an attempt, those taken over included; 0 for the run's limit."""
 
 
 class Rollouts(Protocol):
     """How an algorithm gets attempts at tasks from the policy being trained."""
 
-    async def play(
-        self,
-        starts: Sequence[Start],
-        k: int,
-        seed: int,
-        *,
-        temperatures: Sequence[float] = (),
-        single_action: bool = False,
-        max_turns: int = 0,
-    ) -> list[Group]:
-        """A group of K attempts from each start. `seed` must differ from call to call: `Tasks.taken` does.
-
-        Attempt i is sampled at `temperatures[i]`, beginning again when there are fewer; without any, all at the run's.
-        An attempt has at most `max_turns` turns, those taken over included; 0 for the run's limit.
-        With `single_action` an attempt is one action at its start: no environment takes part and no reward is paid.
-        """
+    async def play(self, starts: Sequence[Start], k: int, seed: int, **how: Unpack[How]) -> list[Group]:
+        """A group of K attempts from each start. `seed` must differ from call to call: `Tasks.taken` does."""
         ...
 
     async def trees(
@@ -124,6 +117,14 @@ Loss = Callable[[Scored, Batch], tuple["Tensor", Metrics]]
 """A SUM over the micro-batch and its metrics; the learner divides by the mini-batch's one denominator."""
 
 
+HeadsLoss = Callable[[Mapping[str, "Tensor"], Mapping[str, "Tensor"]], "Tensor"]
+"""Of what the heads say, and what their slow copies do, which have no gradient: by name, at the masked positions of the
+samples, which lie end to end, [N]."""
+
+OfEach = Sequence[float]
+"""A number for each sample."""
+
+
 class Algorithm(Protocol):
     """How to get groups, what to make of their rewards, and what to minimize. algos/base.py gives the defaults."""
 
@@ -158,13 +159,7 @@ class Learner(Protocol):
         ...
 
     def fit(
-        self,
-        head: str,
-        samples: Sequence[Sample],
-        targets: Sequence[float],
-        weights: Sequence[float],
-        lr: float,
-        steps: int,
+        self, head: str, samples: Sequence[Sample], targets: OfEach, weights: OfEach, lr: float, steps: int
     ) -> None:
         """Train a head from its beginning to say how likely each sample's one action is what it looks for.
 
@@ -172,18 +167,11 @@ class Learner(Protocol):
         """
         ...
 
-    def fit_heads(
-        self,
-        samples: Sequence[Sample],
-        loss: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
-        lr: float,
-        steps: int,
-        slow: float,
-    ) -> None:
-        """Train all heads from their beginning, by a loss of what they and their slow copies say.
+    def fit_heads(self, samples: Sequence[Sample], loss: HeadsLoss, lr: float, steps: int, slow: float) -> None:
+        """Train all heads from their beginning.
 
-        By name, at the samples' masked positions, which lie end to end, [N]. After each step the copies go a share
-        `slow` of the way to the heads; they have no gradient. The policy is read once, and stays as it is to the bit.
+        After each step their slow copies go a share `slow` of the way to them. The policy is read once, and stays as it
+        is to the bit.
         """
         ...
 

@@ -246,6 +246,9 @@ class SamplingParams:
     """Strings that end it, with the token that completes one."""
 
 
+Watch = Callable[[int], None]
+"""Called with each token as soon as it is known."""
+
 Finish = Literal["stop", "length"]
 """How a turn's sampling ended: an end token or stop string, or the limit on tokens."""
 
@@ -370,6 +373,17 @@ class Trajectory:
     def action_texts(self) -> tuple[str, ...]:
         """What the agent said, turn by turn. Attempts at a task that say the same teach the same."""
         return tuple(turn.action.content for turn in self.turns)
+
+    def read_before(self, turn: int) -> Ids:
+        """What the policy had read when it acted at a turn."""
+        import numpy as np
+
+        ids: list[Ids] = []
+        for one in self.turns[: turn + 1]:
+            if one.restarts_context:
+                ids.clear()
+            ids += [one.context_ids, one.action_ids]
+        return np.concatenate(ids[:-1])
 
     def stretches(self) -> list[Stretch]:
         """The token sequences that were sampled from: one, plus one for every turn that rewrote history or began

@@ -5,9 +5,8 @@
     A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u)
     maximize the mean over attempts of the sum over action tokens of A_u log p(x_t | ..)
 
-What old turns were paid does not depend on the policy, so that they teach Q without a ratio; V learns from actions
-drawn at old states now, without an environment. With `critic_steps = 0` this is REINFORCE. A turn's pay reaches those
-before it one critic step at a time: long tasks need more of them.
+What old turns were paid does not depend on the policy: they teach Q without a ratio. V learns from actions drawn at old
+states now, without an environment. A turn's pay reaches those before it one critic step at a time.
 
 Differs from the paper: the heads are on the policy's own hidden states, where they have a second model; these change
 with the policy, so each step trains the critic anew before the policy learns. The policy learns from this step's turns;
@@ -15,15 +14,11 @@ theirs draws states from all stored ones. The token-level baseline and the 20 it
 out. Rates and numbers of steps are ours: the released code adds up the gradients of 32 micro-batches.
 """
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.objective import Summed
-from longloop.algos.parts.rewards import TurnRewards
-from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
+from longloop.algos.composed import OneStep, Parts
+from longloop.algos.parts import critic, objective, rewards, rollouts
 
 
-class Archer(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class Archer(OneStep):
     gamma: float = 0.95
     turn_weight: float = 1.0
     """How much the environment's rewards for turns count."""
@@ -35,9 +30,9 @@ class Archer(Composed):
     """How much of the way the slow copies go after each of the critic's steps."""
     critic_lr: float = 3e-3
     critic_steps: int = 200
-    """The critic's gradient steps in each step."""
+    """The critic's gradient steps in each step; 0 for no critic, which is REINFORCE."""
 
     def compose(self) -> Parts:
-        rollouts, rewards = FreshActions(self.replay, self.states), TurnRewards(self.turn_weight)
-        credit = TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, rewards)
-        return Parts(rollouts=rollouts, rewards=rewards, credit=credit, choose=(), objective=Summed())
+        fresh, paid = rollouts.FreshActions(self.replay, self.states), rewards.TurnRewards(self.turn_weight)
+        credit = critic.TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, paid)
+        return Parts(rollouts=fresh, rewards=paid, credit=credit, choose=(), objective=objective.Summed())

@@ -3,20 +3,19 @@
     A_i = (R_i - mean) / (std + 1e-6)
     A_i + clip(delta (x_i - mean x) / mean L, -bound |A_i|, bound |A_i|)    where i succeeds and shows the behavior
 
-x_i is the number of turns before the first action that shows it, L_i the attempt's turns; the means are over the
-group's attempts that succeed and show it. A reward for the behavior could be earned without success; a bounded change
-of A cannot flip its sign. delta < 0 favors early behavior.
+x_i counts the turns before the first action that shows it, L_i all turns; means are over the group's attempts that
+succeed and show it. A reward for it could be earned without success; a bounded change of A cannot flip its sign.
 
 Differs from the paper: positions and lengths are counted in turns, not tokens; the bounds take |A|, since with graded
 rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, without its refilling of batches. delta
 and the bound are those of a public port. (Not the ASPO of arXiv 2510.06062.)
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import FromDapo, Parts
 from longloop.algos.parts.shape import Nudge
 
 
-class Aspo(Composed):
+class Aspo(FromDapo):
     k: int = 8
     epochs: int = 1
     delta: float = -2.0
@@ -25,10 +24,6 @@ class Aspo(Composed):
     """The most that an advantage changes, as a share of it."""
     behavior: str = r"```|<tool_call>|(?i:\bsearch\[)"
     """A regular expression that an action showing the behavior matches; by default code, a tool call or a search."""
-    clip_low: float = 0.2
-    clip_high: float = 0.28
 
     def compose(self) -> Parts:
-        nudge = Nudge(self.delta, self.bound, self.behavior)
-        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high)
-        return Parts(credit=Standardized(), shape=(nudge,), objective=objective)
+        return self.dapo(shape=(Nudge(self.delta, self.bound, self.behavior),))

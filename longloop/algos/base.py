@@ -15,7 +15,7 @@ from torch import Tensor
 from longloop.algos.reduce import Unit, to_samples
 from longloop.algos.settings import Settings
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, Sample, Scored, Start, UserError
+from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, Sample, Scored, Start, Task, UserError
 
 
 class Algorithm(Settings, ABC):
@@ -98,14 +98,20 @@ class Algorithm(Settings, ABC):
         return minibatch
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        """The number of units that a step's loss is averaged over when `minibatch = 0` makes it one gradient step: of
-        trained trajectories or pairs. A method that drops units with zero gradient must count them too, or dropping
-        them would change the gradient of the others."""
+        """The number of trajectories or pairs that a step's loss is averaged over when `minibatch = 0` makes it one
+        gradient step. Dropped units count too where dropping must not change the gradient of the others."""
         return len({sample.unit for sample in samples})
 
     @abstractmethod
     def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
         """The weighted SUM over a micro-batch. The learner divides it by the mini-batch's norm and minimizes it."""
+
+
+async def with_experts(rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int) -> list[Group]:
+    """The expert's attempt at each task, and K of the policy's own."""
+    shown = await rollouts.demonstrations(tasks)
+    own = await rollouts.play([Start(task) for task in tasks], k, seed)
+    return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
 
 
 class Grouped(Algorithm):

@@ -13,7 +13,7 @@ which is ours, decides, and it drops first of all the unlikely tokens of rare su
 layer is frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not).
 """
 
-from longloop.algos.composed import Clipped, Composed, DropSmall, Parts, Standardized
+from longloop.algos.composed import Composed, DropSmall, Parts, Standardized, clipped
 from longloop.algos.parts.choose import Curvature
 
 
@@ -26,5 +26,5 @@ class Capo(Composed):
 
     def compose(self) -> Parts:
         curvature = Curvature(self.lr, self.policy_shift, self.objective_shift, self.max_share)
-        objective = Clipped("tokens", 1 - self.clip, 1 + self.clip)
+        objective = clipped(self.clip, average="tokens")
         return Parts(credit=Standardized(), choose=(DropSmall(), curvature), objective=objective)

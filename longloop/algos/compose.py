@@ -3,7 +3,7 @@
     [algo]
     name = "compose"
     advantages = "anchors w=0.5"
-    shape = ["empg"]
+    shape = ["turn_entropy"]
     objective = "clipped low=0.8 high=1.28"
     hold = ["kl coefficient=0.01"]
 

@@ -27,10 +27,10 @@ from longloop.algos.base import Algorithm
 from longloop.algos.parts.choose import Choose, DropSmall
 from longloop.algos.parts.credit import Credit, LeaveOneOut, Standardized
 from longloop.algos.parts.hold import Hold, Kl
-from longloop.algos.parts.objective import Clipped, Objective
+from longloop.algos.parts.objective import Clipped, Objective, clipped
 from longloop.algos.parts.part import Part, snake
 from longloop.algos.parts.rewards import Rewards
-from longloop.algos.parts.rollouts import Attempts
+from longloop.algos.parts.rollouts import Ask, Attempts
 from longloop.algos.parts.shape import Shape
 from longloop.algos.parts.tasks import InOrder
 from longloop.algos.reduce import to_samples
@@ -120,9 +120,9 @@ class Composed(Algorithm):
         return replace(super().needs, of_logits=self.parts.of_logits)
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
-        parts, seed = self.parts, tasks.taken
-        taken = parts.tasks.take(tasks, n, now)
-        return await parts.rollouts.collect(rollouts, taken, self.k, seed, parts.tasks.max_turns(now), now)
+        choice, seed = self.parts.tasks, tasks.taken
+        taken = choice.take(tasks, n, now)
+        return await self.parts.rollouts.collect(Ask(rollouts, taken, self.k, seed, choice.max_turns(now), now))
 
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         parts = self.parts
@@ -169,11 +169,28 @@ class Composed(Algorithm):
         return total, metrics | {name: (fact, 1) for name, fact in batch.facts.items()}
 
 
-class FromGrpo(Composed):
-    """GRPO as parts, for methods that replace some of them."""
+class OneStep(Composed):
+    """One gradient step on all that an iteration collected."""
 
     epochs: int = 1
     minibatch: int = 0
+
+
+class FromDapo(Composed):
+    """DAPO as parts, without its rounds of sampling."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+
+    def dapo(self, **others: Any) -> Parts:
+        """DAPO's parts, with others in the slots that are named."""
+        objective = clipped(self.clip_low, self.clip_high, average="tokens")
+        return replace(Parts(credit=Standardized(), objective=objective), **others)
+
+
+class FromGrpo(OneStep):
+    """GRPO as parts, for methods that replace some of them."""
+
     clip: float = 0.2
     """The clip range is 1 - clip to 1 + clip."""
     kl: float = 0.001
@@ -184,9 +201,16 @@ class FromGrpo(Composed):
 
     def grpo(self, **others: Any) -> Parts:
         """GRPO's parts, with others in the slots that are named."""
-        objective = Clipped(low=1 - self.clip, high=1 + self.clip)
         hold = (Kl(self.kl),) if self.kl else ()
-        return replace(Parts(credit=Standardized(), choose=(), objective=objective, hold=hold), **others)
+        parts = Parts(credit=Standardized(), choose=(), objective=clipped(self.clip), hold=hold)
+        return replace(parts, **others)
+
+
+class FromGrpoTwice(FromGrpo):
+    """GRPO as parts, with LOOP's epochs and mini-batches."""
+
+    epochs: int = 2
+    minibatch: int = 32
 
 
 def differing(one: Parts, other: Parts) -> Mapping[str, tuple[object, object]]:

@@ -11,13 +11,12 @@ where `Outcome.info["tests"]` has them; it must fit rollout.context beside the o
 Dr.GRPO without a clip. A task takes 2 (K - 1) attempts.
 
 Differs from the paper: the shipped script's critique states the right answer, and others come from GPT-4o; ours knows
-no more than the verifier says. Their entropy bonus of 0.001 is left out, refinements keep their tokens. `divisor` is a
-setting, as in Dr.GRPO; theirs is the longest response.
+no more than the verifier says. Their entropy bonus of 0.001 is left out, refinements keep their tokens. Their `divisor`
+is the longest response.
 """
 
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Centered
-from longloop.algos.parts.refine import BestRefinement, Unclipped
+from longloop.algos.parts import credit, objective, rollouts
 
 
 class CritiqueGrpo(Composed):
@@ -33,5 +32,6 @@ class CritiqueGrpo(Composed):
     """The most characters of an attempt that its critique quotes, the last ones."""
 
     def compose(self) -> Parts:
-        objective = Unclipped(gamma=self.gamma, divisor=self.divisor)
-        return Parts(rollouts=BestRefinement(self.max_chars), credit=Centered(), choose=(), objective=objective)
+        best = rollouts.BestRefinement(self.max_chars)
+        loss = objective.Unclipped(gamma=self.gamma, divisor=self.divisor)
+        return Parts(rollouts=best, credit=credit.Centered(), choose=(), objective=loss)

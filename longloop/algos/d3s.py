@@ -9,15 +9,12 @@
 Attempts near the mean and tokens without a choice dilute the gradient; late in a run it must not over-fit.
 
 Differs from the paper: it gives no number for the shares at the start, except "under 20%" of tokens; these are guesses.
-A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would, so that the
-schedule does not change the learning rate as well.
+A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would.
 """
 
-from collections.abc import Sequence
-
+from longloop.algos.base import Algorithm
 from longloop.algos.composed import Composed, Parts, Standardized
 from longloop.algos.parts.choose import Extremes, TopTokens
-from longloop.types import Group, Sample
 
 
 class D3s(Composed):
@@ -29,5 +26,4 @@ class D3s(Composed):
     def compose(self) -> Parts:
         return Parts(credit=Standardized(), choose=(Extremes(self.attempts_share), TopTokens(self.tokens_share)))
 
-    def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
-        return len({sample.source for sample in samples})
+    denominator = Algorithm.denominator

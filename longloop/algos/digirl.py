@@ -13,15 +13,11 @@ in it. The choice of tasks by a classifier of instructions is left out. The head
 where they have a second model; the state after the last turn counts as worth what the last was.
 """
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.critic import Progress, ValueLoss
-from longloop.algos.parts.objective import Reinforce
-from longloop.algos.parts.rewards import TurnRewards
+from longloop.algos.composed import OneStep, Parts
+from longloop.algos.parts import critic, objective, rewards
 
 
-class DigiRL(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class DigiRL(OneStep):
     margin: float = 0.05
     progress: float = 1.0
     """How much the change of V counts."""
@@ -30,11 +26,11 @@ class DigiRL(Composed):
     value_weight: float = 1.0
 
     def compose(self) -> Parts:
-        heads = ValueLoss(Progress.heads, self.value_weight, self.value_weight, logits=True)
+        heads = critic.ValueLoss(critic.Progress.heads, self.value_weight, self.value_weight, logits=True)
         return Parts(
-            rewards=TurnRewards(self.turn_weight),
-            credit=Progress("turn", self.progress, self.margin),
+            rewards=rewards.TurnRewards(self.turn_weight),
+            credit=critic.Progress("turn", self.progress, self.margin),
             choose=(),
-            objective=Reinforce("tokens"),
+            objective=objective.Reinforce("tokens"),
             hold=(heads,) if self.value_weight else (),
         )

@@ -14,7 +14,7 @@ rewards, as in StepAgent's comparison. AdamW at a constant rate (theirs: RMSprop
 from collections.abc import Iterator
 
 from longloop.algos.preference import AgainstExpert
-from longloop.types import Group, Trajectory
+from longloop.types import Trajectory
 
 
 class Dpo(AgainstExpert):
@@ -22,7 +22,6 @@ class Dpo(AgainstExpert):
 
     needs_reference = True
 
-    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        if group.expert is not None:
-            expert = group.expert
-            yield from ((expert, own) for own in group.policy_trajectories if own.reward < expert.reward)
+    def against(self, expert: Trajectory, own: Trajectory) -> Iterator[tuple[Trajectory, Trajectory]]:
+        if own.reward < expert.reward:
+            yield expert, own

@@ -6,20 +6,16 @@
 GRPO's 1/|a| favours short successes and long failures; here every token counts the same, whatever its attempt's length.
 `divisor` is a constant, for scale only: set it near the longest attempt and leave it. No KL term.
 
-Differs from the paper: its constant is the largest number of tokens that may be sampled; an agent samples turn by turn
-and has no such number, so that `divisor` is a setting.
+Differs from the paper: its constant is the most tokens that may be sampled; an agent has no such number.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts
+from longloop.algos.composed import OneStep, Parts, clipped
 from longloop.algos.parts.credit import Centered
 
 
-class DrGrpo(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class DrGrpo(OneStep):
     clip: float = 0.2
     divisor: float = 1024.0
 
     def compose(self) -> Parts:
-        objective = Clipped(low=1 - self.clip, high=1 + self.clip, divisor=self.divisor)
-        return Parts(credit=Centered(), choose=(), objective=objective)
+        return Parts(credit=Centered(), choose=(), objective=clipped(self.clip, divisor=self.divisor))

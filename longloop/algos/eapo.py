@@ -7,9 +7,8 @@
     s_iu = exp(mean over the tokens of turn u of log r_t)
     maximize the mean over attempts of the mean over turns of min(s A, clip(s, 1 - clip_low, 1 + clip_high) A)
 
-gamma < 1 pays early turns of long successes less, so that of two successes the shorter counts more; it is no discount
-of what follows a turn. Any environment can be played: where none rebuilds its context, turns share one. gamma = 1, pool
-= "trajectories", ratio = "trajectory" is GSPO.
+gamma < 1 pays early turns of long successes less: of two successes the shorter counts more. Where an environment
+rebuilds no context, turns share one. gamma = 1, pool = "trajectories", ratio = "trajectory" is GSPO.
 
 Differs from the paper: there is no public code; the formulas are from two notes that agree. Which baseline is
 subtracted is not certain (here the mean over the group's turns), nor is gamma. Attempts count once, not once a turn.
@@ -19,10 +18,9 @@ not know the format should be taught it first (`rft`). Clip and mini-batches are
 
 from typing import Literal
 
-from longloop.algos.composed import Clipped, Parts
+from longloop.algos.composed import Parts, clipped
 from longloop.algos.gspo import Gspo
-from longloop.algos.parts.credit import Returns
-from longloop.algos.parts.rewards import Discounted
+from longloop.algos.parts import credit, rewards
 
 
 class Eapo(Gspo):
@@ -34,6 +32,6 @@ class Eapo(Gspo):
     """What has one ratio."""
 
     def compose(self) -> Parts:
-        rewards, credit = Discounted(self.gamma, turn_weight=0.0), Returns(0.0, self.pool)
-        objective = Clipped(low=1 - self.clip_low, high=1 + self.clip_high, ratio=self.ratio, geometric=True)
-        return Parts(rewards=rewards, credit=credit, choose=(), objective=objective)
+        paid, returns = rewards.Discounted(self.gamma, turn_weight=0.0), credit.Returns(0.0, self.pool)
+        objective = clipped(self.clip_low, self.clip_high, ratio=self.ratio, geometric=True)
+        return Parts(rewards=paid, credit=returns, choose=(), objective=objective)

@@ -8,21 +8,18 @@ wrong is rewarded as well: this adapts a policy that is usually right, it teache
 
 Differs from the paper: equal keys instead of a model's judgment of meaning, and no rule against answers copied from the
 question. Its two reward functions (mathematics, free text) differ for empty answers; here these are paid 0. The
-learning rate is LOOP's (the paper has 1e-6). `votes` below 1 mixes in the verifier's reward.
+learning rate is LOOP's (the paper has 1e-6).
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import OneStep, Parts, Standardized, clipped
 from longloop.algos.parts.rewards import Votes
 
 
-class Empo(Composed):
+class Empo(OneStep):
     k: int = 7
-    epochs: int = 1
-    minibatch: int = 0
     votes: float = 1.0
     """The share of the reward that is the vote; the rest is the verifier's."""
     clip: float = 0.2
 
     def compose(self) -> Parts:
-        objective = Clipped(low=1 - self.clip, high=1 + self.clip)
-        return Parts(rewards=Votes("share", self.votes), credit=Standardized(), objective=objective)
+        return Parts(rewards=Votes("share", self.votes), credit=Standardized(), objective=clipped(self.clip))

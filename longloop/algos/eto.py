@@ -9,15 +9,14 @@
 From the second iteration on, beta is 0.5 and the learning rate half; the rate rises over the first tenth of an
 iteration's updates; an own attempt that is the worse one is cut to ten messages more than the expert's has.
 
-Differs from the paper: an expert's reward is what the environment paid it; the authors' code takes 1 for granted in two
-of its environments. All else is that code's.
+Differs from the paper: an expert's reward is what it was paid; the authors' code takes 1 in two of its environments.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from longloop.algos.preference import AgainstExpert
-from longloop.types import Group, Now, Trajectory
+from longloop.types import Now, Trajectory
 
 
 class Eto(AgainstExpert):
@@ -31,14 +30,11 @@ class Eto(AgainstExpert):
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return super().lr_scale(now, within) * (1.0 if now.step == 1 else 0.5)
 
-    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        expert = group.expert
-        for own in group.policy_trajectories if expert is not None else ():
-            assert expert is not None
-            if own.reward < expert.reward:
-                yield expert, replace(own, turns=own.turns[: len(expert.turns) + self.longer // 2])
-            elif own.reward > expert.reward:
-                yield own, expert
+    def against(self, expert: Trajectory, own: Trajectory) -> Iterator[tuple[Trajectory, Trajectory]]:
+        if own.reward < expert.reward:
+            yield expert, replace(own, turns=own.turns[: len(expert.turns) + self.longer // 2])
+        elif own.reward > expert.reward:
+            yield own, expert
 
     def strength(self, step: int) -> float:
         return self.beta if step == 1 else self.later_beta

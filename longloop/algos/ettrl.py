@@ -3,17 +3,15 @@
     R_i = 1 if no outcome is more frequent in the group than i's, else 0
     A_i = (R_i - mean) / (std + 1e-6) * max(0, 1 + w (mean H - H_i) / mean H)
 
-H_i is the mean entropy of an attempt's action tokens, its mean that of the group. Outcomes are equal when their keys
-are (`Outcome.info["key"]`, else the last action's text). Consensus on something wrong is rewarded as well: this adapts
-a policy that is usually right, it teaches no new task.
+H_i is the mean entropy of an attempt's action tokens, its mean that of the group. Outcomes are equal as in `empo`, and
+consensus on something wrong is rewarded as well.
 
-Differs from the paper: its rollouts, which fork inside an answer where entropy is high, are not here; attempts are
-independent. All largest clusters win a tie, and nobody does when no two attempts agree. The factor is at least 0.
-`votes` below 1 mixes in the verifier's reward.
+Differs from the paper: its rollouts, which fork inside an answer where entropy is high, are not here. All largest
+clusters win a tie, and nobody does when no two attempts agree.
 """
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts import credit, objective, rewards, shape
+from longloop.algos.composed import Composed, Parts, Standardized, clipped
+from longloop.algos.parts import rewards, shape
 
 
 class Ettrl(Composed):
@@ -24,9 +22,5 @@ class Ettrl(Composed):
     clip: float = 0.2
 
     def compose(self) -> Parts:
-        return Parts(
-            rewards=rewards.Votes("majority", self.votes),
-            credit=credit.Standardized(),
-            shape=(shape.EntropyDown(self.w),),
-            objective=objective.Clipped(low=1 - self.clip, high=1 + self.clip),
-        )
+        votes, down = rewards.Votes("majority", self.votes), shape.EntropyDown(self.w)
+        return Parts(rewards=votes, credit=Standardized(), shape=(down,), objective=clipped(self.clip))

@@ -11,7 +11,7 @@ mini-batches, as in the paper: 60 is a quarter of LOOP's 40 tasks x 6 attempts.
 Differs from the paper: K and lr are LOOP's, which the paper does not give.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import Composed, Parts, Standardized, clipped
 
 
 class Gspo(Composed):
@@ -21,5 +21,5 @@ class Gspo(Composed):
     clip_high: float = 4e-4
 
     def compose(self) -> Parts:
-        objective = Clipped(low=1 - self.clip_low, high=1 + self.clip_high, ratio="trajectory", geometric=True)
+        objective = clipped(self.clip_low, self.clip_high, ratio="trajectory", geometric=True)
         return Parts(credit=Standardized(), choose=(), objective=objective)

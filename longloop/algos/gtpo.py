@@ -15,14 +15,11 @@ public, and it is left out. (Not the GTPO of arXiv 2508.04349.)
 
 from typing import Literal
 
-from longloop.algos.composed import Clipped, FromGrpo, Parts
-from longloop.algos.parts.credit import Returns
-from longloop.algos.parts.rewards import TurnRewards
+from longloop.algos.composed import FromGrpoTwice, Parts, clipped
+from longloop.algos.parts import credit, rewards
 
 
-class Gtpo(FromGrpo):
-    epochs: int = 2
-    minibatch: int = 32
+class Gtpo(FromGrpoTwice):
     gamma: float = 0.9
     """The discount of later turns' rewards."""
     failed: float = -0.1
@@ -34,6 +31,5 @@ class Gtpo(FromGrpo):
     kl: float = 0.01
 
     def compose(self) -> Parts:
-        rewards, credit = TurnRewards(self.turn_weight, self.failed), Returns(self.gamma, self.pool)
-        objective = Clipped("tokens", 1 - self.clip, 1 + self.clip)
-        return self.grpo(rewards=rewards, credit=credit, objective=objective)
+        paid, returns = rewards.TurnRewards(self.turn_weight, self.failed), credit.Returns(self.gamma, self.pool)
+        return self.grpo(rewards=paid, credit=returns, objective=clipped(self.clip, average="tokens"))

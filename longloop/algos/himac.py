@@ -14,16 +14,14 @@ ticked off by the agent; here the whole plan is read at the beginning. K and the
 that failed is followed too where none was better. Evaluations play without a plan.
 """
 
-from longloop.algos.composed import FromGrpo, Parts
-from longloop.algos.parts.blueprints import Blueprints, EveryTwice
-from longloop.algos.parts.tasks import InOrder
+from longloop.algos.composed import FromGrpoTwice, Parts
+from longloop.algos.parts.rollouts import Blueprints
+from longloop.algos.parts.tasks import EveryTwice
 
 
-class Himac(FromGrpo):
+class Himac(FromGrpoTwice):
     k: int = 8
     """Attempts that follow a task's best plan."""
-    epochs: int = 2
-    minibatch: int = 32
     plans: int = 8
     """Plans for each task."""
     ask: str = Blueprints.ask
@@ -33,5 +31,5 @@ class Himac(FromGrpo):
     kl: float = 0.01
 
     def compose(self) -> Parts:
-        blueprints = Blueprints(self.plans, self.ask, self.follow)
-        return self.grpo(tasks=EveryTwice() if self.plans else InOrder(), rollouts=blueprints)
+        plans = {"tasks": EveryTwice(), "rollouts": Blueprints(self.plans, self.ask, self.follow)}
+        return self.grpo(**plans if self.plans else {})

@@ -17,14 +17,11 @@ more terms in A: `split` keeps the outcome from being drowned by them.
 
 from typing import Literal
 
-from longloop.algos.composed import FromGrpo, Parts
-from longloop.algos.parts.credit import NormalizedRewards
-from longloop.algos.parts.rewards import Gains
+from longloop.algos.composed import FromGrpoTwice, Parts
+from longloop.algos.parts import credit, rewards
 
 
-class Igpo(FromGrpo):
-    epochs: int = 2
-    minibatch: int = 32
+class Igpo(FromGrpoTwice):
     prefix: str = "Thought: I can answer now.\nAction: Finish["
     """What an agent writes before an answer."""
     gain: float = 1.0
@@ -34,5 +31,5 @@ class Igpo(FromGrpo):
     """Whether outcomes and gains are standardized together."""
 
     def compose(self) -> Parts:
-        credit = NormalizedRewards(self.gamma, self.normalize)
-        return self.grpo(rewards=Gains(self.prefix, self.gain), credit=credit)
+        paid = rewards.Gains(self.prefix, self.gain)
+        return self.grpo(rewards=paid, credit=credit.NormalizedRewards(self.gamma, self.normalize))

@@ -8,17 +8,14 @@
 
 A failed attempt punishes all its tokens, and an unlikely one may never come back. Noise is not in q.
 
-Differs from the paper: "the lowest 1%" is of the step (the authors': of a micro-batch, and nothing where that is one
-token). Strictly on-policy, as theirs.
+Differs from the paper: "the lowest 1%" is of the step; the authors' is of a micro-batch, and nothing where that is one.
 """
 
-from longloop.algos.composed import Clipped, Composed, Parts, Standardized
+from longloop.algos.composed import Clipped, OneStep, Parts, Standardized
 from longloop.algos.parts.hold import HoldRare
 
 
-class LpReg(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class LpReg(OneStep):
     share: float = 0.01
     floor: float = 0.02
     coefficient: float = 1.0

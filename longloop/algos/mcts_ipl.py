@@ -25,8 +25,7 @@ from torch.nn.functional import logsigmoid
 
 from longloop.algos.reduce import mean_by
 from longloop.algos.tree_dpo import TreeDpo, taken_actions, up_to
-from longloop.protocols import Rollouts, Tasks
-from longloop.types import Batch, Group, Now, Sample, Trajectory
+from longloop.types import Batch, Group, Sample, Trajectory
 
 
 class MctsIpl(TreeDpo):
@@ -39,10 +38,7 @@ class MctsIpl(TreeDpo):
     """How much the visits of the worse action count against its pair."""
 
     needs_reference = True
-
-    async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
-        first = tasks.taken
-        return await rollouts.trees(tasks.take(n), self.k, self.explore, seed=first, puct=True)
+    puct = True
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         for said, actions in taken_actions(group).items():

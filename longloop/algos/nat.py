@@ -16,9 +16,10 @@ takes that part. Its failures are GPT-3.5's, two for each success; here they are
 from collections.abc import Sequence
 from dataclasses import replace
 
+from longloop.algos.base import with_experts
 from longloop.algos.imitation import Scheduled
 from longloop.protocols import Rollouts, Tasks
-from longloop.types import Group, Now, Start, Trajectory
+from longloop.types import Group, Now, Trajectory
 
 
 class Nat(Scheduled):
@@ -33,22 +34,17 @@ class Nat(Scheduled):
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
-        some = tasks.take(n)
-        shown = await rollouts.demonstrations(some)
-        own = await rollouts.play([Start(task) for task in some], self.k, seed=first)
-        return [self._marked(one, rollouts).merged_with(other) for one, other in zip(own, shown, strict=True)]
+        return [self._marked(g, rollouts) for g in await with_experts(rollouts, tasks.take(n), self.k, first)]
 
     def select(self, group: Group) -> Sequence[Trajectory]:
         return [t for t in group.scored if not t.expert or t.reward >= self.least_reward]
 
     def _marked(self, group: Group, rollouts: Rollouts) -> Group:
-        return replace(
-            group,
-            trajectories=tuple(
-                rollouts.retokenize(self._with_note(t)) if t.stop.scored and t.reward < self.least_reward else t
-                for t in group.trajectories
-            ),
-        )
+        def marked(t: Trajectory) -> Trajectory:
+            failed = t.stop.scored and not t.expert and t.reward < self.least_reward
+            return rollouts.retokenize(self._with_note(t)) if failed else t
+
+        return replace(group, trajectories=tuple(map(marked, group.trajectories)))
 
     def _with_note(self, trajectory: Trajectory) -> Trajectory:
         opening, *rest = trajectory.turns

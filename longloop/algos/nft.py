@@ -13,8 +13,7 @@ the ratio follows its tangent); groups without a difference are not replaced.
 """
 
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.credit import Centered
-from longloop.algos.parts.objective import Implicit
+from longloop.algos.parts import credit, objective
 
 
 class Nft(Composed):
@@ -24,4 +23,5 @@ class Nft(Composed):
     """What an attempt's sum over tokens is divided by, whatever its length."""
 
     def compose(self) -> Parts:
-        return Parts(credit=Centered(), objective=Implicit(negatives=self.negatives, divisor=self.divisor))
+        implicit = objective.Implicit(negatives=self.negatives, divisor=self.divisor)
+        return Parts(credit=credit.Centered(), objective=implicit)

@@ -13,8 +13,7 @@ as it is now. alpha is not certain (3 to 5 in what we read); m and its bounds ar
 """
 
 from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.branches import PlusTurns, Progress
-from longloop.algos.parts.rollouts import FromStates
+from longloop.algos.parts import branches, rollouts
 
 
 class Pav(Composed):
@@ -30,5 +29,5 @@ class Pav(Composed):
     """The most states of an attempt that are valued."""
 
     def compose(self) -> Parts:
-        rollouts, rewards = FromStates(self.m, self.every, self.max_states), Progress(self.alpha, self.best_of)
-        return Parts(rollouts=rollouts, rewards=rewards, credit=PlusTurns())
+        sides = rollouts.FromStates(self.m, self.every, self.max_states)
+        return Parts(rollouts=sides, rewards=branches.Progress(self.alpha, self.best_of), credit=branches.PlusTurns())

@@ -5,8 +5,7 @@
         pairs of a better and a worse one                                                pairs
         the log-probs of both under the reference policy, stored with them               credit
         for some epochs, minimize the mean over pairs of -log sigmoid(margin)            loss
-            margin = beta * (sum over the better one's tokens of w_t log p/p_ref
-                             - sum over the worse one's)
+            margin = beta * (sum over the better one's tokens of w_t log p/p_ref - sum over the worse one's)
 
 The reference policy is the policy at the start of the iteration, whose log-probs are stored; of a method that
 `needs_reference`, the policy before training. With the first every margin is 0 at an iteration's first update, so beta
@@ -20,20 +19,20 @@ from dataclasses import replace
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from longloop.algos.base import Algorithm
+from longloop.algos.base import Algorithm, with_experts
 from longloop.algos.reduce import sum_by, to_samples
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Start, Trajectory
+from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajectory
 
 
 class Preference(Algorithm):
+    lr: float = 1e-6
+    weight_decay: float = 0.0
     k: int = 1
     minibatch: int = 32
     """Pairs per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
-    lr: float = 1e-6
     beta: float = 0.1
     """Scale of the margin: the larger, the sooner a pair is settled and the less the policy moves."""
-    weight_decay: float = 0.0
     warmup: float = 0.0
     """Fraction of an iteration's updates over which the learning rate rises to `lr`."""
 
@@ -105,12 +104,17 @@ class AgainstExpert(Preference):
         return self.k + 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
-        """The expert's attempt and K of the policy's own at each of the next n tasks."""
         first = tasks.taken
-        some = tasks.take(n)
-        shown = await rollouts.demonstrations(some)
-        own = await rollouts.play([Start(task) for task in some], self.k, seed=first)
-        return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
+        return await with_experts(rollouts, tasks.take(n), self.k, first)
+
+    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
+        for own in group.policy_trajectories:
+            if group.expert is not None:
+                yield from self.against(group.expert, own)
+
+    @abstractmethod
+    def against(self, expert: Trajectory, own: Trajectory) -> Iterator[tuple[Trajectory, Trajectory]]:
+        """The better and the worse one of the two, if they are to be a pair."""
 
 
 def actions(trajectory: Trajectory) -> list[tuple[int, ...]]:

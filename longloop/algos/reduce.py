@@ -1,7 +1,6 @@
 """The only maths that algorithms share: group baselines, trajectories as samples, masked sums.
 
-Shapes: N trained tokens of a micro-batch, U units (tokens, turns or trajectories) that have one ratio each; T turns of
-a trajectory.
+Shapes: N trained tokens of a micro-batch; U units (tokens, turns or trajectories) with one ratio each; T turns.
 """
 
 from collections.abc import Sequence
@@ -95,8 +94,7 @@ def probability_ratio(log_ratio_U: Tensor) -> Tensor:
     Up to 20, value and gradient are those of exp, to the bit. A plain exp overflows beyond 88, which the sum over a
     turn or a trajectory can reach, and the backward pass then multiplies the zero slope of a clipped ratio by infinity:
     NaN. On the tangent, a clipped ratio has gradient 0. One that is not clipped (its advantage is negative) keeps the
-    largest gradient, that at e^20: clamping the log-ratio would give it none, and what became far too likely would
-    never be unlearned.
+    gradient at e^20: clamped, it would have none, and what became far too likely would never be unlearned.
     """
     return log_ratio_U.clamp(max=_MAX_LOG_RATIO).exp() * (1 + (log_ratio_U - _MAX_LOG_RATIO).relu())
 

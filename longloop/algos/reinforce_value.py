@@ -8,19 +8,14 @@
 One on-policy step, without ratios or clipping; LOOP's paper cites it for agents in WebShop. The baseline is that of a
 state, so K = 1 works. `value_high = 0` leaves the bare reward. The gradient is unbiased whatever V is.
 
-Differs from the paper: nothing; it leaves the baseline open. The critic is that of LOOP's comparison with PPO, at a
-constant weight.
+Differs from the paper: nothing; it leaves the baseline open. The critic is `ppo`'s, at a constant weight.
 """
 
-from longloop.algos.composed import Composed, Parts
-from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
-from longloop.algos.parts.objective import Summed
-from longloop.algos.parts.rewards import TurnRewards
+from longloop.algos.composed import OneStep, Parts
+from longloop.algos.parts import critic, objective, rewards
 
 
-class ReinforceValue(Composed):
-    epochs: int = 1
-    minibatch: int = 0
+class ReinforceValue(OneStep):
     gamma: float = 1.0
     turn_weight: float = 1.0
     """How much the environment's rewards for turns count."""
@@ -32,10 +27,11 @@ class ReinforceValue(Composed):
     value_weight: float = 0.1
 
     def compose(self) -> Parts:
+        heads = critic.ValueLoss(("value",), self.value_weight, self.value_weight)
         return Parts(
-            rewards=TurnRewards(self.turn_weight),
-            credit=Gae("turn", self.gamma, 1.0, self.value_low, self.value_high),
+            rewards=rewards.TurnRewards(self.turn_weight),
+            credit=critic.Gae("turn", self.gamma, 1.0, self.value_low, self.value_high),
             choose=(),
-            objective=AfterWarmup(objective=Summed(), steps=self.warmup),
-            hold=(ValueLoss(("value",), self.value_weight, self.value_weight),) if self.value_weight else (),
+            objective=critic.AfterWarmup(objective=objective.Summed(), steps=self.warmup),
+            hold=(heads,) if self.value_weight else (),
         )

@@ -7,16 +7,14 @@ Long attempts of an untrained policy are mostly noise. Evaluation keeps the run'
 exceeds. An attempt that is cut off is scored as it stands: with graded rewards a short horizon changes what is best,
 and a horizon too short for any success teaches nothing.
 
-Differs from the paper: the horizon follows from the step alone, so that a resumed run has the right one (the authors'
-scheduler counts by itself and may skip a stage). The paper has [8, 12, 15] every 80 steps for WebArena, [6, 13, 20] for
-BabyAI and [5, 8, 10] for search.
+Differs from the paper: the horizon follows from the step alone; the authors' scheduler counts by itself and may skip a
+stage. The paper has [8, 12, 15] every 80 steps for WebArena, [6, 13, 20] for BabyAI and [5, 8, 10] for search.
 """
 
 from dataclasses import field
 
 from longloop.algos.composed import FromGrpo, Parts
 from longloop.algos.parts.tasks import Horizon
-from longloop.types import UserError
 
 
 class ScalingInter(FromGrpo):
@@ -24,11 +22,6 @@ class ScalingInter(FromGrpo):
     """The most turns of an attempt, stage by stage; none for the run's own limit."""
     every: int = 100
     """Steps of a stage."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.every < 1 or any(turns < 1 for turns in self.rounds):
-            raise UserError("algo.rounds and algo.every must be at least 1: a stage has steps, an attempt turns.")
 
     def compose(self) -> Parts:
         return self.grpo(tasks=Horizon(tuple(self.rounds), self.every))

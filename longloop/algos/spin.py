@@ -1,10 +1,9 @@
 """SPIN: self-play fine-tuning (arXiv 2401.01335). The expert's attempt is always the better one.
 
     for each iteration:
-        the expert's attempt at n tasks, and the policy's own                       collect
-        pairs of both, whatever they were paid; equal ones are left out             pairs
-        for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the expert's       algos/preference.py
-            - of the own))
+        the expert's attempt at n tasks, and the policy's own                                  collect
+        pairs of both, whatever they were paid; equal ones are left out                        pairs
+        for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the expert's - of the own))   algos/preference.py
 
 p_ref is the policy at the start of the iteration, which is also the opponent. Epochs, batch and learning rate, which
 rises over a tenth of an iteration's updates and then falls to zero on a line, are those of the authors' code.
@@ -16,7 +15,7 @@ at one learning rate and beta in all iterations (theirs end with 1e-7 and 5), wi
 from collections.abc import Iterator
 
 from longloop.algos.preference import AgainstExpert
-from longloop.types import Group, Now, Trajectory
+from longloop.types import Now, Trajectory
 
 
 class Spin(AgainstExpert):
@@ -29,5 +28,5 @@ class Spin(AgainstExpert):
     def lr_scale(self, now: Now, within: float = 0.5) -> float:
         return within / self.warmup if within < self.warmup else (1 - within) / (1 - self.warmup)
 
-    def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
-        yield from ((group.expert, own) for own in group.policy_trajectories if group.expert is not None)
+    def against(self, expert: Trajectory, own: Trajectory) -> Iterator[tuple[Trajectory, Trajectory]]:
+        yield expert, own

@@ -8,18 +8,16 @@ Differs from the paper: d and its largest value are those of the step, with the 
 micro-batch). Their second, linear map to weights is not here. The number of the paper is not certain.
 """
 
-from longloop.algos.composed import Clipped, Composed, DropSmall, Parts, Standardized
+from longloop.algos.composed import DropSmall, FromDapo, Parts, clipped
 from longloop.algos.parts.choose import DampDrift
 
 
-class Steer(Composed):
+class Steer(FromDapo):
     least: float = 0.8
     """The weight of the token that changes the entropy most; 1 treats all alike."""
-    clip_low: float = 0.2
-    clip_high: float = 0.28
     dual: float = 10.0
     """The ratio beyond which negative tokens no longer push."""
 
     def compose(self) -> Parts:
-        objective = Clipped("tokens", 1 - self.clip_low, 1 + self.clip_high, dual=self.dual)
-        return Parts(credit=Standardized(), choose=(DropSmall(), DampDrift(self.least)), objective=objective)
+        objective = clipped(self.clip_low, self.clip_high, average="tokens", dual=self.dual)
+        return self.dapo(choose=(DropSmall(), DampDrift(self.least)), objective=objective)

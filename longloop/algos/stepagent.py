@@ -13,14 +13,12 @@ from longloop.protocols import Rollouts
 from longloop.types import Group, Start, StopReason, Task, Trajectory
 
 
-async def inspected(
-    rollouts: Rollouts, tasks: Sequence[Task], practice: int, least_reward: float, seed: int
-) -> list[Group]:
-    """For each demonstration that is worth it, itself and the policy's own actions at its states."""
+async def inspected(rollouts: Rollouts, tasks: Sequence[Task], k: int, least_reward: float, seed: int) -> list[Group]:
+    """For each demonstration that is worth it, itself and k of the policy's own actions at each of its states."""
     shown = await rollouts.demonstrations(tasks)
     experts = [t for group in shown for t in group.scored if t.reward >= least_reward]
     starts = [Start(t.task, t, turn) for t in experts for turn in range(len(t.turns))]
-    acted = iter(await rollouts.play(starts, practice, seed, single_action=True))
+    acted = iter(await rollouts.play(starts, k, seed, single_action=True))
     return [_beside(expert, [next(acted) for _ in expert.turns]) for expert in experts]
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import combinations
 from operator import itemgetter
 from statistics import fmean
+from typing import ClassVar
 
 from longloop.algos.preference import Preference
 from longloop.algos.reduce import last_action
@@ -35,17 +36,19 @@ class TreeDpo(Preference):
     explore: float = 1.0
     """How much a child that was tried little is preferred."""
 
+    puct: ClassVar[bool] = False
+    """Whether the policy's probabilities guide the search, and visits are counted."""
+
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         first = tasks.taken
-        return await rollouts.trees(tasks.take(n), self.k, self.explore, seed=first)
+        return await rollouts.trees(tasks.take(n), self.k, self.explore, seed=first, puct=self.puct)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         """Attempts that part at a turn; cut there."""
         for said, actions in taken_actions(group).items():
             for pair in combinations(actions.values(), 2):
-                (low, worse), (high, better) = sorted(
-                    ((self.q(one, len(said)), one) for one in pair), key=itemgetter(0)
-                )
+                ranked = sorted(((self.q(one, len(said)), one) for one in pair), key=itemgetter(0))
+                (low, worse), (high, better) = ranked
                 if high - low > self.gap:
                     yield up_to(better[0], said), up_to(worse[0], said)
 

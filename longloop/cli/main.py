@@ -18,8 +18,7 @@ app = typer.Typer(
 )
 
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(help="Settings that replace the config's: `algo.clip=0.2 steps=50`."),
+    list[str] | None, typer.Argument(help="Settings that replace the config's: `algo.clip=0.2 steps=50`.")
 ]
 
 
@@ -54,8 +53,7 @@ def common(
 @app.command()
 def train(
     config: Annotated[
-        str | None,
-        typer.Argument(help="A TOML file, or a shipped config: `quickstart`, `guess`, `compare`."),
+        str | None, typer.Argument(help="A TOML file, or a shipped config: `quickstart`, `guess`, `compare`.")
     ] = None,
     overrides: Overrides = None,
     resume: Annotated[
@@ -87,8 +85,7 @@ def evaluate(
     step: StepOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, by split if --split is given.")] = False,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Also write the attempts, as one run folder per split, for `view` and others."),
+        Path | None, typer.Option(help="Also write the attempts, as one run folder per split, for `view` and others.")
     ] = None,
     engine: Annotated[str, typer.Option(help="Another engine than the config's; `openai` for an endpoint.")] = "",
     url: Annotated[str, typer.Option(help="With `--engine openai`: the address, such as http://HOST/v1.")] = "",
@@ -144,8 +141,7 @@ def compare(
     config: Annotated[Path, typer.Argument(help="A config; [methods.NAME] holds settings for single methods.")],
     overrides: Overrides = None,
     methods: Annotated[
-        str,
-        typer.Option(help="Comma-separated: from `longloop algos`, or module:Class; `base` is untrained."),
+        str, typer.Option(help="Comma-separated: from `longloop algos`, or module:Class; `base` is untrained.")
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each method.")] = 3,
     split: Annotated[list[str] | None, typer.Option(help="A split to measure on. Repeat it for several.")] = None,
@@ -237,8 +233,7 @@ def show_config(
 @app.command()
 def demos(
     config: Annotated[
-        str,
-        typer.Argument(help="A config (its environment, split, model and name count), or an environment."),
+        str, typer.Argument(help="A config (its environment, split, model and name count), or an environment.")
     ],
     overrides: Overrides = None,
     tasks: Annotated[
@@ -261,8 +256,7 @@ def demos(
 @app.command()
 def envs(
     name: Annotated[
-        str | None,
-        typer.Argument(help="The environment to show (a name or `module:Class`), or `install`."),
+        str | None, typer.Argument(help="The environment to show (a name or `module:Class`), or `install`.")
     ] = None,
     which: Annotated[str | None, typer.Argument(help="The environment to install.", metavar="[NAME]")] = None,
 ) -> None:
@@ -294,10 +288,7 @@ def algos(
 
 @app.command()
 def doctor(
-    config: Annotated[
-        Path,
-        typer.Argument(help="A config. With --memory, `model.path=shape:NAME` needs no weights."),
-    ],
+    config: Annotated[Path, typer.Argument(help="A config. With --memory, `model.path=shape:NAME` needs no weights.")],
     overrides: Overrides = None,
     memory: Annotated[bool, typer.Option("--memory", help="Only forecast the memory that a run needs.")] = False,
     gpu_gib: Annotated[float | None, typer.Option(min=0.1, help="Free memory of the GPU to forecast for.")] = None,
@@ -324,8 +315,7 @@ def check(
     tasks: Annotated[int, typer.Option(min=0, help="Tasks per split, evenly spaced; 0 for all.")] = 0,
     seconds: Annotated[float, typer.Option(min=0, help="Start no new task after this many seconds.")] = 60,
     step_seconds: Annotated[
-        float,
-        typer.Option(min=0.01, help="Deadline of each call, like `rollout.step_seconds` in training."),
+        float, typer.Option(min=0.01, help="Deadline of each call, like `rollout.step_seconds` in training.")
     ] = 60,
 ) -> None:
     """Check an environment: its expert must succeed, doing nothing and other baselines must not.

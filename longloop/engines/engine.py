@@ -30,7 +30,7 @@ from longloop.engines.passes import Drawn, Eager, Model, Pass
 from longloop.engines.scheduler import Request, Scheduler, Step
 from longloop.engines.slots import Slots
 from longloop.tokens.chat import Chat
-from longloop.types import Finish, Sampled, SamplingParams, UserError
+from longloop.types import Finish, Sampled, SamplingParams, UserError, Watch
 
 _ROUNDS = 4
 """Rounds of the event loop between two passes. An episode needs one from its turn's end to its next, and so many a call
@@ -104,12 +104,7 @@ class NativeEngine:
         self._loop: asyncio.Task[None] | None = None
 
     async def sample(
-        self,
-        ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        session: str,
-        watch: Callable[[int], None] | None = None,
+        self, ids: Sequence[int], params: SamplingParams, *, session: str, watch: Watch | None = None
     ) -> Sampled:
         request = Request(session, np.array(ids), params, asyncio.get_running_loop().create_future(), watch)
         self._scheduler.add(request)

@@ -15,14 +15,13 @@ Shapes: S slots, R spans in a row, A admitted requests.
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from longloop.engines.pages import PAGE, Pages, count
 from longloop.engines.slots import UNKNOWN, Row, Slots
-from longloop.types import Sampled, SamplingParams
+from longloop.types import Sampled, SamplingParams, Watch
 
 # A request waits for another that is reading the same opening when that saves at least this many tokens.
 _WORTH_WAITING = 16
@@ -43,8 +42,7 @@ class Request:
     params: SamplingParams
     future: asyncio.Future[Sampled]
     """Done when the request has finished, failed or been cancelled."""
-    watch: Callable[[int], None] | None = None
-    """Called with each token."""
+    watch: Watch | None = None
     slot: int = -1
     limit: int = field(init=False)
     """The most tokens that prompt and answer may have together."""

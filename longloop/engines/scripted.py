@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from longloop.tokens.chat import Chat
-from longloop.types import Sampled, SamplingParams
+from longloop.types import Sampled, SamplingParams, Watch
 
 
 class ScriptedEngine:
@@ -21,12 +21,7 @@ class ScriptedEngine:
         self._turns: Counter[str] = Counter()
 
     async def sample(
-        self,
-        ids: Sequence[int],
-        params: SamplingParams,
-        *,
-        session: str,
-        watch: Callable[[int], None] | None = None,
+        self, ids: Sequence[int], params: SamplingParams, *, session: str, watch: Watch | None = None
     ) -> Sampled:
         text = self._script(session, self._turns[session])
         self._turns[session] += 1

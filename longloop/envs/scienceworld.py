@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longloop.envs.base import Environment, Player
-from longloop.envs.play import Random, Script, Silent
-from longloop.envs.react import act, action_of
-from longloop.envs.shared.jvm import Machine
+from longloop.envs.react import action_of
+from longloop.envs.shared.jvm import Machine, Simulated
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You do a science experiment in a text world with these rooms: kitchen, foundry, workshop, bathroom, \
@@ -35,6 +33,7 @@ Actions: {go} ROOM, open OBJ, close OBJ, pick up OBJ, move OBJ to OBJ, pour OBJ 
 activate OBJ, deactivate OBJ, connect OBJ to OBJ, disconnect OBJ, look around, look at OBJ, examine OBJ, read OBJ, \
 inventory, focus on OBJ, wait (10 steps), wait1. Only `focus on` what the task tells you to: a wrong one ends it."""
 
+_FAILED = r"^No known action|^Ambiguous request|^Unknown action"
 _TELEPORT = ("easy", "teleportAction")
 
 
@@ -47,7 +46,7 @@ def _launch() -> Any:
 _MACHINE = Machine("scienceworld", _launch)
 
 
-class ScienceWorld(Environment):
+class ScienceWorld(Simulated):
     @dataclass(frozen=True)
     class Options:
         simplification: str = "easy"
@@ -60,16 +59,10 @@ class ScienceWorld(Environment):
         write `{split}` for the split's name."""
 
     options: Options
-    isolation = "venv"
     requires = ("scienceworld==1.2.3",)
-    reward_range = (0.0, 1.0)
-    system = ("java",)
     analysis = {
         "patterns": {
-            "failure": {
-                "heard": r"^No known action|^Ambiguous request|^Unknown action",
-                "title": "actions that failed",
-            },
+            "failure": {"heard": _FAILED, "title": "actions that failed"},
             "focus": {"said": r"(?i)^Action:\s*focus on", "title": "`focus on` / attempt"},
             "waits": {"said": r"(?i)^Action:\s*wait"},
         }
@@ -77,7 +70,6 @@ class ScienceWorld(Environment):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._left = options.steps or -1
         self._score = self._first = 0
 
     @classmethod
@@ -110,13 +102,8 @@ class ScienceWorld(Environment):
     def finish(self) -> Outcome:
         return Outcome(self._reward, self._score == 100, {"score": self._score})
 
-    def expert(self, task: Task) -> Player:
-        """Return a player of the gold path, which the simulator makes with the task."""
-        lines = _gold(task.data["kind"], task.data["variation"], self.options.simplification)
-        return Script([act("", line) for line in lines])
-
-    def baselines(self, task: Task) -> dict[str, Player]:
-        return {"nothing": Silent(), "random": Random(self.valid, task.id)}
+    def gold(self, task: Task) -> Sequence[str]:
+        return _gold(task.data["kind"], task.data["variation"], self.options.simplification)
 
     def valid(self) -> list[str]:
         """Return the possible actions, sorted. Takes many times as long as a step."""

@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from longloop.envs.base import Environment, Player
-from longloop.envs.play import Random, Script, Silent
-from longloop.envs.react import act, action_of
-from longloop.envs.shared.jvm import Machine
+from longloop.envs.react import action_of
+from longloop.envs.shared.jvm import Machine, Simulated
 from longloop.types import Message, Outcome, Step, Task, UserError
 
 SYSTEM = """You play a text game. In each turn write a thought, then one action, a few words long:
@@ -29,6 +27,9 @@ Actions are like: look around, inventory, move north, open door to north, open O
 OBJ, read OBJ, examine OBJ, cook OBJ in OBJ, slice OBJ, eat OBJ."""
 
 
+_FAILED = r"^Unknown action|^You can't move there|^That is already "
+
+
 def _launch() -> Any:
     return importlib.import_module("textworld_express").TextWorldExpressEnv()
 
@@ -38,7 +39,7 @@ _ASIDE = Machine("textworld_express", _launch)
 """Makes gold paths, which would disturb a game that is played in the same JVM."""
 
 
-class TextWorldExpress(Environment):
+class TextWorldExpress(Simulated):
     @dataclass(frozen=True)
     class Options:
         game: str = "coin"
@@ -49,23 +50,16 @@ class TextWorldExpress(Environment):
         """End an attempt after this many actions; 0 for no limit."""
 
     options: Options
-    isolation = "venv"
     requires = ("textworld-express==1.1.0",)
-    reward_range = (0.0, 1.0)
-    system = ("java",)
     analysis = {
         "patterns": {
-            "failure": {
-                "heard": r"^Unknown action|^You can't move there|^That is already ",
-                "title": "actions that failed",
-            },
+            "failure": {"heard": _FAILED, "title": "actions that failed"},
             "looks": {"said": r"(?i)^Action:\s*(?:look around|inventory)"},
         }
     }
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._left = options.steps or -1
         self._state: dict[str, Any] = {"score": 0.0, "tasksuccess": False, "validActions": []}
 
     @classmethod
@@ -98,13 +92,8 @@ class TextWorldExpress(Environment):
     def finish(self) -> Outcome:
         return Outcome(self._reward, self._state["tasksuccess"], {"score": self._state["score"]})
 
-    def expert(self, task: Task) -> Player:
-        """Return a player of the gold path, which the simulator makes with the game."""
-        lines = _gold(self.options.game, self.options.params, task.data["seed"], task.split)
-        return Script([act("", line) for line in lines])
-
-    def baselines(self, task: Task) -> dict[str, Player]:
-        return {"nothing": Silent(), "random": Random(self.valid, task.id)}
+    def gold(self, task: Task) -> Sequence[str]:
+        return _gold(self.options.game, self.options.params, task.data["seed"], task.split)
 
     def valid(self) -> list[str]:
         """Return the possible actions, sorted."""

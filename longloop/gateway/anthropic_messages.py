@@ -4,22 +4,8 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from longloop.gateway.request import (
-    Body,
-    Event,
-    Piece,
-    Refused,
-    Reply,
-    Request,
-    limit,
-    list_of,
-    may_call,
-    need,
-    sampling,
-    stops,
-    text_of,
-    tool,
-)
+from longloop.gateway import fields
+from longloop.gateway.request import Body, Event, Piece, Refused, Reply, Request
 from longloop.types import Call, Message
 
 _FINISH = {"stop": "end_turn", "length": "max_tokens", "calls": "tool_use"}
@@ -31,26 +17,28 @@ class AnthropicMessages:
 
     def read(self, body: Body, earlier: Mapping[str, Sequence[Message]]) -> Request:
         messages: list[Message] = []
-        if system := text_of(body.get("system"), "system"):
+        if system := fields.text_of(body.get("system"), "system"):
             messages.append(Message("system", system))
-        for number, one in enumerate(list_of(body, "messages")):
-            need(isinstance(one, dict) and isinstance(one.get("role"), str), f"messages[{number}] must have a role.")
+        for number, one in enumerate(fields.list_of(body, "messages")):
+            fields.need(
+                isinstance(one, dict) and isinstance(one.get("role"), str), f"messages[{number}] must have a role."
+            )
             messages += _messages(one["role"], one.get("content"), f"messages[{number}]")
-        need(messages, "messages must hold at least one message.")
+        fields.need(messages, "messages must hold at least one message.")
         tools = []
-        for one in list_of(body, "tools"):
-            need(
+        for one in fields.list_of(body, "tools"):
+            fields.need(
                 isinstance(one, dict) and "input_schema" in one,
                 "A tool must have an input_schema: the provider's own tools do not exist here.",
             )
-            tools.append(tool(one.get("name"), one.get("description"), one.get("input_schema")))
+            tools.append(fields.tool(one.get("name"), one.get("description"), one.get("input_schema")))
         return Request(
             tuple(messages),
             tuple(tools),
-            stops(body.get("stop_sequences")),
-            limit(body.get("max_tokens")),
-            may_call(body.get("tool_choice")),
-            **sampling(body),
+            fields.stops(body.get("stop_sequences")),
+            fields.limit(body.get("max_tokens")),
+            fields.may_call(body.get("tool_choice")),
+            **fields.sampling(body),
         )
 
     def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
@@ -107,20 +95,20 @@ def _messages(role: str, content: Any, where: str) -> Iterator[Message]:
     if content is None or isinstance(content, str):
         yield Message(role, content or "")
         return
-    need(isinstance(content, list), f"The content of {where} must be text or a list of blocks.")
+    fields.need(isinstance(content, list), f"The content of {where} must be text or a list of blocks.")
     texts: list[Any] = []
     calls: list[Call] = []
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_result":
-            yield Message("tool", text_of(block.get("content"), where), call=str(block.get("tool_use_id") or ""))
+            yield Message("tool", fields.text_of(block.get("content"), where), call=str(block.get("tool_use_id") or ""))
         elif kind == "tool_use":
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
             calls.append(Call(str(block.get("id") or ""), str(block.get("name") or ""), arguments))
         elif kind not in ("thinking", "redacted_thinking"):
             texts.append(block)
     if texts or calls:
-        yield Message(role, text_of(texts, where), tuple(calls))
+        yield Message(role, fields.text_of(texts, where), tuple(calls))
 
 
 def _begun(id: str, body: Body) -> dict[str, Any]:

@@ -4,22 +4,8 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from longloop.gateway.request import (
-    Body,
-    Event,
-    Piece,
-    Refused,
-    Reply,
-    Request,
-    limit,
-    list_of,
-    may_call,
-    need,
-    sampling,
-    stops,
-    text_of,
-    tool,
-)
+from longloop.gateway import fields
+from longloop.gateway.request import Body, Event, Piece, Refused, Reply, Request
 from longloop.types import Call, Message
 
 _FINISH = {"stop": "stop", "length": "length", "calls": "tool_calls"}
@@ -31,28 +17,30 @@ class ChatCompletions:
     path = "/v1/chat/completions"
 
     def read(self, body: Body, earlier: Mapping[str, Sequence[Message]]) -> Request:
-        need(body.get("n") in (None, 1), "n must be 1: each call gets one answer of the policy. Call several times.")
-        need(not body.get("logprobs"), "logprobs are not returned.")
+        fields.need(
+            body.get("n") in (None, 1), "n must be 1: each call gets one answer of the policy. Call several times."
+        )
+        fields.need(not body.get("logprobs"), "logprobs are not returned.")
         form = body.get("response_format") or {}
-        need(
+        fields.need(
             isinstance(form, dict) and form.get("type", "text") == "text",
             "response_format must be text: the policy is sampled without a grammar. Ask for the format in the prompt.",
         )
-        messages = tuple(_message(one, number) for number, one in enumerate(list_of(body, "messages")))
-        need(messages, "messages must hold at least one message.")
+        messages = tuple(_message(one, number) for number, one in enumerate(fields.list_of(body, "messages")))
+        fields.need(messages, "messages must hold at least one message.")
         tools = []
-        for one in list_of(body, "tools"):
+        for one in fields.list_of(body, "tools"):
             function = one.get("function") if isinstance(one, dict) else None
-            need(isinstance(function, dict), "A tool must be a function, with its schema in `function`.")
+            fields.need(isinstance(function, dict), "A tool must be a function, with its schema in `function`.")
             assert isinstance(function, dict)
-            tools.append(tool(function.get("name"), function.get("description"), function.get("parameters")))
+            tools.append(fields.tool(function.get("name"), function.get("description"), function.get("parameters")))
         return Request(
             messages,
             tuple(tools),
-            stops(body.get("stop")),
-            limit(body.get("max_completion_tokens"), body.get("max_tokens")),
-            may_call(body.get("tool_choice")),
-            **sampling(body),
+            fields.stops(body.get("stop")),
+            fields.limit(body.get("max_completion_tokens"), body.get("max_tokens")),
+            fields.may_call(body.get("tool_choice")),
+            **fields.sampling(body),
         )
 
     def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
@@ -102,8 +90,8 @@ def _message(value: Any, number: int) -> Message:
         raise Refused(400, f"messages[{number}] must be an object with a role.")
     role: str = value["role"]
     content = value.get("content")
-    text = content if isinstance(content, str) else text_of(content, f"messages[{number}]")
-    calls = tuple(_call(call, number) for call in list_of(value, "tool_calls")) if "tool_calls" in value else ()
+    text = content if isinstance(content, str) else fields.text_of(content, f"messages[{number}]")
+    calls = tuple(_call(call, number) for call in fields.list_of(value, "tool_calls")) if "tool_calls" in value else ()
     return Message(_ROLES.get(role, role), text, calls, str(value.get("tool_call_id") or ""))
 
 

@@ -4,21 +4,8 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from longloop.gateway.request import (
-    Body,
-    Event,
-    Piece,
-    Refused,
-    Reply,
-    Request,
-    limit,
-    list_of,
-    may_call,
-    need,
-    sampling,
-    text_of,
-    tool,
-)
+from longloop.gateway import fields
+from longloop.gateway.request import Body, Event, Piece, Refused, Reply, Request
 from longloop.types import Call, Message
 
 _ID = "resp_"
@@ -29,31 +16,31 @@ class Responses:
 
     def read(self, body: Body, earlier: Mapping[str, Sequence[Message]]) -> Request:
         form = (body.get("text") or {}).get("format") or {} if isinstance(body.get("text") or {}, dict) else {}
-        need(
+        fields.need(
             isinstance(form, dict) and form.get("type", "text") == "text",
             "text.format must be text: the policy is sampled without a grammar. Ask for the format in the prompt.",
         )
-        need(not body.get("background"), "background is not supported: wait for the answer.")
+        fields.need(not body.get("background"), "background is not supported: wait for the answer.")
         messages: list[Message] = []
-        if instructions := text_of(body.get("instructions"), "instructions"):
+        if instructions := fields.text_of(body.get("instructions"), "instructions"):
             messages.append(Message("system", instructions))
         if before := body.get("previous_response_id"):
             known = earlier.get(str(before).removeprefix(_ID))
-            need(known is not None, f"There is no response {before!r} here, or it is too long ago.")
+            fields.need(known is not None, f"There is no response {before!r} here, or it is too long ago.")
             skip = 1 if messages and known and known[0].role == "system" else 0  # instructions are not carried over
             messages += (known or ())[skip:]
         messages += _input(body.get("input"))
-        need(messages, "input must hold at least one message.")
+        fields.need(messages, "input must hold at least one message.")
         tools = []
-        for one in list_of(body, "tools"):
-            need(
+        for one in fields.list_of(body, "tools"):
+            fields.need(
                 isinstance(one, dict) and one.get("type") == "function",
                 "A tool must be a function: the provider's own tools (search, files, code) do not exist here.",
             )
-            tools.append(tool(one.get("name"), one.get("description"), one.get("parameters")))
-        calls = may_call(body.get("tool_choice"))
-        most = limit(body.get("max_output_tokens"))
-        return Request(tuple(messages), tuple(tools), (), most, calls, **sampling(body))
+            tools.append(fields.tool(one.get("name"), one.get("description"), one.get("parameters")))
+        calls = fields.may_call(body.get("tool_choice"))
+        most = fields.limit(body.get("max_output_tokens"))
+        return Request(tuple(messages), tuple(tools), (), most, calls, **fields.sampling(body))
 
     def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
         cut = reply.finish == "length"
@@ -72,7 +59,7 @@ class Responses:
             "previous_response_id": body.get("previous_response_id"),
             "temperature": body.get("temperature"),
             "tool_choice": "auto",
-            "tools": list_of(body, "tools"),
+            "tools": fields.list_of(body, "tools"),
             "top_p": body.get("top_p"),
             "usage": {
                 "input_tokens": reply.prompt_tokens,
@@ -126,18 +113,18 @@ def _input(value: Any) -> Iterator[Message]:
         if value:
             yield Message("user", value)
         return
-    need(isinstance(value, list), "input must be text or a list of items.")
+    fields.need(isinstance(value, list), "input must be text or a list of items.")
     said: Message | None = None
     for number, item in enumerate(value):
         where = f"input[{number}]"
-        need(isinstance(item, dict), f"{where} must be an object.")
+        fields.need(isinstance(item, dict), f"{where} must be an object.")
         kind = item.get("type", "message")
         if kind == "function_call":
             call = Call(str(item.get("call_id") or ""), str(item.get("name") or ""), str(item.get("arguments") or "{}"))
             said = Message("assistant", said.content if said else "", (*(said.calls if said else ()), call))
             continue
         if kind == "message" and item.get("role") == "assistant" and said is None:
-            said = Message("assistant", text_of(item.get("content"), where))
+            said = Message("assistant", fields.text_of(item.get("content"), where))
             continue
         if kind == "reasoning":
             continue
@@ -146,12 +133,12 @@ def _input(value: Any) -> Iterator[Message]:
             said = None
         if kind == "function_call_output":
             output = item.get("output")
-            content = output if isinstance(output, str) else text_of(output, where)
+            content = output if isinstance(output, str) else fields.text_of(output, where)
             yield Message("tool", content, call=str(item.get("call_id") or ""))
             continue
-        need(kind == "message", f"{where} is of the type {kind!r}, which the policy cannot read.")
+        fields.need(kind == "message", f"{where} is of the type {kind!r}, which the policy cannot read.")
         role = str(item.get("role") or "user")
-        yield Message("system" if role == "developer" else role, text_of(item.get("content"), where))
+        yield Message("system" if role == "developer" else role, fields.text_of(item.get("content"), where))
     if said is not None:
         yield said
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longloop.envs.base import Environment
-from longloop.gateway.request import Refused, Reply, Request, text_of
+from longloop.gateway import fields
+from longloop.gateway.request import Refused, Reply, Request
 from longloop.gateway.session import Session
 from longloop.types import Call, Message, Outcome, Step, Task, UserError
 
@@ -171,7 +172,7 @@ def _message(given: Mapping[str, Any]) -> Message:
     calls = tuple(Call(call["id"], call["name"], call["arguments"]) for call in given.get("tool_calls") or ())
     role = "user" if given["role"] == "text" else given["role"]
     try:
-        content = text_of(given["content"], f"a {role} message")
+        content = fields.text_of(given["content"], f"a {role} message")
     except Refused as error:
         raise RuntimeError(str(error)) from error
     return Message(role, content, calls, given.get("tool_call_id") or "")

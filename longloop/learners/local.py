@@ -11,7 +11,7 @@ divide it among them: `scores`, `previews`, `gradients`. What is made of their r
 import copy
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from longloop.config import LearnerConfig
+from longloop.config import ALONE, LearnerConfig, RanksConfig
 from longloop.learners.agreement import Agreement, check, compare, still_good
 from longloop.learners.batching import PackedBatch, microbatches, pack
 from longloop.learners.peak import peak
@@ -32,7 +32,7 @@ from longloop.learners.slices import owners
 from longloop.model import attention, checkpoint
 from longloop.model.fp32_weights import FP32Weights
 from longloop.model.policy import Policy
-from longloop.protocols import Loss
+from longloop.protocols import HeadsLoss, Loss, OfEach
 from longloop.tokens.chat import Chat
 from longloop.types import Floats, Learned, Metrics, Minibatch, Needs, Sample, Scored, Update, UserError
 
@@ -47,9 +47,8 @@ _MOST_NAN = 20
 
 
 class LocalLearner:
-    """`shares` is the number of parts that the gradient of adapters is added up from, a power of two. Where all weights
-    are trained, the learner is the one of rank `rank` of `count`, and optimizes that one's slice (slices.py).
-    `deterministic`: updates take kernels that add up in one order alone, where torch has others, too."""
+    """The learner of the rank with number `rank`. Where all weights are trained, it optimizes that one's slice of them
+    (slices.py). `deterministic`: updates take kernels that add up in one order alone, where torch has others, too."""
 
     def __init__(
         self,
@@ -58,9 +57,8 @@ class LocalLearner:
         config: LearnerConfig,
         temperature: float,
         seed: int,
-        shares: int = 1,
+        ranks: RanksConfig = ALONE,
         rank: int = 0,
-        count: int = 1,
         deterministic: bool = False,
     ) -> None:
         if deterministic and config.compile:
@@ -76,8 +74,8 @@ class LocalLearner:
         self.second_copy: Any = None
         if needs.reference and policy.adapters is None:
             self.second_copy = copy.deepcopy(policy.module).requires_grad_(False)
-        sliced = policy.adapters is None and count > 1
-        self.owners: dict[str, int] = owners(policy.trainable(), count) if sliced else {}
+        sliced = policy.adapters is None and ranks.count > 1
+        self.owners: dict[str, int] = owners(policy.trainable(), ranks.count) if sliced else {}
         """The rank that optimizes each tensor; tensors that are not here are optimized by each."""
         elsewhere = {name for name, owner in self.owners.items() if owner != rank}
         self.fp32_weights = FP32Weights(policy.trainable(), elsewhere)
@@ -94,8 +92,8 @@ class LocalLearner:
         if config.checkpointing:
             policy.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.agreement: Agreement | None = None
-        self.count = count
-        self.shares = shares if policy.adapters is not None else 1
+        self.ranks_config = ranks
+        self.shares = ranks.shares if policy.adapters is not None else 1
         self.ranks: Ranks = OneRank(self.shares)
         """Who computes; a run on several ranks puts them here."""
         self._not_finite = 0
@@ -124,13 +122,7 @@ class LocalLearner:
         return Chat(self.policy.tokenizer, self.policy.end_ids)
 
     def fit(
-        self,
-        head: str,
-        samples: Sequence[Sample],
-        targets: Sequence[float],
-        weights: Sequence[float],
-        lr: float,
-        steps: int,
+        self, head: str, samples: Sequence[Sample], targets: OfEach, weights: OfEach, lr: float, steps: int
     ) -> None:
         """What the head reads is computed once, so that training it costs next to nothing."""
         module = self.heads[head]
@@ -147,14 +139,7 @@ class LocalLearner:
             optimizer.zero_grad()
         self.ranks.follow(heads=True)
 
-    def fit_heads(
-        self,
-        samples: Sequence[Sample],
-        loss: Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Tensor],
-        lr: float,
-        steps: int,
-        slow: float,
-    ) -> None:
+    def fit_heads(self, samples: Sequence[Sample], loss: HeadsLoss, lr: float, steps: int, slow: float) -> None:
         """The heads are fitted to standardized hidden states, for what tells two actions apart is small beside what all
         states share; in the end their first layers are changed to read them as they are."""
         read_ND = self._hidden(samples)

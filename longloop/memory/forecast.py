@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedConfig
 
-from longloop.config import LearnerConfig, ModelConfig
+from longloop.config import ALONE, LearnerConfig, ModelConfig, RanksConfig
 from longloop.engines.pages import PAGE, most_pages
 from longloop.engines.vllm import is_here
 from longloop.learners.local import LocalLearner
@@ -111,18 +111,15 @@ def forecast(
     longest: int,
     sessions: int,
     kv_tokens: int = 0,
-    shares: int = 1,
-    count: int = 1,
-    shard: int = 1,
+    ranks: RanksConfig = ALONE,
     sampled: SampledBy = "learner",
 ) -> Ledger:
-    """What each of `count` ranks, of which each `shard` have one copy of the model, needs to train a model of this
-    shape if its longest trajectory has `longest` tokens.
+    """What each rank needs to train a model of this shape if its longest trajectory has `longest` tokens.
 
     kv_tokens: the engine's limit to the tokens whose keys and values it holds; 0 for none.
     """
     try:
-        learner = weightless(shape, model, config, needs, shares, count, shard)
+        learner = weightless(shape, model, config, needs, ranks)
         forward, peak = _followed(learner, longest)
     except (NotImplementedError, RuntimeError) as error:
         raise UserError(
@@ -148,8 +145,8 @@ def forecast(
         second_copy=(_bytes(copy.parameters()) if copy else 0) + (whole if sampled == "server here" else 0),
         activations=forward - trained,
         working=peak - forward,
-        kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * pages // shard,
-        copies=count * whole / _whole_bytes(policy),
+        kv=_kv_bytes_per_token(shape, policy.bf16) * PAGE * pages // ranks.shard,
+        copies=ranks.count * whole / _whole_bytes(policy),
     )
 
 
@@ -158,13 +155,12 @@ def check(
 ) -> Ledger:
     """Refuse a run whose longest trajectory would not fit, and say what to lower."""
     policy, needs = learner.policy, learner.needs
-    shape, model, config = policy.module.config, policy.config, learner.config
-    described = (shape.to_json_string(), model.model_dump_json(), config.model_dump_json())
-    shard = 1 if policy.shards is None else policy.shards.count
-    limits = longest, sessions, kv_tokens, learner.shares, learner.count, shard, sampled
-    asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()), *limits)
+    shape, model, config, ranks = policy.module.config, policy.config, learner.config, learner.ranks_config
+    described = (shape.to_json_string(), *(one.model_dump_json() for one in (model, config, ranks)))
+    asked = (*described, needs.heads, needs.reference, tuple(needs.of_logits.items()))
+    asked += longest, sessions, kv_tokens, sampled
     if asked not in _forecasts:
-        _forecasts[asked] = forecast(shape, model, config, needs, *limits)
+        _forecasts[asked] = forecast(shape, model, config, needs, longest, sessions, kv_tokens, ranks, sampled)
     book = _forecasts[asked]
     room = available(policy.device)
     needed = book.to_come

@@ -24,7 +24,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from longloop.config import LearnerConfig, ModelConfig, nearest
+from longloop.config import ALONE, LearnerConfig, ModelConfig, RanksConfig, nearest
 from longloop.learners.local import LocalLearner
 from longloop.model import attention, download, tiny
 from longloop.model.policy import Policy, device_and_dtype
@@ -81,28 +81,21 @@ def shape_of(model: ModelConfig) -> PreTrainedConfig:
 
 
 def weightless(
-    shape: PreTrainedConfig,
-    model: ModelConfig,
-    config: LearnerConfig,
-    needs: Needs,
-    shares: int = 1,
-    count: int = 1,
-    shard: int = 1,
+    shape: PreTrainedConfig, model: ModelConfig, config: LearnerConfig, needs: Needs, ranks: RanksConfig = ALONE
 ) -> LocalLearner:
-    """A learner of this shape, the first of `count` ranks, of which each `shard` have one copy of the model, whose
-    tensors have no content. Use it under `Blank`."""
+    """The first rank's learner of this shape, whose tensors have no content. Use it under `Blank`."""
     device, dtype = device_and_dtype(model)
     placeless = model.model_copy(update={"device": "meta", "dtype": str(dtype).removeprefix("torch."), "quantize": ""})
     config = config.model_copy(update={"compile": False})  # compiled, operations could not be followed one by one
     with torch.device("meta"), Blank():
         module: Any = AutoModelForCausalLM.from_config(copy.deepcopy(shape))
-        shards = Shards(0, shard) if shard > 1 else None
+        shards = Shards(0, ranks.shard) if ranks.shard > 1 else None
         if shards is not None:
             module = cut(module, shards, of_module(shards))
         policy = Policy(module, None, placeless, shards)
         policy.module.to(dtype)  # peft gives adapters the dtype of what they adapt, but not here
         policy.module.set_attn_implementation(_ON_CUDA if device.type == "cuda" else _ON_CPU)
-        return LocalLearner(policy, needs, config, temperature=1.0, seed=0, shares=shares, count=count)
+        return LocalLearner(policy, needs, config, temperature=1.0, seed=0, ranks=ranks)
 
 
 class Blank(TorchFunctionMode):

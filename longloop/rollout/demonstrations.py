@@ -4,32 +4,18 @@ The expert speaks text, which the policy's tokenizer encodes; its tokens have lo
 in the same way. Where the expert calls a tool, the policy's chat template says how its model would have called it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from longloop.envs.base import Player
-from longloop.envs.calls import spoken
-from longloop.envs.contract import NoExpert
-from longloop.envs.play import answered, expert_of
+from longloop.envs.play import expert_of
 from longloop.isolation.guard import Watched
 from longloop.rollout.episode import RolloutContext, run_episode
+from longloop.rollout.expert import ExpertAsEngine, said_by
 from longloop.tokens.chat import Chat
 from longloop.tokens.transcript import Transcript
-from longloop.types import (
-    Fault,
-    Message,
-    Outcome,
-    Sampled,
-    SamplingParams,
-    Step,
-    StopReason,
-    Task,
-    Trajectory,
-    UserError,
-)
+from longloop.types import Fault, StopReason, Task, Trajectory, UserError
 
 
 async def demonstrate(context: RolloutContext, task: Task) -> Trajectory:
@@ -38,7 +24,7 @@ async def demonstrate(context: RolloutContext, task: Task) -> Trajectory:
         env, _, expert = with_expert(lambda: Watched(context.make, context.limits.step_seconds), task)
     except Fault as fault:
         return Trajectory(task, 0, (), 0.0, False, fault.stop, str(fault), expert=True)
-    both: Any = _ExpertAsEngine(env, expert, context)
+    both: Any = ExpertAsEngine(env, expert, context)
     alone = replace(context, make=lambda: both, engine=both)
     attempt = await run_episode(alone, task, 0, f"demonstration/{task.id}")
     spoken = [number for number, turn in enumerate(attempt.turns, 1) if turn.action.content]
@@ -77,7 +63,7 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
     turns = []
     for turn in trajectory.turns:
         context_ids, fresh = transcript.receive(turn.context, turn.rebuilt, turn.tools)
-        said = _said(chat, turn.action.content)
+        said = said_by(chat, turn.action.content)
         transcript.act(said)
         turns.append(
             replace(
@@ -89,69 +75,3 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
             )
         )
     return replace(trajectory, turns=tuple(turns), expert=True)
-
-
-def _said(chat: Chat, text: str) -> Sampled:
-    return _sure(chat.action_ids(text))
-
-
-def _sure(ids: Sequence[int]) -> Sampled:
-    return Sampled(np.array(ids), np.zeros(len(ids)), "stop")
-
-
-class _ExpertAsEngine:
-    """Environment and engine in one: it watches the environment for the expert, who then speaks as the engine."""
-
-    def __init__(self, env: Watched, expert: Player, context: RolloutContext) -> None:
-        self._env, self._expert, self._chat = env, expert, context.chat
-        self._seen: Sequence[Message] = ()
-        self._conversation: list[Message] = []
-        self._tools: Sequence[dict[str, Any]] = ()
-        self._lost = True  # until it has answered
-
-    async def ready(self) -> None:
-        await self._env.ready()
-
-    async def start(self, task: Task) -> Sequence[Message] | Step:
-        opening = await self._env.start(task)
-        first = Step.of(opening)
-        self._seen, self._conversation, self._tools = first.messages, list(first.messages), first.tools
-        self._lost = False
-        return opening
-
-    async def step(self, action: Message) -> Step:
-        self._lost = True
-        step = await self._env.step(action)
-        self._lost = False
-        self._seen = step.messages
-        self._conversation = [*([] if step.rebuild else (*self._conversation, action)), *step.messages]
-        return step
-
-    async def finish(self) -> Outcome:
-        if self._lost:
-            await self._env.leave()
-            return Outcome(0.0, False)  # nobody looks at it
-        return await self._env.finish()
-
-    @property
-    def reward_range(self) -> tuple[float, float] | None:
-        return self._env.reward_range
-
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> Sampled:
-        try:
-            action = spoken(await answered(self._expert.act(self._seen)), self._tools)
-        except NoExpert as error:
-            raise Fault(StopReason.ENV_ERROR, str(error)) from error
-        if not action.calls:
-            return _said(self._chat, action.content)
-        spelled = self._chat.spell(self._conversation, action, self._tools)
-        if spelled is None:
-            raise UserError(
-                "The expert calls a tool, and how this model's chat template writes a call could not be seen, so there "
-                "is nothing to imitate. Set model.chat_template to a file with a template that takes tools."
-            )
-        return _sure(spelled)
-
-    def forget(self, session: str) -> None: ...
-
-    def release(self) -> None: ...

@@ -4,8 +4,9 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
+from longloop.protocols import How
 from longloop.rollout.demonstrations import demonstrate, retokenize
 from longloop.rollout.episode import Record, RolloutContext, ended
 from longloop.rollout.failure_budget import Faults
@@ -49,23 +50,16 @@ class GroupRollouts:
         """Rollouts in another context with the same stored demonstrations. They share no state with these."""
         return GroupRollouts(context, name, abandon=False, stored=list(self._stored.values()))
 
-    async def play(
-        self,
-        starts: Sequence[Start],
-        k: int,
-        seed: int,
-        *,
-        temperatures: Sequence[float] = (),
-        single_action: bool = False,
-        max_turns: int = 0,
-    ) -> list[Group]:
+    async def play(self, starts: Sequence[Start], k: int, seed: int, **how: Unpack[How]) -> list[Group]:
         """A group of K attempts from each start; `Rollouts.play` says what the arguments mean."""
-        limits = self.context.limits
-        if max_turns:
+        limits, sampling = self.context.limits, self.context.sampling
+        if max_turns := how.get("max_turns"):
             limits = limits.model_copy(update={"max_turns": min(max_turns, limits.max_turns)})
-        sampling = [replace(self.context.sampling, temperature=t) for t in temperatures] or [self.context.sampling]
-        contexts = [replace(self.context, sampling=one, limits=limits) for one in sampling]
-        if single_action:
+        temperatures = how.get("temperatures") or (sampling.temperature,)
+        contexts = [
+            replace(self.context, sampling=replace(sampling, temperature=t), limits=limits) for t in temperatures
+        ]
+        if how.get("single_action"):
             return await self._act_once(contexts, starts, k, f"{self._name}/{seed}")
         rooms = Rooms(self.replicas, limits.concurrency)
         # Attempt by attempt, not start by start: each start has its first attempt before any has its second.

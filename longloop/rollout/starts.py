@@ -35,12 +35,7 @@ async def run_from(context: RolloutContext, start: Start, attempt: int, session:
 def ids_at(start: Start) -> Ids:
     """What the policy has read when it acts at a start's turn."""
     assert start.recorded is not None
-    ids: list[Ids] = []
-    for turn in start.recorded.turns[: start.turn + 1]:
-        if turn.restarts_context:
-            ids.clear()
-        ids += [turn.context_ids, turn.action_ids]
-    return np.concatenate(ids[:-1])
+    return start.recorded.read_before(start.turn)
 
 
 class _ReplayThenLive:
@@ -64,7 +59,7 @@ class _ReplayThenLive:
     def _check(self, ids: Sequence[int]) -> None:
         recorded = self._start.recorded
         assert recorded is not None
-        if self._turn < len(recorded.turns) and not np.array_equal(ids, ids_at(replace(self._start, turn=self._turn))):
+        if self._turn < len(recorded.turns) and not np.array_equal(ids, recorded.read_before(self._turn)):
             raise Fault(StopReason.ENV_ERROR, _otherwise(self._turn, recorded))
 
     def forget(self, session: str) -> None:

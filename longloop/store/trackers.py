@@ -57,7 +57,19 @@ class TensorBoard:
         self._writer.close()
 
 
-class Wandb:
+class _WandbLike:
+    """What the trackers with wandb's interface share."""
+
+    _run: Any
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class Wandb(_WandbLike):
     """Weights & Biases, as its environment variables say (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...)."""
 
     def __init__(self, run: RunReader, project: str) -> None:
@@ -68,14 +80,8 @@ class Wandb:
             project=project, name=run.folder.name, id=_id(run), resume="allow", dir=str(run.folder), config=settings
         )
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
 
-    def close(self) -> None:
-        self._run.finish()
-
-
-class Trackio:
+class Trackio(_WandbLike):
     """trackio, on this machine; `trackio show` opens its pages."""
 
     def __init__(self, run: RunReader, project: str) -> None:
@@ -85,12 +91,6 @@ class Trackio:
         self._run = trackio.init(
             project, name, config=run.config.model_dump(), resume="allow", embed=False, auto_log_gpu=False
         )
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
 
 
 class Mlflow:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from longloop.algos.reduce import to_samples
-from longloop.config import LearnerConfig, ModelConfig
+from longloop.config import LearnerConfig, ModelConfig, RanksConfig
 from longloop.learners.local import LocalLearner
 from longloop.model.policy import load
 from longloop.registry import ALGOS
@@ -132,7 +132,15 @@ def learner(
 ) -> LocalLearner:
     """The tiny model and its learner. The last layer of each head, which starts at zero, is given numbers."""
     policy = load(ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu", dtype=dtype), seed)
-    made = LocalLearner(policy, algo.needs, LearnerConfig(**options), temperature, seed, shares, rank, count)
+    made = LocalLearner(
+        policy,
+        algo.needs,
+        LearnerConfig(**options),
+        temperature,
+        seed,
+        RanksConfig(count=count, shares=max(shares, count)),
+        rank,
+    )
     for head in made.heads.values():
         torch.manual_seed(seed)
         torch.nn.init.normal_(head[-1].weight)  # type: ignore[index]

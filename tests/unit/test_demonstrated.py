@@ -11,7 +11,8 @@ import pytest
 
 from longloop.envs.calls import called
 from longloop.envs.contract import NoExpert
-from longloop.rollout.demonstrations import _ExpertAsEngine, demonstrate, retokenize, why_failed
+from longloop.rollout.demonstrations import demonstrate, retokenize, why_failed
+from longloop.rollout.expert import ExpertAsEngine
 from longloop.types import Fault, Message, Outcome, Step, StopReason, Task, Trajectory, UserError
 from tests.support.samples import attempt
 from tests.support.worlds import CHAT, TASKS, Env, Log, rollouts
@@ -190,7 +191,7 @@ GO = ({"type": "function", "function": {"name": "go", "parameters": {"type": "ob
 
 
 def seated(env: Recorded, expert: Caller) -> Any:
-    return _ExpertAsEngine(env, expert, SimpleNamespace(chat=env))  # type: ignore[arg-type]
+    return ExpertAsEngine(env, expert, SimpleNamespace(chat=env))  # type: ignore[arg-type]
 
 
 def said(text: str, **more: Any) -> Step:

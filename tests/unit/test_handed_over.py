@@ -10,7 +10,7 @@ import torch
 
 from longloop.algos.archer import Archer
 from longloop.algos.loop import Loop
-from longloop.algos.parts.turn_critic import places
+from longloop.algos.parts.critic import places
 from longloop.algos.ppo import Ppo
 from longloop.config import LearnerConfig
 from longloop.learners.local import LocalLearner, _head

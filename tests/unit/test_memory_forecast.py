@@ -25,7 +25,7 @@ from longloop import api
 from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
-from longloop.config import LearnerConfig, ModelConfig
+from longloop.config import LearnerConfig, ModelConfig, RanksConfig
 from longloop.diagnose.preflight import preflight
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast, shapes
@@ -83,7 +83,7 @@ def learner_of(
 ) -> LocalLearner:
     torch.manual_seed(0)
     policy = Policy(AutoModelForCausalLM.from_config(shape), None, model)
-    return LocalLearner(policy, algo.needs, config, 1.0, 0, shares, 0, count)
+    return LocalLearner(policy, algo.needs, config, 1.0, 0, RanksConfig(count=count, shares=max(shares, count)))
 
 
 def minibatch(count: int, tokens: int) -> Minibatch:
@@ -167,7 +167,7 @@ def test_each_of_four_ranks_optimizes_a_slice(dtype):
     config, algo = LearnerConfig(micro_tokens=64, chunk=16), Loop(kl_guard=1e9)
     learner = learner_of(shape, algo, model, config, count=4)
     held, peak = real(algo, learner, count=2, tokens=64)
-    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, count=4)
+    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, ranks=RanksConfig(count=4))
     alone = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4)
     assert book.held == held and book.update == pytest.approx(peak, rel=0.05)
     assert (book.weights, book.gradients) == (alone.weights, alone.gradients)
@@ -182,11 +182,11 @@ def test_sums_that_wait_in_the_tree():
     shape, model = SHAPES["llama, tied, narrow"], ModelConfig(device="cpu", dtype="float32", lora_rank=64)
     config, algo = LearnerConfig(micro_tokens=64, chunk=16), Loop(kl_guard=1e9)
     held, peak = real(algo, learner_of(shape, algo, model, config, shares=8), count=16, tokens=64)
-    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, shares=8)
+    book = forecast.forecast(shape, model, config, algo.needs, 64, sessions=4, ranks=RanksConfig(shares=8))
     assert book.held == held and book.gradients == 4 * book.adapters > 0.2 * peak
     assert book.update == pytest.approx(peak, rel=0.05)
     all_weights = forecast.forecast(
-        shape, ModelConfig(device="cpu", dtype="float32"), config, algo.needs, 64, 4, shares=8
+        shape, ModelConfig(device="cpu", dtype="float32"), config, algo.needs, 64, 4, ranks=RanksConfig(shares=8)
     )
     assert all_weights.gradients == all_weights.weights
 

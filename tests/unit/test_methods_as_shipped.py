@@ -20,12 +20,18 @@ from longloop.algos.base import Algorithm
 from longloop.algos.compose import SLOTS, kinds
 from longloop.algos.composed import Composed, Parts
 from longloop.algos.parts import branches, critic
-from longloop.algos.parts.blueprints import Blueprints, EveryTwice
 from longloop.algos.parts.branches import PlusTurns, ValueSteps
 from longloop.algos.parts.choose import Corrected, Curvature, DampDrift, DropCovarying, DropSmall, Extremes, TopTokens
-from longloop.algos.parts.credit import Anchors, BetaNormalized, Centered, NormalizedRewards, Returns, Standardized
-from longloop.algos.parts.critic import AfterWarmup, Gae, ValueLoss
-from longloop.algos.parts.forks import UnsureForks
+from longloop.algos.parts.credit import (
+    Anchors,
+    BetaNormalized,
+    Centered,
+    NormalizedRewards,
+    Returns,
+    Risk,
+    Standardized,
+)
+from longloop.algos.parts.critic import AfterWarmup, Gae, TurnCritic, ValueLoss
 from longloop.algos.parts.hold import Anchor, Corridor, HoldCovarying, HoldRare, Kl, ReverseKl
 from longloop.algos.parts.objective import (
     Balanced,
@@ -35,16 +41,14 @@ from longloop.algos.parts.objective import (
     Reinforce,
     Summed,
     TrustRegion,
+    Unclipped,
     Weighted,
 )
 from longloop.algos.parts.part import snake
-from longloop.algos.parts.refine import BestRefinement, Unclipped
 from longloop.algos.parts.rewards import Discounted, Economy, Effort, Gains, Rewards, TurnRewards, Votes
-from longloop.algos.parts.risk import Risk
-from longloop.algos.parts.rollouts import FromStates, Resets
+from longloop.algos.parts.rollouts import BestRefinement, Blueprints, FreshActions, FromStates, Resets, UnsureForks
 from longloop.algos.parts.shape import EntropyDown, EntropyUp, Nudge, SemanticEntropy, Thermostat, TurnEntropy
-from longloop.algos.parts.tasks import Bandit, Horizon
-from longloop.algos.parts.turn_critic import FreshActions, TurnCritic
+from longloop.algos.parts.tasks import Bandit, EveryTwice, Horizon
 from longloop.algos.tppo import Tppo
 from longloop.algos.turn_ppo import TurnPpo
 from longloop.registry import ALGOS

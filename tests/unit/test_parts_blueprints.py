@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 
 from longloop.algos.himac import Himac
-from longloop.algos.parts.blueprints import Blueprints, EveryTwice, best_plan, paid_plans
-from longloop.algos.parts.refine import BestRefinement
-from longloop.algos.parts.rollouts import Attempts, FromStates, Resets
+from longloop.algos.parts.rollouts import (
+    Ask,
+    Attempts,
+    BestRefinement,
+    Blueprints,
+    FromStates,
+    Resets,
+    best_plan,
+    paid_plans,
+)
+from longloop.algos.parts.tasks import EveryTwice
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext
@@ -51,7 +59,7 @@ def world() -> tuple[GroupRollouts, Planner]:
 
 def collected(part: Attempts, now: Now, k: int = 3) -> tuple[list[Group], Planner]:
     rollouts, engine = world()
-    return asyncio.run(asyncio.wait_for(part.collect(rollouts, [TASK], k, 0, 0, now), 60)), engine
+    return asyncio.run(asyncio.wait_for(part.collect(Ask(rollouts, [TASK], k, 0, 0, now)), 60)), engine
 
 
 PART = Blueprints(plans=6, ask="first plan", follow="follow this plan:")
@@ -167,7 +175,7 @@ class Limited:
 def test_every_attempt_is_as_long_as_the_step_allows(part: Attempts, step: int, asked: list[tuple[int, ...]]) -> None:
     rollouts = Limited()
     now = Now(step, 9, past=lambda _: [])
-    asyncio.run(part.collect(rollouts, [TASK], 3, 0, 7, now))  # type: ignore[arg-type]
+    asyncio.run(part.collect(Ask(rollouts, [TASK], 3, 0, 7, now)))  # type: ignore[arg-type]
     assert rollouts.asked == asked
 
 
@@ -184,14 +192,14 @@ def test_a_plan_that_was_not_said_is_not_followed() -> None:
             ]
 
     rollouts = Mute()
-    asyncio.run(Blueprints(plans=4).collect(rollouts, [TASK], 3, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    asyncio.run(Blueprints(plans=4).collect(Ask(rollouts, [TASK], 3, 0, 7, Now(1, 9))))  # type: ignore[arg-type]
     assert rollouts.asked == [(1, 4, 1), (3, 1, 7)]
 
 
 def test_a_plan_has_the_end_of_the_attempt_that_followed_it() -> None:
     plan = replace(attempt(0.0, (1,), 4), unread=(Message("user", "more"),))
     followed = replace(attempt(1.0, (1,), 0), stop=StopReason.MAX_TURNS, error="why", info={"key": "7"})
-    paid, side = paid_plans(TASK, [(plan, followed)]).trajectories
+    paid, side = paid_plans(TASK, [plan], [followed]).trajectories
     assert (paid.reward, paid.success, paid.stop, paid.error, paid.info) == (
         1.0,
         True,

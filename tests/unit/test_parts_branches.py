@@ -16,7 +16,7 @@ import pytest
 from longloop.algos.drpo import DrPo
 from longloop.algos.parts.branches import PlusTurns, Progress, ValueSteps, state_values
 from longloop.algos.parts.part import Paid
-from longloop.algos.parts.rollouts import Attempts, FromStates, Resets, apart, chance, state_before
+from longloop.algos.parts.rollouts import Ask, Attempts, FromStates, Resets, apart, chance, state_before
 from longloop.algos.pav import Pav
 from longloop.algos.vineppo import VinePpo
 from longloop.config import RolloutConfig
@@ -195,7 +195,7 @@ def walks(make: Any = lambda: Crossroads(Crossroads.Options()), stored: Sequence
 def collected(
     part: Attempts, rollouts: GroupRollouts, k: int, tasks: Sequence[Task] = (TASK,), step: int = 1
 ) -> list[Group]:
-    return asyncio.run(asyncio.wait_for(part.collect(rollouts, tasks, k, 0, 0, Now(step, 9)), 60))
+    return asyncio.run(asyncio.wait_for(part.collect(Ask(rollouts, tasks, k, 0, 0, Now(step, 9))), 60))
 
 
 def courses(groups: Sequence[Group]) -> list[Any]:

@@ -10,8 +10,7 @@ import pytest
 
 from longloop.algos.aepo import Aepo
 from longloop.algos.arpo import Arpo
-from longloop.algos.parts.forks import UnsureForks, balanced, unsure
-from longloop.algos.parts.rollouts import Attempts, chance
+from longloop.algos.parts.rollouts import Ask, Attempts, UnsureForks, balanced, chance, unsure
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext
@@ -45,7 +44,7 @@ def collected(part: Attempts, k: int, engine: Any = None) -> list[Group]:
     make = lambda: Crossroads(Crossroads.Options())  # noqa: E731
     context = RolloutContext(make, CHAT, engine or Coin(), limits, SamplingParams())
     rollouts = GroupRollouts(context, "test", abandon=False)
-    return asyncio.run(asyncio.wait_for(part.collect(rollouts, TASKS, k, 0, 0, Now(1, 9)), 60))
+    return asyncio.run(asyncio.wait_for(part.collect(Ask(rollouts, TASKS, k, 0, 0, Now(1, 9))), 60))
 
 
 def courses(groups: Sequence[Group]) -> list[Any]:
@@ -162,7 +161,7 @@ def test_groups_fork_until_each_is_full_and_every_call_has_a_seed_of_its_own() -
     """Attempts at the first task have one turn and nowhere to be left: its free places are filled in the end."""
     rollouts = Scripted(1, 3)
     part = UnsureForks(first=1, threshold=-9.0)
-    groups = asyncio.run(part.collect(rollouts, TASKS, 4, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    groups = asyncio.run(part.collect(Ask(rollouts, TASKS, 4, 0, 7, Now(1, 9))))  # type: ignore[arg-type]
     assert [len(group.trajectories) for group in groups] == [4, 4]
     begun, forked, again, filled = rollouts.calls
     assert begun == ([("one", 0), ("other", 0)], 1, 0)
@@ -175,7 +174,9 @@ def test_groups_fork_until_each_is_full_and_every_call_has_a_seed_of_its_own() -
 def test_forks_in_a_row_begin_at_none() -> None:
     """With a penalty of 1, a fork is followed by none: that of turn 1 by turn 2's, which is none."""
     rollouts = Scripted(4, 4)
-    asyncio.run(UnsureForks(first=1, threshold=1e-9, w=0.0, penalty=1.0).collect(rollouts, TASKS, 2, 0, 7, Now(1, 9)))  # type: ignore[arg-type]
+    asyncio.run(
+        UnsureForks(first=1, threshold=1e-9, w=0.0, penalty=1.0).collect(Ask(rollouts, TASKS, 2, 0, 7, Now(1, 9)))
+    )  # type: ignore[arg-type]
     assert rollouts.calls[1][0] == [("one", 1), ("other", 1)]
 
 

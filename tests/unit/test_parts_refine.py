@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from longloop.algos.critique_grpo import CritiqueGrpo
-from longloop.algos.parts.refine import BestRefinement, Unclipped, as_if_untold
+from longloop.algos.parts.objective import Unclipped
+from longloop.algos.parts.rollouts import Ask, BestRefinement, as_if_untold
 from longloop.config import RolloutConfig
 from longloop.envs.crossroads import Crossroads
 from longloop.rollout.episode import RolloutContext
@@ -42,7 +43,7 @@ def collected(engine: Any, k: int = 4) -> Group:
     limits = RolloutConfig(turn_tokens=8, max_turns=8, context=2048)
     context = RolloutContext(lambda: Crossroads(Crossroads.Options()), CHAT, engine, limits, SamplingParams())
     rollouts = GroupRollouts(context, "test", abandon=False)
-    (group,) = asyncio.run(asyncio.wait_for(BestRefinement().collect(rollouts, [TASK], k, 0, 0, Now(1, 9)), 60))
+    (group,) = asyncio.run(asyncio.wait_for(BestRefinement().collect(Ask(rollouts, [TASK], k, 0, 0, Now(1, 9))), 60))
     return group
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from longloop.algos.parts.credit import Risk, at_risk, tracked
 from longloop.algos.parts.rewards import TurnRewards
-from longloop.algos.parts.risk import Risk, at_risk, tracked
 from longloop.algos.riskpo import RiskPO
 from longloop.types import Group, Now, Task, UserError
 from tests.support.samples import attempt

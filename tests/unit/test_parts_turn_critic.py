@@ -12,7 +12,8 @@ import torch
 
 from longloop import api
 from longloop.algos.archer import Archer
-from longloop.algos.parts.turn_critic import FreshActions, TurnCritic, places
+from longloop.algos.parts.critic import TurnCritic, places
+from longloop.algos.parts.rollouts import Ask, FreshActions
 from longloop.envs.crossroads import ROADS, Crossroads
 from longloop.store.run import Run
 from longloop.types import Group, Message, Now, Sample, Start, StopReason, Task, Trajectory, Turn
@@ -247,7 +248,7 @@ def test_states_are_drawn_from_the_steps_before() -> None:
     rollouts = Acting()
     part = FreshActions(replay=2, states=5)
     tasks = [Task("crossroads", "train")]
-    groups = asyncio.run(part.collect(rollouts, tasks, 3, 0, 0, Now(5, 9, past=past)))  # type: ignore[arg-type]
+    groups = asyncio.run(part.collect(Ask(rollouts, tasks, 3, 0, 0, Now(5, 9, past=past))))  # type: ignore[arg-type]
     assert asked == [3, 4] and len(rollouts.starts) == 5 and len(groups) == 6
     assert all(t.side for group in groups[1:] for t in group.trajectories)
     chosen = [(s.recorded.action_texts, s.turn) for s in rollouts.starts if s.recorded]
@@ -294,7 +295,7 @@ def test_one_fresh_action_at_each_state_drawn() -> None:
     stored, rollouts = Group(Task("old", "train"), (attempt(1.0, (1, 1, 1)),)), Acts()
     now = Now(2, 9, past=lambda step: [stored])
     tasks = [Task("new", "train")]
-    groups = asyncio.run(FreshActions(1, 2).collect(rollouts, tasks, 3, 0, 0, now))  # type: ignore[arg-type]
+    groups = asyncio.run(FreshActions(1, 2).collect(Ask(rollouts, tasks, 3, 0, 0, now)))  # type: ignore[arg-type]
     assert rollouts.asked == [(2, 1)] and [len(group.trajectories) for group in groups] == [0, 1]
 
 

@@ -172,7 +172,7 @@ def _minibatch() -> Minibatch:
 
 def _learner(policy: Policy, checkpointing: bool = False) -> LocalLearner:
     settings = LearnerConfig(micro_tokens=20, chunk=8, checkpointing=checkpointing)
-    return LocalLearner(policy, Loop(lr=0.01, kl_guard=1e9).needs, settings, 1.0, 0, shares=4)
+    return LocalLearner(policy, Loop(lr=0.01, kl_guard=1e9).needs, settings, 1.0, 0, RanksConfig(shares=4))
 
 
 def _stepped(exchange: Exchange, family: str) -> Any:
@@ -301,7 +301,9 @@ def test_the_ledger_counts_copies():
     model = ModelConfig(device="cpu", dtype="float32", lora_rank=RANK)
 
     def book(count: int, shard: int) -> forecast.Ledger:
-        return forecast.forecast(shape, model, settings, Loop().needs, 64, 4, count=count, shard=shard)
+        return forecast.forecast(
+            shape, model, settings, Loop().needs, 64, 4, ranks=RanksConfig(count=count, shard=shard, shares=count)
+        )
 
     alone, replicas, shards = book(1, 1), book(2, 1), book(2, 2)
     assert (alone.copies, replicas.copies) == (1.0, 2.0) and "copies" not in str(alone)

@@ -14,8 +14,8 @@ from longloop.types import Group, Trajectory
 
 
 class ValueSteps(OfGroups):
-    """VinePPO's: A_u = V(s_u+1) - V(s_u), and for the last turn R - V(s_u). The advantages add up to R - V(s_0). An
-    attempt none of whose states has a value is compared with the other attempts, as in LOOP."""
+    """VinePPO's: A_u = V(s_u+1) - V(s_u), and for the last turn R - V(s_u). An attempt none of whose states has a value
+    is compared with the other attempts, as in LOOP."""
 
     min_scored = 1
 

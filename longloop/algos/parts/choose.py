@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from longloop.algos.parts.part import Part
+from longloop.algos.parts.shape import by_attempt
 from longloop.algos.parts.tokens import Tokens, mean
 from longloop.algos.reduce import Unit
 from longloop.types import Floats, Group, Mask, Now, OfLogits, Sample, SampleSource
@@ -53,16 +54,12 @@ def growing(first: float, now: Now) -> float:
 
 
 class Extremes(Choose):
-    """The share of the step's attempts whose advantages vary most, the best and the worst; it grows to 1 at the last
-    step."""
+    """The share of the step's attempts whose advantages vary most, the best and the worst. It grows to 1 in the end."""
 
     share: float = 0.25
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        tokens: dict[SampleSource, list[float]] = defaultdict(list)
-        for sample in samples:
-            tokens[sample.source] += sample.advantages[sample.mask].tolist()
-        advantage = {source: math.fsum(values) / len(values) for source, values in tokens.items()}
+        advantage = by_attempt(samples, "advantages")
         if not advantage:
             return []
         ranked = sorted(advantage, key=lambda s: (-advantage[s], groups[s.group].task.id, s.attempt))
@@ -83,8 +80,8 @@ def extremes(ranked: Sequence[float], size: int) -> int:
 
 
 class TopTokens(Weighed):
-    """Of all tokens, this share with the largest |A| H, and of each attempt at least one. Later steps keep more, the
-    last one all. The weights of what is left are scaled, so that they add up to what they were."""
+    """D3S's: of all tokens the share with the largest |A| H, which grows to 1; of each attempt at least one. The
+    weights of what is left are scaled, so that they add up to what they were."""
 
     share: float = 0.2
     reads = ("entropy",)
@@ -102,14 +99,12 @@ class TopTokens(Weighed):
 
 
 class Corrected(Weighed):
-    """What the sampler drew counts as if the learner had: weights q = p_learner / p_sampler, at most `cap`. Ratios are
-    then taken against the learner's log-probs: against the sampler's they would hold q already."""
+    """What the sampler drew counts as if the learner had, see tis.py. Ratios are then taken against the learner's
+    log-probs: against the sampler's they would hold q already."""
 
     cap: float = 2.0
     unit: Unit = "token"
-    """What has one q: a turn's and a trajectory's is the product over its tokens."""
     beyond: Literal["cap", "drop"] = "cap"
-    """What becomes of a larger q: it is cut to the cap, or the unit does not count."""
     reads = ("logprobs",)
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
@@ -166,14 +161,12 @@ class DampDrift(Weighed):
 
 
 class Curvature(Weighed):
-    """CAPO's: drop the tokens whose gradient step alone, one of rate `lr` on the weights of the last layer, would move
-    the policy or the objective too far."""
+    """CAPO's: drop the tokens whose own gradient step on the last layer would go too far; see capo.py."""
 
     lr: float = 5e-5
     policy_shift: float = 1e-4
     objective_shift: float = 0.01
     max_share: float = 0.02
-    """The most of all tokens that are dropped, those with the largest shifts."""
     reads = ("logprobs", "sum_p2", "sum_p3", "hidden_norm2")
 
     @property

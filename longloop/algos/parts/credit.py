@@ -12,10 +12,13 @@ from math import fsum
 from statistics import fmean, pvariance, stdev, variance
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from longloop.algos.parts.part import Advantages, Earned, Paid, Part, memory_of, to_go
+from longloop.algos.parts.rollouts import chance
 from longloop.algos.reduce import leave_one_out, standardize
 from longloop.protocols import Learner
-from longloop.types import Group, Now, Sample, Trajectory
+from longloop.types import Group, Now, Sample, Trajectory, UserError
 
 
 class Credit(Part):
@@ -78,8 +81,7 @@ class Centered(OfAttempts):
 
 
 class Anchors(OfGroups):
-    """GiGPO's: an attempt against its group, plus w times a turn against the turns that began in the same state, or
-    with a history (HGPO's) in the same states; see gigpo.py."""
+    """GiGPO's: an attempt against its group, plus w times a turn against those begun in its state; see gigpo.py."""
 
     w: float = 1.0
     gamma: float = 0.95
@@ -124,7 +126,7 @@ class Returns(OfGroups):
 
     gamma: float = 0.9
     pool: Literal["turns", "trajectories"] = "turns"
-    """Whether each turn counts the same in mean and std, or each trajectory."""
+    """What counts the same in mean and std."""
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         returns = paid.to_go(self.gamma)
@@ -139,8 +141,7 @@ class Returns(OfGroups):
 
 
 class NormalizedRewards(OfGroups):
-    """IGPO's: every reward is standardized within the group, then summed: A_iu = sum over v >= u of gamma^(v-u) r_iv.
-    `split` standardizes outcomes, and the rewards of turns before the last, among themselves."""
+    """IGPO's: A_iu = sum over v >= u of gamma^(v-u) r_iv, r standardized within the group; see igpo.py."""
 
     gamma: float = 1.0
     normalize: Literal["joint", "split"] = "joint"
@@ -166,15 +167,12 @@ def _standard(values: Sequence[float]) -> Callable[[float], float]:
 
 
 class BetaNormalized(Credit):
-    """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task, for rewards mapped to [0, 1]. The density
-    is fitted to the p of the step's tasks, see bnpo.py; at share = 0 it is `Centered`."""
+    """BNPO's: A_k = (R_k - p) / Beta(p; a, b), p the mean reward of the task; see bnpo.py."""
 
     share: float = 1 / 3
     most: float = 5.0
-    """The largest factor 1 / Beta."""
     low: float = 0.0
     high: float = 1.0
-    """The rewards that are mapped to 0 and 1."""
 
     def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         rates = [self._rate(one.outcomes) for one in paid if len(one.outcomes) >= self.min_scored]
@@ -199,6 +197,76 @@ class BetaNormalized(Credit):
         return max(1.0, 1 + self.share * c * mean), max(1.0, 1 + self.share * c * (1 - mean))
 
 
+LEVELS = tuple(round(0.05 * n, 2) for n in range(1, 20))
+"""The quantiles of scores that are followed from step to step."""
+
+
+class Risk(Credit):
+    """RiskPO's: an attempt counts by where the score of its bundle lies among those of all steps; see riskpo.py.
+
+    Which tasks are bundled follows from the step and their ids. A task that comes twice is in two bundles, if it can.
+    """
+
+    bundle: int = 5
+    low: float = 0.2
+    high: float = 0.9
+    """Levels of the quantiles; 0 and 1 stand for a step's smallest and largest score."""
+    weight: float = 1.5
+    rate: float = 0.1
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.low < self.high and {self.low, self.high} <= {0.0, *LEVELS, 1.0}):
+            raise UserError(
+                f"algo.low = {self.low} and algo.high = {self.high}: they must be multiples of 0.05 from 0 to 1, the "
+                "first smaller than the second."
+            )
+
+    def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
+        met: Counter[str] = Counter()
+        order: dict[int, tuple[int, float]] = {}
+        for n, group in enumerate(groups):
+            if len(group.scored) >= self.min_scored:
+                order[n] = met[group.task.id], chance("bundle", now.step, group.task.id)
+                met[group.task.id] += 1
+        scored = sorted(order, key=lambda n: order[n])
+        if not scored:
+            return [None for _ in groups]
+        pieces = np.array_split(np.array(scored), -(-len(scored) // self.bundle))
+        bundles = [[_by_number(groups[n], paid[n], n) for n in piece.tolist()] for piece in pieces]
+        scores = [self._scores([rewards for _, _, rewards in bundle]) for bundle in bundles]
+        low, high = self._quantiles([score for some in scores for score in some], now)
+
+        found: dict[tuple[int, int], float] = {}
+        for bundle, some in zip(bundles, scores, strict=True):
+            of_papers = [at_risk(s, low, high, self.low, self.high, self.weight) / self._scale(some) for s in some]
+            for n, places, rewards in bundle:
+                scale = self._scale(rewards)
+                found |= {(n, place): a / scale for place, a in zip(places, of_papers, strict=False)}
+        mean = fmean(found.values())
+        advantages: Earned = [None for _ in groups]
+        for n in scored:
+            each = [found.get((n, place), mean) - mean for place in range(len(groups[n].scored))]
+            advantages[n] = over_turns(groups[n], each)
+        return advantages
+
+    def _scores(self, rewards: Sequence[Sequence[float]]) -> list[float]:
+        """Of each paper. Those of a smaller bundle are scaled up to the size of the others."""
+        return [fmean(paper) * self.bundle for paper in zip(*rewards, strict=False)]
+
+    def _scale(self, values: Sequence[float]) -> float:
+        spread = stdev(values) if self.normalize and len(values) > 1 else 0.0
+        return spread + 1e-6 if spread >= 1e-3 else 1.0
+
+    def _quantiles(self, scores: Sequence[float], now: Now) -> tuple[float, float]:
+        """The two of this step, before its scores move them."""
+        memory = memory_of(self, now)
+        known: list[float] = memory.get("quantiles") or np.quantile(sorted(scores), LEVELS).tolist()
+        ends = {0.0: min(scores), 1.0: max(scores)} | dict(zip(LEVELS, known, strict=True))
+        memory["quantiles"] = tracked(known, scores, self.rate)
+        return ends[self.low], ends[self.high]
+
+
 def beta(a: float, b: float) -> Callable[[float], float]:
     """The density of a Beta distribution with a, b >= 1."""
     scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
@@ -219,3 +287,23 @@ def state_keys(trajectory: Trajectory, length: int = 1) -> list[Hashable]:
 def over_turns(group: Group, advantages: Sequence[float]) -> Advantages:
     """An attempt's advantage for each of its turns."""
     return [[a] * len(t.turns) for t, a in zip(group.scored, advantages, strict=True)]
+
+
+def _by_number(group: Group, paid: Paid, n: int) -> tuple[int, list[int], list[float]]:
+    """The attempts of a group by number: its index, the attempts' places in the group, and their rewards."""
+    places = sorted(range(len(group.scored)), key=lambda place: group.scored[place].attempt)
+    return n, places, [paid.outcomes[place] for place in places]
+
+
+def at_risk(score: float, q_low: float, q_high: float, low: float, high: float, weight: float) -> float:
+    """The advantage of a paper; never more than 0, and 0 from the upper quantile on."""
+    between = (min(max(score, q_low), q_high) - q_high) / (high - low)
+    tail = -max(0.0, q_low - score) / low if low else 0.0
+    return (weight * tail + between) / (weight + 1)
+
+
+def tracked(
+    quantiles: Sequence[float], scores: Sequence[float], rate: float, levels: Sequence[float] = LEVELS
+) -> list[float]:
+    """The quantiles, moved towards those of new scores."""
+    return [q + rate * (level - fmean(s < q for s in scores)) for q, level in zip(quantiles, levels, strict=True)]

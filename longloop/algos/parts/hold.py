@@ -48,8 +48,7 @@ class ReverseKl(Hold):
 
 
 class HoldCovarying(Hold):
-    """KL-Cov's: coefficient * |log r| at this share of the step's tokens, those with the largest covariance of
-    advantage and log-prob. It has no gradient where r = 1, so it takes more than one mini-batch to be felt."""
+    """KL-Cov's: coefficient * |log r| at this share of the step's tokens, those with the largest covariance."""
 
     share: float = 0.002
     coefficient: float = 1.0
@@ -67,14 +66,11 @@ class HoldCovarying(Hold):
 
 
 class HoldRare(Hold):
-    """Lp-Reg's: coefficient * (exp(d) - d - 1), d = log q - log p, at tokens with A < 0 that are among this share of
-    least likely ones and that q still has, as long as p < q. q is the sampling policy without tokens less than `floor`
-    times as likely as the likeliest."""
+    """Lp-Reg's: coefficient * (exp(d) - d - 1) at unlikely tokens with A < 0, d = log q - log p; see lp_reg.py."""
 
     share: float = 0.01
     floor: float = 0.02
     coefficient: float = 1.0
-
     reads = ("logprobs", "log_floor", "log_kept_mass")
 
     @property
@@ -110,10 +106,9 @@ class Corridor(Hold):
     penalty: float = 0.05
     low: float = 0.0
     high: float = 2.0
-    """The corridor's ends, as multiples of the mean entropy of all steps before."""
+    """The corridor's ends, as multiples of that mean."""
     decay: float = 1.0
     """How fast the penalty falls from twice its size to once."""
-
     reads = ("entropy",)
 
     @property
@@ -151,13 +146,11 @@ def outside(entropy_N: Tensor, low_N: Tensor, high_N: Tensor) -> Tensor:
 
 
 class Anchor(Hold):
-    """SIREN's: coefficient * (H - H0)^2, H the mean over trajectories of the mean entropy at their peaks, H0 that of
-    the first step; see siren.py. `facts` holds the H of the mini-batch, so that the gradient is a sum."""
+    """SIREN's: coefficient * (H - H0)^2, see siren.py. `facts` holds the H of the mini-batch: the gradient is a sum."""
 
     coefficient: float = 0.005
     nucleus: float = 0.8
     quantile: float = 0.8
-
     reads = ("nucleus_entropy",)
     looks = ("nucleus_entropy",)
 

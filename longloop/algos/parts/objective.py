@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -69,6 +69,11 @@ class Clipped(Objective):
         return -(weight_U * objective_U).sum(), clip_metrics(ratio_U, adv_U, self.low, self.high)
 
 
+def clipped(low: float, high: float | None = None, **more: Any) -> Clipped:
+    """`Clipped` from 1 - low to 1 + high, or 1 + low where no other is given."""
+    return Clipped(low=1 - low, high=1 + (low if high is None else high), **more)
+
+
 class Reinforce(Objective):
     """minimize -A log p: no ratio, no clip. For samples of the policy as it is, the gradient of `Clipped`."""
 
@@ -96,8 +101,7 @@ class Weighted(Objective):
 
 
 class KeepGradient(Clipped):
-    """AEPO's (arXiv 2510.14545), token ratios only: a token that the upper bound cuts off keeps the gradient of the
-    bound, -high A grad log p. Its value is that of `Clipped`."""
+    """AEPO's: a token that the upper bound cuts off keeps its gradient, -high A grad log p. Token ratios only."""
 
     tokens: Literal["none", "uncertain", "all"] = "uncertain"
     """Which ones: those whose entropy is above the mean of the step's tokens, or all."""
@@ -144,8 +148,7 @@ class TrustRegion(Clipped):
 
 
 class Balanced(Objective):
-    """BAPO's: the bounds are moved, for each mini-batch, until tokens with A > 0 are a target share of what pushes. The
-    lower one goes along `lows`, which silences negative tokens, then the upper one along `highs`."""
+    """BAPO's: bounds that move until tokens with A > 0 are a target share of what pushes; see bapo.py."""
 
     target: float = 0.5
     lows: tuple[float, float] = (0.6, 0.9)
@@ -183,11 +186,9 @@ def _way(start: float, end: float, step: float) -> list[float]:
 
 
 class Implicit(Objective):
-    """NFT's: what succeeded is imitated, and of what failed the rest of the policy, (p_old - m p) / (1 - m), with m the
-    mean reward of the group. It goes by rewards and leaves advantages alone."""
+    """NFT's: it imitates successes, and of failures the rest of the policy, (p_old - m p) / (1 - m); see nft.py."""
 
     negatives: float = 1.0
-    """How much failures count."""
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         rewards = [[t.reward for t in group.scored] for group in groups]
@@ -206,3 +207,17 @@ class Implicit(Objective):
         bounded_N = rest_N + (rest_N.clamp(min=1) - rest_N).detach()
         loss_N = success_N * -log_ratio_N + self.negatives * (1 - success_N) * -bounded_N.log()
         return (batch.weight_N * (1 - rate_N) * loss_N).sum(), {}
+
+
+class Unclipped(Objective):
+    """minimize -A r for tokens that the policy drew, and -A p / (p + gamma) for those that it was shown. The slope of
+    the second by log p is largest at p = gamma: what is nearly impossible to say is not forced."""
+
+    gamma: float = 0.1
+    divisor: float = 1024.0
+
+    def loss(self, scored: Scored, batch: Batch) -> tuple[Tensor, Metrics]:
+        ratio_N = probability_ratio(scored.logp_N - batch.old_N)
+        p_N = scored.logp_N.exp()
+        gain_N = torch.where(batch.own_N > 0, ratio_N, p_N / (p_N + self.gamma))
+        return -(batch.weight_N * (gain_N * batch.adv_N)).sum(), {}

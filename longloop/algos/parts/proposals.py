@@ -73,6 +73,4 @@ def ranks_of(answer: str, n: int) -> list[float]:
 
 def _by_text(actions: Proposals, turn: int) -> list[list[Trajectory]]:
     """In an order that does not depend on that of the attempts."""
-    return sorted(
-        actions.values(), key=lambda some: (some[0].turns[turn].action.content, some[0].turns[turn].action_key)
-    )
+    return sorted(actions.values(), key=lambda s: (s[0].turns[turn].action.content, s[0].turns[turn].action_key))

@@ -31,8 +31,8 @@ class Rewards(Part):
 
 
 class Votes(Rewards):
-    """Label-free: an attempt is paid for agreeing with the others, that is, for having an equal outcome key. One
-    without a key is paid 0, and so are all when no two agree. The verifier's rewards count 1 - w."""
+    """Label-free: an attempt is paid for having the outcome key of others, and nothing without one, or if no two agree.
+    The verifier's rewards count 1 - w."""
 
     by: Literal["share", "majority"] = "share"
     """The share of the attempts that agree with it, or 1 for each attempt of the largest cluster (of each, if tied)."""
@@ -56,13 +56,11 @@ class Votes(Rewards):
 
 
 class Economy(Rewards):
-    """OTC's: a reward above 0 is multiplied by 1 - w + w * economy: how near the attempt's calls are to the fewest of a
-    success at its task. These are remembered; a task that was never solved has none and is paid in full."""
+    """OTC's: a reward above 0 is multiplied by 1 - w + w * economy, by calls against the fewest so far; see otc.py."""
 
     w: float = 1.0
     c: float = 4.0
     calls: str = ""
-    """A regular expression: each match in an action is a call. Empty: each turn is one."""
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
         fewest = memory_of(self, now)
@@ -86,8 +84,7 @@ class Economy(Rewards):
 
 
 class Discounted(Rewards):
-    """EAPO's: turn u of U is paid gamma^(U - u) R, the last one by its outcome, R, besides `turn_weight` times its
-    reward."""
+    """EAPO's: turn u of U is paid gamma^(U - u) R, the last by its outcome, R, and `turn_weight` times its reward."""
 
     gamma: float = 0.995
     turn_weight: float = 1.0
@@ -142,9 +139,8 @@ class Judged(Rewards):
 class Explored(Rewards):
     """ReEx-SQL's (arXiv 2505.12768) recipe: each different query that ran, the last turn's aside, pays `scale`.
 
-    Whether a query ran is read from the messages that follow it. What the paper pays for the result itself (execution,
-    exact match) is the verifier's reward. Differs from the paper, whose scales are not published: its reward for the
-    format is not here.
+    Whether a query ran is read from the messages that follow it. Differs from the paper, whose scales are unpublished:
+    what it pays for the result is the verifier's reward, and what it pays for the format is not here.
     """
 
     scale: float = 0.1
@@ -184,8 +180,7 @@ class TurnRewards(Rewards):
 
 
 class Gains(Rewards):
-    """IGPO's: a turn is paid `weight` times by how much likelier it made the right answer, after the `prefix` that an
-    agent says before one. The last turn is not, and what the environment paid for turns is not counted."""
+    """IGPO's: a turn but the last is paid `weight` times by how much likelier it made the right answer; see igpo.py."""
 
     prefix: str = ""
     weight: float = 1.0
@@ -198,7 +193,7 @@ class Gains(Rewards):
             for group in groups
             for answer in [learner.encode(answer_of(group.task))]
             for trajectory in group.scored
-            for context in _contexts(trajectory)
+            for context in map(trajectory.read_before, range(len(trajectory.turns)))
         ]
         read = learner.read(samples, "logprobs") if samples else []
         likely = iter([float(np.exp(s.columns["logprobs"][s.mask].mean())) for s in read])
@@ -215,8 +210,7 @@ class Gains(Rewards):
 class Effort(Rewards):
     """ARES's: R + e, where e makes successes at easy tasks hesitate less, and hesitation at hard ones pay; see ares.py.
 
-    The threshold is the running mean of the steps' medians of the attempts' `quantile`s. e is at most alpha either way,
-    at hard tasks 1.2 alpha.
+    The threshold is the running mean of the steps' medians of the attempts' `quantile`s.
     """
 
     alpha: float = 0.5
@@ -332,17 +326,6 @@ def answer_of(task: Task) -> str:
             'the environment must put it into the task, as in Task(..., data={"answers": ["Paris"]}).'
         )
     return str(answers[0])
-
-
-def _contexts(trajectory: Trajectory) -> Iterator[Ids]:
-    """What the policy had read before each of its actions."""
-    ids: list[Ids] = []
-    for turn in trajectory.turns:
-        if turn.restarts_context:
-            ids.clear()
-        ids.append(turn.context_ids)
-        yield np.concatenate(ids)
-        ids.append(turn.action_ids)
 
 
 def _answering(context: Ids, prefix: Sequence[int], answer: Sequence[int]) -> Sample:

@@ -74,12 +74,10 @@ class TurnEntropy(Shape):
 
 
 class SemanticEntropy(Shape):
-    """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. SE is the entropy of what a group's attempts came to: those
-    with equal outcome keys are one cluster, one without a key is a cluster of its own."""
+    """SEED-GRPO's: A (1 - alpha SE / log K), at least 0. An attempt without an outcome key is a cluster of its own."""
 
     alpha: float = 0.5
     estimate: Literal["shannon", "clusters"] = "shannon"
-    """-sum_c p_c log p_c, or the paper's mean over clusters of -log p_c, which may exceed log K."""
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         factors = [max(0.0, 1 - self.alpha * self.disagreement(group)) for group in groups]
@@ -97,8 +95,7 @@ class SemanticEntropy(Shape):
 
 
 class Nudge(Shape):
-    """ASPO's: A + clip(delta (x - mean x) / mean turns, -bound |A|, bound |A|) for successes that show a behavior. x
-    counts the turns before the first action that matches it; the means are over the group's attempts that do."""
+    """ASPO's: A + clip(delta (x - mean x) / mean turns, -+ bound |A|) for successes with a behavior; see aspo.py."""
 
     delta: float = -2.0
     bound: float = 0.7
@@ -165,10 +162,7 @@ class EntropyDown(Shape):
 
 
 class Thermostat(Shape):
-    """A' = (1 - a) A + a [R > 0] p^T / p,   a = x / (x + 1),   x = min(|target - H|, most) / share of successes
-
-    H is the mean of -log p over the tokens of the step before, 0 at first; T is `hot` where H <= target, else `cold`.
-    """
+    """AEPO's (arbitrary entropy): A' = (1 - a) A + a [R > 0] p^T / p; see aepo_entropy.py."""
 
     target: float = 0.5
     most: float = 0.1

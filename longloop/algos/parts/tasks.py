@@ -10,7 +10,7 @@ from typing import Any
 from longloop.algos.parts.part import Part, memory_of
 from longloop.algos.parts.shape import by_attempt
 from longloop.protocols import Tasks
-from longloop.types import Group, Now, Sample, SampleSource, Task
+from longloop.types import Group, Now, Sample, SampleSource, Task, UserError
 
 
 class InOrder(Part):
@@ -87,14 +87,30 @@ class Bandit(InOrder):
 
 
 class Horizon(InOrder):
-    """ScalingInter-RL's: attempts have rounds[0] turns for `every` steps, then rounds[1] and so on; the last stays.
-    Without rounds, the run's own limit, which none exceeds."""
+    """ScalingInter-RL's: attempts have rounds[0] turns for `every` steps, then rounds[1] and so on; the last stays."""
 
     rounds: tuple[int, ...] = ()
     every: int = 100
 
+    def __post_init__(self) -> None:
+        if self.every < 1 or any(turns < 1 for turns in self.rounds):
+            raise UserError("algo.rounds and algo.every must be at least 1: a stage has steps, an attempt turns.")
+
     def max_turns(self, now: Now) -> int:
         return self.rounds[min((now.step - 1) // self.every, len(self.rounds) - 1)] if self.rounds else 0
+
+
+class EveryTwice(InOrder):
+    """Each task in two steps: the next of the stream to plan for, then the same ones to act on the plans."""
+
+    def take(self, tasks: Tasks, n: int, now: Now) -> list[Task]:
+        before = [] if planning(now) else [group.task for group in now.past(now.step - 1)]
+        return before or tasks.take(n)
+
+
+def planning(now: Now) -> bool:
+    """Whether this step learns to plan: every other does, beginning with the first."""
+    return now.step % 2 == 1
 
 
 def source_of(task: Task) -> str:

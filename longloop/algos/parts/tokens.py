@@ -44,9 +44,8 @@ class Tokens:
     def marked(self, **columns_N: Floats | Mask) -> list[Sample]:
         """The samples with these columns, in the order they were given."""
         rows = zip(*map(self.columns, columns_N.values()), strict=True)
-        return [
-            s.with_columns(**dict(zip(columns_N, row, strict=True))) for s, row in zip(self.given, rows, strict=True)
-        ]
+        both = zip(self.given, rows, strict=True)
+        return [sample.with_columns(**dict(zip(columns_N, row, strict=True))) for sample, row in both]
 
     def units(self, unit: Unit) -> Ids:
         """The number of the token, turn or trajectory that each token belongs to, [N]."""

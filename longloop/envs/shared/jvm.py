@@ -8,10 +8,14 @@ no game is disturbed. A machine that died is replaced when the next attempt begi
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from longloop.types import UserError
+from longloop.envs.base import Environment, Player
+from longloop.envs.play import Random, Script, Silent
+from longloop.envs.react import act
+from longloop.types import Task, UserError
 
 _OPTIONS = (
     "-Xmx512m",
@@ -63,6 +67,33 @@ class Machine:
                 f"{self._name} needs the package {error.name!r}, which is not installed here. Run `longloop envs "
                 f"install {self._name}`."
             ) from error
+
+
+class Simulated(Environment):
+    """A game of such a simulator, whose actions are words and whose experts follow the simulator's gold paths."""
+
+    isolation = "venv"
+    reward_range = (0.0, 1.0)
+    system = ("java",)
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._left = options.steps or -1
+
+    def expert(self, task: Task) -> Player:
+        """Return a player of the gold path, which the simulator makes with the task."""
+        return Script([act("", line) for line in self.gold(task)])
+
+    def baselines(self, task: Task) -> dict[str, Player]:
+        return {"nothing": Silent(), "random": Random(self.valid, task.id)}
+
+    @abstractmethod
+    def gold(self, task: Task) -> Sequence[str]:
+        """Return the actions of the gold path."""
+
+    @abstractmethod
+    def valid(self) -> list[str]:
+        """Return the possible actions, sorted."""
 
 
 @contextlib.contextmanager
