@@ -41,18 +41,13 @@ def _order(w: World, status: str, hours: float) -> int:
     return past_order(w, w.ago(hours=hours), status, items)
 
 
-def placed(w: World) -> Slots:
+def placed(w: World, numbered: bool = False) -> Slots:
     """Orders that are not shipped yet, each with its own day of arrival."""
     ids = []
     for hours, ahead in zip(w.rng.sample(range(2, 90), 4), w.rng.sample(range(1, 30, 2), 4), strict=True):
         ids.append(_order(w, "placed", hours))
         w.run("UPDATE shop_orders SET arrives = ? WHERE id = ?", w.day(ahead), ids[-1])
-    return {"of": ", ".join(map(str, ids))}
-
-
-def ordered(w: World) -> Slots:
-    placed(w)
-    return {}
+    return {"of": ", ".join(map(str, ids))} if numbered else {}
 
 
 def last_order(w: World) -> Slots:

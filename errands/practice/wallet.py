@@ -43,7 +43,7 @@ def with_someone(w: World) -> Slots:
     return {"of": person.name, "_email": person.email}
 
 
-def _requests(w: World, mine: str, theirs: str) -> list[int]:
+def requests(w: World, mine: str, theirs: str, numbered: bool = False) -> Slots:
     """Open requests of other amounts and times. The owner is `mine` in them, somebody else `theirs`."""
     ids = []
     w.run(f"UPDATE wallet_requests SET status = 'declined' WHERE {mine} = ? AND status = 'open'", w.owner.id)
@@ -51,21 +51,7 @@ def _requests(w: World, mine: str, theirs: str) -> list[int]:
     for person, ago, money in zip(_people(w), days, cents, strict=True):
         more = {"amount_cents": money, "note": w.rng.choice(WORDS["paid_for"]), "status": "open", "at": w.ago(ago)}
         ids.append(w.add("wallet_requests", **{mine: w.owner.id, theirs: person}, **more))
-    return ids
-
-
-def asked(w: World) -> Slots:
-    _requests(w, "payer", "owner")
-    return {}
-
-
-def asking(w: World) -> Slots:
-    _requests(w, "owner", "payer")
-    return {}
-
-
-def numbered(w: World) -> Slots:
-    return {"of": ", ".join(map(str, _requests(w, "owner", "payer")))}
+    return {"of": ", ".join(map(str, ids))} if numbered else {}
 
 
 def unlabelled(w: World, row: Row) -> None:
