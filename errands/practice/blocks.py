@@ -160,16 +160,6 @@ def practice(
     return made
 
 
-def alone(*wishes: Wish | tuple[Wish, ...]) -> list[type[Drill]]:
-    """Drills that need no thing."""
-    free = [tuple(map(_free, wish)) if isinstance(wish, tuple) else _free(wish) for wish in wishes]
-    return drills([Find("", ("",), "", lambda w: ({}, [{}]))], free)
-
-
-def _free(wish: Wish) -> Wish:
-    return replace(wish, field="") if isinstance(wish, Act) else replace(wish, key="")
-
-
 def _fits(wish: Wish, choice: Choice) -> bool:
     if isinstance(wish, Ask):
         single = bool(wish.field) and wish.of == "one"

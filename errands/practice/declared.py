@@ -3,7 +3,7 @@
     [sources]       what lists things (`Source` in blocks.py); `fill` puts some into the world
     [conditions]    ways to choose from them (conditions.py), each of a `kind`
     [acts], [asks]  what can be done with them and asked about them (drill.py)
-    [[kinds]]       drills: `of` a source, `by` conditions, with wishes, or wishes that stand `alone`
+    [[kinds]]       drills: `of` a source, `by` conditions, with wishes, or wishes `alone`, about no thing
 
 A table {call = "name", ...} is a function of the module, with the other entries as arguments, and {sets = [table,
 column, value]} is a `Sets`. Functions and wishes of another module are named as module.name.
@@ -17,37 +17,29 @@ from pathlib import Path
 from typing import Any
 
 from errands.practice import conditions
-from errands.practice.blocks import COUNT, Sets, Source, alone, practice
-from errands.practice.drill import Act, Ask, Drill, Wish
+from errands.practice.blocks import COUNT, Sets, Source, practice
+from errands.practice.drill import Act, Ask, Drill, Find, Wish, drills
 
-_ALL = {"all": conditions.All()}
+_NOTHING = Find("", ("",), "", lambda w: ({}, [{}]))
 
 
 def declared(module: str) -> Iterator[type[Drill]]:
     """The drills of a module, in the order of its file."""
     file, made = _file(module), _made(module)
     sources = {name: Source(**one) for name, one in made(file["sources"]).items()}
-    choices = _ALL | {name: _condition(**one) for name, one in made(file["conditions"]).items()}
+    choices = {name: getattr(conditions, one.pop("kind"))(**one) for name, one in made(file["conditions"]).items()}
     for kind in file["kinds"]:
         if "alone" in kind:
-            yield from alone(*(_wishes(module, named) for named in kind["alone"]))
+            yield from drills([_NOTHING], [tuple(_wish(module, name) for name in some) for some in kind["alone"]])
         else:
-            by, wishes = [choices[name] for name in kind["by"]], [_wish(module, name) for name in kind["wishes"]]
+            by = [choices[name] if name != "all" else conditions.All() for name in kind["by"]]
+            wishes = [_wish(module, name) for name in kind["wishes"]]
             yield from practice(sources[kind["of"]], by, wishes, kind.get("per", 2))
-
-
-def _condition(kind: str, **given: Any) -> conditions.Condition:
-    made: conditions.Condition = getattr(conditions, kind)(**given)
-    return made
 
 
 @cache
 def _file(module: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / f"{module}.toml").read_text(encoding="utf-8"))
-
-
-def _wishes(module: str, named: str | list[str]) -> Wish | tuple[Wish, ...]:
-    return _wish(module, named) if isinstance(named, str) else tuple(_wish(module, name) for name in named)
 
 
 @cache
