@@ -49,6 +49,7 @@ class Problem:
         return found
 
     def when(self, wrong: object, **values: Any) -> None:
+        """This problem if something is wrong."""
         if wrong:
             raise self(**values)
 
