@@ -48,6 +48,11 @@ class Problem:
             raise self(**values)
         return found
 
+    def when(self, wrong: object, **values: Any) -> None:
+        """This problem if something is wrong."""
+        if wrong:
+            raise self(**values)
+
 
 NO_TOKEN = Problem(401, "The access_token is missing or expired.")
 WRONG_PASSWORD = Problem(401, "E-mail or password is wrong.")
@@ -61,6 +66,12 @@ class Success(TypedDict):
     """What an API returns that has nothing else to say."""
 
     message: str
+
+
+class Numbered(TypedDict):
+    """The beginning of all results that are called by an id."""
+
+    id: int
 
 
 New = Annotated[dict[T, int], Field(min_length=1, max_length=1)]

@@ -65,7 +65,7 @@ def tame(tree: ast.Module | None, names: Collection[str]) -> bool:
     while left:
         node = left.pop()
         kind = type(node)
-        if kind not in _HARMLESS and not _CLOSER.get(kind, _wild)(node, names):
+        if kind not in _HARMLESS and not _looks_tame(node, names):
             return False
         ends_here = _ENDS_SETS.get(kind)
         for name in _PARTS[kind]:
@@ -104,53 +104,27 @@ def parsed(code: str) -> ast.Module | None:
         return None
 
 
-def _wild(node: ast.AST, names: Collection[str]) -> bool:
-    return False
-
-
-def _tame_name(node: ast.Name, names: Collection[str]) -> bool:
-    return node.id not in _OTHER_FUNCTIONS and (type(node.ctx) is ast.Load or node.id not in _TAKE_MEMBERS)
-
-
-def _tame_parameter(node: ast.arg, names: Collection[str]) -> bool:
-    return node.arg not in _TAKE_MEMBERS
-
-
-def _tame_handler(node: ast.ExceptHandler, names: Collection[str]) -> bool:
-    return node.name not in _TAKE_MEMBERS
-
-
-def _tame_attribute(node: ast.Attribute, names: Collection[str]) -> bool:
-    name, of = node.attr, node.value
-    if type(node.ctx) is not ast.Load:
+def _looks_tame(node: ast.AST | None, names: Collection[str]) -> bool:
+    """A closer look at a node of a kind that may be harmful."""
+    if isinstance(node, ast.Name):
+        return node.id not in _OTHER_FUNCTIONS and (type(node.ctx) is ast.Load or node.id not in _TAKE_MEMBERS)
+    if isinstance(node, ast.Attribute):
+        name, of = node.attr, node.value
+        if type(of) is ast.Attribute and type(of.value) is ast.Name and of.value.id == "apis":
+            tame_name = of.attr in names and name in names
+        else:
+            tame_name = name in _METHODS or (name in names and name not in _OTHER_METHODS)
+        return tame_name and type(node.ctx) is ast.Load
+    if isinstance(node, ast.Subscript):
+        return type(node.ctx) is ast.Load or _written(node.slice)
+    if isinstance(node, ast.Dict):
+        return all(key is None or _written(key) for key in node.keys)
+    if isinstance(node, ast.arg):
+        return node.arg not in _TAKE_MEMBERS
+    if isinstance(node, ast.FunctionDef) and node.decorator_list:
         return False
-    if type(of) is ast.Attribute and type(of.value) is ast.Name and of.value.id == "apis":
-        return of.attr in names and name in names
-    return name in _METHODS or (name in names and name not in _OTHER_METHODS)
-
-
-def _tame_subscript(node: ast.Subscript, names: Collection[str]) -> bool:
-    return type(node.ctx) is ast.Load or _written(node.slice)
-
-
-def _tame_dict(node: ast.Dict, names: Collection[str]) -> bool:
-    return all(key is None or _written(key) for key in node.keys)
-
-
-def _tame_function(node: ast.FunctionDef, names: Collection[str]) -> bool:
-    return not node.decorator_list and node.name not in _TAKE_MEMBERS
+    return isinstance(node, ast.FunctionDef | ast.ExceptHandler) and node.name not in _TAKE_MEMBERS
 
 
 def _written(key: ast.expr) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str)
-
-
-_CLOSER: dict[type, Any] = {
-    ast.Name: _tame_name,
-    ast.arg: _tame_parameter,
-    ast.ExceptHandler: _tame_handler,
-    ast.Attribute: _tame_attribute,
-    ast.Subscript: _tame_subscript,
-    ast.Dict: _tame_dict,
-    ast.FunctionDef: _tame_function,
-}

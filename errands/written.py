@@ -6,11 +6,11 @@
         # There is one; I add the reminder.
         print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes))
         # The reminder is set.
-        apis.owner.complete_task()
 
 The function is never called. The agent's session has `apis`, and what one turn assigns, the next can use. The
 parameters are slots of the task: their values replace their names, in the code and (in braces) in the thoughts. A slot
-that is annotated as float is a number in the code, however the instruction writes it.
+that is annotated as float is a number in the code, however the instruction writes it. With a thought that has no code,
+the last, the expert completes the task; where there is an answer to give, it is written out.
 
 The first turn that calls an app begins by logging in to it, and each call is given the app's access token. `log_in`,
 `every` and `shown` are written out as what they stand for.
@@ -36,6 +36,7 @@ _CALLED = re.compile(r"\bapis\.([a-z]+\.[a-z_]+)\(")
 _LOGGED_IN = re.compile(r"\bapis\.([a-z]+)\.login\(")
 _EXPLAINED = "owner.complete_task"
 """What the system prompt explains, besides logging in."""
+_COMPLETES = f"apis.{_EXPLAINED}()"
 
 apis: Any = None
 """In an expert: the apps, as the agent has them."""
@@ -78,7 +79,7 @@ def turns_of(solve: Callable[..., None], slots: Mapping[str, Any]) -> Generator[
             turns[-1][1].append(line)
     entered = {app.name for app in BY_NAME.values() if not app.login}
     for thought, lines in turns:
-        text = "\n".join(lines).strip("\n")
+        text = "\n".join(lines).strip("\n") or _COMPLETES
         entered.update(_LOGGED_IN.findall(text))
         called = dict.fromkeys(api.partition(".")[0] for api in _CALLED.findall(text))
         new = [app for app in called if app not in entered]

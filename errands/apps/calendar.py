@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Label, Line, Listing, Moment, New, Problem, Query, Text
+from errands.api import App, Day, Email, Id, Label, Line, Listing, Moment, New, Numbered, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
@@ -31,8 +31,7 @@ _MINE = "(owner = ? OR id IN (SELECT event_id FROM calendar_guests WHERE guest =
 _FOUND = "title || ' ' || place || ' ' || organiser || ' ' || coalesce(guests, '') LIKE ?"
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     title: str
     start: str
     minutes: int
@@ -50,8 +49,7 @@ class Guest(TypedDict):
     answer: Answer
 
 
-class Reminder(TypedDict):
-    id: int
+class Reminder(Numbered):
     event_id: int
     minutes_before: int
 
@@ -127,8 +125,7 @@ def cancel(w: World, me: int, event_id: Id) -> None:
 def list_guests(w: World, me: int, event_id: Id) -> Listing[Guest]:
     """The guests of an event, and their answers."""
     _seen(w, me, event_id)
-    guests = "SELECT g.*, first || ' ' || last AS name, email FROM calendar_guests g JOIN people p ON p.id = guest"
-    return Listing(f"FROM ({guests}) WHERE event_id = ? ORDER BY id", event_id)
+    return Listing("FROM calendar_invited WHERE event_id = ? ORDER BY id", event_id)
 
 
 @app.api(NO_EVENT, NOT_YOURS, NO_PERSON, GUEST_ALREADY, says="Guest invited.")
@@ -136,8 +133,7 @@ def invite(w: World, me: int, event_id: Id, email: Email) -> None:
     """Invite someone to one of your events."""
     _organised(w, me, event_id)
     guest = w.person(email)
-    if guest == me or _answer(w, guest, event_id) is not None:
-        raise GUEST_ALREADY(email=email, id=event_id)
+    GUEST_ALREADY.when(guest == me or _answer(w, guest, event_id) is not None, email=email, id=event_id)
     w.add("calendar_guests", event_id=event_id, guest=guest)
 
 
@@ -187,8 +183,7 @@ def list_free_times(w: World, me: int, day: Day, minutes: Minutes = 30) -> list[
 @app.api()
 def list_reminders(w: World, me: int) -> Listing[Reminder]:
     """Your reminders of upcoming events, soonest event first."""
-    reminders = "SELECT r.*, start FROM calendar_reminders r JOIN calendar_events e ON e.id = event_id"
-    return Listing(f"FROM ({reminders}) WHERE owner = ? AND start > ? ORDER BY start, id", me, w.moment)
+    return Listing("FROM calendar_reminded WHERE owner = ? AND start > ? ORDER BY start, id", me, w.moment)
 
 
 @app.api(NO_EVENT, REMINDED_ALREADY)
@@ -223,8 +218,7 @@ def _seen(w: World, me: int, event: int) -> int:
 
 
 def _organised(w: World, me: int, event: int) -> None:
-    if _seen(w, me, event) != me:
-        raise NOT_YOURS(id=event)
+    NOT_YOURS.when(_seen(w, me, event) != me, id=event)
 
 
 def _end(start: str, minutes: int) -> str:
@@ -234,8 +228,7 @@ def _end(start: str, minutes: int) -> str:
 def _check_end(start: str, minutes: int) -> None:
     """Midnight is still the same day."""
     hour, minute = int(start[11:13]), int(start[14:])
-    if 60 * hour + minute + minutes > 24 * 60:
-        raise TOO_LATE()
+    TOO_LATE.when(60 * hour + minute + minutes > 24 * 60)
 
 
 _WORDS = read("world")["calendar"]

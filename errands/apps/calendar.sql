@@ -15,6 +15,9 @@ CREATE VIEW calendar_shown AS SELECT e.*, p.first || ' ' || p.last AS organiser,
     (SELECT group_concat(q.first || ' ' || q.last) FROM calendar_guests g JOIN people q ON q.id = g.guest
         WHERE g.event_id = e.id) AS guests
     FROM calendar_events e JOIN people p ON p.id = e.owner;
+CREATE VIEW calendar_invited AS SELECT g.*, first || ' ' || last AS name, email
+    FROM calendar_guests g JOIN people p ON p.id = guest;
+CREATE VIEW calendar_reminded AS SELECT r.*, start FROM calendar_reminders r JOIN calendar_events e ON e.id = event_id;
 
 -- What must find nothing:
 SELECT e.id FROM calendar_events e JOIN calendar_guests g ON g.event_id = e.id WHERE g.guest = e.owner;

@@ -3,9 +3,8 @@
 from typing import Annotated, Literal
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Label, Line, Listing, New, Phone, Query, Text
+from errands.api import App, Day, Email, Id, Label, Line, Listing, New, Numbered, Phone, Query, Text
 from errands.database import Owned
 from errands.world import World
 
@@ -18,8 +17,7 @@ Relation = Literal[Family, "flatmate", "manager", "colleague", "friend", "dentis
 Month = Annotated[int, Field(ge=1, le=12), Label("1..12")]
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     name: str
     email: str
     phone: str
@@ -33,8 +31,7 @@ class Contact(Brief):
     favourite: bool
 
 
-class Birthday(TypedDict):
-    id: int
+class Birthday(Numbered):
     name: str
     relation: str
     birthday: str

@@ -30,8 +30,7 @@ def list_apps(w: World) -> list[AppLine]:
 @app.api(NO_APP)
 def list_apis(w: World, app: Line) -> list[ApiLine]:
     """List the APIs of an app, with a sentence about each."""
-    if app not in w.apps:
-        raise NO_APP(app=app, apps=", ".join(w.apps))
+    NO_APP.unless(app in w.apps, app=app, apps=", ".join(w.apps))
     return [{"api": f"{app}.{api.name}", "about": api.summary} for api in w.apis(app).values()]
 
 
@@ -39,8 +38,6 @@ def list_apis(w: World, app: Line) -> list[ApiLine]:
 def show(w: World, api: Line) -> str:
     """Show an API in full: its parameters, what it returns, and its errors. For example api='owner.show_profile'."""
     app, _, name = api.partition(".")
-    if app not in w.apps:
-        raise NO_APP(app=app, apps=", ".join(w.apps))
-    if name not in w.apis(app):
-        raise NO_API(api=api, app=app, apis=", ".join(w.apis(app)))
+    NO_APP.unless(app in w.apps, app=app, apps=", ".join(w.apps))
+    NO_API.unless(name in w.apis(app), api=api, app=app, apis=", ".join(w.apis(app)))
     return w.apis(app)[name].documentation

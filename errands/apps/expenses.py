@@ -5,17 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Problem, Query, Success, cents
+from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Numbered, Problem, Query, Success, cents
 from errands.words import read
 from errands.world import NO_PERSON, World
-
-_MOVES = """
-    SELECT grp, person, 0 AS cents FROM expenses_members
-    UNION ALL SELECT grp, payer, amount_cents FROM expenses_items
-    UNION ALL SELECT grp, person, -s.amount_cents FROM expenses_shares s JOIN expenses_items i ON i.id = item
-    UNION ALL SELECT grp, payer, amount_cents FROM expenses_settlements
-    UNION ALL SELECT grp, payee, -amount_cents FROM expenses_settlements"""
-"""Everything that counts towards a person's balance in a group."""
 
 app = App("expenses", "Shared expenses: groups of people, who paid for whom, balances, who owes whom, and repayments.")
 
@@ -36,8 +28,7 @@ class Share(TypedDict):
 Emails = Annotated[list[Email], Field(min_length=1, max_length=20)]
 
 
-class Group(TypedDict):
-    id: int
+class Group(Numbered):
     name: str
     members: int
     your_balance: float
@@ -49,14 +40,12 @@ class Member(TypedDict):
     balance: float
 
 
-class FullGroup(TypedDict):
-    id: int
+class FullGroup(Numbered):
     name: str
     members: list[Member]
 
 
-class Expense(TypedDict):
-    id: int
+class Expense(Numbered):
     title: str
     amount: Money
     paid_by: str
@@ -75,18 +64,11 @@ class Debt(TypedDict):
     amount: float
 
 
-class Settlement(TypedDict):
-    id: int
+class Settlement(Numbered):
     paid_by: str
     paid_to: str
     amount: Money
     day: str
-
-
-_ITEMS = (
-    "FROM (SELECT i.id, title, amount_cents, first || ' ' || last AS paid_by, day, grp AS group_id"
-    " FROM expenses_items i JOIN people p ON p.id = payer)"
-)
 
 
 @app.api()
@@ -123,8 +105,7 @@ def create_group(w: World, me: int, name: Line, emails: Emails) -> New[Literal["
 def add_member(w: World, me: int, group_id: Id, email: Email) -> Success:
     """Add someone to a group. They have no share in earlier expenses."""
     members, person = _members(w, me, group_id), w.person(email)
-    if person in members:
-        raise MEMBER_ALREADY(email=email)
+    MEMBER_ALREADY.when(person in members, email=email)
     w.add("expenses_members", grp=group_id, person=person)
     return {"message": f"{w.name_of(person)} is now a member."}
 
@@ -134,8 +115,7 @@ def leave_group(w: World, me: int, group_id: Id) -> None:
     """Leave a group. Your balance in it must be 0."""
     _members(w, me, group_id)
     balance = _balances(w, group_id)[me]
-    if balance:
-        raise NOT_SETTLED(balance=balance / 100)
+    NOT_SETTLED.when(balance, balance=balance / 100)
     w.remove("expenses_members", grp=group_id, person=me)
 
 
@@ -145,7 +125,7 @@ def list_expenses(w: World, me: int, group_id: Id | None = None, query: Query = 
     if group_id is not None:
         _members(w, me, group_id)
     mine = "group_id IN (SELECT grp FROM expenses_members WHERE person = ?) AND group_id = coalesce(?, group_id)"
-    source = f"{_ITEMS} WHERE {mine} AND title LIKE ? ORDER BY day DESC, id"
+    source = f"FROM expenses_shown WHERE {mine} AND title LIKE ? ORDER BY day DESC, id"
     return Listing(source, me, group_id, f"%{query}%")
 
 
@@ -156,7 +136,7 @@ def show_expense(w: World, me: int, expense_id: Id) -> FullExpense:
     shares = "FROM expenses_shares s JOIN people p ON p.id = person WHERE item = ? ORDER BY person"
     comments = w.all("SELECT author, text FROM expenses_comments WHERE item = ? ORDER BY written, id", expense_id)
     return {
-        **w.rows(Expense, f"{_ITEMS} WHERE id = ?", expense_id)[0],
+        **w.rows(Expense, "FROM expenses_shown WHERE id = ?", expense_id)[0],
         "shares": w.rows(Share, shares, expense_id),
         "comments": [f"{w.name_of(comment['author'])}: {comment['text']}" for comment in comments],
     }
@@ -244,8 +224,7 @@ def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, a
     """Record that one member has paid another back. One of them must be you. No money is moved."""
     members = _members(w, me, group_id)
     payer, payee = _member(w, members, paid_by), _member(w, members, paid_to)
-    if (payer == me) == (payee == me):
-        raise NOT_YOURS()
+    NOT_YOURS.when((payer == me) == (payee == me))
     w.add("expenses_settlements", grp=group_id, payer=payer, payee=payee, amount_cents=cents(amount), day=w.today)
 
 
@@ -253,25 +232,21 @@ def settle_up(w: World, me: int, group_id: Id, paid_by: Email, paid_to: Email, a
 def list_settlements(w: World, me: int, group_id: Id) -> Listing[Settlement]:
     """The repayments in a group, newest first."""
     _members(w, me, group_id)
-    names = "p.first || ' ' || p.last AS paid_by, q.first || ' ' || q.last AS paid_to"
-    people = "JOIN people p ON p.id = payer JOIN people q ON q.id = payee"
-    source = f"FROM (SELECT s.*, {names} FROM expenses_settlements s {people}) WHERE grp = ? ORDER BY day DESC, id"
-    return Listing(source, group_id)
+    return Listing("FROM expenses_settled WHERE grp = ? ORDER BY day DESC, id", group_id)
 
 
 def _members(w: World, me: int, group: int) -> list[int]:
     """The members of a group that I am in."""
     rows = w.all("SELECT person FROM expenses_members WHERE grp = ? ORDER BY person", group)
     members = [row["person"] for row in rows]
-    if me not in members:
-        raise NO_GROUP(id=group)
+    NO_GROUP.unless(me in members, id=group)
     return members
 
 
 def _balances(w: World, group: int) -> dict[int, int]:
     """Everyone's balance in cents: that of members, and of those who left and owe or are owed again since."""
     sql = (
-        f"SELECT person, sum(cents) AS cents FROM ({_MOVES}) WHERE grp = ?1 GROUP BY person HAVING sum(cents) <> 0"
+        "SELECT person, sum(cents) AS cents FROM expenses_moves WHERE grp = ?1 GROUP BY person HAVING sum(cents) <> 0"
         " OR person IN (SELECT person FROM expenses_members WHERE grp = ?1) ORDER BY person"
     )
     return {row["person"]: row["cents"] for row in w.all(sql, group)}
@@ -298,8 +273,7 @@ def _split(total: int, people: list[int]) -> dict[int, int]:
 
 def _parts(w: World, members: list[int], total: int, shares: list[Share]) -> dict[int, int]:
     parts = {_member(w, members, share["email"]): cents(share["amount"]) for share in shares}
-    if len(parts) < len(shares) or sum(parts.values()) != total:
-        raise WRONG_SUM()
+    WRONG_SUM.when(len(parts) < len(shares) or sum(parts.values()) != total)
     return parts
 
 

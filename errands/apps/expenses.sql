@@ -18,6 +18,17 @@ CREATE INDEX expenses_settlements_grp ON expenses_settlements(grp);
 CREATE TABLE expenses_comments (id INTEGER PRIMARY KEY AUTOINCREMENT,
     item INTEGER NOT NULL REFERENCES expenses_items(id) ON DELETE CASCADE,
     author INTEGER NOT NULL REFERENCES people(id), text TEXT NOT NULL, written TEXT NOT NULL);
+-- Everything that counts towards a person's balance in a group.
+CREATE VIEW expenses_moves AS
+    SELECT grp, person, 0 AS cents FROM expenses_members
+    UNION ALL SELECT grp, payer, amount_cents FROM expenses_items
+    UNION ALL SELECT grp, person, -s.amount_cents FROM expenses_shares s JOIN expenses_items i ON i.id = item
+    UNION ALL SELECT grp, payer, amount_cents FROM expenses_settlements
+    UNION ALL SELECT grp, payee, -amount_cents FROM expenses_settlements;
+CREATE VIEW expenses_shown AS SELECT i.id, title, amount_cents, first || ' ' || last AS paid_by, day, grp AS group_id
+    FROM expenses_items i JOIN people p ON p.id = payer;
+CREATE VIEW expenses_settled AS SELECT s.*, p.first || ' ' || p.last AS paid_by, q.first || ' ' || q.last AS paid_to
+    FROM expenses_settlements s JOIN people p ON p.id = payer JOIN people q ON q.id = payee;
 
 -- What must find nothing:
 SELECT i.id FROM expenses_items i JOIN expenses_shares s ON s.item = i.id

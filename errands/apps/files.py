@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
-from errands.api import App, Email, Id, Label, Listing, New, Problem, Query, Success, Text
+from errands.api import App, Email, Id, Label, Listing, New, Numbered, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import NO_PERSON, World
@@ -41,8 +41,7 @@ class Folder(TypedDict):
     files: int
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     name: str
     folder: str | None
     kb: int
@@ -56,8 +55,7 @@ class File(Brief):
     shared_with: list[str]
 
 
-class Shared(TypedDict):
-    id: int
+class Shared(Numbered):
     name: str
     owner: str
     kb: int
@@ -71,17 +69,10 @@ class Usage(TypedDict):
     quota_kb: int
 
 
-_BRIEF = (
-    "FROM (SELECT f.id, f.name, d.path AS folder, f.kb, f.changed, f.owner, f.text, f.binned"
-    " FROM files_files f LEFT JOIN files_folders d ON d.id = f.folder)"
-)
-
-
 @app.api()
 def list_folders(w: World, me: int) -> Listing[Folder]:
     """Your folders, with the number of files directly in each. 'A/B' is the folder B inside A."""
-    files = "(SELECT count(*) FROM files_files WHERE folder = d.id AND binned = 0) AS files"
-    return Listing(f"FROM (SELECT *, {files} FROM files_folders d) WHERE owner = ? ORDER BY path, id", me)
+    return Listing("FROM files_counted WHERE owner = ? ORDER BY path, id", me)
 
 
 @app.api(NO_FOLDER, FOLDER_EXISTS, says="Folder created.")
@@ -101,8 +92,7 @@ def delete_folder(w: World, me: int, path: Path) -> None:
         "SELECT 1 FROM files_files WHERE folder = ? AND binned = 0 UNION ALL"
         " SELECT 1 FROM files_folders WHERE owner = ? AND path LIKE ? || '/%'"
     )
-    if w.value(inside, folder, me, path) is not None:
-        raise FOLDER_NOT_EMPTY(path=path)
+    FOLDER_NOT_EMPTY.when(w.value(inside, folder, me, path), path=path)
     w.run("UPDATE files_files SET folder = NULL WHERE folder = ?", folder)
     w.remove("files_folders", id=folder)
 
@@ -111,14 +101,14 @@ def delete_folder(w: World, me: int, path: Path) -> None:
 def list_folder(w: World, me: int, folder: Path) -> Listing[Brief]:
     """The files directly in a folder, by name."""
     _folder(w, me, folder)
-    source = f"{_BRIEF} WHERE owner = ? AND folder = ? AND binned = 0 ORDER BY name, id"
+    source = "FROM files_shown WHERE owner = ? AND folder = ? AND binned = 0 ORDER BY name, id"
     return Listing(source, me, folder)
 
 
 @app.api()
 def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Your files whose name or text contains the query, in all folders but not in the bin, last changed first."""
-    source = f"{_BRIEF} WHERE owner = ? AND binned = 0 AND name || ' ' || text LIKE ? ORDER BY changed DESC, id"
+    source = "FROM files_shown WHERE owner = ? AND binned = 0 AND name || ' ' || text LIKE ? ORDER BY changed DESC, id"
     return Listing(source, me, f"%{query}%")
 
 
@@ -126,7 +116,7 @@ def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
 def show(w: World, me: int, file_id: Id) -> File:
     """Show a file with its text: one of yours, or one that is shared with you."""
     found = _readable(w, me, file_id)
-    file = w.rows(Brief, f"{_BRIEF} WHERE id = ?", file_id)[0]
+    file = w.rows(Brief, "FROM files_shown WHERE id = ?", file_id)[0]
     mine = found["owner"] == me
     sql = "SELECT email FROM files_shares s JOIN people p ON p.id = person WHERE file = ? ORDER BY s.id"
     return {
@@ -143,7 +133,7 @@ def show(w: World, me: int, file_id: Id) -> File:
 def create(w: World, me: int, folder: Path, name: Name, text: Text = "") -> New[Literal["file_id"]]:
     """Create a text file (.txt, .md or .csv)."""
     place = _folder(w, me, folder)
-    _check_text(name)
+    NOT_TEXT.unless(name.endswith(TEXTS))
     _check_free(w, place, name)
     return {
         "file_id": w.add("files_files", owner=me, folder=place, name=name, text=text, kb=_kb(text), changed=w.moment)
@@ -153,7 +143,7 @@ def create(w: World, me: int, folder: Path, name: Name, text: Text = "") -> New[
 @app.api(FILES.missing, IN_BIN, NOT_TEXT, says="Written.")
 def write(w: World, me: int, file_id: Id, text: Text) -> None:
     """Replace the text of a file."""
-    _check_text(_live(w, me, file_id)["name"])
+    NOT_TEXT.unless(_live(w, me, file_id)["name"].endswith(TEXTS))
     w.change("files_files", file_id, text=text, kb=_kb(text), changed=w.moment)
 
 
@@ -187,8 +177,7 @@ def move(w: World, me: int, file_id: Id, folder: Path) -> None:
 def copy(w: World, me: int, file_id: Id, folder: Path, name: Name | None = None) -> New[Literal["file_id"]]:
     """Copy a file, yours or shared with you, to one of your folders, under the same name or a new one."""
     found = _readable(w, me, file_id)
-    if found["binned"]:
-        raise IN_BIN()
+    IN_BIN.when(found["binned"])
     place = _folder(w, me, folder)
     name = name or found["name"]
     _check_free(w, place, name)
@@ -206,15 +195,14 @@ def delete(w: World, me: int, file_id: Id) -> None:
 @app.api()
 def list_bin(w: World, me: int) -> Listing[Brief]:
     """The files in the bin, by name, with the folder they were in."""
-    return Listing(f"{_BRIEF} WHERE owner = ? AND binned = 1 ORDER BY name, id", me)
+    return Listing("FROM files_shown WHERE owner = ? AND binned = 1 ORDER BY name, id", me)
 
 
 @app.api(FILES.missing, NOT_IN_BIN, NO_FOLDER, FOLDER_GONE, NAME_TAKEN, says="Restored.")
 def restore(w: World, me: int, file_id: Id, folder: Path | None = None) -> None:
     """Move a file from the bin back to the folder it was in, or to another one."""
     found = FILES.find(w, me, file_id)
-    if not found["binned"]:
-        raise NOT_IN_BIN()
+    NOT_IN_BIN.unless(found["binned"])
     place = FOLDER_GONE.unless(found["folder"] if folder is None else _folder(w, me, folder))
     _check_free(w, place, found["name"])
     w.change("files_files", file_id, binned=False, folder=place)
@@ -231,8 +219,7 @@ def share(w: World, me: int, file_id: Id, email: Email) -> Success:
     """Let someone read and copy one of your files."""
     _live(w, me, file_id)
     person = w.person(email)
-    if person == me:
-        raise YOURSELF()
+    YOURSELF.when(person == me)
     w.add_once(SHARED_ALREADY(email=email), "files_shares", file=file_id, person=person)
     return {"message": f"Shared with {w.name_of(person)}."}
 
@@ -247,10 +234,7 @@ def unshare(w: World, me: int, file_id: Id, email: Email) -> None:
 @app.api()
 def list_shared_with_me(w: World, me: int) -> Listing[Shared]:
     """Files of other people that are shared with you, last changed first."""
-    theirs = "f.id, name, first || ' ' || last AS owner, kb, changed"
-    files = "files_files f JOIN people p ON p.id = f.owner JOIN files_shares s ON s.file = f.id"
-    shared = f"SELECT {theirs} FROM {files} WHERE person = ? AND binned = 0"
-    return Listing(f"FROM ({shared}) ORDER BY changed DESC, id", me)
+    return Listing("FROM files_shared WHERE person = ? AND binned = 0 ORDER BY changed DESC, id", me)
 
 
 @app.api()
@@ -270,8 +254,7 @@ def _folder(w: World, me: int, path: str) -> int:
 def _live(w: World, me: int, id: int) -> dict[str, Any]:
     """A file of mine that is not in the bin."""
     found = FILES.find(w, me, id)
-    if found["binned"]:
-        raise IN_BIN()
+    IN_BIN.when(found["binned"])
     return found
 
 
@@ -282,13 +265,7 @@ def _readable(w: World, me: int, id: int) -> dict[str, Any]:
 
 
 def _check_free(w: World, folder: int, name: str) -> None:
-    if w.find_id("files_files", folder=folder, name=name, binned=0) is not None:
-        raise NAME_TAKEN(name=name)
-
-
-def _check_text(name: str) -> None:
-    if not name.endswith(TEXTS):
-        raise NOT_TEXT()
+    NAME_TAKEN.when(w.find_id("files_files", folder=folder, name=name, binned=0), name=name)
 
 
 def _kb(text: str) -> int:

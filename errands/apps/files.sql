@@ -9,6 +9,12 @@ CREATE TABLE files_shares (id INTEGER PRIMARY KEY AUTOINCREMENT,
     file INTEGER NOT NULL REFERENCES files_files(id) ON DELETE CASCADE, person INTEGER NOT NULL REFERENCES people(id),
     UNIQUE (file, person));
 CREATE INDEX files_shares_person ON files_shares(person);
+CREATE VIEW files_shown AS SELECT f.id, f.name, d.path AS folder, f.kb, f.changed, f.owner, f.text, f.binned
+    FROM files_files f LEFT JOIN files_folders d ON d.id = f.folder;
+CREATE VIEW files_counted AS
+    SELECT *, (SELECT count(*) FROM files_files WHERE folder = d.id AND binned = 0) AS files FROM files_folders d;
+CREATE VIEW files_shared AS SELECT f.id, name, first || ' ' || last AS owner, kb, changed, person, binned
+    FROM files_files f JOIN people p ON p.id = f.owner JOIN files_shares s ON s.file = f.id;
 
 -- What must find nothing:
 SELECT f.id FROM files_files f JOIN files_folders d ON d.id = f.folder WHERE d.owner <> f.owner;

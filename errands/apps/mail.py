@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Email, Id, Line, Listing, New, Problem, Query, Success, Text
+from errands.api import App, Email, Id, Line, Listing, New, Numbered, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
 
 app = App("mail", "E-mail: inbox, sent mail, drafts, archive, labels.")
 
-MESSAGES = Owned("mail_messages", "message")
+MESSAGES = Owned("mail_messages", "message", view="mail_shown")
 NO_DRAFT = Problem(404, "There is no draft {id}.")
 NO_LABEL = Problem(404, "There is no label {name!r}.")
 IS_DRAFT = Problem(409, "Message {id} is a draft.")
@@ -25,16 +25,14 @@ NOT_LABELLED = Problem(409, "Message {id} does not have the label {name!r}.")
 Recipients = Annotated[list[Email], Field(min_length=1, max_length=20)]
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     sender: str
     subject: str
     time: str
     read: bool
 
 
-class Outgoing(TypedDict):
-    id: int
+class Outgoing(Numbered):
     recipients: str
     subject: str
     time: str
@@ -83,10 +81,7 @@ def list_starred(w: World, me: int) -> Listing[Brief]:
 @app.api(MESSAGES.missing)
 def show(w: World, me: int, message_id: Id) -> Message:
     """Show a mail in full."""
-    MESSAGES.find(w, me, message_id)
-    named = "SELECT name FROM mail_labelled JOIN mail_labels l ON l.id = label WHERE message = m.id ORDER BY name"
-    labels = f"(SELECT coalesce(group_concat(name, ', '), '') FROM ({named}))"
-    return w.rows(Message, f"FROM (SELECT m.*, {labels} AS labels FROM mail_messages m WHERE m.id = ?)", message_id)[0]
+    return MESSAGES.show(Message, w, me, message_id)
 
 
 @app.api()
@@ -188,8 +183,7 @@ def star(w: World, me: int, message_id: Id, starred: bool = True) -> None:
 @app.api()
 def list_labels(w: World, me: int) -> list[Labelling]:
     """Your labels, and how many mails have each."""
-    source = "FROM (SELECT l.*, (SELECT count(*) FROM mail_labelled WHERE label = l.id) AS messages FROM mail_labels l)"
-    return w.rows(Labelling, f"{source} WHERE owner = ? ORDER BY name, id", me)
+    return w.rows(Labelling, "FROM mail_counted WHERE owner = ? ORDER BY name, id", me)
 
 
 @app.api(LABEL_EXISTS, says="Label created.")
@@ -229,8 +223,7 @@ def deliver(w: World, sender: str, address: str, subject: str, body: str, time: 
 
 def _find_no_draft(w: World, me: int, id: int) -> dict[str, str]:
     found = MESSAGES.find(w, me, id)
-    if found["folder"] == "drafts":
-        raise IS_DRAFT(id=id)
+    IS_DRAFT.when(found["folder"] == "drafts", id=id)
     return found
 
 

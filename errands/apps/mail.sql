@@ -9,6 +9,11 @@ CREATE TABLE mail_labelled (id INTEGER PRIMARY KEY AUTOINCREMENT,
     message INTEGER NOT NULL REFERENCES mail_messages(id) ON DELETE CASCADE,
     label INTEGER NOT NULL REFERENCES mail_labels(id), UNIQUE (message, label));
 CREATE INDEX mail_labelled_label ON mail_labelled(label);
+CREATE VIEW mail_shown AS SELECT m.*, (SELECT coalesce(group_concat(name, ', '), '') FROM
+    (SELECT name FROM mail_labelled JOIN mail_labels l ON l.id = label WHERE message = m.id ORDER BY name)) AS labels
+    FROM mail_messages m;
+CREATE VIEW mail_counted AS
+    SELECT l.*, (SELECT count(*) FROM mail_labelled WHERE label = l.id) AS messages FROM mail_labels l;
 
 -- What must find nothing:
 SELECT m.id FROM mail_messages m JOIN people p ON p.id = owner WHERE folder = 'sent' AND m.address != email;

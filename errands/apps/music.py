@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Label, Line, Listing, New, Problem, Query, Success
+from errands.api import App, Id, Label, Line, Listing, New, Numbered, Problem, Query, Success
 from errands.words import read
 from errands.world import World
 
@@ -23,8 +23,7 @@ Stars = Annotated[int, Field(ge=1, le=5), Label("1..5")]
 Volume = Annotated[int, Field(ge=0, le=100), Label("0..100")]
 
 
-class Song(TypedDict):
-    id: int
+class Song(Numbered):
     title: str
     artist: str
     genre: str
@@ -39,8 +38,7 @@ class FullSong(Song):
     stars: int | None
 
 
-class Kept(TypedDict):
-    id: int
+class Kept(Numbered):
     title: str
     artist: str
     added: str
@@ -54,8 +52,7 @@ class Album(TypedDict):
     year: int
 
 
-class Playlist(TypedDict):
-    id: int
+class Playlist(Numbered):
     name: str
     owner: str
     songs: int
@@ -115,12 +112,7 @@ def follow(w: World, me: int, artist: Line, follow: bool = True) -> Success:
 @app.api()
 def list_library(w: World, me: int) -> Listing[Kept]:
     """The songs in your library, last added first, with your plays and stars."""
-    source = (
-        "FROM (SELECT s.id, title, artist, added, plays, stars, l.owner FROM music_library l JOIN music_songs s"
-        " ON s.id = l.song LEFT JOIN music_ratings t ON t.song = s.id AND t.owner = l.owner)"
-        " WHERE owner = ? ORDER BY added DESC, id"
-    )
-    return Listing(source, me)
+    return Listing("FROM music_kept WHERE owner = ? ORDER BY added DESC, id", me)
 
 
 @app.api(NO_SONG, ALREADY, says="Added.")
@@ -160,13 +152,13 @@ def rate(w: World, me: int, song_id: Id, stars: Stars) -> None:
 @app.api()
 def list_playlists(w: World, me: int) -> Listing[Playlist]:
     """Your playlists."""
-    return Listing(f"FROM ({_PLAYLISTS} WHERE p.owner = ?) ORDER BY id", me)
+    return Listing("FROM music_shown WHERE owner_id = ? ORDER BY id", me)
 
 
 @app.api()
 def search_public(w: World, me: int, query: Query = "") -> Listing[Playlist]:
     """Public playlists of other people whose name or owner contains the query."""
-    source = f"FROM ({_PLAYLISTS} WHERE p.owner <> ? AND public = 1) WHERE name || ' ' || owner LIKE ? ORDER BY id"
+    source = "FROM music_shown WHERE owner_id <> ? AND public = 1 AND name || ' ' || owner LIKE ? ORDER BY id"
     return Listing(source, me, f"%{query}%")
 
 
@@ -274,12 +266,6 @@ def set_volume(w: World, me: int, volume: Volume) -> None:
     w.run("UPDATE music_players SET volume = ? WHERE owner = ?", volume, me)
 
 
-_PLAYLISTS = (
-    "SELECT p.id, name, first || ' ' || last AS owner, (SELECT count(*) FROM music_tracks WHERE playlist = p.id)"
-    " AS songs, public FROM music_playlists p JOIN people o ON o.id = p.owner"
-)
-
-
 def _songs_of(table: str, column: str, value: int) -> Listing[Song]:
     """The songs in one of the tables that hold songs of a person or playlist, in the order they were added."""
     joined = f"SELECT s.*, x.id AS place FROM {table} x JOIN music_songs s ON s.id = song WHERE {column} = ?"
@@ -289,8 +275,7 @@ def _songs_of(table: str, column: str, value: int) -> Listing[Song]:
 def _put(w: World, table: str, column: str, value: int, song: int, **more: str) -> None:
     _song(w, song)
     row = {column: value, "song": song}
-    if w.find_id(table, **row) is not None:
-        raise ALREADY()
+    ALREADY.when(w.find_id(table, **row))
     w.add(table, **row, **more)
 
 
@@ -308,8 +293,7 @@ def _playlist(w: World, me: int, id: int, change: bool = False) -> None:
     found = w.one("SELECT owner, public FROM music_playlists WHERE id = ?", id)
     if found is None or (found["owner"] != me and not found["public"]):
         raise NO_PLAYLIST(id=id)
-    if change and found["owner"] != me:
-        raise NOT_OWNER()
+    NOT_OWNER.when(change and found["owner"] != me)
 
 
 _WORDS = read("world")["music"]

@@ -19,6 +19,11 @@ CREATE TABLE music_queue (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NO
 CREATE TABLE music_players (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL UNIQUE REFERENCES people(id),
     song INTEGER REFERENCES music_songs(id), playing INTEGER NOT NULL, volume INTEGER NOT NULL,
     CHECK (volume BETWEEN 0 AND 100), CHECK (song IS NOT NULL OR playing = 0));
+CREATE VIEW music_shown AS SELECT p.id, name, first || ' ' || last AS owner, p.owner AS owner_id, public,
+    (SELECT count(*) FROM music_tracks WHERE playlist = p.id) AS songs
+    FROM music_playlists p JOIN people o ON o.id = p.owner;
+CREATE VIEW music_kept AS SELECT s.id, title, artist, added, plays, stars, l.owner FROM music_library l
+    JOIN music_songs s ON s.id = l.song LEFT JOIN music_ratings t ON t.song = s.id AND t.owner = l.owner;
 
 -- What must find nothing:
 SELECT id FROM people WHERE id NOT IN (SELECT owner FROM music_players);

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Label, Line, Listing, New, Problem, Query, Success, Text
+from errands.api import App, Id, Label, Line, Listing, New, Numbered, Problem, Query, Success, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -21,8 +21,7 @@ TOO_LONG = Problem(422, "The note would have more than 4000 characters.")
 Tag = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z0-9-]+$"), Label("lower-case word")]
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     title: str
     created: str
     pinned: bool
@@ -75,16 +74,14 @@ def append(w: World, me: int, note_id: Id, line: Line) -> None:
 def replace_text(w: World, me: int, note_id: Id, old: Line, new: Query) -> None:
     """Replace some text in the body of a note wherever it occurs. Replace it with an empty text to remove it."""
     body = NOTES.find(w, me, note_id)["body"]
-    if old not in body:
-        raise NO_TEXT(text=old)
+    NO_TEXT.unless(old in body, text=old)
     rewrite(w, me, note_id, body.replace(old, new))
 
 
 @app.api(NOTES.missing, says="Note changed.")
 def rewrite(w: World, me: int, note_id: Id, body: Text) -> None:
     """Replace the whole body of a note."""
-    if len(body) > 4000:
-        raise TOO_LONG()
+    TOO_LONG.when(len(body) > 4000)
     NOTES.change(w, me, note_id, body=body)
 
 
@@ -97,8 +94,7 @@ def rename(w: World, me: int, note_id: Id, title: Line) -> None:
 @app.api()
 def list_tags(w: World, me: int) -> Listing[Tagged]:
     """Your tags, and how many notes have each, in alphabetical order."""
-    tagged = "notes_tags JOIN notes n ON n.id = note_id WHERE owner = ?"
-    return Listing(f"FROM (SELECT tag, count(*) AS notes FROM {tagged} GROUP BY tag) ORDER BY tag", me)
+    return Listing("FROM notes_counted WHERE owner = ? ORDER BY tag", me)
 
 
 @app.api(NOTES.missing, TAGGED_ALREADY, says="Note tagged.")

@@ -4,7 +4,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Line, Problem
+from errands.api import App, Line, Numbered, Problem
 from errands.world import Done, World
 
 app = App(
@@ -23,14 +23,12 @@ class Profile(TypedDict):
     birthday: str
 
 
-class Address(TypedDict):
-    id: int
+class Address(Numbered):
     label: str
     street: str
 
 
-class Card(TypedDict):
-    id: int
+class Card(Numbered):
     label: str
     number: str
     expires: str

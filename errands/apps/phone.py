@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Id, Line, Listing, New, Phone, Problem, Query
+from errands.api import App, Id, Line, Listing, New, Numbered, Phone, Problem, Query
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -20,8 +20,7 @@ BLOCKED = Problem(409, "{number} is blocked.")
 OWN_NUMBER = Problem(422, "{number} is your own number.")
 
 
-class Message(TypedDict):
-    id: int
+class Message(Numbered):
     number: str
     incoming: bool
     text: str
@@ -36,16 +35,14 @@ class Conversation(TypedDict):
     last: str
 
 
-class Call(TypedDict):
-    id: int
+class Call(Numbered):
     number: str
     kind: str
     time: str
     minutes: int
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     number: str
     time: str
     seconds: int
@@ -69,11 +66,7 @@ def search_messages(w: World, me: int, query: Query = "") -> Listing[Message]:
 @app.api()
 def list_conversations(w: World, me: int) -> Listing[Conversation]:
     """The numbers you have messages with, latest first. `last` is the time of the last message."""
-    numbers = (
-        "SELECT number, count(*) AS messages, sum(NOT read) AS unread, max(time) AS last "
-        "FROM phone_messages WHERE owner = ? GROUP BY number"
-    )
-    return Listing(f"FROM ({numbers}) ORDER BY last DESC, number", me)
+    return Listing("FROM phone_conversations WHERE owner = ? ORDER BY last DESC, number", me)
 
 
 @app.api(NO_CONVERSATION)
@@ -179,10 +172,8 @@ def _find_conversation(w: World, me: int, number: str) -> None:
 
 
 def _check(w: World, me: int, number: str) -> None:
-    if number == w.people[me - 1].phone:
-        raise OWN_NUMBER(number=number)
-    if w.find_id("phone_blocked", owner=me, number=number) is not None:
-        raise BLOCKED(number=number)
+    OWN_NUMBER.when(number == w.people[me - 1].phone, number=number)
+    BLOCKED.when(w.find_id("phone_blocked", owner=me, number=number), number=number)
 
 
 def _reach(w: World, me: int, number: str) -> int | None:

@@ -8,6 +8,9 @@ CREATE TABLE phone_voicemails (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEG
     number TEXT NOT NULL, time TEXT NOT NULL, seconds INTEGER NOT NULL CHECK (seconds > 0), text TEXT NOT NULL);
 CREATE TABLE phone_blocked (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL REFERENCES people(id),
     number TEXT NOT NULL, UNIQUE (owner, number));
+CREATE VIEW phone_conversations AS
+    SELECT owner, number, count(*) AS messages, sum(NOT read) AS unread, max(time) AS last
+    FROM phone_messages GROUP BY owner, number;
 
 -- What must find nothing:
 SELECT id FROM phone_messages WHERE NOT read AND NOT incoming;

@@ -4,7 +4,7 @@ from typing import Any, Literal, get_args
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Count, Id, Line, Listing, Money, Problem, Query, Success, cents
+from errands.api import App, Count, Id, Line, Listing, Money, Numbered, Problem, Query, Success, cents
 from errands.apps.owner import debit_card, home_address
 from errands.words import read
 from errands.world import World
@@ -25,8 +25,7 @@ Reason = Literal["damaged", "wrong item", "not needed"]
 State = Literal["placed", "shipped", "delivered", "cancelled"]
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     name: str
     price: Money
     rating: float | None
@@ -64,8 +63,7 @@ class Voucher(TypedDict):
     status: str
 
 
-class Order(TypedDict):
-    id: int
+class Order(Numbered):
     at: str
     status: str
     arrives: str
@@ -114,8 +112,7 @@ def show_product(w: World, me: int, product_id: Id) -> Product:
 def list_reviews(w: World, me: int, product_id: Id) -> Listing[Review]:
     """The reviews of a product."""
     _stock(w, product_id)
-    source = "FROM (SELECT r.*, first || ' ' || last AS name FROM shop_reviews r JOIN people p ON p.id = owner) "
-    return Listing(source + "WHERE product = ? ORDER BY id", product_id)
+    return Listing("FROM shop_reviewed WHERE product = ? ORDER BY id", product_id)
 
 
 @app.api(NO_PRODUCT, ALREADY, says="Review written.")
@@ -194,8 +191,7 @@ def apply_voucher(w: World, me: int, code: Line) -> Success:
     """Apply a voucher to your cart. It replaces the voucher that is applied."""
     sql = "SELECT * FROM shop_vouchers WHERE owner = ? AND code = ?"
     found = NO_SUCH.unless(w.one(sql, me, code), what="voucher", id=code)
-    if found["status"] == "used" or found["expires"] < w.today:
-        raise EXPIRED(what="voucher")
+    EXPIRED.when(found["status"] == "used" or found["expires"] < w.today, what="voucher")
     w.run("UPDATE shop_vouchers SET status = 'free' WHERE owner = ? AND status = 'applied'", me)
     w.change("shop_vouchers", found["id"], status="applied")
     return {"message": f"{found['percent']} percent off."}
@@ -208,15 +204,13 @@ def place_order(w: World, me: int, address_id: Id, card_id: Id) -> Order:
     address = w.value("SELECT id FROM addresses WHERE id = ? AND person = ?", address_id, me)
     expires = w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card_id, me)
     NO_SUCH.unless(address, what="address", id=address_id)
-    if NO_SUCH.unless(expires, what="card", id=card_id) < w.today[:7]:
-        raise EXPIRED(what="card")
+    EXPIRED.when(NO_SUCH.unless(expires, what="card", id=card_id) < w.today[:7], what="card")
     percent, total = _total(w, me)
     bill = {"percent_off": percent, "total_cents": total, "address_id": address_id, "card_id": card_id}
     arrives = w.day(max(line["delivery_days"] for line in lines))
     order = w.add("shop_orders", owner=me, **bill, at=w.moment, arrives=arrives, status="placed")
     for line in lines:
-        if line["quantity"] > line["stock"]:
-            raise NO_STOCK(stock=line["stock"], id=line["product"])
+        NO_STOCK.when(line["quantity"] > line["stock"], stock=line["stock"], id=line["product"])
         w.add("shop_order_items", order_id=order, **{key: line[key] for key in ("product", "quantity", "price_cents")})
         w.run("UPDATE shop_products SET stock = stock - ? WHERE id = ?", line["quantity"], line["product"])
     w.remove("shop_cart", owner=me)
@@ -243,8 +237,7 @@ def show_order(w: World, me: int, order_id: Id) -> FullOrder:
 def cancel_order(w: World, me: int, order_id: Id) -> None:
     """Cancel an order that has not been shipped yet."""
     status = w.value("SELECT status FROM shop_orders WHERE id = ? AND owner = ?", order_id, me)
-    if NO_SUCH.unless(status, what="order", id=order_id) != "placed":
-        raise WRONG_STATUS(status=status)
+    WRONG_STATUS.when(NO_SUCH.unless(status, what="order", id=order_id) != "placed", status=status)
     w.change("shop_orders", order_id, status="cancelled")
     for item in w.all("SELECT product, quantity FROM shop_order_items WHERE order_id = ?", order_id):
         w.run("UPDATE shop_products SET stock = stock + ? WHERE id = ?", item["quantity"], item["product"])
@@ -255,8 +248,7 @@ def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason
     """Return a product from a delivered order."""
     sql = "SELECT id, status FROM shop_items WHERE order_id = ? AND product = ? AND owner = ?"
     item = NOT_THERE.unless(w.one(sql, order_id, product_id, me), id=product_id)
-    if item["status"] != "delivered":
-        raise WRONG_STATUS(status=item["status"])
+    WRONG_STATUS.when(item["status"] != "delivered", status=item["status"])
     sql = "INSERT OR IGNORE INTO shop_returns (owner, item, reason, at, status) VALUES (?, ?, ?, ?, 'open')"
     ALREADY.unless(w.run(sql, me, item["id"], reason, w.moment), id=product_id)
 
@@ -264,14 +256,12 @@ def start_return(w: World, me: int, order_id: Id, product_id: Id, reason: Reason
 @app.api()
 def list_returns(w: World, me: int) -> Listing[Return]:
     """Your returns, newest first."""
-    source = "FROM (SELECT r.*, order_id, name FROM shop_returns r JOIN shop_items i ON i.id = item) WHERE owner = ? "
-    return Listing(source + "ORDER BY at DESC, id DESC", me)
+    return Listing("FROM shop_returned WHERE owner = ? ORDER BY at DESC, id DESC", me)
 
 
 def _put_once(w: World, table: str, me: int, product: int, **more: Any) -> None:
     _stock(w, product)
-    if w.find_id(table, owner=me, product=product) is not None:
-        raise ALREADY(id=product)
+    ALREADY.when(w.find_id(table, owner=me, product=product), id=product)
     w.add(table, owner=me, product=product, **more)
 
 

@@ -27,6 +27,8 @@ CREATE VIEW shop_cart_lines AS SELECT c.*, product AS product_id, name, price_ce
     FROM shop_cart c JOIN shop_products p ON p.id = product;
 CREATE VIEW shop_items AS SELECT i.*, product AS product_id, name, o.owner, o.status
     FROM shop_order_items i JOIN shop_products p ON p.id = product JOIN shop_orders o ON o.id = order_id;
+CREATE VIEW shop_reviewed AS SELECT r.*, first || ' ' || last AS name FROM shop_reviews r JOIN people p ON p.id = owner;
+CREATE VIEW shop_returned AS SELECT r.*, order_id, name FROM shop_returns r JOIN shop_items i ON i.id = item;
 
 -- What must find nothing:
 -- An order costs what its items cost, less the voucher.

@@ -2,9 +2,7 @@
 
 from typing import Any, Literal
 
-from typing_extensions import TypedDict
-
-from errands.api import App, Day, Id, Line, Listing, New, Problem, Query, Text
+from errands.api import App, Day, Id, Line, Listing, New, Numbered, Problem, Query, Text
 from errands.database import Owned
 from errands.words import read
 from errands.world import World
@@ -21,14 +19,12 @@ OPEN_ALREADY = Problem(409, "The item is already open.")
 Priority = Literal["low", "normal", "high"]
 
 
-class Listed(TypedDict):
-    id: int
+class Listed(Numbered):
     name: str
     open_items: int
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     list_id: int
     text: str
     due: str | None
@@ -44,8 +40,7 @@ class Item(Brief):
 @app.api()
 def list_lists(w: World, me: int) -> list[Listed]:
     """Your lists, with the number of open items in each."""
-    items = "(SELECT count(*) FROM todo_items WHERE list_id = l.id AND done = 0) AS open_items"
-    return w.rows(Listed, f"FROM (SELECT *, {items} FROM todo_lists l) WHERE owner = ? ORDER BY id", me)
+    return w.rows(Listed, "FROM todo_shown WHERE owner = ? ORDER BY id", me)
 
 
 @app.api(NAME_TAKEN)
@@ -67,8 +62,7 @@ def rename_list(w: World, me: int, list_id: Id, name: Line) -> None:
 def delete_list(w: World, me: int, list_id: Id) -> None:
     """Delete a list that has no open items, along with its done items."""
     LISTS.find(w, me, list_id)
-    if w.find_id("todo_items", list_id=list_id, done=0) is not None:
-        raise STILL_OPEN()
+    STILL_OPEN.when(w.find_id("todo_items", list_id=list_id, done=0))
     w.remove("todo_lists", id=list_id)
 
 
@@ -130,16 +124,14 @@ def clear_due(w: World, me: int, item_id: Id) -> None:
 @app.api(ITEMS.missing, DONE_ALREADY, says="Item done.")
 def complete(w: World, me: int, item_id: Id) -> None:
     """Mark an item as done."""
-    if ITEMS.find(w, me, item_id)["done"]:
-        raise DONE_ALREADY()
+    DONE_ALREADY.when(ITEMS.find(w, me, item_id)["done"])
     w.change("todo_items", item_id, done=True, done_on=w.today)
 
 
 @app.api(ITEMS.missing, OPEN_ALREADY, says="Item open again.")
 def reopen(w: World, me: int, item_id: Id) -> None:
     """Mark a done item as open again."""
-    if not ITEMS.find(w, me, item_id)["done"]:
-        raise OPEN_ALREADY()
+    OPEN_ALREADY.unless(ITEMS.find(w, me, item_id)["done"])
     w.run("UPDATE todo_items SET done = 0, done_on = NULL WHERE id = ?", item_id)
 
 
@@ -158,8 +150,7 @@ def delete(w: World, me: int, item_id: Id) -> None:
 
 
 def _check_name(w: World, me: int, name: str) -> None:
-    if w.find_id("todo_lists", owner=me, name=name) is not None:
-        raise NAME_TAKEN(name=name)
+    NAME_TAKEN.when(w.find_id("todo_lists", owner=me, name=name), name=name)
 
 
 _TEXTS: dict[str, list[str]] = read("world")["todo"]

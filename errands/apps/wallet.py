@@ -5,7 +5,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Problem, Query, cents
+from errands.api import App, Day, Email, Id, Line, Listing, Money, New, Numbered, Problem, Query, cents
 from errands.apps.owner import debit_card
 from errands.database import Owned
 from errands.words import read
@@ -34,8 +34,7 @@ class Balance(TypedDict):
     balance: float
 
 
-class Brief(TypedDict):
-    id: int
+class Brief(Numbered):
     name: str
     direction: str
     amount: Money
@@ -48,8 +47,7 @@ class Transaction(Brief):
     label: str
 
 
-class Asked(TypedDict):
-    id: int
+class Asked(Numbered):
     name: str
     amount: Money
     note: str
@@ -182,8 +180,7 @@ def withdraw_money(w: World, me: int, card_id: Id, amount: Money) -> New[Literal
 @app.api()
 def list_friends(w: World, me: int) -> Listing[Friend]:
     """Your friends in the wallet, by name."""
-    friends = "SELECT f.*, first || ' ' || last AS name, email FROM wallet_friends f JOIN people p ON p.id = friend"
-    return Listing(f"FROM ({friends}) WHERE owner = ? ORDER BY name, id", me)
+    return Listing("FROM wallet_known WHERE owner = ? ORDER BY name, id", me)
 
 
 @app.api(NO_PERSON, MYSELF, IS_FRIEND, says="Friend added.")
@@ -212,8 +209,7 @@ def transfer(w: World, payer: int, payee: int, amount_cents: int, note: str, at:
 
 def _by_card(w: World, me: int, card: int, direction: Direction, amount_cents: int) -> int:
     expires = NO_CARD.unless(w.value("SELECT expires FROM cards WHERE id = ? AND person = ?", card, me), id=card)
-    if expires < w.today[:7]:
-        raise EXPIRED(id=card)
+    EXPIRED.when(expires < w.today[:7], id=card)
     _move(w, me, amount_cents if direction == "received" else -amount_cents)
     values = {"amount_cents": amount_cents, "note": "by card", "at": w.moment}
     return w.add("wallet_transactions", owner=me, card=card, direction=direction, **values)
@@ -231,8 +227,7 @@ def _balance(w: World, person: int) -> int:
 
 def _person(w: World, me: int, email: str) -> int:
     person = w.person(email)
-    if person == me:
-        raise MYSELF()
+    MYSELF.when(person == me)
     return person
 
 
@@ -247,8 +242,7 @@ def _open(w: World, mine: str, me: int, id: int) -> int:
     """Check that a request is mine (as its owner or payer) and open; who is its owner."""
     found = w.one(f"SELECT owner, status FROM wallet_requests WHERE id = ? AND {mine} = ?", id, me)
     found = NO_REQUEST.unless(found, id=id)
-    if found["status"] != "open":
-        raise NOT_OPEN(status=found["status"])
+    NOT_OPEN.when(found["status"] != "open", status=found["status"])
     return int(found["owner"])
 
 

@@ -14,6 +14,7 @@ CREATE TABLE wallet_friends (id INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER
     friend INTEGER NOT NULL REFERENCES people(id), UNIQUE (owner, friend));
 CREATE VIEW wallet_history AS SELECT t.*, coalesce(p.first || ' ' || p.last, 'card ' || c.label) AS name, p.email
     FROM wallet_transactions t LEFT JOIN people p ON p.id = t.person LEFT JOIN cards c ON c.id = t.card;
+CREATE VIEW wallet_known AS SELECT f.*, first || ' ' || last AS name, email FROM wallet_friends f JOIN people p ON p.id = friend;
 
 -- What must find nothing:
 -- Each balance is what came in less what went out.

@@ -20,8 +20,6 @@ from errands.world import World
 from errands.written import listing_code
 
 COUNT = Ask("")
-REPEATED = "List one for each, even if some are the same."
-"""The hint for answers in which values may repeat."""
 
 _TRIES = 50
 """How often to fill a source until its things differ as the condition needs."""
@@ -160,29 +158,6 @@ def practice(
             both = number % 4 == 1 and first is not then and not {*first.args} & {*then.args}
             made += drills([thing], [(first, replace(then if both else COUNT, rest=True))])
     return made
-
-
-def switch(api: str, table: str, on: str, off: str, name: str) -> tuple[Act, Act]:
-    """Two acts that set and clear a flag: the API's last parameter, named like a column of the table. `name` is for
-    clearing it."""
-    column = [parameter for parameter in find(api).parameters if parameter != "access_token"][-1]
-    clear = Act(api, off, name=name, fixed=((column, False),), ready=Sets(table, column, 1))
-    return Act(api, on, ready=Sets(table, column, 0)), clear
-
-
-def alone(*wishes: Wish | tuple[Wish, Wish]) -> list[type[Drill]]:
-    """Drills that need no thing."""
-    free = [tuple(map(_free, wish)) if isinstance(wish, tuple) else _free(wish) for wish in wishes]
-    return drills([Find("", ("",), "", lambda w: ({}, [{}]))], free)
-
-
-def _free(wish: Wish) -> Wish:
-    return replace(wish, field="") if isinstance(wish, Act) else replace(wish, key="")
-
-
-def each(field: str, label: str = "", hint: str = "") -> Ask:
-    """Asks for a field of all things found."""
-    return Ask(field, label, of="each", hint=hint)
 
 
 def _fits(wish: Wish, choice: Choice) -> bool:

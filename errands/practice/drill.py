@@ -33,9 +33,6 @@ _FIND = "Find {it} and {aim}."
 """A wording that fits every wish about a thing."""
 _POSSESSED = re.compile(r"the ((?:(?! of )[\w' -])+) of {it}")
 """What becomes possessive: "the title of {it}" becomes "its title"."""
-DAY = "Answer like 2026-01-31."
-TIME = "Answer like 2026-01-31 15:00."
-"""Hints on how to write a day and a time in an answer."""
 _SLOT = re.compile(r"{(\w+)}")
 _CALL = re.compile(r"\b([a-z]+)\.([a-z_]+)\(([^()]*)\)")
 

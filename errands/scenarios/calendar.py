@@ -42,7 +42,6 @@ class MoveEvent(Scenario, split="train", difficulty=1):
         # Found. Now I move it.
         print(apis.calendar.update(event_id=found[0]["id"], start=f"{day} {time}"))
         # The event is moved.
-        apis.owner.complete_task()
 
 
 class NextMeeting(Scenario, split="train", difficulty=1):
@@ -86,7 +85,6 @@ class RemindMe(Scenario, split="validation", difficulty=1):
         # Found. Now I add the reminder.
         print(apis.calendar.add_reminder(event_id=found[0]["id"], minutes_before=minutes))
         # The reminder is set.
-        apis.owner.complete_task()
 
 
 class InviteCircle(Scenario, split="train", difficulty=2):
@@ -122,7 +120,6 @@ class InviteCircle(Scenario, split="train", difficulty=2):
         for email in emails:
             print(apis.calendar.invite(event_id=found[0]["id"], email=email))
         # Everyone is invited.
-        apis.owner.complete_task()
 
 
 class AnswerInvitations(Scenario, split="dev", difficulty=2):
@@ -167,7 +164,6 @@ class AnswerInvitations(Scenario, split="dev", difficulty=2):
             else:
                 print(apis.calendar.decline(event_id=x["id"]))
         # All invitations are answered.
-        apis.owner.complete_task()
 
 
 class DropDeclined(Scenario, split="validation", difficulty=2):
@@ -264,4 +260,3 @@ class ClearDay(Scenario, split="validation", difficulty=3):
         for x in due:
             apis.todo.update(item_id=x["id"], due=later)
         # The day is clear.
-        apis.owner.complete_task()

@@ -14,19 +14,14 @@ from errands.scenario import Scenario
 from errands.scenarios.calendar import add_event
 from errands.scenarios.todo import owned_lists
 from errands.scenarios.wallet import CIRCLES, amount_between
+from errands.words import WORDS
 from errands.world import World
 from errands.written import apis, every, log_in, shown
 
-_GROUPS = ("Ski week", "Canoe tour", "Lake holiday", "Sailing course", "Camping trip", "Cabin weekend")
-_BOUGHT = (
-    *("Firewood", "Parking", "Boat rental", "Snacks", "Museum passes", "Gas bottle", "Charcoal", "Bus tickets"),
-    *("Batteries", "Guidebook", "Ice cream", "Rope"),
-)
-_PAPERS = (
-    *("warranty.pdf", "itinerary.pdf", "floor-plan.png", "guest-list.txt", "schedule.csv", "contract.pdf"),
-    *("certificate.pdf", "logo.png", "summary.md", "quote.pdf", "seating.csv"),
-)
-_LISTS = ("Sunday cooking", "Late train", "Spring cleaning", "Campfire", "Ironing", "Garden work")
+_GROUPS = WORDS["groups"]
+_BOUGHT = WORDS["shared_costs"]
+_PAPERS = WORDS["papers"]
+_LISTS = WORDS["playlists"]
 _SONGS = [
     f"{one} {two}" for one in ("Amber", "Crimson", "Lonely", "Tender") for two in ("Harbour", "Lantern", "Meadow")
 ]
@@ -96,7 +91,6 @@ class PaidForGroup(Scenario, split="test_challenge", difficulty=1):
         here = [g["id"] for g in groups if g["name"] == group][0]
         print(apis.expenses.add_expense(group_id=here, title=title, amount=amount, day=day))
         # The expense is entered.
-        apis.owner.complete_task()
 
 
 class RefileDocument(Scenario, split="test_challenge", difficulty=1):
@@ -121,7 +115,6 @@ class RefileDocument(Scenario, split="test_challenge", difficulty=1):
         print(apis.files.rename(file_id=this, name=new))
         print(apis.files.move(file_id=this, folder=target))
         # The file has its new name and folder.
-        apis.owner.complete_task()
 
 
 class KeepThisSong(Scenario, split="test_challenge", difficulty=1):
@@ -153,7 +146,6 @@ class KeepThisSong(Scenario, split="test_challenge", difficulty=1):
         here = [p["id"] for p in lists if p["name"] == playlist][0]
         print(apis.music.add_to_playlist(playlist_id=here, song_id=song["id"]))
         # The song is liked and on the playlist.
-        apis.owner.complete_task()
 
 
 class ShareFile(Scenario, split="test_challenge", difficulty=1):
@@ -179,7 +171,6 @@ class ShareFile(Scenario, split="test_challenge", difficulty=1):
         this = [f["id"] for f in found if f["name"] == name][0]
         print(apis.files.share(file_id=this, email=cards[0]["email"]))
         # The file is shared.
-        apis.owner.complete_task()
 
 
 class CorrectLastExpense(Scenario, split="test_challenge", difficulty=2):
@@ -215,7 +206,6 @@ class CorrectLastExpense(Scenario, split="test_challenge", difficulty=2):
         print(apis.expenses.update_expense(expense_id=paid[0]["id"], amount=amount))
         print(apis.expenses.add_comment(expense_id=paid[0]["id"], text=text))
         # The expense is corrected.
-        apis.owner.complete_task()
 
 
 class EmptyBin(Scenario, split="test_challenge", difficulty=2):
@@ -294,7 +284,6 @@ class QueueNewestAlbum(Scenario, split="test_challenge", difficulty=2):
         print(apis.music.next())
         print(apis.music.set_volume(volume=volume))
         # The album is queued.
-        apis.owner.complete_task()
 
 
 class FriendsFavourites(Scenario, split="test_challenge", difficulty=2):
@@ -336,16 +325,10 @@ class FriendsFavourites(Scenario, split="test_challenge", difficulty=2):
             print(apis.music.add_to_library(song_id=s["id"]))
             print(apis.music.rate(song_id=s["id"], stars=stars))
         # The new songs are in the library.
-        apis.owner.complete_task()
 
 
 class RequestDebts(Scenario, split="test_challenge", difficulty=2):
     """Request what others owe the owner in a group, except from those who are asked already."""
-
-    apis = (
-        *("owner.show_profile", "expenses.list_groups", "expenses.list_debts", "expenses.show_group"),
-        *("wallet.list_sent_requests", "wallet.request"),
-    )
 
     def prepare(self, w: World) -> Goal:
         people = w.rng.sample(w.others(*CIRCLES), 5)
@@ -385,7 +368,6 @@ class RequestDebts(Scenario, split="test_challenge", difficulty=2):
             if names[d["debtor"]] not in asked:
                 print(apis.wallet.request(email=d["debtor"], amount=d["amount"], note=group))
         # Everyone is asked.
-        apis.owner.complete_task()
 
 
 class StopSharing(Scenario, split="test_challenge", difficulty=2):
@@ -466,16 +448,10 @@ class SettleAndLeave(Scenario, split="test_challenge", difficulty=3):
         # Nothing is owed any more, so I can leave the group.
         print(apis.expenses.leave_group(group_id=here))
         # All is paid, recorded and told.
-        apis.owner.complete_task()
 
 
 class ReceiptsIntoGroup(Scenario, split="test_challenge", difficulty=3):
     """Enter the receipts in a folder as expenses of a group, where they are missing, and tell the others."""
-
-    apis = (
-        *("files.list_folder", "files.show", "expenses.list_groups", "expenses.list_expenses", "expenses.add_expense"),
-        *("files.delete", "expenses.show_group", "owner.show_profile", "mail.send"),
-    )
 
     def prepare(self, w: World) -> Goal:
         people = w.rng.sample(w.others(*CIRCLES), 3)
@@ -531,7 +507,6 @@ class ReceiptsIntoGroup(Scenario, split="test_challenge", difficulty=3):
         total = sum([r["said"][1] for r in new])
         print(apis.mail.send(to=others, subject=group, body=f"{total:.2f}"))
         # The receipts are entered and the mail is sent.
-        apis.owner.complete_task()
 
 
 class PartyPlaylist(Scenario, split="test_challenge", difficulty=3):
@@ -593,7 +568,6 @@ class PartyPlaylist(Scenario, split="test_challenge", difficulty=3):
             number = apis.contacts.search(query=m["address"])[0]["phone"]
             print(apis.phone.send_message(number=number, text=text))
         # The playlist is ready.
-        apis.owner.complete_task()
 
 
 class SharedShoppingList(Scenario, split="test_challenge", difficulty=3):
@@ -654,7 +628,6 @@ class SharedShoppingList(Scenario, split="test_challenge", difficulty=3):
         number = apis.contacts.search(query=name)[0]["phone"]
         print(apis.phone.send_message(number=number, text=text))
         # Everything is in the cart or on the list.
-        apis.owner.complete_task()
 
 
 class PaymentsAsFile(Scenario, split="test_challenge", difficulty=3):
@@ -704,7 +677,6 @@ class PaymentsAsFile(Scenario, split="test_challenge", difficulty=3):
         print(apis.files.share(file_id=made["file_id"], email=email))
         print(apis.mail.send(to=[email], subject=file, body=total))
         # The list is shared and the total is sent.
-        apis.owner.complete_task()
 
 
 class TidyLibrary(Scenario, split="test_challenge", difficulty=3):
@@ -762,16 +734,10 @@ class TidyLibrary(Scenario, split="test_challenge", difficulty=3):
         body = "\n".join(sorted([s["title"] for s in removed]))
         print(apis.notes.create(title=title, body=body))
         # The library is tidy.
-        apis.owner.complete_task()
 
 
 class TripAccounts(Scenario, split="test_challenge", difficulty=3):
     """Turn a note of who paid what into an expenses group, tell its members, and say how the owner stands."""
-
-    apis = (
-        *("notes.search", "notes.show", "owner.show_profile", "contacts.search", "expenses.create_group"),
-        *("expenses.add_expense", "expenses.list_groups", "mail.send"),
-    )
 
     def prepare(self, w: World) -> Goal:
         people = [w.owner, *w.rng.sample(w.others(*CIRCLES), w.rng.randrange(3, 5))]

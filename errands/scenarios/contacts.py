@@ -52,7 +52,6 @@ class NewAddress(Scenario, split="train", difficulty=1):
         # Found. Now I change the address.
         print(apis.contacts.update(contact_id=found[0]["id"], address=street))
         # The address is updated.
-        apis.owner.complete_task()
 
 
 class NoteOnContact(Scenario, split="train", difficulty=1):
@@ -60,9 +59,7 @@ class NoteOnContact(Scenario, split="train", difficulty=1):
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
-        note = w.rng.choice(
-            ("Prefers tea", "Ring twice", "Allergic to nuts", "Call in the morning", "Has my spare key", "Likes jazz")
-        )
+        note = w.rng.choice(WORDS["contact_notes"])
         goal = Goal(w, relation=relation, note=note)
         goal.do("contacts.set_note", contact_id=card_of(w, w.others(relation)[0]), note=note)
         return goal
@@ -73,7 +70,6 @@ class NoteOnContact(Scenario, split="train", difficulty=1):
         # Found. Now I write the note.
         print(apis.contacts.set_note(contact_id=found[0]["id"], note=note))
         # The note is saved.
-        apis.owner.complete_task()
 
 
 class RemoveFavourite(Scenario, split="validation", difficulty=1):
@@ -95,7 +91,6 @@ class RemoveFavourite(Scenario, split="validation", difficulty=1):
         # Found. I take this contact off the favourites.
         print(apis.contacts.set_favourite(contact_id=found[0]["id"], favourite=False))
         # The contact is no longer a favourite.
-        apis.owner.complete_task()
 
 
 class ForwardToRelation(Scenario, split="train", difficulty=2):
@@ -125,7 +120,6 @@ class ForwardToRelation(Scenario, split="train", difficulty=2):
         # Found. I forward it.
         print(apis.mail.forward(message_id=found[0]["id"], to=to, body=text))
         # The email is forwarded.
-        apis.owner.complete_task()
 
 
 class FinishDraft(Scenario, split="validation", difficulty=2):
@@ -157,13 +151,10 @@ class FinishDraft(Scenario, split="validation", difficulty=2):
         print(apis.mail.update_draft(draft_id=draft, to=[found[0]["email"]]))
         print(apis.mail.send_draft(draft_id=draft))
         # The draft is sent.
-        apis.owner.complete_task()
 
 
 class BirthdayRound(Scenario, split="train", difficulty=3):
     """Put the birthdays of a month into calendar and to-do list, but not those of the family."""
-
-    apis = ("contacts.list_birthdays", "todo.list_lists", "todo.add", "calendar.create")
 
     def prepare(self, w: World) -> Goal:
         relation, month = w.rng.choice(("friend", "colleague")), w.rng.randrange(1, 13)
@@ -205,4 +196,3 @@ class BirthdayRound(Scenario, split="train", difficulty=3):
             text = "Card for " + c["name"]
             print(apis.todo.add(list_id=lists[0]["id"], text=text, due=c["day"]))
         # All birthdays are planned.
-        apis.owner.complete_task()

@@ -4,6 +4,7 @@ from errands.apps.mail import deliver
 from errands.judge import Goal
 from errands.people import ALONE, Person
 from errands.scenario import Scenario
+from errands.words import WORDS
 from errands.world import World
 from errands.written import apis, every, log_in, shown
 
@@ -23,9 +24,7 @@ class MailToRelation(Scenario, split="train", difficulty=1):
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(ALONE)
         subject = w.rng.choice(("Tomorrow", "A question", "Thank you", "News", "Sunday", "The keys", "My visit"))
-        text = w.rng.choice(
-            ("I will be late", "Please call me", "All is well here", "I am back home", "Let us talk soon", "It is done")
-        )
+        text = w.rng.choice(WORDS["short_mails"])
         goal = Goal(w, relation=relation, subject=subject, text=text)
         goal.do("mail.send", to=[w.others(relation)[0].email], subject=subject, body=text)
         return goal
@@ -37,7 +36,6 @@ class MailToRelation(Scenario, split="train", difficulty=1):
         # Found. Now I send the email to this address.
         print(apis.mail.send(to=[found[0]["email"]], subject=subject, body=text))
         # The email is sent.
-        apis.owner.complete_task()
 
 
 class ReplyToLastMail(Scenario, split="train", difficulty=1):
@@ -45,17 +43,7 @@ class ReplyToLastMail(Scenario, split="train", difficulty=1):
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
-        text = w.rng.choice(
-            (
-                "Yes, gladly",
-                "Sorry, I cannot",
-                "Thanks, I will see",
-                "Agreed",
-                "Let me think",
-                "I am in",
-                "Not this week",
-            )
-        )
+        text = w.rng.choice(WORDS["mail_replies"])
         subjects = w.rng.sample(("Saturday", "Your bike", "A favour", "The plants"), 2)
         for subject, hours in zip(subjects, (70, 2), strict=True):
             last = mail_from(w, person, subject, "What do you think?", w.ago(hours=hours))
@@ -69,16 +57,13 @@ class ReplyToLastMail(Scenario, split="train", difficulty=1):
         # This is the latest one. I reply to it.
         print(apis.mail.reply(message_id=found[0]["id"], body=text))
         # The reply is sent.
-        apis.owner.complete_task()
 
 
 class CodeFromMail(Scenario, split="train", difficulty=1):
     """Tell a code that stands in a mail."""
 
     def prepare(self, w: World) -> Goal:
-        senders = w.rng.sample(
-            ("Metro Card", "Cloud Locker", "Lake Hostel", "Bike Hub", "Data Bank", "Ticket Office"), 2
-        )
+        senders = w.rng.sample(WORDS["code_senders"], 2)
         codes = [str(code) for code in w.rng.sample(range(10_000, 100_000), 2)]
         for sender, code, hours in zip(senders, codes, w.rng.sample((3, 30, 90, 200), 2), strict=True):
             text = w.rng.choice(("Welcome. Your code is {}.", "Use the code {} to open.", "Thank you. Code: {}."))
@@ -114,7 +99,6 @@ class StarLastMail(Scenario, split="dev", difficulty=1):
         # This is the latest one. I star it.
         print(apis.mail.star(message_id=found[0]["id"]))
         # The email is starred.
-        apis.owner.complete_task()
 
 
 class ArchiveOldNewsletter(Scenario, split="train", difficulty=2):
@@ -141,7 +125,6 @@ class ArchiveOldNewsletter(Scenario, split="train", difficulty=2):
             apis.mail.archive(message_id=m["id"])
         print(len(old))
         # The old emails are archived.
-        apis.owner.complete_task()
 
 
 class MarkStrangersRead(Scenario, split="dev", difficulty=2):
@@ -175,13 +158,10 @@ class MarkStrangersRead(Scenario, split="dev", difficulty=2):
         for m in strange:
             apis.mail.mark_read(message_id=m["id"])
         # They are marked as read.
-        apis.owner.complete_task()
 
 
 class LabelSender(Scenario, split="validation", difficulty=2):
     """Make a label and put it on all mails of a sender, in inbox and archive."""
-
-    apis = ("mail.create_label", "mail.search", "mail.add_label")
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
@@ -209,7 +189,6 @@ class LabelSender(Scenario, split="validation", difficulty=2):
         for m in found:
             apis.mail.add_label(message_id=m["id"], label=label)
         # All of them have the label.
-        apis.owner.complete_task()
 
 
 class PayByMail(Scenario, split="validation", difficulty=3):

@@ -14,17 +14,15 @@ from errands.scenarios.phone import add_call, receive, strangers
 from errands.scenarios.shop import address_of, past_order, products, valid_card
 from errands.scenarios.todo import add_item, chores, owned_lists
 from errands.scenarios.wallet import CIRCLES, THINGS, add_request, amount_between
+from errands.words import WORDS
 from errands.world import World
 from errands.written import apis, every, log_in, shown
 
 # None of these words are in a new world.
-EVENTS = (
-    *("Rowing club", "Singing lesson", "Italian course", "Ballet class", "First aid course", "Judo training"),
-    *("Theatre group", "Drawing class"),
-)
-PARTIES = ("Garden picnic", "Fondue evening", "Leaving party", "Costume ball", "Lantern walk", "Bowling night")
-SUBJECTS = ("Concert tickets", "Rental contract", "Old photographs", "Camera manual", "School reunion", "Boat licence")
-FIRMS = ("Sock Shack", "Mega Raffle", "Cheap Flights", "Crypto Daily", "Lawn World", "Sofa Outlet")
+EVENTS = WORDS["courses"]
+PARTIES = WORDS["parties"]
+SUBJECTS = WORDS["mail_subjects"]
+FIRMS = WORDS["firms"]
 
 
 def some_list(w: World) -> tuple[str, int]:
@@ -93,7 +91,6 @@ class RestoreMail(Scenario, split="test_normal", difficulty=1):
         print(apis.mail.restore(message_id=found[0]["id"]))
         print(apis.mail.star(message_id=found[0]["id"]))
         # The mail is back.
-        apis.owner.complete_task()
 
 
 class UnblockAndText(Scenario, split="test_normal", difficulty=1):
@@ -121,7 +118,6 @@ class UnblockAndText(Scenario, split="test_normal", difficulty=1):
         print(apis.phone.unblock(number=numbers[0]))
         print(apis.phone.send_message(number=numbers[0], text=text))
         # The number is unblocked and the text is sent.
-        apis.owner.complete_task()
 
 
 class FirstFreeTime(Scenario, split="test_normal", difficulty=1):
@@ -148,7 +144,6 @@ class FirstFreeTime(Scenario, split="test_normal", difficulty=1):
         # I add the reminder.
         print(apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before))
         # The event is in the calendar.
-        apis.owner.complete_task()
 
 
 class UseVoucher(Scenario, split="test_normal", difficulty=1):
@@ -201,7 +196,6 @@ class FindNoteByLine(Scenario, split="test_normal", difficulty=1):
         print(apis.notes.pin(note_id=found[0]["id"]))
         print(apis.notes.add_tag(note_id=found[0]["id"], tag=tag))
         # The note is pinned and tagged.
-        apis.owner.complete_task()
 
 
 class KeepInWallet(Scenario, split="test_normal", difficulty=1):
@@ -226,7 +220,6 @@ class KeepInWallet(Scenario, split="test_normal", difficulty=1):
         rest = round(balance - keep, 2)
         print(apis.wallet.withdraw_money(card_id=cards[0]["id"], amount=rest))
         # The rest is withdrawn.
-        apis.owner.complete_task()
 
 
 class ReopenUrgent(Scenario, split="test_normal", difficulty=1):
@@ -250,7 +243,6 @@ class ReopenUrgent(Scenario, split="test_normal", difficulty=1):
         print(apis.todo.reopen(item_id=found[0]["id"]))
         print(apis.todo.update(item_id=found[0]["id"], due=day, priority="high"))
         # The item is open again.
-        apis.owner.complete_task()
 
 
 # -- difficulty 2 ------------------------------------------------------------------------------------------------------
@@ -287,7 +279,6 @@ class NudgeGuests(Scenario, split="test_normal", difficulty=2):
         for number in numbers:
             print(apis.phone.send_message(number=number, text=text))
         # All are asked again.
-        apis.owner.complete_task()
 
 
 class LabelSpending(Scenario, split="test_normal", difficulty=2):
@@ -349,7 +340,6 @@ class ShiftCourse(Scenario, split="test_normal", difficulty=2):
             apis.calendar.update(event_id=x["id"], start=x["start"][:11] + time)
             print(apis.calendar.add_reminder(event_id=x["id"], minutes_before=before))
         # All of them are moved.
-        apis.owner.complete_task()
 
 
 class ForgetStrangers(Scenario, split="test_normal", difficulty=2):
@@ -383,7 +373,6 @@ class ForgetStrangers(Scenario, split="test_normal", difficulty=2):
         for number in unknown:
             print(apis.phone.delete_conversation(number=number))
         # They are gone.
-        apis.owner.complete_task()
 
 
 class MergeTagged(Scenario, split="test_normal", difficulty=2):
@@ -419,16 +408,10 @@ class MergeTagged(Scenario, split="test_normal", difficulty=2):
         for n in found:
             print(apis.notes.delete(note_id=n["id"]))
         # There is one note now.
-        apis.owner.complete_task()
 
 
 class OrderAgain(Scenario, split="test_normal", difficulty=2):
     """Order once more what was ordered on a day."""
-
-    apis = (
-        *("shop.list_orders", "shop.show_order", "shop.clear_cart", "shop.add_to_cart", "shop.place_order"),
-        *("owner.list_addresses", "owner.list_cards"),
-    )
 
     def prepare(self, w: World) -> Goal:
         orders = w.all("SELECT substr(at, 1, 10) AS day FROM shop_orders WHERE owner = ?", w.owner.id)
@@ -461,7 +444,6 @@ class OrderAgain(Scenario, split="test_normal", difficulty=2):
         # I place the order.
         print(apis.shop.place_order(address_id=address, card_id=debit))
         # It is ordered.
-        apis.owner.complete_task()
 
 
 class ExchangeLabel(Scenario, split="test_normal", difficulty=2):
@@ -496,7 +478,6 @@ class ExchangeLabel(Scenario, split="test_normal", difficulty=2):
             apis.mail.add_label(message_id=m["id"], label=new)
             print(apis.mail.remove_label(message_id=m["id"], label=old))
         # The labels are exchanged.
-        apis.owner.complete_task()
 
 
 class LongestTalk(Scenario, split="test_normal", difficulty=2):
@@ -575,7 +556,6 @@ class MailWhatIsDue(Scenario, split="test_normal", difficulty=2):
         # I send the mail.
         print(apis.mail.send(to=emails, subject=subject, body="\n".join(due)))
         # The mail is sent.
-        apis.owner.complete_task()
 
 
 # -- difficulty 3 ------------------------------------------------------------------------------------------------------
@@ -583,11 +563,6 @@ class MailWhatIsDue(Scenario, split="test_normal", difficulty=2):
 
 class PlanFromNote(Scenario, split="test_normal", difficulty=3):
     """Turn the coming dates in a note into events with guests, and text the guests."""
-
-    apis = (
-        *("owner.show_time", "notes.search", "notes.show", "contacts.search", "calendar.create", "calendar.invite"),
-        "phone.send_message",
-    )
 
     def prepare(self, w: World) -> Goal:
         title = w.rng.choice(("Dates with people", "People to see", "My social life"))
@@ -635,13 +610,10 @@ class PlanFromNote(Scenario, split="test_normal", difficulty=3):
         for name in people:
             print(apis.phone.send_message(number=people[name]["phone"], text=text))
         # Everything is planned.
-        apis.owner.complete_task()
 
 
 class SettleTrip(Scenario, split="test_normal", difficulty=3):
     """Even out what everyone paid according to a note."""
-
-    apis = ("owner.show_profile", "notes.search", "notes.show", "contacts.search", "wallet.send", "wallet.request")
 
     def prepare(self, w: World) -> Goal:
         act(w, "wallet.add_money", {"card_id": valid_card(w), "amount": 100.0})
@@ -685,16 +657,10 @@ class SettleTrip(Scenario, split="test_normal", difficulty=3):
                 if rest < 0:
                     print(apis.wallet.request(email=email, amount=-rest, note=title))
         # All is settled.
-        apis.owner.complete_task()
 
 
 class PartySupplies(Scenario, split="test_normal", difficulty=3):
     """Order something for everyone who comes, and plan for its arrival."""
-
-    apis = (
-        *("calendar.list_upcoming", "calendar.list_guests", "shop.search", "shop.add_to_cart", "shop.place_order"),
-        *("owner.list_addresses", "owner.list_cards", "todo.list_lists", "todo.add"),
-    )
 
     def prepare(self, w: World) -> Goal:
         w.run("DELETE FROM shop_cart WHERE owner = ?", w.owner.id)
@@ -733,7 +699,6 @@ class PartySupplies(Scenario, split="test_normal", difficulty=3):
         here = [x["id"] for x in apis.todo.list_lists() if x["name"] == list_name][0]
         print(apis.todo.add(list_id=here, text=text, due=order["arrives"]))
         # Everything is prepared.
-        apis.owner.complete_task()
 
 
 class RepairDates(Scenario, split="test_normal", difficulty=3):
@@ -779,7 +744,6 @@ class RepairDates(Scenario, split="test_normal", difficulty=3):
         # I reply with the other dates.
         print(apis.mail.reply(message_id=found[0]["id"], body=", ".join(sorted(taken))))
         # The dates are settled.
-        apis.owner.complete_task()
 
 
 class ChaseDebts(Scenario, split="test_normal", difficulty=3):
@@ -832,16 +796,10 @@ class ChaseDebts(Scenario, split="test_normal", difficulty=3):
         for name in names:
             print(apis.todo.add(list_id=here, text="Debt of " + name))
         # All are told.
-        apis.owner.complete_task()
 
 
 class TriageInbox(Scenario, split="test_normal", difficulty=3):
     """Sort the unread mails by who sent them."""
-
-    apis = (
-        *("mail.list_unread", "mail.show", "contacts.search", "mail.star", "mail.delete"),
-        *("todo.list_lists", "todo.add"),
-    )
 
     def prepare(self, w: World) -> Goal:
         relation, (name, list_id) = w.rng.choice(("friend", "colleague", "flatmate")), some_list(w)
@@ -890,7 +848,6 @@ class TriageInbox(Scenario, split="test_normal", difficulty=3):
                 text = "Answer " + m["sender"] + ": " + m["subject"]
                 print(apis.todo.add(list_id=here, text=text))
         # The inbox is sorted.
-        apis.owner.complete_task()
 
 
 class MovingHouse(Scenario, split="test_normal", difficulty=3):
@@ -939,13 +896,10 @@ class MovingHouse(Scenario, split="test_normal", difficulty=3):
         # Now the calendar.
         print(apis.calendar.create(title="Moving day", start=f"{day} 08:00", minutes=480))
         # The move is prepared.
-        apis.owner.complete_task()
 
 
 class ReturnCategory(Scenario, split="test_normal", difficulty=3):
     """Return what was delivered of a category since a day, unless it is returned already."""
-
-    apis = ("shop.list_orders", "shop.show_order", "shop.show_product", "shop.list_returns", "shop.start_return")
 
     def prepare(self, w: World) -> Goal:
         category, border = w.rng.choice(("kitchen", "office", "sport", "home")), w.rng.randrange(30, 60)
@@ -1046,7 +1000,6 @@ class CommonDate(Scenario, split="test_normal", difficulty=3):
         for c in people:
             print(apis.phone.send_message(number=c["phone"], text=free[0]))
         # Everyone knows the date.
-        apis.owner.complete_task()
 
 
 class CallBackList(Scenario, split="test_normal", difficulty=3):
@@ -1098,4 +1051,3 @@ class CallBackList(Scenario, split="test_normal", difficulty=3):
             text = "Call back " + name
             print(apis.todo.add(list_id=here, text=text, due=due, priority="high"))
         # The list is made.
-        apis.owner.complete_task()

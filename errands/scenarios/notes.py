@@ -25,13 +25,10 @@ class AppendLine(Scenario, split="train", difficulty=1):
         # Found. Now I add the line.
         print(apis.notes.append(note_id=found[0]["id"], line=line))
         # The line is added.
-        apis.owner.complete_task()
 
 
 class NoteIntoList(Scenario, split="train", difficulty=3):
     """Put the lines of a note on a to-do list, without those already there, and delete the note."""
-
-    apis = ("notes.search", "notes.show", "notes.delete", "todo.list_lists", "todo.list_items", "todo.add")
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -66,16 +63,10 @@ class NoteIntoList(Scenario, split="train", difficulty=3):
             apis.todo.add(list_id=here, text=x)
         print(apis.notes.delete(note_id=found[0]["id"]))
         # The tasks are on the list.
-        apis.owner.complete_task()
 
 
 class MinutesIntoTasks(Scenario, split="validation", difficulty=3):
     """Hand out the tasks in a note: mail others theirs, put the owner's on a list."""
-
-    apis = (
-        *("owner.show_profile", "notes.search", "notes.show", "notes.archive", "contacts.search"),
-        *("mail.send", "todo.list_lists", "todo.add"),
-    )
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -123,4 +114,3 @@ class MinutesIntoTasks(Scenario, split="validation", difficulty=3):
         # Finally, I archive the note.
         print(apis.notes.archive(note_id=found[0]["id"]))
         # Everyone has their tasks.
-        apis.owner.complete_task()

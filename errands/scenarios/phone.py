@@ -4,6 +4,7 @@ from errands.judge import Goal
 from errands.scenario import Scenario
 from errands.scenarios.calendar import add_event
 from errands.scenarios.todo import choose_list
+from errands.words import WORDS
 from errands.world import World
 from errands.written import apis, every, log_in, shown
 
@@ -29,9 +30,7 @@ class TextSomeone(Scenario, split="train", difficulty=1):
 
     def prepare(self, w: World) -> Goal:
         person = w.rng.choice(w.others())
-        text = w.rng.choice(
-            ("Running late", "I am at home", "Train is delayed", "Dinner is ready", "See you at six", "Happy to help")
-        )
+        text = w.rng.choice(WORDS["short_texts"])
         goal = Goal(w, name=person.name, text=text)
         goal.do("phone.send_message", number=person.phone, text=text)
         return goal
@@ -43,7 +42,6 @@ class TextSomeone(Scenario, split="train", difficulty=1):
         # Found. Now I send the text to this number.
         print(apis.phone.send_message(number=found[0]["phone"], text=text))
         # The text is sent.
-        apis.owner.complete_task()
 
 
 class DeleteVoicemailOf(Scenario, split="train", difficulty=1):
@@ -66,7 +64,6 @@ class DeleteVoicemailOf(Scenario, split="train", difficulty=1):
         # There is one. I delete it.
         print(apis.phone.delete_voicemail(voicemail_id=mails[0]["id"]))
         # The voicemail is deleted.
-        apis.owner.complete_task()
 
 
 class BlockLastCaller(Scenario, split="dev", difficulty=1):
@@ -86,7 +83,6 @@ class BlockLastCaller(Scenario, split="dev", difficulty=1):
         # This is the last one. I block its number.
         print(apis.phone.block(number=found[0]["number"]))
         # The number is blocked.
-        apis.owner.complete_task()
 
 
 class LastTextTime(Scenario, split="validation", difficulty=1):
@@ -143,16 +139,10 @@ class TextMissedCallers(Scenario, split="train", difficulty=2):
         for n in known:
             print(apis.phone.send_message(number=n, text=text))
         # All texts are sent.
-        apis.owner.complete_task()
 
 
 class GuestsByText(Scenario, split="dev", difficulty=3):
     """Invite those who said yes by text to an event, and text the others."""
-
-    apis = (
-        *("contacts.search", "phone.show_conversation", "phone.send_message"),
-        *("calendar.list_upcoming", "calendar.invite"),
-    )
 
     def prepare(self, w: World) -> Goal:
         relation = w.rng.choice(("friend", "colleague"))
@@ -195,7 +185,6 @@ class GuestsByText(Scenario, split="dev", difficulty=3):
             if not c["said"].startswith("Yes"):
                 print(apis.phone.send_message(number=c["phone"], text=text))
         # Everyone has an answer.
-        apis.owner.complete_task()
 
 
 class VoicemailRound(Scenario, split="validation", difficulty=3):
@@ -249,4 +238,3 @@ class VoicemailRound(Scenario, split="validation", difficulty=3):
                 print(apis.phone.delete_voicemail(voicemail_id=v["id"]))
                 print(apis.phone.block(number=v["number"]))
         # All voicemails are taken care of.
-        apis.owner.complete_task()

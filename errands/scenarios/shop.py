@@ -74,13 +74,10 @@ class PutIntoCart(Scenario, split="train", difficulty=1):
         # Found. I put {count} of them in the cart.
         print(apis.shop.add_to_cart(product_id=found[0]["id"], quantity=count))
         # They are in the cart.
-        apis.owner.complete_task()
 
 
 class OrderCheapestGoodOne(Scenario, split="train", difficulty=2):
     """Order the cheapest well-rated product of a category."""
-
-    apis = ("shop.search", "shop.add_to_cart", "shop.place_order", "owner.list_addresses", "owner.list_cards")
 
     def prepare(self, w: World) -> Goal:
         w.run("DELETE FROM shop_cart WHERE owner = ?", w.owner.id)
@@ -107,7 +104,6 @@ class OrderCheapestGoodOne(Scenario, split="train", difficulty=2):
         # Now I place the order.
         print(apis.shop.place_order(address_id=address["id"], card_id=card["id"]))
         # The product is ordered.
-        apis.owner.complete_task()
 
 
 class CancelLastOrder(Scenario, split="dev", difficulty=1):
@@ -125,7 +121,6 @@ class CancelLastOrder(Scenario, split="dev", difficulty=1):
         # It has not shipped yet. I cancel it.
         print(apis.shop.cancel_order(order_id=orders[0]["id"]))
         # The order is cancelled.
-        apis.owner.complete_task()
 
 
 class BestOfMailedWishes(Scenario, split="dev", difficulty=3):
@@ -164,7 +159,6 @@ class BestOfMailedWishes(Scenario, split="dev", difficulty=3):
         number = apis.contacts.search(query=name)[0]["phone"]
         print(apis.phone.send_message(number=number, text=text))
         # The product is on the wishlist and the text is sent.
-        apis.owner.complete_task()
 
 
 class ReturnBrokenThing(Scenario, split="validation", difficulty=2):
@@ -195,7 +189,6 @@ class ReturnBrokenThing(Scenario, split="validation", difficulty=2):
         order, this_product = found[0]
         print(apis.shop.start_return(order_id=order, product_id=this_product, reason="damaged"))
         # The return is started.
-        apis.owner.complete_task()
 
 
 class DropDearWishes(Scenario, split="validation", difficulty=2):
@@ -221,7 +214,6 @@ class DropDearWishes(Scenario, split="validation", difficulty=2):
         for p in dear:
             print(apis.shop.remove_from_wishlist(product_id=p["id"]))
         # The expensive products are gone.
-        apis.owner.complete_task()
 
 
 class SplitOrderWithGuests(Scenario, split="validation", difficulty=3):
@@ -259,4 +251,3 @@ class SplitOrderWithGuests(Scenario, split="validation", difficulty=3):
         # Now I email all of them.
         print(apis.mail.send(to=coming, subject=title, body=text))
         # All requests and the email are sent.
-        apis.owner.complete_task()

@@ -55,7 +55,6 @@ class AddToList(Scenario, split="train", difficulty=1):
         here = [x["id"] for x in lists if x["name"] == list_name][0]
         print(apis.todo.add(list_id=here, text=text))
         # The item is added.
-        apis.owner.complete_task()
 
 
 class TickOff(Scenario, split="train", difficulty=1):
@@ -76,7 +75,6 @@ class TickOff(Scenario, split="train", difficulty=1):
         # Found, and it is still open. I mark it as done.
         print(apis.todo.complete(item_id=found[0]["id"]))
         # The item is done.
-        apis.owner.complete_task()
 
 
 class NewDueDate(Scenario, split="dev", difficulty=1):
@@ -95,13 +93,10 @@ class NewDueDate(Scenario, split="dev", difficulty=1):
         # Found. Now I change its due date.
         print(apis.todo.update(item_id=found[0]["id"], due=day))
         # The due date is changed.
-        apis.owner.complete_task()
 
 
 class PostponeOverdue(Scenario, split="train", difficulty=2):
     """Give the overdue items of a list a new due date."""
-
-    apis = ("todo.list_lists", "todo.list_items", "todo.update", "owner.show_time")
 
     def prepare(self, w: World) -> Goal:
         name, list_id = choose_list(w)
@@ -128,7 +123,6 @@ class PostponeOverdue(Scenario, split="train", difficulty=2):
         for x in late:
             apis.todo.update(item_id=x["id"], due=day)
         # All overdue items have a new due date.
-        apis.owner.complete_task()
 
 
 class MergeLists(Scenario, split="validation", difficulty=2):
@@ -158,7 +152,6 @@ class MergeLists(Scenario, split="validation", difficulty=2):
             apis.todo.move(item_id=x["id"], list_id=target)
         print(apis.todo.delete_list(list_id=source))
         # The list is gone and its open items are kept.
-        apis.owner.complete_task()
 
 
 class BlockTime(Scenario, split="dev", difficulty=3):
@@ -202,4 +195,3 @@ class BlockTime(Scenario, split="dev", difficulty=3):
             apis.calendar.add_reminder(event_id=made["event_id"], minutes_before=before)
             print(made)
         # All of them are in the calendar.
-        apis.owner.complete_task()

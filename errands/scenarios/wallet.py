@@ -42,7 +42,6 @@ class SendMoneyTo(Scenario, split="train", difficulty=1):
         # Now I send the money to this address.
         print(apis.wallet.send(email=found[0]["email"], amount=amount, note=note))
         # The money is sent.
-        apis.owner.complete_task()
 
 
 class PayRequestOf(Scenario, split="train", difficulty=1):
@@ -65,7 +64,6 @@ class PayRequestOf(Scenario, split="train", difficulty=1):
         # Found. Now I pay it.
         print(apis.wallet.pay_request(request_id=found[0]["id"]))
         # The request is paid.
-        apis.owner.complete_task()
 
 
 class SentSince(Scenario, split="train", difficulty=2):
@@ -118,7 +116,6 @@ class SplitWithFlatmates(Scenario, split="train", difficulty=2):
         for c in found:
             print(apis.wallet.request(email=c["email"], amount=share, note=note))
         # All requests are sent.
-        apis.owner.complete_task()
 
 
 class PayWhatTheMailSays(Scenario, split="train", difficulty=3):
@@ -153,7 +150,6 @@ class PayWhatTheMailSays(Scenario, split="train", difficulty=3):
         number = apis.contacts.search(query=name)[0]["phone"]
         print(apis.phone.send_message(number=number, text=text))
         # Everyone is paid and the text is sent.
-        apis.owner.complete_task()
 
 
 class RemindDebtors(Scenario, split="dev", difficulty=2):
@@ -182,7 +178,6 @@ class RemindDebtors(Scenario, split="dev", difficulty=2):
         for r in old:
             print(apis.wallet.remind(request_id=r["id"]))
         # All reminders are sent.
-        apis.owner.complete_task()
 
 
 class WithdrawMyRequest(Scenario, split="validation", difficulty=1):
@@ -207,7 +202,6 @@ class WithdrawMyRequest(Scenario, split="validation", difficulty=1):
         # Found. Now I withdraw it.
         print(apis.wallet.withdraw_request(request_id=found[0]["id"]))
         # The request is withdrawn.
-        apis.owner.complete_task()
 
 
 class PaySmallDeclineLarge(Scenario, split="validation", difficulty=3):

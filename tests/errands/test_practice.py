@@ -14,9 +14,8 @@ from errands.apps import BY_NAME, find, make_world
 from errands.catalog import by_name, expert, setting
 from errands.env import Errands, Expert
 from errands.practice.blocks import COUNT, Sets, Source, found, practice
-from errands.practice.blocks import each as each_of
 from errands.practice.conditions import All, Amount, Condition, Kin, Moment, Name, State, Top, Value
-from errands.practice.drill import TIME, Act, Ask, Drill, Find, drills
+from errands.practice.drill import Act, Ask, Drill, Find, drills
 from errands.practice.kinds import DRILLS, PLAIN, RELAYS, ROUNDS, TWICE
 from errands.practice.pairs import twice
 from errands.scenario import Turns
@@ -324,7 +323,7 @@ def test_there_is_something_to_choose_in_any_world() -> None:
 def test_every_wish_gets_its_turn_with_what_it_fits() -> None:
     pin = Act("notes.pin", "pin {it}", ready=Sets("notes", "pinned", 0))
     delete = Act("notes.delete", "delete {it}")
-    wishes = [pin, delete, COUNT, each_of("title"), Ask("title")]
+    wishes = [pin, delete, COUNT, Ask("title", of="each"), Ask("title")]
     kinds = practice(MEMOS, [State("pinned", "pinned {noun}", "other {noun}"), Top("newest {noun}")], wishes, 2)
     assert [kind.name() for kind in kinds] == [
         "delete-memos-pinned",
@@ -400,14 +399,15 @@ def test_things_are_called_by_their_noun_and_whose_they_are() -> None:
 
 def test_how_to_answer_is_said_in_every_wording() -> None:
     thing = Find("memo", ("the memo",), "found = notes.search()", lambda w: ({}, [{"created": "2026-01-31 15:00"}]))
-    (kind,) = drills([thing], [Ask("created", asked="When was {it} written?", hint=TIME)])
-    assert all(wording.endswith(f" {TIME}") for wording in kind.phrasings) and len(kind.phrasings) == 5
+    hint = "Answer like 2026-01-31 15:00."
+    (kind,) = drills([thing], [Ask("created", asked="When was {it} written?", hint=hint)])
+    assert all(wording.endswith(f" {hint}") for wording in kind.phrasings) and len(kind.phrasings) == 5
 
 
 def test_all_that_was_found_may_be_asked_for() -> None:
     rows = [{"id": 7, "title": "Attic"}, {"id": 3, "title": "Orchard"}]
     memos = Find("memos", ("all memos",), "found = notes.search()", lambda w: ({}, rows), many=True)
-    titles, pin = each_of("title"), Act("notes.pin", "pin {it}")
+    titles, pin = Ask("title", of="each"), Act("notes.pin", "pin {it}")
     alone, after = drills([memos], [titles, (pin, titles)])
     assert (alone.name(), after.name()) == ("each-title-memos", "pin-and-each-title-memos")
     assert after.phrasings[:2] == (
