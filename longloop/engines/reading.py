@@ -76,17 +76,17 @@ class _Singles:
         token_N, number_N = repeated(count_B)
         page_N = row.page_RW[span_B[token_N], first_B[token_N] + number_N]
         order_N = _neighbors(page_N)
-        sum_N, back_N, page_N = token_N, np.argsort(order_N), page_N[order_N]
-        token_N, number_N = token_N[order_N], number_N[order_N]
-        position_NJ = ((first_B[token_N] + number_N) * PAGE)[:, None] + np.arange(PAGE)
-        mask_NJ = np.where(_sees(start_B[token_N], position_NJ, window), np.float32(0), np.float32(-np.inf))
+        page_N, token_N, number_N = page_N[order_N], token_N[order_N], number_N[order_N]
+        in_page_N = start_B[token_N] - (first_B[token_N] + number_N) * PAGE
+        mask_NJ = np.where(_sees(in_page_N, np.arange(PAGE), window), np.float32(0), np.float32(-np.inf))
         pair_BW = np.full((len(span_B), count_B.max()), len(page_N))
         pair_BW[token_N, number_N] = np.arange(len(page_N))
         head_H = np.arange(heads * group)
         beside_BHW = pair_BW[:, None] * len(head_H) + head_H[:, None]
         apart_NH = (token_N[:, None] * len(head_H) + head_H) * pair_BW.shape[1] + number_N[:, None]
-        given = span_B, span_B[token_N], mask_NJ[:, None], beside_BHW.ravel(), apart_NH.ravel(), sum_N, back_N
-        self.row_X, self._row_N, self._mask_N1J, self._beside, self._apart, self._sum_N, self._back_N = (
+        begin_B, back_N = np.cumsum(count_B) - count_B, np.argsort(order_N)
+        given = span_B, span_B[token_N], mask_NJ[:, None], beside_BHW.ravel(), apart_NH.ravel(), begin_B, back_N
+        self.row_X, self._row_N, self._mask_N1J, self._beside, self._apart, self._begin_B, self._back_N = (
             torch.from_numpy(x).to(device) for x in given
         )
         self._runs = _runs(page_N, heads, device)
@@ -104,9 +104,9 @@ class _Singles:
         share_MGJ = score_BHL.softmax(-1).view(-1, PAGE).index_select(0, self._apart).view(N * K, -1, PAGE)
         part_NHD = torch.empty_like(q_NHD)
         self._multiply(share_MGJ, v_PKJD, part_NHD.view(N * K, -1, D))
-        # In the order of positions.
-        out_BHD = q_NHD.new_zeros(B, H, D).index_add_(0, self._sum_N, part_NHD.index_select(0, self._back_N))
-        return out_BHD.to(q_THD.dtype)
+        # A bag is a token's parts, which are added up in the order of positions.
+        out_BE, *_ = torch.embedding_bag(part_NHD.view(N, H * D), self._back_N, self._begin_B)
+        return out_BE.view(B, H, D).to(q_THD.dtype)
 
     def _multiply(self, x_MGY: Tensor, cached_PKYZ: Tensor, out_MGZ: Tensor) -> None:
         """The product of each pair's rows with its page."""
