@@ -28,12 +28,13 @@ class KVCache:
     """
 
     def __init__(self, like_KD: Tensor, layers: int, most: int, moves: bool = True) -> None:
-        self._like, self._layers, self._most, self._moves = like_KD, layers, most, moves
+        self._like, self._layer_count, self._most, self._moves = like_KD, layers, most, moves
         self.clear()
 
     def clear(self) -> None:
         """Give the memory back."""
         self._slabs: list[Tensor] = []
+        self._layers: list[tuple[Tensor, Tensor]] = []
         self.address_P = np.zeros(0, dtype=np.int64)
         """The address of each page."""
 
@@ -61,10 +62,14 @@ class KVCache:
             if wait:
                 raise
             return False
-        if self._moves and self._slabs:
-            slab[:have] = self._slabs.pop()
+        kept = have if self._moves else 0
+        if kept:
+            slab[:kept] = self._slabs.pop()
             self.address_P = self.address_P[:0]
+        slab[kept:] = 0
         self._slabs.append(slab)
+        if self._moves:
+            self._layers = [_keys_and_values(slab, number) for number in range(self._layer_count)]
         address_N = slab.data_ptr() + np.arange(len(slab)) * slab.stride(0) * slab.itemsize
         self.address_P = np.concatenate([self.address_P, address_N])
         return True
@@ -86,9 +91,7 @@ class KVCache:
 
         Keys lie with the tokens last: the product of a query with a page of them then takes half as long on a CPU.
         """
-        (slab,) = self._slabs
-        k_PKJD, v_PKJD = slab[:, number, 0], slab[:, number, 1]
-        return k_PKJD.view(*k_PKJD.shape[:2], -1, PAGE), v_PKJD
+        return self._layers[number]
 
     def _allocated(self, pages: int, patience: int) -> Tensor:
         """A new slab. If the device is full, try again for so many seconds."""
@@ -105,11 +108,16 @@ class KVCache:
                 time.sleep(1.0)
 
     def _new_slab(self, pages: int) -> Tensor:
-        """[P, L, 2, K, PAGE, D], in this order or with layers before pages."""
+        """[P, L, 2, K, PAGE, D], in this order or with layers before pages; not yet zero."""
         K, D = self._like.shape
         if self._moves:
-            return self._like.new_zeros(self._layers, 2, pages, K, PAGE, D).permute(2, 0, 1, 3, 4, 5)
-        return self._like.new_zeros(pages, self._layers, 2, K, PAGE, D)
+            return self._like.new_empty(self._layer_count, 2, pages, K, PAGE, D).permute(2, 0, 1, 3, 4, 5)
+        return self._like.new_empty(pages, self._layer_count, 2, K, PAGE, D)
+
+
+def _keys_and_values(slab: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    k_PKJD, v_PKJD = slab[:, layer, 0], slab[:, layer, 1]
+    return k_PKJD.view(*k_PKJD.shape[:2], -1, PAGE), v_PKJD
 
 
 class Probe:

@@ -85,7 +85,7 @@ class Pages:
             self._full = True
             return False
         self._free += range(self.made + more - 1, self.made - 1, -1)
-        self._users_P = np.pad(self._users_P, (0, more))
+        self._users_P = np.append(self._users_P, np.zeros(more, dtype=np.int64))
         return True
 
     def extend(self, slot: int, tokens: int) -> bool:

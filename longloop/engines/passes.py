@@ -130,7 +130,7 @@ class Eager:
         ids_T, position_T = (torch.from_numpy(x).to(device) for x in (row.ids_T, row.position_T))
         plan = Reading(self._cache, row, device)
         hidden_TD = self._model.hidden(_padded(ids_T, size), _padded(position_T, size), plan)
-        return hidden_TD[torch.from_numpy(row.last_R[row.whole_R]).to(device)]
+        return hidden_TD.index_select(0, torch.from_numpy(row.last_R[row.whole_R]).to(device))
 
 
 def _padded(x_T: Tensor, size: int | None) -> Tensor:

@@ -39,13 +39,16 @@ class Reading:
 
     def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
         k_PKDJ, v_PKJD = self._cache.layer(layer)
-        new_k_TKD, new_v_TKD = (x_KTD[:, : len(self._page_T)].transpose(0, 1) for x_KTD in (k_KTD, v_KTD))
-        k_PKDJ[self._page_T, :, :, self._offset_T] = new_k_TKD
-        v_PKJD[self._page_T, :, self._offset_T] = new_v_TKD
+        new_k_TKD, new_v_TKD = (x_KTD.transpose(0, 1)[: len(self._page_T)] for x_KTD in (k_KTD, v_KTD))
+        k_PKDJ.permute(0, 3, 1, 2)[self._page_T, self._offset_T] = new_k_TKD
+        v_PKJD.transpose(1, 2)[self._page_T, self._offset_T] = new_v_TKD
         q_THD = q_HTD.transpose(0, 1)
+        parts = self._planned(window, len(q_HTD) // len(k_KTD))
+        if len(parts) == 1 and len(parts[0].row_X) == len(q_THD):  # all rows, which ascend in every part
+            return parts[0].attend(q_THD, k_PKDJ, v_PKJD, scale)
         out_THD = q_THD.new_zeros(q_THD.shape)
-        for part in self._planned(window, len(q_HTD) // len(k_KTD)):
-            part.attend(q_THD, k_PKDJ, v_PKJD, out_THD, scale)
+        for part in parts:
+            out_THD[part.row_X] = part.attend(q_THD, k_PKDJ, v_PKJD, scale)
         return out_THD
 
     def _planned(self, window: int, group: int) -> "list[_Singles | _Tiles]":
@@ -73,36 +76,37 @@ class _Singles:
         token_N, number_N = repeated(count_B)
         page_N = row.page_RW[span_B[token_N], first_B[token_N] + number_N]
         order_N = _neighbors(page_N)
-        sum_N, back_N, page_N = token_N, np.argsort(order_N), page_N[order_N]
-        token_N, number_N = token_N[order_N], number_N[order_N]
-        position_NJ = ((first_B[token_N] + number_N) * PAGE)[:, None] + np.arange(PAGE)
-        mask_NJ = np.where(_sees(start_B[token_N], position_NJ, window), np.float32(0), np.float32(-np.inf))
+        page_N, token_N, number_N = page_N[order_N], token_N[order_N], number_N[order_N]
+        in_page_N = start_B[token_N] - (first_B[token_N] + number_N) * PAGE
+        mask_NJ = np.where(_sees(in_page_N, np.arange(PAGE), window), np.float32(0), np.float32(-np.inf))
         pair_BW = np.full((len(span_B), count_B.max()), len(page_N))
         pair_BW[token_N, number_N] = np.arange(len(page_N))
         head_H = np.arange(heads * group)
         beside_BHW = pair_BW[:, None] * len(head_H) + head_H[:, None]
         apart_NH = (token_N[:, None] * len(head_H) + head_H) * pair_BW.shape[1] + number_N[:, None]
-        given = span_B, span_B[token_N], mask_NJ[:, None], beside_BHW.ravel(), apart_NH.ravel(), sum_N, back_N
-        self._row_B, self._row_N, self._mask_N1J, self._beside, self._apart, self._sum_N, self._back_N = (
+        begin_B, back_N = np.cumsum(count_B) - count_B, np.argsort(order_N)
+        given = span_B, span_B[token_N], mask_NJ[:, None], beside_BHW.ravel(), apart_NH.ravel(), begin_B, back_N
+        self.row_X, self._row_N, self._mask_N1J, self._beside, self._apart, self._begin_B, self._back_N = (
             torch.from_numpy(x).to(device) for x in given
         )
         self._runs = _runs(page_N, heads, device)
 
-    def attend(self, q_THD: Tensor, k_PKDJ: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
-        B, N, (_, H, D), K = len(self._row_B), len(self._row_N), q_THD.shape, k_PKDJ.shape[1]
+    def attend(self, q_THD: Tensor, k_PKDJ: Tensor, v_PKJD: Tensor, scale: float) -> Tensor:
+        B, N, (_, H, D), K = len(self.row_X), len(self._row_N), q_THD.shape, k_PKDJ.shape[1]
         q_NHD = (q_THD.float() * scale).index_select(0, self._row_N)
-        score_NHJ = q_NHD.new_empty(N + 1, H, PAGE)  # and a pair that nobody sees
-        score_NHJ[N] = -torch.inf
+        all_NHJ = q_NHD.new_empty(N + 1, H, PAGE)  # and a pair that nobody sees
+        score_NHJ, unseen_HJ = all_NHJ[:N], all_NHJ[N]
+        unseen_HJ.fill_(-torch.inf)
         # The G query heads that share a key head are G rows of one product.
-        self._multiply(q_NHD.view(N * K, -1, D), k_PKDJ, score_NHJ[:N].view(N * K, -1, PAGE))
-        score_NHJ[:N] += self._mask_N1J
-        score_BHL = score_NHJ.flatten(0, 1).index_select(0, self._beside).view(B, H, -1)
+        self._multiply(q_NHD.view(N * K, -1, D), k_PKDJ, score_NHJ.view(N * K, -1, PAGE))
+        score_NHJ.add_(self._mask_N1J)
+        score_BHL = all_NHJ.view(-1, PAGE).index_select(0, self._beside).view(B, H, -1)
         share_MGJ = score_BHL.softmax(-1).view(-1, PAGE).index_select(0, self._apart).view(N * K, -1, PAGE)
         part_NHD = torch.empty_like(q_NHD)
         self._multiply(share_MGJ, v_PKJD, part_NHD.view(N * K, -1, D))
-        # In the order of positions.
-        out_BHD = q_NHD.new_zeros(B, H, D).index_add_(0, self._sum_N, part_NHD.index_select(0, self._back_N))
-        out_THD[self._row_B] = out_BHD.to(out_THD.dtype)
+        # A bag is a token's parts, which are added up in the order of positions.
+        out_BE, *_ = torch.embedding_bag(part_NHD.view(N, H * D), self._back_N, self._begin_B)
+        return out_BE.view(B, H, D).to(q_THD.dtype)
 
     def _multiply(self, x_MGY: Tensor, cached_PKYZ: Tensor, out_MGZ: Tensor) -> None:
         """The product of each pair's rows with its page."""
@@ -114,9 +118,9 @@ class _Singles:
 def _neighbors(page_N: np.ndarray) -> np.ndarray:
     """An order in which pages ascend: first each page once, then those that are there twice once more, and so on."""
     by_page_N = np.argsort(page_N, kind="stable")
-    time_N = np.empty_like(by_page_N)
-    _, time_N[by_page_N] = repeated(np.unique(page_N, return_counts=True)[1])
-    return np.lexsort((page_N, time_N))
+    first = np.flatnonzero(np.diff(page_N[by_page_N], prepend=-1))  # pages count from 0
+    _, time_N = repeated(np.diff(first, append=len(page_N)))
+    return by_page_N[np.argsort(time_N, kind="stable")]
 
 
 def _runs(page_N: np.ndarray, heads: int, device: torch.device) -> list[tuple[slice, slice | Tensor]]:
@@ -179,18 +183,18 @@ class _Tiles:
         block_NKW = page_NW[:, None] * heads + np.arange(heads)[:, None]
         mask_QL = _sees(np.arange(tile, tile + _TILE), np.arange(begin, tile + _TILE), window)
         given = in_row_N[tile_X] + number_X, in_tiles_X, block_NKW, mask_QL
-        self._row_X, self._inside_X, self._block_NKW, self._mask_QL = (torch.from_numpy(x).to(device) for x in given)
+        self.row_X, self._inside_X, self._block_NKW, self._mask_QL = (torch.from_numpy(x).to(device) for x in given)
 
-    def attend(self, q_THD: Tensor, k_PKDJ: Tensor, v_PKJD: Tensor, out_THD: Tensor, scale: float) -> None:
+    def attend(self, q_THD: Tensor, k_PKDJ: Tensor, v_PKJD: Tensor, scale: float) -> Tensor:
         q_XHD = q_THD.new_zeros(len(self._block_NKW) * _TILE, *q_THD.shape[1:])
-        q_XHD[self._inside_X] = q_THD[self._row_X]
+        q_XHD[self._inside_X] = q_THD[self.row_X]
         q_NHQD = q_XHD.unflatten(0, (-1, _TILE)).transpose(1, 2)
         both_NKWJD = self._gathered(k_PKDJ).transpose(3, 4), self._gathered(v_PKJD)
         k_NKLD, v_NKLD = (x.flatten(2, 3)[:, :, : self._mask_QL.shape[1]] for x in both_NKWJD)
         out_NHQD = scaled_dot_product_attention(
             q_NHQD, k_NKLD, v_NKLD, attn_mask=self._mask_QL, scale=scale, enable_gqa=True
         )
-        out_THD[self._row_X] = out_NHQD.transpose(1, 2).flatten(0, 1)[self._inside_X]
+        return out_NHQD.transpose(1, 2).flatten(0, 1)[self._inside_X]
 
     def _gathered(self, cached_PKYZ: Tensor) -> Tensor:
         """The keys or values of the tiles' pages, [N, K, W, Y, Z]."""

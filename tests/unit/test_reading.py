@@ -41,14 +41,14 @@ class Sequences:
         self.row = slots.row(np.array(chosen), COUNT[chosen], singles, page_RW)
         self.chosen = chosen
 
-    def attend(self, window: int) -> list[Tensor]:
-        """The output for each sequence, [T, H, D]."""
+    def attend(self, window: int, more: int = 5) -> list[Tensor]:
+        """The output for each sequence, [T, H, D], of a row with so many more tokens than theirs."""
         new = [[x[n][:, READ[n] :] for n in self.chosen] for x in (self.k, self.v)]
-        padding = torch.ones(K, 5, D)
+        padding = torch.ones(K, more, D)
         k_KTD, v_KTD = (torch.cat([*x, padding], dim=1) for x in new)
         q_HTD = torch.cat([*(self.q[n] for n in self.chosen), padding.repeat(G, 1, 1)], dim=1)
         out = reading.Reading(self.cache, self.row, CPU).attend(1, q_HTD, k_KTD, v_KTD, 0.3, window)
-        *parts, rest = out.split([*COUNT[self.chosen].tolist(), 5])
+        *parts, rest = out.split([*COUNT[self.chosen].tolist(), more])
         assert not rest.any()
         return list(parts)
 
@@ -90,6 +90,13 @@ def test_not_a_bit_depends_on_where_pages_lie_or_on_who_else_is_read(window: int
     scattered = Sequences(pages(np.random.default_rng(1).permutation(150) + 1), [1, 0, 5]).attend(window)
     assert all(torch.equal(one, other) for one, other in zip(everyone, backwards, strict=True))
     assert all(torch.equal(everyone[n], other) for n, other in zip([1, 0, 5], scattered, strict=True))
+
+
+@pytest.mark.parametrize("chosen", [[0, 1, 2], [5], [2, 0, 3, 5]])
+def test_a_row_without_padding(chosen: list[int]) -> None:
+    """Single tokens, one span, and both."""
+    padded, full = (Sequences(pages(IN_ORDER), chosen).attend(0, more) for more in (5, 0))
+    assert all(torch.equal(one, other) for one, other in zip(padded, full, strict=True))
 
 
 def test_sequences_that_share_pages() -> None:
