@@ -9,6 +9,9 @@ A test that needs what the machine lacks is skipped, and the end of the run list
 What is imported and collected stays to the end. The garbage collector would spend a quarter of that time, and a
 twentieth of the tests', on going through it: it is off until then, and leaves it alone afterwards. Then it looks more
 rarely than it does by default: runs of tiny models make so many objects that it took a tenth of their time.
+
+Nothing waits for the disk: a run of a tiny model did so four times a step. What a test kills is a process, and what it
+had written is there without that.
 """
 
 import gc
@@ -24,6 +27,7 @@ os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
+os.fsync = lambda fd: None
 gc.disable()
 
 EXCUSED = ("needs a CUDA device", "needs MKL", "needs Linux", "needs root", "needs published data", "needs the tracker")

