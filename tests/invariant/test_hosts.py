@@ -44,9 +44,8 @@ class Machines:
 
     async def joined(self, pool: Any) -> None:
         """Add a host, and wait until it has started."""
-        before = pool.size
-        self.add()
-        while pool.size == before:
+        node = self.add().node_id
+        while node not in pool._sites or not pool._sites[node].ready:
             pool._look()
             await asyncio.sleep(0.1)
 
