@@ -65,6 +65,7 @@ def connected(config: RanksConfig) -> Iterator[Any]:
                 raise _no_cluster(config.address, error) from error
         else:
             cores = max(os.cpu_count() or 1, config.count)
+            os.environ.setdefault("RAY_worker_niceness", "0")  # by default ranks would wait for whatever else runs here
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **common)
     try:
         yield ray
