@@ -71,7 +71,7 @@ def written(said: list[Message], tools: list[Tool]) -> str:
 def tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     """Pieces of the texts between digits are tokens, and every character is."""
     pieces = {piece for text in texts for piece in re.split(r"<\|[a-z]+\|>|\d", text)}
-    longest_first = sorted((piece for piece in pieces if len(piece) > 1), key=len, reverse=True)
+    longest_first = sorted((piece for piece in pieces if len(piece) > 1), key=lambda piece: (-len(piece), piece))
     characters = sorted(set("".join(texts)) | {chr(code) for code in range(32, 127)})
     vocab = {token: id for id, token in enumerate(["<unk>", *characters, *longest_first])}
     backend = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
