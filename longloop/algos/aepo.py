@@ -8,12 +8,14 @@
         min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A),
         where tokens with z_it > 0 that the upper bound cuts off keep the bound's gradient
 
-x is uniform, l the forks in a row at the task, H the entropy that a token was drawn with, H_u that of a turn, estimated
-as in ARPO. With `first` >= K, keep = "none", w = 0 this is GRPO. The environment must answer equal actions equally.
+x is uniform, l the forks in a row at the task, H the entropy that a token was drawn with. Turns that attempts share
+count with each of them. With `first` >= K, keep = "none", w = 0 this is GRPO. The environment must answer equal actions
+equally.
 
 Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`), the paper that of unsure
 ones; it takes mean and deviation over a micro-batch of current entropies, here they are the step's, from the policy
-that sampled. The attempt that says m is one of the K. The penalty is the code's; the paper's was not seen.
+that sampled. The attempt that says m is one of the K. Entropies of turns are estimated as in ARPO, in nats (theirs are
+divided by log V). The penalty is the code's; the paper's was not seen.
 """
 
 from typing import Literal

@@ -5,9 +5,11 @@
     A'_t = (1 - a) A + a [R > 0] p^T_t / p_t,   a = x / (x + 1),   x = min(|target - H|, most) / share of successes
     maximize the mean over all action tokens of  min(r_t A', clip(r_t, 1 -+ clip) A')
 
-p^T is the policy at temperature T: to learn from successes as if they had been drawn hotter makes it less certain.
+p^T is the policy at temperature T: to learn from successes as if they had been drawn hotter makes the policy less
+certain. At H = target, and without a success, this is GRPO.
 
-Differs from the paper: it draws more attempts at temperature T; this is its code's variant without them (DCPO).
+Differs from the paper: it draws further attempts at temperature T and adds (its code: replaces) samples. This is the
+code's variant that weighs the attempts there are (DCPO).
 """
 
 from longloop.algos.composed import Composed, Parts, Standardized, clipped

@@ -6,7 +6,8 @@
         Q = alpha Q_mc + (1 - alpha) Q_critic,   Q_mc the mean reward of the attempts that took the action,
             Q_critic from 1 for the best of the ranking to 0 for the last
         pairs of actions at one state whose Q differ by more than `gap`
-        minimize -log sigmoid(beta (log p/p_ref of the better action - of the worse)), p_ref as the sampler logged it
+        minimize -log sigmoid(beta (log p/p_ref of the better action - of the worse)), log p_ref as it was logged
+            when the action was sampled
 
 Where rewards are rare, most Q_mc are equal: the ranking tells actions apart. alpha = 1, logged = false is tree_dpo.
 

@@ -5,8 +5,9 @@
     A_u = min(Q_1, Q_2)(s_u, a_u) - min(V_1, V_2)(s_u)
     maximize the mean over attempts of the sum over action tokens of A_u log p(x_t | ..)
 
-What old turns were paid does not depend on the policy: they teach Q without a ratio. V learns from actions drawn at old
-states now, without an environment. A turn's pay reaches those before it one critic step at a time.
+What old turns were paid does not depend on the policy, so that they teach Q without a ratio; V learns from actions
+drawn at old states now, without an environment. With `critic_steps = 0` this is REINFORCE. A turn's pay reaches those
+before it one critic step at a time: long tasks need more of them.
 
 Differs from the paper: the heads are on the policy's own hidden states, where they have a second model; these change
 with the policy, so each step trains the critic anew before the policy learns. The policy learns from this step's turns;

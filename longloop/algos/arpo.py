@@ -5,12 +5,13 @@
     A_k = (R_k - mean) / (std + 1e-6) over all K
     maximize the mean over attempts of the mean over action tokens of min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
-Turns that attempts share count with each of them; that one tree's attempts are not independent biases the baseline.
-With `first` >= K this is GRPO without KL. The environment must answer equal actions equally.
+More attempts where an answer of the environment made the policy unsure, for the price of K. Turns that attempts share
+count with each of them. With `first` >= K this is GRPO without KL. The environment must answer equal actions equally.
 
 Differs from the paper: H is the mean of -log p over the tokens drawn, since an engine returns no entropies, compared
 with the attempt's own first turn; theirs is a sum over 20 tokens of entropies of the ten likeliest, divided by log V,
-against that of another task after the first batch. Attempts are left once they are over, not meanwhile.
+against that of another task after the first batch. Attempts are left once they are over, not meanwhile. Attempts of one
+tree are not independent, which biases the baseline.
 """
 
 from longloop.algos.composed import Composed, Parts, Standardized, clipped

@@ -3,8 +3,9 @@
     A_i = (R_i - mean) / (std + 1e-6)
     A_i + clip(delta (x_i - mean x) / mean L, -bound |A_i|, bound |A_i|)    where i succeeds and shows the behavior
 
-x_i counts the turns before the first action that shows it, L_i all turns; means are over the group's attempts that
-succeed and show it. A reward for it could be earned without success; a bounded change of A cannot flip its sign.
+x_i is the number of turns before the first action that shows it, L_i the attempt's turns; the means are over the
+group's attempts that succeed and show it. A reward for the behavior could be earned without success; a bounded change
+of A cannot flip its sign. delta < 0 favors early behavior.
 
 Differs from the paper: positions and lengths are counted in turns, not tokens; the bounds take |A|, since with graded
 rewards a success may have A < 0. The base is DAPO's clip and mean over tokens, without its refilling of batches. delta

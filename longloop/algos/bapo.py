@@ -10,7 +10,8 @@ Failures come in more tokens than successes and push the entropy down; the range
 and admits more of the other. At a step's first update r = 1 and the range has no effect.
 
 Differs from the paper: the share counts what still has a gradient; the authors' code counts clipped values, by which
-raising `low` makes the share smaller. Of their three sets of numbers these are the README's, with the yaml's steps.
+raising `low` makes the share smaller. They publish three sets of numbers; these are their README's. The steps are their
+yaml's.
 """
 
 from longloop.algos.composed import Composed, Parts, Standardized

@@ -6,7 +6,8 @@
     maximize the mean over attempts of the mean over action tokens of  min(r_t A, clip(r_t, 1 - clip, 1 + clip) A)
 
 The policy's success rates decide, step by step, between no normalization (a = b = 1, where they are spread out) and
-division by the standard deviation (a = b = 3/2). Rewards are mapped to [0, 1] from `reward_low` to `reward_high`.
+division by the standard deviation (a = b = 3/2). It is for rewards that are 0 or 1, or shares of passed tests; others
+are mapped to [0, 1] from `reward_low` to `reward_high`.
 
 Differs from the paper: the factor 1 / Beta is at most `most`, where the authors' code has 1e6; equal rates at all tasks
 count as a = b = 1, where it divides by zero. The decomposition of several rewards is left out.

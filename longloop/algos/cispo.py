@@ -3,9 +3,11 @@
     A = (R - mean) / (std + 1e-6)
     maximize the mean over all action tokens of  sg[clamp(r_t, 1 - clip_low, 1 + clip_high)] A log p_t
 
-sg stops the gradient. PPO drops tokens outside the range. There is no lower bound (`clip_low = 1`), as in the paper.
+sg stops the gradient. PPO's clip drops tokens whose ratio has left the range; here they count with the bound as weight.
+There is no lower bound (`clip_low = 1`), as in the paper.
 
-Differs from the paper: it does not say what clip_high is (verl's configs have 0.2); 4 bounds only what has moved far.
+Differs from the paper: it tunes clip_high and does not say to what (verl's configs have 0.2); 4 bounds only what has
+moved far.
 """
 
 from longloop.algos.composed import Composed, Parts, Standardized

@@ -7,7 +7,8 @@
 Entropy falls where advantage and log-prob covary: likely tokens that were paid well, unlikely ones that were not.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors': of a micro-batch, at least one token of each). Groups paid alike are not replaced.
+(the authors' are those of a micro-batch, and drop at least one token of each). Groups without a difference are not
+replaced by others.
 """
 
 from longloop.algos.composed import Composed, DropSmall, Parts, Standardized, clipped
@@ -15,11 +16,11 @@ from longloop.algos.parts.choose import DropCovarying
 
 
 class ClipCov(Composed):
-    clip: float = 1.0
     share: float = 2e-4
     """Of all tokens of the step, how many are dropped; 0 for none."""
     low: float = 1.0
     high: float = 5.0
+    clip: float = 1.0
 
     def compose(self) -> Parts:
         choose = DropSmall(), DropCovarying(self.share, self.low, self.high)

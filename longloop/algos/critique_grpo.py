@@ -11,8 +11,8 @@ where `Outcome.info["tests"]` has them; it must fit rollout.context beside the o
 Dr.GRPO without a clip. A task takes 2 (K - 1) attempts.
 
 Differs from the paper: the shipped script's critique states the right answer, and others come from GPT-4o; ours knows
-no more than the verifier says. Their entropy bonus of 0.001 is left out, refinements keep their tokens. Their `divisor`
-is the longest response.
+no more than the verifier says. Their entropy bonus of 0.001 is left out, refinements keep their tokens. `divisor` is a
+setting, as in Dr.GRPO; theirs is the longest response.
 """
 
 from longloop.algos.composed import Composed, Parts

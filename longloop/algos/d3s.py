@@ -9,7 +9,8 @@
 Attempts near the mean and tokens without a choice dilute the gradient; late in a run it must not over-fit.
 
 Differs from the paper: it gives no number for the shares at the start, except "under 20%" of tokens; these are guesses.
-A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would.
+A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would, so that the
+schedule does not change the learning rate as well.
 """
 
 from longloop.algos.base import Algorithm

@@ -5,11 +5,13 @@
     maximize the mean over all action tokens of the mini-batch of
         min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A)
 
-Groups of equal rewards take no part in the mean. There is no KL. A penalty for overlong answers is the environment's.
+Groups whose rewards are all equal have nothing to say and take no part in the mean. No KL term. The paper's penalty for
+overlong answers is a reward, so it belongs to the environment.
 
-Differs from the paper: a round asks only for groups still missing. The authors' code (verl) samples 3 n tasks a round
-and throws away what is over n, for which an agent's attempts are too expensive; both train on the first n groups that
-differ. After `tries` rounds (verl: 10, then an error) a step takes what there is. Mini-batches are counted in attempts.
+Differs from the paper: a round asks only for the groups that are still missing. The authors' code (verl) samples 3 n
+tasks a round and throws away what is over n, for which an agent's attempts are too expensive; both train on the first n
+groups that differ, in the order of the tasks. After `tries` rounds (verl: 10, then an error) the step goes on with the
+groups there are. Mini-batches are counted in attempts.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,8 @@
 GRPO's 1/|a| favours short successes and long failures; here every token counts the same, whatever its attempt's length.
 `divisor` is a constant, for scale only: set it near the longest attempt and leave it. No KL term.
 
-Differs from the paper: its constant is the most tokens that may be sampled; an agent has no such number.
+Differs from the paper: its constant is the largest number of tokens that may be sampled; an agent samples turn by turn
+and has no such number, so that `divisor` is a setting.
 """
 
 from longloop.algos.composed import OneStep, Parts, clipped

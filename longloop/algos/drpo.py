@@ -7,7 +7,8 @@
         min(r_t A, clip(r_t, 1 - clip, 1 + clip) A) - kl * (exp(d_t) - d_t - 1),   d_t = log p_ref - log p
 
 For tasks at which the policy never succeeds from the beginning. The demonstration's tokens are read and nothing more.
-beta = 0 is LOOP with a symmetric clip and a KL term. Success in training has this head start, an evaluation none.
+beta = 0 is LOOP with a symmetric clip and a KL term. The success of a training step is that of attempts with a head
+start; an evaluation begins at the beginning. The environment must answer equal actions equally.
 
 Differs from the paper: its critic and its KL in the reward are replaced by LOOP's baseline and a KL term in the loss;
 in the authors' code values and whitening include the demonstration's tokens.

@@ -7,7 +7,8 @@
 A source is a scenario, or a split where tasks have none; n_d counts its attempts, N all of them. Tasks that always or
 never succeed have A = 0, and their source is left alone until the second term calls it back.
 
-Differs from the paper: evaluations do not teach the bandit (in the code they do); a source's tasks come in epochs.
+Differs from the paper: evaluations never teach the bandit (the authors' code feeds it their rewards); within a source
+no task comes twice before all have come once.
 """
 
 from longloop.algos.composed import FromGrpo, Parts

@@ -7,8 +7,9 @@
     s_iu = exp(mean over the tokens of turn u of log r_t)
     maximize the mean over attempts of the mean over turns of min(s A, clip(s, 1 - clip_low, 1 + clip_high) A)
 
-gamma < 1 pays early turns of long successes less: of two successes the shorter counts more. Where an environment
-rebuilds no context, turns share one. gamma = 1, pool = "trajectories", ratio = "trajectory" is GSPO.
+gamma < 1 pays early turns of long successes less, so that of two successes the shorter counts more; it is no discount
+of what follows a turn. Any environment can be played: where none rebuilds its context, turns share one. gamma = 1, pool
+= "trajectories", ratio = "trajectory" is GSPO.
 
 Differs from the paper: there is no public code; the formulas are from two notes that agree. Which baseline is
 subtracted is not certain (here the mean over the group's turns), nor is gamma. Attempts count once, not once a turn.

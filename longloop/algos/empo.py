@@ -8,7 +8,7 @@ wrong is rewarded as well: this adapts a policy that is usually right, it teache
 
 Differs from the paper: equal keys instead of a model's judgment of meaning, and no rule against answers copied from the
 question. Its two reward functions (mathematics, free text) differ for empty answers; here these are paid 0. The
-learning rate is LOOP's (the paper has 1e-6).
+learning rate is LOOP's (the paper has 1e-6). `votes` below 1 mixes in the verifier's reward.
 """
 
 from longloop.algos.composed import OneStep, Parts, Standardized, clipped

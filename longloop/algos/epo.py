@@ -5,11 +5,13 @@
     minimize  L - bonus * mean over attempts, turns and tokens of (H_t - beta_k penalty P_t),   L LOOP's loss
     beta_k = 1 + exp(-decay k / k_mid),  k steps done, k_mid half of all;  no penalty at the first step
 
-With one reward after many turns, entropy first collapses and later explodes: hence the bonus and the corridor.
+With one reward after many turns, entropy first collapses, later explodes: the bonus works against the one, the corridor
+against both.
 
-Differs from the paper: this is its second version; in the authors' code the penalty has no gradient. The corridor is
-their README's (0 to 2; their yaml has 0.8 to 1.2), the penalty that of ScienceWorld (0.1 elsewhere), `decay` is not
-given. Their learning rate is 3e-6 to 5e-6. Attempts without advantage are kept, for their entropy.
+Differs from the paper: this is its second version; in the authors' code the penalty is a constant without gradient, and
+what remains is the bonus. The corridor is their README's (0 to 2; their yaml has 0.8 to 1.2), the penalty that of
+ScienceWorld (0.1 elsewhere), `decay` is not given. Their learning rate is 3e-6 to 5e-6. Attempts without advantage are
+kept, for their entropy.
 """
 
 from longloop.algos.composed import Composed, Parts

@@ -9,7 +9,8 @@
 From the second iteration on, beta is 0.5 and the learning rate half; the rate rises over the first tenth of an
 iteration's updates; an own attempt that is the worse one is cut to ten messages more than the expert's has.
 
-Differs from the paper: an expert's reward is what it was paid; the authors' code takes 1 in two of its environments.
+Differs from the paper: an expert's reward is what the environment paid it; the authors' code takes 1 for granted in two
+of its environments. All else is that code's.
 """
 
 from collections.abc import Iterator

@@ -3,10 +3,12 @@
     A = (R - mean) / (std + 1e-6);   c_t = (A_t - mean A)(log p_t - mean log p), means over the step's tokens
     minimize the mean over all action tokens of  -r_t A + coefficient |log r_t| [c_t among the share N largest]
 
-By Clip-Cov's authors. There is no clip. |log r| has no gradient at r = 1: a step with one mini-batch never feels it.
+The other answer of Clip-Cov's authors to entropy that falls where advantage and log-prob covary. There is no clip. |log
+r| has no gradient at r = 1: a step with one mini-batch never feels it.
 
 Differs from the paper: the covariance and the choice are those of the whole step, with the sampling policy's log-probs
-(the authors': of a micro-batch). The share is their 7B model's (0.02% for 32B). Groups paid alike are not replaced.
+(the authors': of a micro-batch). The share, 0.2%, is that of their 7B model (0.02% for 32B). Groups without a
+difference are not replaced by others.
 """
 
 import math

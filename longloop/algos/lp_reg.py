@@ -8,7 +8,8 @@
 
 A failed attempt punishes all its tokens, and an unlikely one may never come back. Noise is not in q.
 
-Differs from the paper: "the lowest 1%" is of the step; the authors' is of a micro-batch, and nothing where that is one.
+Differs from the paper: "the lowest 1%" is of the step (the authors': of a micro-batch, and nothing where that is one
+token). Strictly on-policy, as theirs.
 """
 
 from longloop.algos.composed import Clipped, OneStep, Parts, Standardized

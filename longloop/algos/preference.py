@@ -5,7 +5,8 @@
         pairs of a better and a worse one                                                pairs
         the log-probs of both under the reference policy, stored with them               credit
         for some epochs, minimize the mean over pairs of -log sigmoid(margin)            loss
-            margin = beta * (sum over the better one's tokens of w_t log p/p_ref - sum over the worse one's)
+            margin = beta * (sum over the better one's tokens of w_t log p/p_ref
+                             - sum over the worse one's)
 
 The reference policy is the policy at the start of the iteration, whose log-probs are stored; of a method that
 `needs_reference`, the policy before training. With the first every margin is 0 at an iteration's first update, so beta
@@ -26,13 +27,13 @@ from longloop.types import Batch, Group, Metrics, Now, Sample, Scored, Trajector
 
 
 class Preference(Algorithm):
-    lr: float = 1e-6
-    weight_decay: float = 0.0
     k: int = 1
     minibatch: int = 32
     """Pairs per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
+    lr: float = 1e-6
     beta: float = 0.1
     """Scale of the margin: the larger, the sooner a pair is settled and the less the policy moves."""
+    weight_decay: float = 0.0
     warmup: float = 0.0
     """Fraction of an iteration's updates over which the learning rate rises to `lr`."""
 

@@ -1,6 +1,7 @@
 """The only maths that algorithms share: group baselines, trajectories as samples, masked sums.
 
-Shapes: N trained tokens of a micro-batch; U units (tokens, turns or trajectories) with one ratio each; T turns.
+Shapes: N trained tokens of a micro-batch, U units (tokens, turns or trajectories) that have one ratio each; T turns of
+a trajectory.
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,8 @@
 One on-policy step, without ratios or clipping; LOOP's paper cites it for agents in WebShop. The baseline is that of a
 state, so K = 1 works. `value_high = 0` leaves the bare reward. The gradient is unbiased whatever V is.
 
-Differs from the paper: nothing; it leaves the baseline open. The critic is `ppo`'s, at a constant weight.
+Differs from the paper: nothing; it leaves the baseline open. The critic is that of LOOP's comparison with PPO, at a
+constant weight.
 """
 
 from longloop.algos.composed import OneStep, Parts

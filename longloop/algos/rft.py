@@ -22,15 +22,15 @@ from longloop.types import Group, Now, Start, Trajectory, UserError
 
 
 class Rft(Imitation):
+    k: int = 20
+    epochs: int = 30
+    minibatch: int = 32
     coldest: float = 0.05
     """Temperature of a task's first attempt ..."""
     hottest: float = 1.0
     """... and of its last; the others lie evenly between."""
     with_expert: bool = False
     """Learn from the expert's attempts as well."""
-    k: int = 20
-    epochs: int = 30
-    minibatch: int = 32
 
     def __post_init__(self) -> None:
         super().__post_init__()

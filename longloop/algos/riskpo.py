@@ -8,12 +8,14 @@
 
 A mean forgives a task that always fails for one that always succeeds; here scores below the lower quantile count most.
 `rate` is in units of S: where scores rise faster, those above the upper quantile teach nothing until it has caught up.
-The defaults are the paper's, for hundreds of tasks a step; with six, bundle = 3, rate = 0.3 and k = 16 learned.
+The defaults are the paper's, for steps of hundreds of tasks. With six a step the guessing game was not learned by them,
+but by bundle = 3, rate = 0.3 and k = 16.
 
 Differs from the paper: A is centered, for without that it is never above 0 and learning only pushes down. Quantiles are
-followed as the paper says; the released code takes those of each bundle's five papers. A step's tasks are bundled by
-chance, as equally as can be; scores of smaller bundles are scaled up. A std below 1e-3 is taken as 1. Whether the paper
-divides by the std of S, as here, or of its own A is not certain. Their learning rate is 1e-6.
+followed as the paper says; the released code forgets them and takes those of each bundle's five papers. A step's tasks
+are bundled by chance, in bundles as equal as can be; scores of smaller ones are scaled up. A std below 1e-3 is taken as
+1. Whether the paper divides by the std of S or of its own A is not certain; here it is that of S. Their learning rate
+is 1e-6.
 """
 
 from longloop.algos.composed import Composed, Parts, clipped
@@ -22,8 +24,6 @@ from longloop.algos.parts.credit import Risk
 
 class RiskPO(Composed):
     k: int = 5
-    normalize: bool = True
-    """Divide by standard deviations."""
     bundle: int = 5
     """Tasks whose rewards are added up."""
     low: float = 0.2
@@ -34,6 +34,8 @@ class RiskPO(Composed):
     """How much more scores below the lower quantile count."""
     rate: float = 0.1
     """How fast the quantiles follow the scores."""
+    normalize: bool = True
+    """Divide by standard deviations."""
     clip: float = 0.2
 
     def compose(self) -> Parts:

@@ -7,8 +7,9 @@ Long attempts of an untrained policy are mostly noise. Evaluation keeps the run'
 exceeds. An attempt that is cut off is scored as it stands: with graded rewards a short horizon changes what is best,
 and a horizon too short for any success teaches nothing.
 
-Differs from the paper: the horizon follows from the step alone; the authors' scheduler counts by itself and may skip a
-stage. The paper has [8, 12, 15] every 80 steps for WebArena, [6, 13, 20] for BabyAI and [5, 8, 10] for search.
+Differs from the paper: the horizon follows from the step alone, so that a resumed run has the right one (the authors'
+scheduler counts by itself and may skip a stage). The paper has [8, 12, 15] every 80 steps for WebArena, [6, 13, 20] for
+BabyAI and [5, 8, 10] for search.
 """
 
 from dataclasses import field

@@ -4,11 +4,13 @@
     H = mean over attempts of the mean of H_t over their peaks, the tokens at or above the attempt's `quantile`
     minimize  L + coefficient (H - H0)^2,   H0 = H at the first step,   L Dr.GRPO's loss
 
-An entropy bonus raises that of the vocabulary's tail; this one stops at H0 and knows neither the tail nor the tokens
-that follow from what was said. H is the mini-batch's before its update; the gradient is 2 coefficient (H - H0) grad H.
+A bonus on all entropies raises those of a large vocabulary's tail; this one stops at H0 and knows neither the tail nor
+the tokens that follow from what was said. H is a mean over the mini-batch, taken before its update; the gradient is 2
+coefficient (H - H0) grad H, the same for every cut into micro-batches.
 
-Differs from the paper: the nucleus has the token that reaches the mass (not in the authors' code, where a token with p
-> 0.8 has entropy 0); peaks are chosen with the sampling policy. Attempts without advantage count too.
+Differs from the paper: the nucleus has the token that reaches the mass (the authors' code leaves it out, so that a
+token with p > 0.8 has entropy 0); peaks are chosen with the sampling policy; H0 is saved with checkpoints. Attempts
+without advantage are kept, for their entropy.
 """
 
 from longloop.algos.composed import Composed, Parts, clipped

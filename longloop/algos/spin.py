@@ -1,9 +1,10 @@
 """SPIN: self-play fine-tuning (arXiv 2401.01335). The expert's attempt is always the better one.
 
     for each iteration:
-        the expert's attempt at n tasks, and the policy's own                                  collect
-        pairs of both, whatever they were paid; equal ones are left out                        pairs
-        for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the expert's - of the own))   algos/preference.py
+        the expert's attempt at n tasks, and the policy's own                       collect
+        pairs of both, whatever they were paid; equal ones are left out             pairs
+        for 3 epochs, minimize -log sigmoid(beta (log p/p_ref of the expert's       algos/preference.py
+            - of the own))
 
 p_ref is the policy at the start of the iteration, which is also the opponent. Epochs, batch and learning rate, which
 rises over a tenth of an iteration's updates and then falls to zero on a line, are those of the authors' code.

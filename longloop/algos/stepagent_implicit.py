@@ -1,10 +1,11 @@
 """StepAgent-Implicit (arXiv 2411.03817): the expert's action against the policy's own, state by state.
 
     for each of some 3 iterations:
-        the expert's attempts at n tasks, each cut after every action                      algos/stepagent.py
+        the expert's attempts at n tasks, each cut after every action            algos/stepagent.py
         at every state of the expert's, `practice` own actions; no environment
-        pairs: the expert's action, and each own one that is another                       pairs
-        minimize -log sigmoid(beta (log p/p_ref of the expert's action - of the own one))  algos/preference.py
+        pairs: the expert's action, and each own one that is another             pairs
+        minimize -log sigmoid(beta (log p/p_ref of the expert's action           algos/preference.py
+                                    - log p/p_ref of the own one))
 
 Differs from the paper: its eq. 6 divides by the expert's policy, which nobody knows; as in its text, the reference is
 the policy at the start of the iteration. It decodes greedily, which gives one action at a state however often it is

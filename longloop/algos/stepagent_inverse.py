@@ -45,14 +45,16 @@ Rivals = list[tuple[float, list[Sample]]]
 
 
 class StepAgentInverse(Algorithm):
+    k: int = 6
+    """Attempts per task, where `final` asks for any."""
     minibatch: int = 16
     """Actions and own attempts per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
+    lr: float = 5e-7
     clip: float = 0.2
     practice: int = 3
     """Own actions at each state of the expert's."""
     least_reward: float = 1.0
     """Demonstrations that scored less are left out."""
-    lr: float = 5e-7
     head_lr: float = 1e-3
     """The discriminator's learning rate."""
     head_steps: int = 200
@@ -62,7 +64,7 @@ class StepAgentInverse(Algorithm):
     most: float = 5.0
     """The largest reward, and with a minus the smallest."""
     final: float = 0.0
-    """What the environment's reward counts; 0 for no attempts in the environment, whatever k is."""
+    """What the environment's reward counts; 0 for no attempts in the environment."""
 
     nothing = "at every state all own actions were the same, or there was but one state, so there was nothing to learn"
     heads = ("discriminator",)
@@ -72,7 +74,9 @@ class StepAgentInverse(Algorithm):
         if self.final > 0 and self.k < 2:
             raise UserError(f"algo.k = {self.k}: comparing own attempts, as algo.final asks, needs algo.k >= 2.")
         if self.practice < 2:
-            raise UserError(f"algo.practice = {self.practice}: comparing actions at a state needs algo.practice >= 2.")
+            raise UserError(
+                f"algo.practice = {self.practice}: comparing own actions at a state needs algo.practice >= 2."
+            )
 
     @property
     def attempts_per_task(self) -> int:

@@ -5,9 +5,10 @@
     maximize the mean over attempts of the mean over action tokens of
         min(r_t A, clip(r_t, 1 - clip, 1 + clip) A) - kl * (exp(d_t) - d_t - 1),   d_t = log p_ref - log p
 
-Each advantage is unbiased, which no critic's is. Side rollouts, m for each state, are what the method costs, and count
-against a budget. `every` and `max_states` buy fewer; a turn whose state was not valued has advantage 0, as in the
-authors' code. With m = 0 this is LOOP with a symmetric clip. A state is reached by taking its actions again.
+Each advantage is unbiased, which no critic's is. Side rollouts are never trained on; they are what the method costs, m
+for each state, all counted against a budget. `every` and `max_states` buy fewer; a turn whose state was not valued has
+advantage 0, as in the authors' code. With m = 0 this is LOOP with a symmetric clip. The environment must answer equal
+actions equally: a state is reached by taking its actions again.
 
 Differs from the paper: attempts that share a state share its value (the first state always, K m rollouts become m);
 advantages are not whitened, which would end their adding up to R - V(s_0); the temperature is the run's.

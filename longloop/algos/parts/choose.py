@@ -104,7 +104,9 @@ class Corrected(Weighed):
 
     cap: float = 2.0
     unit: Unit = "token"
+    """What has one q: a turn's and a trajectory's is the product over its tokens."""
     beyond: Literal["cap", "drop"] = "cap"
+    """What becomes of a larger q: it is cut to the cap, or the unit does not count."""
     reads = ("logprobs",)
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
@@ -167,6 +169,7 @@ class Curvature(Weighed):
     policy_shift: float = 1e-4
     objective_shift: float = 0.01
     max_share: float = 0.02
+    """The most of all tokens that are dropped, those with the largest shifts."""
     reads = ("logprobs", "sum_p2", "sum_p3", "hidden_norm2")
 
     @property

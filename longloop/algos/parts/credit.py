@@ -126,7 +126,7 @@ class Returns(OfGroups):
 
     gamma: float = 0.9
     pool: Literal["turns", "trajectories"] = "turns"
-    """What counts the same in mean and std."""
+    """Whether each turn counts the same in mean and std, or each trajectory."""
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         returns = paid.to_go(self.gamma)
@@ -171,8 +171,10 @@ class BetaNormalized(Credit):
 
     share: float = 1 / 3
     most: float = 5.0
+    """The largest factor 1 / Beta."""
     low: float = 0.0
     high: float = 1.0
+    """The rewards that are mapped to 0 and 1."""
 
     def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         rates = [self._rate(one.outcomes) for one in paid if len(one.outcomes) >= self.min_scored]

@@ -106,7 +106,7 @@ class Corridor(Hold):
     penalty: float = 0.05
     low: float = 0.0
     high: float = 2.0
-    """The corridor's ends, as multiples of that mean."""
+    """The corridor's ends, as multiples of the mean entropy of all steps before."""
     decay: float = 1.0
     """How fast the penalty falls from twice its size to once."""
     reads = ("entropy",)

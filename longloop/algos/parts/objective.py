@@ -189,6 +189,7 @@ class Implicit(Objective):
     """NFT's: it imitates successes, and of failures the rest of the policy, (p_old - m p) / (1 - m); see nft.py."""
 
     negatives: float = 1.0
+    """How much failures count."""
 
     def mark(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         rewards = [[t.reward for t in group.scored] for group in groups]

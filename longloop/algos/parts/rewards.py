@@ -61,6 +61,7 @@ class Economy(Rewards):
     w: float = 1.0
     c: float = 4.0
     calls: str = ""
+    """A regular expression: each match in an action is a call. Empty: each turn is one."""
 
     def pay(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Paid]:
         fewest = memory_of(self, now)

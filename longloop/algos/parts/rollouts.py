@@ -85,6 +85,7 @@ class FromStates(Attempts):
     every: int = 1
     """The states before every so many-th turn; which of them, changes from step to step."""
     max_states: int = 20
+    """The most states of an attempt, its first ones."""
     hooks = frozenset({"replay"})
 
     async def collect(self, ask: Ask) -> list[Group]:

@@ -78,6 +78,7 @@ class SemanticEntropy(Shape):
 
     alpha: float = 0.5
     estimate: Literal["shannon", "clusters"] = "shannon"
+    """-sum_c p_c log p_c, or the paper's mean over clusters of -log p_c, which may exceed log K."""
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         factors = [max(0.0, 1 - self.alpha * self.disagreement(group)) for group in groups]
