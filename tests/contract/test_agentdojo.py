@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from longloop import build, config
 from longloop.diagnose.trial import difference, scores, violations
+from longloop.envs.agentdojo import AgentDojo
 from longloop.envs.calls import called
 from longloop.envs.play import Script, play
 from longloop.types import Step, UserError
@@ -118,6 +120,16 @@ def test_the_same_calls_meet_the_same_answers(id):
     task = task_of(place, id)
     assert asyncio.run(difference(place.guarded(60), task)) == ""
     assert asyncio.run(violations(place.guarded(60), task)) == []
+
+
+def test_a_verdict_that_fails_counts_against_the_agent():
+    """Neither does the task, nor clears of the attacker's goal, what makes the package's judge stumble."""
+    env = AgentDojo(AgentDojo.Options())
+    env._said, env._before, env._state, env._calls = "", None, None, []
+    broken = SimpleNamespace(utility_from_traces=lambda *_: {}["gone"], security_from_traces=lambda *_: {}["gone"])
+    assert not env._holds(broken, "utility", unknown=False) and env._holds(broken, "security", unknown=True)
+    clear = SimpleNamespace(security_from_traces=lambda *_: None, security=lambda *_: False)
+    assert not env._holds(clear, "security", unknown=True)
 
 
 def test_what_can_be_chosen():
