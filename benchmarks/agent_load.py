@@ -15,7 +15,7 @@ side runs a load twice, and the second time counts: recording and compiling are 
 
 The table has action tokens a second; the GiB of keys and values that the engine had allocated at most, and those that
 were live then, shared openings counted once for each conversation; and how long the median turn waited, early turns and
-late ones apart.
+late ones apart. `--passes` adds what the engine's passes took, by kind, beside what memory and arithmetic allow.
 """
 
 import argparse
@@ -31,6 +31,9 @@ from typing import Any
 
 import common
 import torch
+from decode import bandwidth
+from passes import Watched, Work, rates
+from update import peak_flops
 
 from longloop.engines.engine import NativeEngine
 from longloop.types import SamplingParams
@@ -104,6 +107,7 @@ class Measured:
     """Turn, and how long it took."""
     kv: tuple[float, float] = (0.0, 0.0)
     """GiB of keys and values that were allocated at most, and that were live then."""
+    passes: Watched | None = None
 
 
 def with_engine(engine: NativeEngine, conversations: Sequence[Conversation]) -> Measured:
@@ -131,11 +135,13 @@ def with_engine(engine: NativeEngine, conversations: Sequence[Conversation]) -> 
     async def everyone() -> None:
         await asyncio.gather(*(one(number) for number in range(len(conversations))))
 
+    watched = engine._pass = Watched(engine._pass, engine.cache)
     start = time.perf_counter()
     asyncio.run(everyone())
     seconds = time.perf_counter() - start
+    engine._pass = watched._inner
     engine.release()
-    return Measured(seconds, waited, kv)
+    return Measured(seconds, waited, kv, watched)
 
 
 def with_vllm(model: Any, conversations: Sequence[Conversation]) -> Measured:
@@ -193,6 +199,7 @@ def main() -> None:
     parser.add_argument("--loads", nargs="+", default=list(LOADS), choices=LOADS)
     parser.add_argument("--compile", action="store_true", help="let torch.compile fuse the engine's recorded passes")
     parser.add_argument("--vllm", action="store_true", help="also vLLM, where it is installed")
+    parser.add_argument("--passes", action="store_true", help="also the engine's passes, by kind")
     parser.add_argument("--scale", type=float, default=1.0, help="shorter loads, for a look on a CPU")
     options = parser.parse_args()
     vocab = common.SHAPES[options.model]["vocab_size"]
@@ -213,6 +220,8 @@ def main() -> None:
     )
     print(f"\n| {' | '.join(columns)} |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
+    speed, flops = (bandwidth(DEVICE), peak_flops(DEVICE, torch.bfloat16)) if options.passes else (0.0, 0.0)
+    work, of_passes = Work(common.random_model(options.model, device="meta")), []
     for side, play in engines(options):
         for name, conversations in loads.items():
             play(conversations)
@@ -226,7 +235,15 @@ def main() -> None:
             kv = " | ".join(f"{size:.2f}" if size else "" for size in found.kv)
             rate = f"{tokens / found.seconds:,.0f}"
             print(f"| {options.model} | {name} | {side} | {rate} | {kv} | {first:.2f} s | {last:.2f} s |", flush=True)
+            if options.passes and found.passes:
+                of_passes += [f"| {name} {line}" for line in rates(found.passes, work, speed, flops)]
+                taken = sum(found.passes.seconds())
+                of_passes.append(f"| {name} | between passes | | {found.seconds - taken:.1f} | | |")
         del play  # the next side has the memory for itself
+    if of_passes:
+        print(f"\ncopying reaches {speed / 1e12:.2f} TB/s, products {flops / 1e12:.0f} TFLOP/s")
+        print("\n| load | passes | what | seconds | tokens a second | share |\n|---|---|---|---|---|---|")
+        print("\n".join(of_passes))
 
 
 def _kv_width(config: Any) -> int:

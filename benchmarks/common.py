@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -154,6 +155,28 @@ def peak_bytes() -> int:
     (VmHWM: ru_maxrss would count the parent's before the exec.)
     """
     return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else _status("VmHWM")
+
+
+def held_on_the_card() -> Callable[[], int]:
+    """Watches the whole card from now on; the answer is the most memory that was taken on it, by whatever allocator. 0
+    without a card."""
+    if not torch.cuda.is_available():
+        return lambda: 0
+    most, over = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not over.wait(0.02):
+            free, total = torch.cuda.mem_get_info()
+            most = max(most, total - free)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+    def ended() -> int:
+        over.set()
+        return most
+
+    return ended
 
 
 def resident_bytes() -> int:
