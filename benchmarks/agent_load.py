@@ -24,7 +24,7 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any
@@ -32,9 +32,10 @@ from typing import Any
 import common
 import torch
 from decode import bandwidth
-from passes import Watched, Work, rates
+from passes import OnePass, Watched, Work, rates
 from update import peak_flops
 
+from longloop.engines import scheduler
 from longloop.engines.engine import NativeEngine
 from longloop.types import SamplingParams
 
@@ -107,7 +108,8 @@ class Measured:
     """Turn, and how long it took."""
     kv: tuple[float, float] = (0.0, 0.0)
     """GiB of keys and values that were allocated at most, and that were live then."""
-    passes: Watched | None = None
+    passes: list[tuple[OnePass, float]] = field(default_factory=list)
+    """The engine's, and what each took."""
 
 
 def with_engine(engine: NativeEngine, conversations: Sequence[Conversation]) -> Measured:
@@ -141,7 +143,7 @@ def with_engine(engine: NativeEngine, conversations: Sequence[Conversation]) -> 
     seconds = time.perf_counter() - start
     engine._pass = watched._inner
     engine.release()
-    return Measured(seconds, waited, kv, watched)
+    return Measured(seconds, waited, kv, watched.timed())
 
 
 def with_vllm(model: Any, conversations: Sequence[Conversation]) -> Measured:
@@ -199,9 +201,11 @@ def main() -> None:
     parser.add_argument("--loads", nargs="+", default=list(LOADS), choices=LOADS)
     parser.add_argument("--compile", action="store_true", help="let torch.compile fuse the engine's recorded passes")
     parser.add_argument("--vllm", action="store_true", help="also vLLM, where it is installed")
+    parser.add_argument("--beside", type=int, default=scheduler._BESIDE, help="tokens read beside single ones, at most")
     parser.add_argument("--passes", action="store_true", help="also the engine's passes, by kind")
     parser.add_argument("--scale", type=float, default=1.0, help="shorter loads, for a look on a CPU")
     options = parser.parse_args()
+    scheduler._BESIDE = options.beside
     vocab = common.SHAPES[options.model]["vocab_size"]
     loads = {name: LOADS[name].drawn(vocab, options.scale) for name in options.loads}
     print(common.machine())
@@ -218,11 +222,12 @@ def main() -> None:
         "an early turn",
         "a late one",
     )
-    print(f"\n| {' | '.join(columns)} |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
     speed, flops = (bandwidth(DEVICE), peak_flops(DEVICE, torch.bfloat16)) if options.passes else (0.0, 0.0)
-    work, of_passes = Work(common.random_model(options.model, device="meta")), []
+    work = Work(common.random_model(options.model, device="meta"))
     for side, play in engines(options):
+        print(f"\n| {' | '.join(columns)} |")
+        print("|---|---|---|---|---|---|---|---|", flush=True)
+        of_passes = []
         for name, conversations in loads.items():
             play(conversations)
             found = play(conversations)
@@ -236,14 +241,14 @@ def main() -> None:
             rate = f"{tokens / found.seconds:,.0f}"
             print(f"| {options.model} | {name} | {side} | {rate} | {kv} | {first:.2f} s | {last:.2f} s |", flush=True)
             if options.passes and found.passes:
+                between = found.seconds - sum(took for _, took in found.passes)
                 of_passes += [f"| {name} {line}" for line in rates(found.passes, work, speed, flops)]
-                taken = sum(found.passes.seconds())
-                of_passes.append(f"| {name} | between passes | | {found.seconds - taken:.1f} | | |")
+                of_passes.append(f"| {name} | between passes | | {between:.1f} | | |")
+        if of_passes:
+            print(f"\ncopying reaches {speed / 1e12:.2f} TB/s, products {flops / 1e12:.0f} TFLOP/s")
+            print("\n| load | passes | what | seconds | tokens a second | share |\n|---|---|---|---|---|---|")
+            print("\n".join(of_passes), flush=True)
         del play  # the next side has the memory for itself
-    if of_passes:
-        print(f"\ncopying reaches {speed / 1e12:.2f} TB/s, products {flops / 1e12:.0f} TFLOP/s")
-        print("\n| load | passes | what | seconds | tokens a second | share |\n|---|---|---|---|---|---|")
-        print("\n".join(of_passes))
 
 
 def _kv_width(config: Any) -> int:

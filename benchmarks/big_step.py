@@ -159,7 +159,7 @@ def main() -> None:
     print("\n| part | what | seconds | tokens a second | share |")
     print("|---|---|---|---|---|")
     print(f"| collecting | {chosen:,} tokens sampled | {collecting:.1f} | {chosen / collecting:,.0f} | |")
-    print("\n".join(rates(watched, work, speed, flops)), flush=True)
+    print("\n".join(rates(watched.timed(), work, speed, flops)), flush=True)
 
     clean()
     start = time.perf_counter()

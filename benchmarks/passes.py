@@ -61,10 +61,10 @@ class Watched:
     def release(self) -> None:
         self._inner.release()
 
-    def seconds(self) -> list[float]:
-        """What each pass took: it begins when the one before has ended."""
-        ended = [0.0, *(one.ended for one in self.all)]
-        return [one.ended - max(one.begun, before) for one, before in zip(self.all, ended, strict=False)]
+    def timed(self) -> list[tuple[OnePass, float]]:
+        """Each pass, and the seconds that it took: it begins when the one before has ended."""
+        before = [0.0, *(one.ended for one in self.all)]
+        return [(one, one.ended - max(one.begun, end)) for one, end in zip(self.all, before, strict=False)]
 
 
 class Work:
@@ -99,15 +99,11 @@ class Work:
         return (2 if frozen else 3) * with_weights + 3 * attention
 
 
-def rates(watched: Watched, work: Work, speed: float, flops: float) -> list[str]:
+def rates(timed: list[tuple[OnePass, float]], work: Work, speed: float, flops: float) -> list[str]:
     """Lines of the table for decoding and for reading."""
     lines = []
     for name, decodes in (("decoding", True), ("reading", False)):
-        chosen = [
-            (one, took)
-            for one, took in zip(watched.all, watched.seconds(), strict=True)
-            if one.decodes == decodes and not one.disturbed
-        ]
+        chosen = [(one, took) for one, took in timed if one.decodes == decodes and not one.disturbed]
         seconds, tokens = sum(took for _, took in chosen), sum(one.tokens for one, _ in chosen)
         least = sum(work.bytes(one) / speed if decodes else work.flops(one) / flops for one, _ in chosen)
         if seconds:

@@ -169,7 +169,9 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
+    import pyarrow
     from datasets import Dataset
+    from datasets.table import InMemoryTable
     from engine_vs_generate import run_generate
     from transformers import PreTrainedTokenizerFast, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -292,7 +294,7 @@ def run_trl(steps: int, how: str, load: Load) -> Report:
         disable_tqdm=True,
     )
     way = {"environment_factory": Fixed} if how == "trl" else {"rollout_func": rollout, "reward_funcs": reward}
-    dataset = Dataset.from_dict(data)
+    dataset = Dataset(InMemoryTable(pyarrow.table(data)), fingerprint="fixed")  # a hash of it can fail
     trainer = Timed(load.module(), args=options, train_dataset=dataset, processing_class=tokenizer, **way)
     trainer.add_callback(OnStep())
     report = Report()
