@@ -18,11 +18,13 @@ rankings say little learns faster with more weight on rewards (0.8 in the guessi
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from longloop.algos.parts.proposals import ranked
 from longloop.algos.parts.rollouts import apart
 from longloop.algos.tree_dpo import TreeDpo, taken_actions
-from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Group, Now, Sample, Trajectory
+from longloop.protocols import Rollouts, Tasks
+from longloop.types import Batch, Group, Now, Trajectory
 
 
 class AgentQ(TreeDpo):
@@ -38,8 +40,8 @@ class AgentQ(TreeDpo):
         return self.k + (self.rankings * (self.k - 1) if self.alpha < 1 else 0)
 
     @property
-    def anchor(self) -> str:
-        return "logged" if self.logged else super().anchor
+    def reads(self) -> tuple[str, ...]:
+        return () if self.logged else super().reads
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
         groups = await super().collect(rollouts, tasks, n, now)
@@ -52,7 +54,5 @@ class AgentQ(TreeDpo):
         critic: float = attempts[0].turns[turn].info.get("critic", 0.5)
         return self.alpha * super().q(attempts, turn) + (1 - self.alpha) * critic
 
-    def with_anchor(self, samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-        if not self.logged:
-            return super().with_anchor(samples, learner)
-        return [sample.with_columns(logged=sample.logprobs) for sample in samples]
+    def reference_logp(self, batch: Batch) -> Tensor:
+        return batch.old_N if self.logged else super().reference_logp(batch)

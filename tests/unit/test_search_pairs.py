@@ -15,6 +15,7 @@ from longloop.algos.mcts_ipl import MctsIpl, visits
 from longloop.algos.parts.proposals import asking, ranked, ranks_of
 from longloop.algos.preference import Preference
 from longloop.algos.tree_dpo import TreeDpo, taken_actions
+from longloop.learners.batching import pack
 from longloop.types import Group, Message, Now, Sample, Sampled, SamplingParams, StopReason, Trajectory, Turn
 from tests.support.samples import (
     NOW,
@@ -266,10 +267,12 @@ def test_the_reference_is_what_was_logged_and_takes_no_pass() -> None:
         def read(self, *_: Any) -> Any:
             raise AssertionError("no pass is needed")
 
-    samples = AgentQ(alpha=1.0).credit([TREE], NoPass(), NOW)  # type: ignore[arg-type]
+    algo = AgentQ(alpha=1.0)
+    samples = algo.credit([TREE], NoPass(), NOW)  # type: ignore[arg-type]
     assert len(samples) == 6
     for sample in samples:
-        np.testing.assert_array_equal(sample.columns["logged"][sample.mask], sample.logprobs[sample.mask])
+        of = pack([sample], 1, torch.device("cpu")).batch
+        np.testing.assert_allclose(algo.reference_logp(of).numpy(), sample.logprobs[sample.mask], rtol=1e-6)
         assert sample.logprobs[sample.mask].tolist() == [-1.0 - 0.1 * int(sample.ids[sample.mask][0])]
 
 
