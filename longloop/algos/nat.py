@@ -33,8 +33,7 @@ class Nat(Scheduled):
         return self.k + 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
-        first = tasks.taken
-        groups = await with_experts(rollouts, tasks.take(n), self.k, first)
+        groups = await with_experts(rollouts, tasks, n, self.k)
         return [replace(g, trajectories=tuple(self._marked(t, rollouts) for t in g.trajectories)) for g in groups]
 
     def select(self, group: Group) -> Sequence[Trajectory]:

@@ -101,8 +101,7 @@ class AgainstExpert(Preference):
         return self.k + 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
-        first = tasks.taken
-        return await with_experts(rollouts, tasks.take(n), self.k, first)
+        return await with_experts(rollouts, tasks, n, self.k)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         for own in group.policy_trajectories:
