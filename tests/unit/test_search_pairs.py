@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from longloop.algos.agent_q import AgentQ
+from longloop.algos.agent_q import AgentQ, asking, ranked, ranks_of
 from longloop.algos.mcts_ipl import MctsIpl, visits
-from longloop.algos.parts.proposals import asking, ranked, ranks_of
 from longloop.algos.preference import Preference
 from longloop.algos.tree_dpo import TreeDpo, taken_actions
 from longloop.learners.batching import pack
@@ -213,9 +212,8 @@ def test_the_policy_is_asked_at_every_state_with_several_actions() -> None:
     grown = rollouts(lambda: Path(log, 2, lambda words: float(words == ("b", "a"))), New("ab"))
     (group,) = asyncio.run(grown.trees([TASK], 9, 1.0, seed=0))
     assert sorted(said(group)) == ["aa", "ab", "ba", "bb"]
-    proposals = [[(len(key), actions) for key, actions in taken_actions(group).items()]]
     what = rollouts(lambda: Path(log, 2, lambda _: 0.0), Ranks())
-    (told,) = asyncio.run(ranked(what, [group], proposals, 3, seed=-5))
+    (told,) = asyncio.run(ranked(what, [group], 3, seed=-5))
     assert len(asked) == 9 and all("1. a\n2. b" in text for text in asked)
     for t in told.scored:
         assert [turn.info["critic"] for turn in t.turns] == [float(turn.action.content == "b") for turn in t.turns]
@@ -242,7 +240,7 @@ def test_the_question_stands_behind_what_was_read_and_an_only_action_is_not_aske
     assert silent is not None and silent.turns[0].context[0].content.startswith("\n\nDo not act yet.")
     nobody: Any = None
     group = Group(TASK, (one,))
-    assert asyncio.run(ranked(nobody, [group], [[(0, {(10,): [one]})]], 3, seed=0)) == [group]
+    assert asyncio.run(ranked(nobody, [group], 3, seed=0)) == [group]
     assert (
         visits([replace(one, info={}), replace(other, info={"visits": 3})]) == 4 and MctsIpl().needs_reference is True
     )
