@@ -299,8 +299,6 @@ def at_risk(score: float, q_low: float, q_high: float, low: float, high: float, 
     return (weight * tail + between) / (weight + 1)
 
 
-def tracked(
-    quantiles: Sequence[float], scores: Sequence[float], rate: float, levels: Sequence[float] = LEVELS
-) -> list[float]:
+def tracked(quantiles: Sequence[float], scores: Sequence[float], rate: float) -> list[float]:
     """The quantiles, moved towards those of new scores."""
-    return [q + rate * (level - fmean(s < q for s in scores)) for q, level in zip(quantiles, levels, strict=True)]
+    return [q + rate * (level - fmean(s < q for s in scores)) for q, level in zip(quantiles, LEVELS, strict=True)]
