@@ -15,7 +15,7 @@ from torch import Tensor
 from longloop.algos.reduce import Unit, to_samples
 from longloop.algos.settings import Settings
 from longloop.protocols import Learner, Rollouts, Tasks
-from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, Sample, Scored, Start, Task, UserError
+from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, Sample, Scored, Start, UserError
 
 
 class Algorithm(Settings, ABC):
@@ -107,10 +107,11 @@ class Algorithm(Settings, ABC):
         """The weighted SUM over a micro-batch. The learner divides it by the mini-batch's norm and minimizes it."""
 
 
-async def with_experts(rollouts: Rollouts, tasks: Sequence[Task], k: int, seed: int) -> list[Group]:
-    """The expert's attempt at each task, and K of the policy's own."""
-    shown = await rollouts.demonstrations(tasks)
-    own = await rollouts.play([Start(task) for task in tasks], k, seed)
+async def with_experts(rollouts: Rollouts, tasks: Tasks, n: int, k: int) -> list[Group]:
+    """The expert's attempt at each of the next n tasks, and K of the policy's own."""
+    first, taken = tasks.taken, tasks.take(n)
+    shown = await rollouts.demonstrations(taken)
+    own = await rollouts.play([Start(task) for task in taken], k, seed=first)
     return [one.merged_with(other) for one, other in zip(own, shown, strict=True)]
 
 

@@ -137,7 +137,7 @@ class Composed(Algorithm):
         ]
         if parts.reads and samples:
             samples = learner.read(samples, *parts.reads)
-        samples = parts.credit.complete(samples, groups, paid, now)
+        samples = parts.credit.complete(samples, groups, paid)
         for shape in parts.shape:
             samples = shape.shape(samples, groups, now)
         for choose in parts.choose:

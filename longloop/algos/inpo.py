@@ -11,13 +11,12 @@ Differs from the paper: whole attempts of an agent are compared by the verifier'
 preference model; the target 1 / (2 eta) is not scaled with their length. Known from a port; K and mini-batches: LOOP's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from torch import Tensor
 
 from longloop.algos.preference import Preference
-from longloop.protocols import Learner
-from longloop.types import Batch, Group, Now, Sample, Trajectory, UserError
+from longloop.types import Batch, Group, Trajectory, UserError
 
 
 class Inpo(Preference):
@@ -28,7 +27,7 @@ class Inpo(Preference):
     """How much the policy before training holds; from 0 to eta."""
 
     needs_reference = True
-    anchor = "logprobs"
+    reads = ("logprobs", "reference")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,9 +38,6 @@ class Inpo(Preference):
         ranked = sorted(group.policy_trajectories, key=lambda t: (-t.reward, t.attempt))
         if ranked and ranked[0].reward > ranked[-1].reward:
             yield ranked[0], ranked[-1]
-
-    def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
-        return learner.read(super().credit(groups, learner, now), "reference")
 
     def strength(self, step: int) -> float:
         return 1.0

@@ -33,21 +33,17 @@ class Nat(Scheduled):
         return self.k + 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
-        first = tasks.taken
-        return [self._marked(g, rollouts) for g in await with_experts(rollouts, tasks.take(n), self.k, first)]
+        groups = await with_experts(rollouts, tasks, n, self.k)
+        return [replace(g, trajectories=tuple(self._marked(t, rollouts) for t in g.trajectories)) for g in groups]
 
     def select(self, group: Group) -> Sequence[Trajectory]:
         return [t for t in group.scored if not t.expert or t.reward >= self.least_reward]
 
-    def _marked(self, group: Group, rollouts: Rollouts) -> Group:
-        def marked(t: Trajectory) -> Trajectory:
-            failed = t.stop.scored and not t.expert and t.reward < self.least_reward
-            return rollouts.retokenize(self._with_note(t)) if failed else t
-
-        return replace(group, trajectories=tuple(map(marked, group.trajectories)))
-
-    def _with_note(self, trajectory: Trajectory) -> Trajectory:
-        opening, *rest = trajectory.turns
+    def _marked(self, t: Trajectory, rollouts: Rollouts) -> Trajectory:
+        """A failed attempt of the policy's own with the note in its opening; any other as it is."""
+        if not t.stop.scored or t.expert or t.reward >= self.least_reward:
+            return t
+        opening, *rest = t.turns
         *before, last = opening.context
         asked = replace(last, content=f"{last.content}\n\n{self.note}")
-        return replace(trajectory, turns=(replace(opening, context=(*before, asked)), *rest))
+        return rollouts.retokenize(replace(t, turns=(replace(opening, context=(*before, asked)), *rest)))

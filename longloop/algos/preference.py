@@ -59,16 +59,12 @@ class Preference(Algorithm):
             for side, trajectory in zip((1.0, -1.0), pair, strict=True)
             for sample in self.to_samples(trajectory, index)
         ]
-        return self.with_anchor(samples, learner)
-
-    def with_anchor(self, samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-        """The samples with the column `anchor`."""
-        return learner.read(samples, self.anchor)
+        return learner.read(samples, *self.reads) if self.reads else samples
 
     @property
-    def anchor(self) -> str:
-        """The column with the reference policy's log-probs."""
-        return "reference" if self.needs_reference else "logprobs"
+    def reads(self) -> tuple[str, ...]:
+        """The columns that `reference_logp` needs, beside what the samples have."""
+        return ("reference",) if self.needs_reference else ("logprobs",)
 
     def to_samples(self, trajectory: Trajectory, group_index: int) -> list[Sample]:
         """A trajectory as samples; a method may give its tokens other weights than 1."""
@@ -90,7 +86,7 @@ class Preference(Algorithm):
 
     def reference_logp(self, batch: Batch) -> Tensor:
         """What log p is compared with, token by token."""
-        return batch.columns[self.anchor]
+        return batch.columns[self.reads[0]]
 
     def penalty(self, margin_P: Tensor, batch: Batch) -> Tensor:
         """The loss of each pair."""
@@ -105,8 +101,7 @@ class AgainstExpert(Preference):
         return self.k + 1
 
     async def collect(self, rollouts: Rollouts, tasks: Tasks, n: int, now: Now) -> list[Group]:
-        first = tasks.taken
-        return await with_experts(rollouts, tasks.take(n), self.k, first)
+        return await with_experts(rollouts, tasks, n, self.k)
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
         for own in group.policy_trajectories:

@@ -28,10 +28,10 @@ def leave_one_out(rewards: Sequence[float]) -> list[float]:
     return [reward - (total - reward) / others for reward in rewards]
 
 
-def standardize(rewards: Sequence[float], epsilon: float = 1e-6) -> list[float]:
-    """A_k = (R_k - mean) / (std + epsilon), std unbiased. All zero when the rewards are equal."""
+def standardize(rewards: Sequence[float]) -> list[float]:
+    """A_k = (R_k - mean) / (std + 1e-6), std unbiased. All zero when the rewards are equal."""
     mean, deviation = fmean(rewards), stdev(rewards)
-    return [(reward - mean) / (deviation + epsilon) for reward in rewards]
+    return [(reward - mean) / (deviation + 1e-6) for reward in rewards]
 
 
 def to_samples(

@@ -19,13 +19,8 @@ async def inspected(rollouts: Rollouts, tasks: Sequence[Task], k: int, least_rew
     experts = [t for group in shown for t in group.scored if t.reward >= least_reward]
     starts = [Start(t.task, t, turn) for t in experts for turn in range(len(t.turns))]
     acted = iter(await rollouts.play(starts, k, seed, single_action=True))
-    return [_beside(expert, [next(acted) for _ in expert.turns]) for expert in experts]
-
-
-def _beside(expert: Trajectory, at_states: Sequence[Group]) -> Group:
-    """A demonstration as number 0, then the own actions at each of its states."""
-    own = (t for group in at_states for t in group.trajectories)
-    return Group(expert.task, (replace(expert, attempt=0), *(replace(t, attempt=n) for n, t in enumerate(own, 1))))
+    own = [Group(expert.task, tuple(t for _ in expert.turns for t in next(acted).trajectories)) for expert in experts]
+    return [Group(t.task, (replace(t, attempt=0),)).merged_with(other) for t, other in zip(experts, own, strict=True)]
 
 
 def states(group: Group) -> Iterator[tuple[Trajectory, list[Trajectory]]]:

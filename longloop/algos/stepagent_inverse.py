@@ -99,7 +99,9 @@ class StepAgentInverse(Algorithm):
         for one in rivals if rewards else []:
             paid = [fmean(r for sample in parts for r in rewards[id(sample)]) + bonus for bonus, parts in one]
             for (_, parts), advantage, reward in zip(one, leave_one_out(paid), paid, strict=True):
-                credited += [_credited(sample, advantage, reward) for sample in parts]
+                credited += [
+                    replace(s, advantages=advantage * s.mask, columns={"logged": reward * s.mask}) for s in parts
+                ]
         return credited
 
     def denominator(self, groups: Sequence[Group], samples: Sequence[Sample]) -> int:
@@ -193,8 +195,3 @@ def _states(sample: Sample) -> list[Ids]:
     at = np.flatnonzero(sample.mask)
     _, first = np.unique(sample.turns[at], return_index=True)
     return [tuple(sample.ids[: at[n]].tolist()) for n in first]
-
-
-def _credited(sample: Sample, advantage: float, reward: float) -> Sample:
-    """With its advantage, and what it was paid for the record."""
-    return replace(sample, advantages=advantage * sample.mask, columns={"logged": reward * sample.mask})

@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
-from operator import itemgetter
 from statistics import fmean
 from typing import ClassVar
 
@@ -47,9 +46,8 @@ class TreeDpo(Preference):
         """Attempts that part at a turn; cut there."""
         for said, actions in taken_actions(group).items():
             for pair in combinations(actions.values(), 2):
-                ranked = sorted(((self.q(one, len(said)), one) for one in pair), key=itemgetter(0))
-                (low, worse), (high, better) = ranked
-                if high - low > self.gap:
+                worse, better = sorted(pair, key=lambda one: self.q(one, len(said)))
+                if self.q(better, len(said)) - self.q(worse, len(said)) > self.gap:
                     yield up_to(better[0], said), up_to(worse[0], said)
 
     def q(self, attempts: Sequence[Trajectory], turn: int) -> float:

@@ -18,7 +18,7 @@ def test_risk_by_hand() -> None:
     found = [at_risk(score, 1.0, 3.0, 0.2, 0.8, 1.5) for score in range(5)]
     assert found == pytest.approx([-4.3333, -1.3333, -0.6667, 0.0, 0.0], abs=1e-4)
     assert [at_risk(score, 0.0, 4.0, 0.0, 1.0, 0.0) for score in range(5)] == [-4.0, -3.0, -2.0, -1.0, 0.0]
-    assert tracked([1.0], [0.5, 2.0], 0.1, levels=[0.2]) == pytest.approx([0.97])
+    assert tracked([1.0] * 19, [0.5, 2.0], 0.1)[3] == pytest.approx(0.97), "of level 0.2"
 
 
 def credited(part: Risk, now: Now, *rewards: Sequence[float], ids: Sequence[int] = (), turned: bool = False) -> Any:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from longloop.algos.agent_q import AgentQ
+from longloop.algos.agent_q import AgentQ, asking, ranked, ranks_of
 from longloop.algos.mcts_ipl import MctsIpl, visits
-from longloop.algos.parts.proposals import asking, ranked, ranks_of
 from longloop.algos.preference import Preference
 from longloop.algos.tree_dpo import TreeDpo, taken_actions
+from longloop.learners.batching import pack
 from longloop.types import Group, Message, Now, Sample, Sampled, SamplingParams, StopReason, Trajectory, Turn
 from tests.support.samples import (
     NOW,
@@ -212,9 +212,8 @@ def test_the_policy_is_asked_at_every_state_with_several_actions() -> None:
     grown = rollouts(lambda: Path(log, 2, lambda words: float(words == ("b", "a"))), New("ab"))
     (group,) = asyncio.run(grown.trees([TASK], 9, 1.0, seed=0))
     assert sorted(said(group)) == ["aa", "ab", "ba", "bb"]
-    proposals = [[(len(key), actions) for key, actions in taken_actions(group).items()]]
     what = rollouts(lambda: Path(log, 2, lambda _: 0.0), Ranks())
-    (told,) = asyncio.run(ranked(what, [group], proposals, 3, seed=-5))
+    (told,) = asyncio.run(ranked(what, [group], 3, seed=-5))
     assert len(asked) == 9 and all("1. a\n2. b" in text for text in asked)
     for t in told.scored:
         assert [turn.info["critic"] for turn in t.turns] == [float(turn.action.content == "b") for turn in t.turns]
@@ -241,7 +240,7 @@ def test_the_question_stands_behind_what_was_read_and_an_only_action_is_not_aske
     assert silent is not None and silent.turns[0].context[0].content.startswith("\n\nDo not act yet.")
     nobody: Any = None
     group = Group(TASK, (one,))
-    assert asyncio.run(ranked(nobody, [group], [[(0, {(10,): [one]})]], 3, seed=0)) == [group]
+    assert asyncio.run(ranked(nobody, [group], 3, seed=0)) == [group]
     assert (
         visits([replace(one, info={}), replace(other, info={"visits": 3})]) == 4 and MctsIpl().needs_reference is True
     )
@@ -266,10 +265,12 @@ def test_the_reference_is_what_was_logged_and_takes_no_pass() -> None:
         def read(self, *_: Any) -> Any:
             raise AssertionError("no pass is needed")
 
-    samples = AgentQ(alpha=1.0).credit([TREE], NoPass(), NOW)  # type: ignore[arg-type]
+    algo = AgentQ(alpha=1.0)
+    samples = algo.credit([TREE], NoPass(), NOW)  # type: ignore[arg-type]
     assert len(samples) == 6
     for sample in samples:
-        np.testing.assert_array_equal(sample.columns["logged"][sample.mask], sample.logprobs[sample.mask])
+        of = pack([sample], 1, torch.device("cpu")).batch
+        np.testing.assert_allclose(algo.reference_logp(of).numpy(), sample.logprobs[sample.mask], rtol=1e-6)
         assert sample.logprobs[sample.mask].tolist() == [-1.0 - 0.1 * int(sample.ids[sample.mask][0])]
 
 

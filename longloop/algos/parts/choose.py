@@ -59,7 +59,7 @@ class Extremes(Choose):
     share: float = 0.25
 
     def choose(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        advantage = by_attempt(samples, "advantages")
+        advantage = by_attempt(samples, lambda s: s.advantages)
         if not advantage:
             return []
         ranked = sorted(advantage, key=lambda s: (-advantage[s], groups[s.group].task.id, s.attempt))

@@ -6,7 +6,7 @@
 import math
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import chain
 from math import fsum
 from statistics import fmean, pvariance, stdev, variance
@@ -29,9 +29,7 @@ class Credit(Part):
     def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
         """The advantages of each group."""
 
-    def complete(
-        self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid], now: Now
-    ) -> list[Sample]:
+    def complete(self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid]) -> list[Sample]:
         """The samples with advantages that depend on what was read of them (`reads`), for methods with a critic."""
         return list(samples)
 
@@ -90,10 +88,9 @@ class Anchors(OfGroups):
     hooks = frozenset({"state"})
 
     def credit(self, groups: Sequence[Group], paid: Sequence[Paid], learner: Learner, now: Now) -> Earned:
-        counts = [Counter(key for t in group.scored for key in state_keys(t)) for group in groups]
-        turns = sum(count.total() for count in counts)
-        met_again = sum(times for count in counts for times in count.values() if times > 1)
-        memory_of(self, now)["met_again"] = met_again / max(1, turns)
+        keys = (Counter(key for t in group.scored for key in state_keys(t)) for group in groups)
+        met = [times for count in keys for times in count.values()]
+        memory_of(self, now)["met_again"] = sum(times for times in met if times > 1) / max(1, sum(met))
         return super().credit(groups, paid, learner, now)
 
     def facts(self, samples: Sequence[Sample], now: Now) -> dict[str, float]:
@@ -235,28 +232,27 @@ class Risk(Credit):
         if not scored:
             return [None for _ in groups]
         pieces = np.array_split(np.array(scored), -(-len(scored) // self.bundle))
-        bundles = [[_by_number(groups[n], paid[n], n) for n in piece.tolist()] for piece in pieces]
-        scores = [self._scores([rewards for _, _, rewards in bundle]) for bundle in bundles]
+        bundles = [{n: _by_number(groups[n], paid[n]) for n in piece.tolist()} for piece in pieces]
+        scores = [self._scores([rewards.values() for rewards in bundle.values()]) for bundle in bundles]
         low, high = self._quantiles([score for some in scores for score in some], now)
 
         found: dict[tuple[int, int], float] = {}
         for bundle, some in zip(bundles, scores, strict=True):
             of_papers = [at_risk(s, low, high, self.low, self.high, self.weight) / self._scale(some) for s in some]
-            for n, places, rewards in bundle:
-                scale = self._scale(rewards)
-                found |= {(n, place): a / scale for place, a in zip(places, of_papers, strict=False)}
+            for n, rewards in bundle.items():
+                scale = self._scale(rewards.values())
+                found |= {(n, attempt): a / scale for attempt, a in zip(rewards, of_papers, strict=False)}
         mean = fmean(found.values())
         advantages: Earned = [None for _ in groups]
         for n in scored:
-            each = [found.get((n, place), mean) - mean for place in range(len(groups[n].scored))]
-            advantages[n] = over_turns(groups[n], each)
+            advantages[n] = over_turns(groups[n], [found.get((n, t.attempt), mean) - mean for t in groups[n].scored])
         return advantages
 
-    def _scores(self, rewards: Sequence[Sequence[float]]) -> list[float]:
+    def _scores(self, rewards: Sequence[Iterable[float]]) -> list[float]:
         """Of each paper. Those of a smaller bundle are scaled up to the size of the others."""
         return [fmean(paper) * self.bundle for paper in zip(*rewards, strict=False)]
 
-    def _scale(self, values: Sequence[float]) -> float:
+    def _scale(self, values: Collection[float]) -> float:
         spread = stdev(values) if self.normalize and len(values) > 1 else 0.0
         return spread + 1e-6 if spread >= 1e-3 else 1.0
 
@@ -291,10 +287,9 @@ def over_turns(group: Group, advantages: Sequence[float]) -> Advantages:
     return [[a] * len(t.turns) for t, a in zip(group.scored, advantages, strict=True)]
 
 
-def _by_number(group: Group, paid: Paid, n: int) -> tuple[int, list[int], list[float]]:
-    """The attempts of a group by number: its index, the attempts' places in the group, and their rewards."""
-    places = sorted(range(len(group.scored)), key=lambda place: group.scored[place].attempt)
-    return n, places, [paid.outcomes[place] for place in places]
+def _by_number(group: Group, paid: Paid) -> dict[int, float]:
+    """What each attempt of a group was paid, in the order of their numbers."""
+    return dict(sorted(zip((t.attempt for t in group.scored), paid.outcomes, strict=True)))
 
 
 def at_risk(score: float, q_low: float, q_high: float, low: float, high: float, weight: float) -> float:
@@ -304,8 +299,6 @@ def at_risk(score: float, q_low: float, q_high: float, low: float, high: float, 
     return (weight * tail + between) / (weight + 1)
 
 
-def tracked(
-    quantiles: Sequence[float], scores: Sequence[float], rate: float, levels: Sequence[float] = LEVELS
-) -> list[float]:
+def tracked(quantiles: Sequence[float], scores: Sequence[float], rate: float) -> list[float]:
     """The quantiles, moved towards those of new scores."""
-    return [q + rate * (level - fmean(s < q for s in scores)) for q, level in zip(quantiles, levels, strict=True)]
+    return [q + rate * (level - fmean(s < q for s in scores)) for q, level in zip(quantiles, LEVELS, strict=True)]

@@ -42,9 +42,7 @@ class FromValues(OfGroups):
     def of_group(self, group: Group, paid: Paid) -> Advantages:
         return over_turns(group, [0.0] * len(group.scored))
 
-    def complete(
-        self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid], now: Now
-    ) -> list[Sample]:
+    def complete(self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid]) -> list[Sample]:
         attempts = {
             (index, trajectory.attempt): (trajectory.stop in CUT, turns, outcome)
             for index, (group, one) in enumerate(zip(groups, paid, strict=True))
@@ -152,10 +150,9 @@ class ValueLoss(Hold):
         for name in self.of:
             if self.logits:
                 error_N = binary_cross_entropy_with_logits(scored.heads[name], target_N, reduction="none")
-                total = total + (weight_N * weight * error_N).sum()
             else:
                 error_N = (scored.heads[name] - target_N) ** 2
-                total = total + (weight_N * weight * error_N / 2).sum()
+            total = total + (weight_N * weight * error_N * (1.0 if self.logits else 0.5)).sum()
             metrics[f"{name}_error"] = ((error_N.detach() * (weight_N > 0)).sum(), count)
         return total, metrics
 

@@ -6,8 +6,8 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import islice, pairwise
 from statistics import fmean, median
 from typing import Literal
 
@@ -81,7 +81,7 @@ class Economy(Rewards):
     def count(self, trajectory: Trajectory) -> int:
         if not self.calls:
             return len(trajectory.turns)
-        return sum(1 for text in trajectory.action_texts for _ in re.finditer(self.calls, text))
+        return sum(len(re.findall(self.calls, text)) for text in trajectory.action_texts)
 
 
 class Discounted(Rewards):
@@ -198,14 +198,13 @@ class Gains(Rewards):
         ]
         read = learner.read(samples, "logprobs") if samples else []
         likely = iter([float(np.exp(s.columns["logprobs"][s.mask].mean())) for s in read])
-        return [self._paid(group, likely) for group in groups]
+        return [
+            Paid([self.gains(islice(likely, len(t.turns))) for t in group.scored], [t.reward for t in group.scored])
+            for group in groups
+        ]
 
-    def _paid(self, group: Group, likely: Iterator[float]) -> Paid:
-        turns = []
-        for trajectory in group.scored:
-            p_U = [next(likely) for _ in trajectory.turns]
-            turns.append([*(self.weight * (after - before) for before, after in pairwise(p_U)), 0.0])
-        return Paid(turns, [t.reward for t in group.scored])
+    def gains(self, p_U: Iterable[float]) -> list[float]:
+        return [*(self.weight * (after - before) for before, after in pairwise(p_U)), 0.0]
 
 
 class Effort(Rewards):

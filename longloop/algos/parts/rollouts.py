@@ -116,13 +116,10 @@ class Resets(Attempts):
     hooks = frozenset({"replay", "expert"})
 
     async def collect(self, ask: Ask) -> list[Group]:
-        seeds = range(ask.seed, ask.seed + len(ask.tasks))
-        reset = [chance("reset", seed, task.id) < self.beta for seed, task in zip(seeds, ask.tasks, strict=True)]
-        shown = iter(await ask.rollouts.demonstrations([t for t, one in zip(ask.tasks, reset, strict=True) if one]))
-        starts = [
-            self.start(next(shown), seed) if one else Start(task)
-            for seed, task, one in zip(seeds, ask.tasks, reset, strict=True)
-        ]
+        tasks = dict(enumerate(ask.tasks, ask.seed))
+        reset = {seed: task for seed, task in tasks.items() if chance("reset", seed, task.id) < self.beta}
+        shown = dict(zip(reset, await ask.rollouts.demonstrations(list(reset.values())), strict=True))
+        starts = [self.start(shown[seed], seed) if seed in shown else Start(task) for seed, task in tasks.items()]
         return await ask.play(starts, ask.k, ask.seed)
 
     def start(self, shown: Group, seed: int) -> Start:
@@ -164,19 +161,17 @@ class UnsureForks(Attempts):
 
         if not self.first:
             groups = await with_more(groups, [[Start(g.task)] * (balanced(g, k) - 1) for g in groups])
-        newest, in_a_row = groups, [0] * len(groups)
+        seen, in_a_row = [0] * len(groups), [0] * len(groups)
         while any(len(group.trajectories) < k for group in groups):
             starts = []
-            for index, (group, latest) in enumerate(zip(groups, newest, strict=True)):
-                found, in_a_row[index] = self.forks(latest, ask.seed + index, in_a_row[index])
+            for index, group in enumerate(groups):
+                newest = replace(group, trajectories=group.trajectories[seen[index] :])
+                found, in_a_row[index] = self.forks(newest, ask.seed + index, in_a_row[index])
                 starts.append(found[: k - len(group.trajectories)])
             if not any(starts):
                 starts = [[Start(g.task)] * (k - len(g.trajectories)) for g in groups]
-            before, groups = groups, await with_more(groups, starts)
-            newest = [
-                replace(both, trajectories=both.trajectories[len(group.trajectories) :])
-                for group, both in zip(before, groups, strict=True)
-            ]
+            seen = [len(group.trajectories) for group in groups]
+            groups = await with_more(groups, starts)
         return [replace(g, trajectories=tuple(replace(t, replayed=0) for t in g.trajectories)) for g in groups]
 
     def forks(self, group: Group, seed: int, in_a_row: int = 0) -> tuple[list[Start], int]:
@@ -272,8 +267,7 @@ class FreshActions(Attempts):
     async def collect(self, ask: Ask) -> list[Group]:
         groups = await super().collect(ask)
         acted = await ask.play(self.starts(ask.now), 1, apart(ask.now), single_action=True)
-        sides = [replace(g, trajectories=tuple(replace(t, side=True) for t in g.trajectories)) for g in acted]
-        return [*groups, *(group for group in sides if group.trajectories)]
+        return [*groups, *(with_sides(Group(g.task, ()), g.trajectories) for g in acted if g.trajectories)]
 
     def starts(self, now: Now) -> list[Start]:
         """The states, each of those stored as likely as the others."""

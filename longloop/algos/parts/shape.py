@@ -7,14 +7,13 @@ each scale by entropy, not all in the same direction: a method may have one of t
 import re
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, fsum, log, sqrt
 from statistics import fmean
 from typing import Literal
 
 import numpy as np
-from torch import Tensor
 
 from longloop.algos.parts.part import Part, memory_of
 from longloop.algos.parts.rewards import outcome_key
@@ -54,17 +53,16 @@ class TurnEntropy(Shape):
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         useful = {s.source for s in samples if abs(s.advantages[s.mask]).max() > _NONE}
         parts = [s for s in samples if s.source in useful]
-        entropy = by_turn(parts, "entropy")
+        entropy = by_turn(parts, lambda s: s.columns["entropy"])
         if not entropy:
             return list(samples)
         low, high = min(entropy.values()), max(entropy.values())
         level = {turn: (h - low) / (high - low + 1e-8) for turn, h in entropy.items()}
         mean = fmean(exp(-self.scale * h) for h in level.values())
         gain = {turn: exp(-self.scale * h) / mean for turn, h in level.items()}
-        clarity = {(source, turn - 1): self.zeta * exp(-self.future * h) for (source, turn), h in level.items()}
-        bonus = {turn: clarity.get(turn, 0.0) for turn in level}
-        old = by_turn(parts, "advantages")
-        middle = fmean(old[turn] * gain[turn] + bonus[turn] for turn in old) if self.center else 0.0
+        bonus = {(source, turn - 1): self.zeta * exp(-self.future * h) for (source, turn), h in level.items()}
+        old = by_turn(parts, lambda s: s.advantages)
+        middle = fmean(old[turn] * gain[turn] + bonus.get(turn, 0.0) for turn in old) if self.center else 0.0
 
         def shaped(sample: Sample) -> Sample:
             gain_N, bonus_N = over_tokens(sample, gain), over_tokens(sample, bonus)
@@ -88,11 +86,10 @@ class SemanticEntropy(Shape):
         """SE / log K of a group: 0 when all attempts agree; by Shannon's estimate 1 when no two do."""
         if len(group.scored) < 2:
             return 0.0
-        keys = [outcome_key(t) for t in group.scored]
-        sizes = [*Counter(key for key in keys if key is not None).values(), *(1 for key in keys if key is None)]
-        shares = [size / len(keys) for size in sizes]
+        sizes = Counter(outcome_key(t) or t.attempt for t in group.scored)
+        shares = [size / sizes.total() for size in sizes.values()]
         weights = shares if self.estimate == "shannon" else [1 / len(shares)] * len(shares)
-        return fsum(-weight * log(p) for weight, p in zip(weights, shares, strict=True)) / log(len(keys))
+        return fsum(-weight * log(p) for weight, p in zip(weights, shares, strict=True)) / log(sizes.total())
 
 
 class Nudge(Shape):
@@ -131,13 +128,11 @@ class EntropyUp(Shape):
     alone_in = _BY_ENTROPY
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        if not samples:
-            return []
-        every = np.concatenate([s.columns["entropy"][s.mask] for s in samples])
-        mean = fsum(every) / len(every)
-        deviation = sqrt(fsum((every - mean) ** 2) / max(1, len(every) - 1)) or 1.0
+        entropy_N = Tokens(samples, groups).read("entropy")
+        middle = mean(entropy_N)
+        deviation = sqrt(fsum((entropy_N - middle) ** 2) / max(1, len(entropy_N) - 1)) or 1.0
         return [
-            replace(s, advantages=s.advantages * (1 + self.w * (s.columns["entropy"] - mean) / deviation) * s.mask)
+            replace(s, advantages=s.advantages * (1 + self.w * (s.columns["entropy"] - middle) / deviation) * s.mask)
             for s in samples
         ]
 
@@ -150,7 +145,7 @@ class EntropyDown(Shape):
     alone_in = _BY_ENTROPY
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
-        entropy = by_attempt(samples, "entropy")
+        entropy = by_attempt(samples, lambda s: s.columns["entropy"])
         of_group: dict[int, list[float]] = defaultdict(list)
         for source, h in entropy.items():
             of_group[source.group].append(h)
@@ -173,13 +168,10 @@ class Thermostat(Shape):
 
     @property
     def of_logits(self) -> Mapping[str, OfLogits]:
-        def log_norm(temperature: float) -> OfLogits:
-            def number(logp_nV: Tensor, hidden_nD: Tensor) -> Tensor:
-                return (logp_nV / temperature).logsumexp(-1)
-
-            return number
-
-        return {"log_norm_hot": log_norm(self.hot), "log_norm_cold": log_norm(self.cold)}
+        return {
+            "log_norm_hot": lambda logp_nV, hidden_nD: (logp_nV / self.hot).logsumexp(-1),
+            "log_norm_cold": lambda logp_nV, hidden_nD: (logp_nV / self.cold).logsumexp(-1),
+        }
 
     def shape(self, samples: Sequence[Sample], groups: Sequence[Group], now: Now) -> list[Sample]:
         memory = memory_of(self, now)
@@ -200,25 +192,21 @@ class Thermostat(Shape):
         return shaped
 
 
-def by_attempt(samples: Sequence[Sample], name: str) -> dict[SampleSource, float]:
+def by_attempt(samples: Sequence[Sample], values: Callable[[Sample], Floats]) -> dict[SampleSource, float]:
     """The mean of a column over the trained tokens of each attempt."""
     found: dict[SampleSource, list[float]] = defaultdict(list)
     for sample in samples:
-        found[sample.source] += _column(sample, name)[sample.mask].tolist()
-    return {source: fmean(values) for source, values in found.items()}
+        found[sample.source] += values(sample)[sample.mask].tolist()
+    return {source: fmean(each) for source, each in found.items()}
 
 
-def by_turn(samples: Sequence[Sample], name: str) -> dict[tuple[SampleSource, int], float]:
+def by_turn(samples: Sequence[Sample], values: Callable[[Sample], Floats]) -> dict[tuple[SampleSource, int], float]:
     """The mean of a column over the trained tokens of each turn. A turn lies in one sample."""
     return {
-        (sample.source, turn): fmean(_column(sample, name)[sample.mask & (sample.turns == turn)].tolist())
+        (sample.source, turn): fmean(values(sample)[sample.mask & (sample.turns == turn)].tolist())
         for sample in samples
         for turn in np.unique(sample.turns[sample.mask]).tolist()
     }
-
-
-def _column(sample: Sample, name: str) -> Floats:
-    return sample.advantages if name == "advantages" else sample.columns[name]
 
 
 def over_tokens(sample: Sample, numbers: Mapping[tuple[SampleSource, int], float]) -> Floats:

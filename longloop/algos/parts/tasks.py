@@ -45,19 +45,17 @@ class Bandit(InOrder):
             return tasks.take(n)
         memory = memory_of(self, now)
         chances = self.chances(sorted(sources), memory)
-        return [self._draw(tasks, sources, chances, memory) for _ in range(n)]
-
-    def _draw(
-        self, tasks: Tasks, sources: dict[str, list[Task]], chances: dict[str, float], memory: dict[str, Any]
-    ) -> Task:
-        draw = random.Random(f"source/{tasks.seed}/{tasks.taken}")
-        (source,) = draw.choices(list(chances), list(chances.values()))
-        tasks.taken += 1
-        known = memory.setdefault(source, _unknown())
-        epoch, index = divmod(known["taken"], len(sources[source]))
-        known["taken"] += 1
-        order = random.Random(f"{source}/{tasks.seed}/{epoch}").sample(sources[source], len(sources[source]))
-        return order[index]
+        taken = []
+        for _ in range(n):
+            draw = random.Random(f"source/{tasks.seed}/{tasks.taken}")
+            (source,) = draw.choices(list(chances), list(chances.values()))
+            tasks.taken += 1
+            known = memory.setdefault(source, _unknown())
+            epoch, index = divmod(known["taken"], len(sources[source]))
+            known["taken"] += 1
+            order = random.Random(f"{source}/{tasks.seed}/{epoch}").sample(sources[source], len(sources[source]))
+            taken.append(order[index])
+        return taken
 
     def chances(self, sources: Sequence[str], memory: dict[str, Any]) -> dict[str, float]:
         """How likely each source is drawn: the softmax of its upper confidence bound."""
@@ -74,7 +72,7 @@ class Bandit(InOrder):
     def learn(self, groups: Sequence[Group], samples: Sequence[Sample], now: Now) -> None:
         """Note |A| of every scored attempt; it is 0 for one that was left out."""
         memory = memory_of(self, now)
-        mean = by_attempt(samples, "advantages")
+        mean = by_attempt(samples, lambda s: s.advantages)
         found = sorted(
             (source_of(group.task), group.task.id, t.attempt, abs(mean.get(SampleSource(index, t.attempt), 0.0)))
             for index, group in enumerate(groups)
