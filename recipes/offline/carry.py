@@ -62,7 +62,8 @@ def unpack(parts: Path, folder: Path) -> None:
     whole = b"".join(part.read_bytes() for part in sorted(parts.glob("[0-9]" * 4)))
     try:
         with tarfile.open(fileobj=io.BytesIO(whole), mode="r:xz") as archive:
-            archive.extractall(partial, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2, Debian 12's, has none
+            archive.extractall(partial)
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         sys.exit(f"The parts in {parts} do not make a whole ({error}). Is one missing, or cut off?")
     partial.replace(folder)

@@ -44,7 +44,8 @@ def published(tmp_path_factory) -> tuple[Path, Path]:
         shutil.copy(ROOT / name, checkout)
     sdist = made / run(sys.executable, "-c", BUILD, "build_sdist", made, folder=checkout).split()[-1]
     with tarfile.open(sdist) as archive:
-        archive.extractall(made / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(made / "unpacked")
     source = made / "unpacked" / sdist.name.removesuffix(".tar.gz")
     wheel = made / run(sys.executable, "-c", BUILD, "build_wheel", made, folder=source).split()[-1]
     return sdist, wheel
