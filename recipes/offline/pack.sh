@@ -30,12 +30,4 @@ mkdir "$scratch/more" "$scratch/runs"
 for run in "$@"; do
     cp -r "$run" "$scratch/runs/"
 done
-rm -rf "$out"
-mkdir -p "$out"
-tar -C "$scratch" -c wheels more runs | xz -T0 -6 | split -b 48M -d -a 1 - "$out/"
-for part in "$out"/?; do
-    mv "$part" "$part.part"
-    mkdir "$part"
-    mv "$part.part" "$part/part"
-done
-du -sh "$out"/*
+tar -C "$scratch" -c wheels more runs | recipes/offline/parts.sh "$out"

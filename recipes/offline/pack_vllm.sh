@@ -29,12 +29,4 @@ for wheel in "$scratch"/wheels/*.whl; do
     unzip -qo "$wheel" -d "$scratch/site" -x '*/_vllm_fa2_C*' 'vllm/vllm-rs' 'vllm/third_party/*/include/*' \
         'vllm/third_party/deep_gemm/_C.*' 'pyarrow/include/*' 'pyarrow/tests/*' 'pandas/tests/*' 2> /dev/null || [ $? = 11 ]
 done
-rm -rf "$out"
-mkdir -p "$out"
-tar -C "$scratch/site" -c . | xz -T0 -6 | split -b 48M -d -a 1 - "$out/"
-for part in "$out"/?; do
-    mv "$part" "$part.part"
-    mkdir "$part"
-    mv "$part.part" "$part/part"
-done
-du -sh "$out"/*
+tar -C "$scratch/site" -c . | "$(dirname "$0")/parts.sh" "$out"

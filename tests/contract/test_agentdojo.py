@@ -11,7 +11,7 @@ from longloop.diagnose.trial import difference, scores, violations
 from longloop.envs.agentdojo import AgentDojo
 from longloop.envs.calls import called
 from longloop.envs.play import Script, play
-from longloop.types import Step, UserError
+from longloop.types import Step, Task, UserError
 
 SPLITS = ("train", "dev", "test")
 
@@ -124,12 +124,26 @@ def test_the_same_calls_meet_the_same_answers(id):
 
 def test_a_verdict_that_fails_counts_against_the_agent():
     """Neither does the task, nor clears of the attacker's goal, what makes the package's judge stumble."""
-    env = AgentDojo(AgentDojo.Options())
-    env._said, env._before, env._state, env._calls = "", None, None, []
-    broken = SimpleNamespace(utility_from_traces=lambda *_: {}["gone"], security_from_traces=lambda *_: {}["gone"])
-    assert not env._holds(broken, "utility", unknown=False) and env._holds(broken, "security", unknown=True)
-    clear = SimpleNamespace(security_from_traces=lambda *_: None, security=lambda *_: False)
-    assert not env._holds(clear, "security", unknown=True)
+
+    def judge(verdict: str, says: bool | None) -> SimpleNamespace:
+        def traces(*_: object) -> bool | None:
+            return {True: True, False: None}[says]  # leaves a no to the other one, and stumbles over None
+
+        return SimpleNamespace(**{f"{verdict}_from_traces": traces, verdict: lambda *_: False})
+
+    def found(useful: bool | None, hijacked: bool | None) -> tuple[bool, dict[str, object]]:
+        env = AgentDojo(AgentDojo.Options())
+        env._task = Task("task", "test", {"user": "user", "goal": "goal"})
+        env._suite = SimpleNamespace(
+            user_tasks={"user": judge("utility", useful)}, injection_tasks={"goal": judge("security", hijacked)}
+        )
+        env._said, env._before, env._state, env._calls = "", None, None, ["a call"]
+        outcome = env.finish()
+        return outcome.success, outcome.info
+
+    assert found(True, False) == (True, {"useful": True, "hijacked": False})
+    assert found(True, True) == found(True, None) == (False, {"useful": True, "hijacked": True})
+    assert found(None, False) == (False, {"useful": False, "hijacked": False})
 
 
 def test_what_can_be_chosen():
