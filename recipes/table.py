@@ -1,8 +1,8 @@
-"""What recipes/smollm2/run.sh has found so far: the table, means over seeds with 95% intervals by Student's t; how many
-attempts succeed, by the number of APIs that the errand needs; LOOP's training, ten steps a line; and, as a picture, its
-success on dev.
+"""What a recipe has found so far (recipes/smollm2/run.sh, recipes/models/run.sh): the table, means over seeds with 95%
+intervals by Student's t; how many attempts succeed, by the number of APIs that the errand needs; LOOP's training, ten
+steps a line; and, as a picture, its success on dev.
 
-    python recipes/smollm2/table.py [PICTURE.png]
+    python recipes/table.py smollm2|qwen [PICTURE.png]
 """
 
 import json
@@ -15,8 +15,6 @@ from errands.catalog import by_name
 from longloop.stats import seed_interval
 from longloop.store.run_reader import load_run
 
-RESULTS = Path("runs/smollm2-results")
-ATTEMPTS = Path("runs/smollm2-attempts")
 SPLITS = ["unseen_worlds", "dev", "validation", "test_normal", "test_challenge"]
 
 
@@ -29,14 +27,14 @@ def tens(steps: list[Any], size: int = 10) -> list[list[Any]]:
     return [steps[first : first + size] for first in range(0, len(steps), size)]
 
 
-def table() -> None:
+def table(results: Path) -> None:
     found = {
-        side: {file.stem[-1]: json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{side}-*.json"))}
+        side: {file.stem[-1]: json.loads(file.read_text()) for file in sorted(results.glob(f"{side}-*.json"))}
         for side in ("base", "sft", "loop", "careful")
     }
     versions = {run[split].get("env_version", "") for runs in found.values() for run in runs.values() for split in run}
     if len(versions) > 1:
-        sys.exit(f"{RESULTS} has results of different versions of Errands ({', '.join(map(repr, sorted(versions)))}).")
+        sys.exit(f"{results} has results of different versions of Errands ({', '.join(map(repr, sorted(versions)))}).")
     print("| | seeds |" + "".join(f" {split} TGC | SGC |" for split in SPLITS))
     print("|---|---|" + "---|---|" * len(SPLITS))
     for side, runs in found.items():
@@ -44,17 +42,18 @@ def table() -> None:
             columns = [(split, what) for split in SPLITS for what in ("success", "scenarios")]
             cells = [cell([run[split][what] for run in runs.values()]) for split, what in columns]
             print(f"| {side} | {', '.join(runs)} | " + " | ".join(cells) + " |")
-    both = sorted(found["sft"].keys() & found["loop"].keys())
-    gains = [[found["loop"][n][split]["success"] - found["sft"][n][split]["success"] for n in both] for split in SPLITS]
-    if both:
+    starts = {n: found["sft"].get(n) or found["sft"].get("0") for n in found["loop"]}  # its own, or one for all
+    pairs = [(start, found["loop"][n]) for n, start in starts.items() if start]
+    gains = [[after[split]["success"] - before[split]["success"] for before, after in pairs] for split in SPLITS]
+    if pairs:
         print("| LOOP over SFT | | " + " | ".join(f"{cell(gain, lowest=-1.0)} | " for gain in gains) + "|")
 
 
-def sizes() -> None:
+def sizes(attempts: Path) -> None:
     """The same attempts, of all seeds together, apart by whether two APIs are enough for the errand."""
     for side in ("sft", "loop"):
         for split in SPLITS:
-            stored = [load_run(folder).stored["eval"] for folder in sorted(ATTEMPTS.glob(f"{side}-*/{split}"))]
+            stored = [load_run(folder).stored["eval"] for folder in sorted(attempts.glob(f"{side}-*/{split}"))]
             tried = [entry for some in stored for step in some.steps() for entry in some.entries(step)]
             small = [len(by_name()[entry.task.split("/")[1]].apis) <= 2 for entry in tried]
             for size, wanted in (("one or two APIs", True), ("three and more", False)):
@@ -101,15 +100,16 @@ def picture(runs: list[list[dict[str, Any]]], path: str) -> None:
 
 
 def main() -> None:
-    table()
+    name, pictures = sys.argv[1], sys.argv[2:]
+    table(Path(f"runs/{name}-results"))
     print()
-    sizes()
-    folders = [path.parent for path in sorted(Path("runs").glob("smollm2-loop-*/metrics.jsonl"))]
+    sizes(Path(f"runs/{name}-attempts"))
+    folders = [path.parent for path in sorted(Path("runs").glob(f"{name}-loop-*/metrics.jsonl"))]
     runs = {folder.name: load_run(folder).metrics for folder in folders}
     for name, lines in runs.items():
         training(name, [line for line in lines if "time" in line])
-    if runs and sys.argv[1:]:
-        picture(list(runs.values()), sys.argv[1])
+    if runs and pictures:
+        picture(list(runs.values()), pictures[0])
 
 
 if __name__ == "__main__":
