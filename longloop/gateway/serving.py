@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,11 @@ _KEPT = 512
 _MOST = 1024
 """Calls that are answered or wait at once; further ones are told to come again."""
 _PACE = 0.1
-"""Seconds between two pieces of a stream: each costs time in which the engine waits."""
+"""Seconds at least between two pieces of a stream."""
+_PIECES = 320
+"""Pieces of all streams in a second, about at most: each costs time in which the engine waits."""
+_SLOWEST = 0.5
+"""Seconds at most between two pieces: a reader still sees an answer grow."""
 
 
 @dataclass(eq=False)
@@ -78,7 +82,7 @@ class Served:
             sampling.add_done_callback(lambda _: tokens.put_nowait(None))
             spoken = _Spoken(self._chat, request.stop)
             try:
-                async for text in _heard(tokens, spoken, sampling):
+                async for text in _heard(tokens, spoken, sampling, lambda: pace(self._answering)):
                     yield Piece(id, text)
                 sampled = _result(sampling)
             finally:
@@ -170,8 +174,13 @@ class _Spoken:
         return piece
 
 
+def pace(answering: int) -> float:
+    """Seconds between two pieces of a stream while so many calls are being answered."""
+    return min(max(_PACE, answering / _PIECES), _SLOWEST)
+
+
 async def _heard(
-    tokens: "asyncio.Queue[int | None]", spoken: _Spoken, sampling: asyncio.Future[Sampled]
+    tokens: "asyncio.Queue[int | None]", spoken: _Spoken, sampling: asyncio.Future[Sampled], pause: Callable[[], float]
 ) -> AsyncIterator[str]:
     """What may be sent of an answer, as its tokens come; None is the last of them."""
     while True:
@@ -182,7 +191,7 @@ async def _heard(
             yield text
         if came[-1] is None:
             return
-        await asyncio.wait({sampling}, timeout=_PACE)
+        await asyncio.wait({sampling}, timeout=pause())
 
 
 def _result(sampling: asyncio.Future[Sampled]) -> Sampled:

@@ -143,7 +143,7 @@ def test_what_a_client_asks_for_is_what_the_engine_gets() -> None:
 @pytest.mark.parametrize("path", [PATH, "/v1/responses", "/v1/messages"])
 def test_a_stream_comes_as_it_is_spoken(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Characters of several tokens come whole, and the pieces make the text."""
-    monkeypatch.setattr(serving, "_PACE", 0)
+    monkeypatch.setattr(serving, "pace", lambda answering: 0)
     text = "Übung macht den Meister: 日本語 です。 Привет!"
     body = {"messages": HELLO, "input": "hello", "stream": True, "max_tokens": 200}
     with listening(server(Speaker(text, spell=True))) as where:
@@ -164,11 +164,16 @@ def test_a_stream_comes_as_it_is_spoken(path: str, monkeypatch: pytest.MonkeyPat
 
 def test_pieces_are_paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is spoken between two pieces comes with the second: a stream costs the engine so much and no more."""
-    monkeypatch.setattr(serving, "_PACE", 3600)
+    monkeypatch.setattr(serving, "pace", lambda answering: 3600)
     with listening(server(Speaker("one two three", spell=True))) as where:
         _, stream = post(where, PATH, {"messages": HELLO, "stream": True})
     pieces = [d["choices"][0]["delta"].get("content") for _, d in events(stream)[:-1]]
     assert "".join(filter(None, pieces)) == "one two three" and len(list(filter(None, pieces))) == 2
+
+
+def test_many_streams_have_fewer_pieces_each() -> None:
+    """All of them together make as many a second, few or many; and none is so slow that its reader sees it stand."""
+    assert [serving.pace(count) for count in (1, 32, 64, 160, 1024)] == [0.1, 0.1, 0.2, 0.5, 0.5]
 
 
 def test_the_first_piece_comes_before_the_last_is_spoken() -> None:
@@ -301,7 +306,7 @@ def test_a_client_that_hangs_up_ends_its_sampling(stream: bool) -> None:
 
 
 def test_a_client_that_hangs_up_in_the_middle_of_a_stream_ends_its_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_PACE", 0)
+    monkeypatch.setattr(serving, "pace", lambda answering: 0)
     engine = Speaker("never ending " * 20, spell=True)
     said = engine._chat.action_ids("x")[0]
 
