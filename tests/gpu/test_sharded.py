@@ -37,7 +37,7 @@ AGREES = 2e-3
 @pytest.fixture(scope="module")
 def ranks() -> list[dict[str, Any]]:
     """What each of two ranks on the card has found, for every family."""
-    return together(2, both_readers, FAMILIES, "cuda", start="spawn")
+    return together(2, both_readers, FAMILIES, "cuda", spawned=True)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -80,7 +80,7 @@ def test_two_ranks_sample_together(family: str, ranks: list[dict[str, Any]]) -> 
 
 def test_two_ranks_hold_one_copy() -> None:
     """By what each has taken of the card's memory; adapters and norms are on both."""
-    (first, of_whole), (second, _) = together(2, held, "cuda", start="spawn")
+    (first, of_whole), (second, _) = together(2, held, "cuda", spawned=True)
     assert 0.95 * of_whole < first + second < 1.3 * of_whole
 
 
@@ -88,7 +88,7 @@ def test_two_ranks_hold_one_copy() -> None:
 def alone() -> dict[str, Any]:
     """What a rank has found whose group, of NCCL, has no other, for every family. It ends by itself: the recordings, in
     which the connection is used, have gone before it."""
-    return together(1, all_recorded, FAMILIES, "cuda", start="spawn", device="cuda:0")[0]
+    return together(1, all_recorded, FAMILIES, "cuda", spawned=True, device="cuda:0")[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -103,6 +103,6 @@ def test_recorded_passes_hold_the_sums_over_ranks(family: str, alone: dict[str, 
 @pytest.mark.parametrize("family", ["qwen2", "gemma3"])
 def test_recorded_passes_can_be_compiled(family: str) -> None:
     """Sums over ranks and all."""
-    ((said, gaps, made, _),) = together(1, recorded, family, "cuda", True, start="spawn", device="cuda:0")
+    ((said, gaps, made, _),) = together(1, recorded, family, "cuda", True, spawned=True, device="cuda:0")
     assert max(gaps) < 5e-3 and made > 1
     assert_mostly_equal(said, talks(NativeEngine(whole(family, "cuda"), CHAT, slots=6)))

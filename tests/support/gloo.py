@@ -9,24 +9,28 @@ import torch
 import torch.distributed as dist
 
 from longloop.cluster.exchange import Exchange
+from tests.support.processes import FORKS
 
-_PATIENCE = {"fork": 100.0, "spawn": 240.0}
+_PATIENCE = 240.0
 """Seconds for what ranks do."""
 _ENDING = 30.0
 """Seconds for them to end afterwards."""
 
 
 def together(
-    count: int, work: Callable[..., Any], *arguments: Any, start: str = "fork", device: str = "cpu"
+    count: int, work: Callable[..., Any], *arguments: Any, spawned: bool = False, device: str = "cpu"
 ) -> list[Any]:
     """Call `work(exchange, *arguments)` on each of `count` ranks at once; what each returned, in order. It must be
-    plain data: numbers, bytes, arrays.
+    plain data: numbers, bytes, arrays. `work` is a function of a module, which a rank finds by its name.
 
-    start: how processes begin. One that uses a card must be spawned, and is told a function of a module by its name.
+    Ranks are not forks of this process: they would have what tests before this one left in it, locks of threads that
+    they do not have among it.
+
+    spawned: begun from nothing, as those that use a card must be.
     device: of the exchange. Ranks that share a card have one for CPUs, gloo, which takes tensors of a card, too.
     """
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    context: Any = multiprocessing.get_context(start)
+    context: Any = multiprocessing.get_context("spawn") if spawned else FORKS
     results = context.Queue()
     processes = [
         context.Process(target=_rank, args=(rank, count, store.port, device, results, work, arguments), daemon=True)
@@ -35,7 +39,7 @@ def together(
     for process in processes:
         process.start()
     try:
-        found = dict(results.get(timeout=_PATIENCE[start]) for _ in processes)
+        found = dict(results.get(timeout=_PATIENCE) for _ in processes)
         for process in processes:
             process.join(_ENDING)
         lasting = [rank for rank, process in enumerate(processes) if process.is_alive()]

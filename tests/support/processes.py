@@ -15,8 +15,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["longloop.api", "longloop.learners.local", "matplotlib.figure", "scipy.stats"])
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["longloop.api", "longloop.learners.local", "matplotlib.figure", "scipy.stats"])
 
 
 class Program:
@@ -66,7 +66,7 @@ class Longloop(Program):
 def _begun(
     standard: tuple[str, str], folder: Path, variables: Mapping[str, str], run: Callable[..., None], *arguments: object
 ) -> BaseProcess:
-    process = _FORKS.Process(target=_fork, args=(standard, folder, dict(variables), run, arguments))
+    process = FORKS.Process(target=_fork, args=(standard, folder, dict(variables), run, arguments))
     process.start()
     return process
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import multiprocessing
 import os
 import pickle
 import re
@@ -28,6 +27,7 @@ from longloop.rollout.episode import Record
 from longloop.store.lineage import lineage
 from longloop.types import Start, StopReason, UserError
 from longloop.version import __version__
+from tests.support.gloo import together
 from tests.support.helpers import load_config
 from tests.support.processes import ROOT
 from tests.support.ranks import SimulatedRanks
@@ -112,20 +112,16 @@ def test_heads_that_the_first_rank_fits_are_everyones():
 # --- Sums between processes.
 
 
-def _rank_of_four(rank: int, port: int, results: Any) -> None:
+def _added_up(exchange: Exchange) -> Any:
     """Adds up four gradients; the second parameter has one on rank 2 alone, the third nowhere."""
-    torch.set_num_threads(1)
-    store = dist.TCPStore("localhost", port, is_master=False)
-    exchange = Exchange(store, rank, 4, torch.device("cpu"), 60.0)
     parameters = [torch.nn.Parameter(torch.zeros(3)) for _ in range(3)]
-    parameters[0].grad = torch.tensor(NUMBERS[rank])
-    if rank == 2:
+    parameters[0].grad = torch.tensor(NUMBERS[exchange.rank])
+    if exchange.rank == 2:
         parameters[1].grad = torch.tensor([-0.0, 1.0, math.nan])
     exchange.add_up(parameters)
-    copied = torch.full((2,), float(rank + 1))
+    copied = torch.full((2,), float(exchange.rank + 1))
     exchange.copy([copied])
-    results.put((rank, [None if p.grad is None else p.grad.numpy().tobytes() for p in parameters], copied.tolist()))
-    exchange.close()
+    return [None if p.grad is None else p.grad.numpy().tobytes() for p in parameters], copied.tolist()
 
 
 NUMBERS = [[2.0**24, 0.1, -0.0], [1.0, 0.7, -0.0], [1.0, -0.3, -0.0], [1.0, 1e-9, -0.0]]
@@ -134,17 +130,8 @@ NUMBERS = [[2.0**24, 0.1, -0.0], [1.0, 0.7, -0.0], [1.0, -0.3, -0.0], [1.0, 1e-9
 def test_four_processes_add_up_as_one_does():
     (expected,) = add_up(NUMBERS, lambda numbers: [torch.tensor(numbers)])
     assert expected is not None and expected[0] == 2.0**24 + 2  # one after another it would be 2^24
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    forks = multiprocessing.get_context("fork")
-    results = forks.Queue()
-    processes = [forks.Process(target=_rank_of_four, args=(rank, store.port, results)) for rank in range(4)]
-    for process in processes:
-        process.start()
-    found = [results.get(timeout=100) for _ in processes]
-    for process in processes:
-        process.join()
     alone = torch.tensor([-0.0, 1.0, math.nan]).numpy().tobytes()
-    for _, sums, copied in found:
+    for sums, copied in together(4, _added_up):
         assert sums == [expected.numpy().tobytes(), alone, None]
         assert copied == [1.0, 1.0]
 

@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 pytest.importorskip("triton", reason="needs Triton, which pip install triton brings")
 
-from longloop.cluster.exchange import raised_by_connection
+from longloop.cluster.exchange import Exchange, raised_by_connection
 from longloop.engines import cuda_graphs, triton_kernels, work_items
 from longloop.engines.engine import NativeEngine
 from longloop.engines.pages import PAGE
@@ -172,14 +172,16 @@ def test_keys_and_values_are_written_where_they_belong() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    _shrink(monkeypatch)
+
+
+def _shrink(patch: pytest.MonkeyPatch) -> None:
     """Rows are padded from two tokens on: the interpreter takes milliseconds for each program, also of padding."""
     padded = cuda_graphs._padded
-    monkeypatch.setattr(work_items, "_PROGRAMS", 8)
-    monkeypatch.setattr(work_items, "_LEAST", 8)
-    monkeypatch.setattr(cuda_graphs, "_padded", lambda count, least=2: padded(count, 2))
-    monkeypatch.setattr(
-        cuda_graphs, "_STEP", 6
-    )  # not the head size, for which torch.compile would make code of its own
+    patch.setattr(work_items, "_PROGRAMS", 8)
+    patch.setattr(work_items, "_LEAST", 8)
+    patch.setattr(cuda_graphs, "_padded", lambda count, least=2: padded(count, 2))
+    patch.setattr(cuda_graphs, "_STEP", 6)  # not the head size, for which torch.compile would make code of its own
 
 
 @pytest.mark.parametrize(("family", "options"), [("llama", {"slots": 4}), ("gemma3", {"slots": 2, "step_tokens": 9})])
@@ -272,9 +274,16 @@ SHORT = {0: [6, 4], 2: [3, 7], 4: [11]}
 """Conversations, and the lengths of what is said in them."""
 
 
-def test_ranks_record_and_replay_together(small: None) -> None:
+def _small(exchange: Exchange, work: Any, *arguments: Any) -> Any:
+    """The same in a rank's process."""
+    with pytest.MonkeyPatch.context() as patch:
+        _shrink(patch)
+        return work(exchange, *arguments)
+
+
+def test_ranks_record_and_replay_together() -> None:
     """The same passes, and the same tokens: what a rank draws itself does not matter, if it is not the first."""
-    (kinds, said), (others, _) = together(2, recorded_together, "llama", SHORT, 3)
+    (kinds, said), (others, _) = together(2, _small, recorded_together, "llama", SHORT, 3)
     assert kinds == others and len(kinds) > 1
     for mine, theirs in zip(talks(NativeEngine(whole("llama"), CHAT, slots=4), SHORT, 3), said, strict=True):
         for (ids, logprobs), (other_ids, other_logprobs) in zip(mine, theirs, strict=True):
@@ -282,15 +291,15 @@ def test_ranks_record_and_replay_together(small: None) -> None:
             assert logprobs == pytest.approx(other_logprobs, abs=1e-4)
 
 
-def test_a_rank_alone_records_its_passes(small: None) -> None:
+def test_a_rank_alone_records_its_passes() -> None:
     """With adapters as they were and as they become, and the learner agrees. (On a card: tests/gpu/test_sharded.py.)"""
-    ((_, gaps, made, _),) = together(1, recorded, "gemma3", "cpu", False, SHORT, 3)
+    ((_, gaps, made, _),) = together(1, _small, recorded, "gemma3", "cpu", False, SHORT, 3)
     assert max(gaps) < 2e-3 and made > 1
 
 
-def test_compiled_passes_hold_the_sums_over_ranks(small: None) -> None:
+def test_compiled_passes_hold_the_sums_over_ranks() -> None:
     """Each layer two, without a break; and the logits are gathered where they are drawn from."""
-    (((mine,), (theirs,), graphs),) = together(1, compiled, "llama")
+    (((mine,), (theirs,), graphs),) = together(1, _small, compiled, "llama")
     assert [ids for ids, _ in mine] == [ids for ids, _ in theirs]
     assert mine[0][1] == pytest.approx(theirs[0][1], abs=1e-4)
     sums = [graph.count("_c10d_functional.all_reduce]") for graph in graphs]
