@@ -41,6 +41,12 @@ LONG = (
 Report = pytest.TestReport | pytest.CollectReport
 
 
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One more than there are cores: tests of several processes wait for these a third of their time."""
+    return (yield) + 1
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fail a test that is skipped because something is missing")
 
