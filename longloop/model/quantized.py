@@ -33,6 +33,7 @@ def quantize(module: Any, device: torch.device, dtype: torch.dtype) -> None:
         made: Any = Linear4bit(*sizes, compute_dtype=dtype, quant_type="nf4", device="meta")
         made.weight = Params4bit(linear.weight.data, requires_grad=False, quant_type="nf4", module=made)
         made.bias = linear.bias
+        made.support_avx512bf16_for_cpu = False  # it would repack what only the engine reads, and round in bfloat16
         setattr(parent, name, made.requires_grad_(False).to(device))
     module.is_loaded_in_4bit = True  # peft asks
 

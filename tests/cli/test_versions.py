@@ -195,7 +195,7 @@ def test_the_recipes_table_is_of_one_version(tmp_path: Path) -> None:
     results.mkdir(parents=True)
 
     def made() -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, str(ROOT / "recipes" / "smollm2" / "table.py")]
+        program = [sys.executable, str(ROOT / "recipes" / "table.py"), "smollm2"]
         return subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
 
     score: dict[str, Any] = {"success": 0.5, "scenarios": 0.25}
