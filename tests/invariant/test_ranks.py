@@ -43,15 +43,12 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A machine for the first rank, and one with room for three others. Ranks are no nicer than others: where the suite
-    leaves no core idle, they would take minutes to start."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")
-        made = clusters.cluster()
-        made.second = made.add_node(num_cpus=3, object_store_memory=MEMORY)
-        yield made
-        ray.shutdown()
-        made.shutdown()
+    """A machine for the first rank, and one with room for three others."""
+    made = clusters.cluster()
+    made.second = made.add_node(num_cpus=3, object_store_memory=MEMORY)
+    yield made
+    ray.shutdown()
+    made.shutdown()
 
 
 def sabotaged(folder: Path, *plan: str) -> list[str]:

@@ -9,8 +9,10 @@ MEMORY = 100 << 20
 
 def cluster() -> Any:
     """Start a cluster whose head has one core, and connect to it. A machine that is lost is missed within seconds: Ray
-    asks for signs of life every half second, not every three, and waits for an answer as long as ever."""
+    asks for signs of life every half second, not every three, and waits for an answer as long as ever. Its processes
+    are no nicer than others: where the suite leaves no core idle, they would take minutes to start."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nothing is written to the home folder
+    os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
     from ray.cluster_utils import Cluster
