@@ -54,6 +54,8 @@ ConfigLike = Config | Mapping[str, Any] | str | Path
 In a tree the `name` of an environment or an algorithm may be the class itself.
 """
 
+_NO_ENV = "none"
+"""In the place of an environment's name, where a model is served that knows none."""
 _AT_ONCE = 200
 """Demonstrations written in one go."""
 
@@ -212,7 +214,7 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     def tell(text: str) -> None:
         console.print(text, soft_wrap=True, markup=False)
 
-    folder, restarts = Path(config.folder) / config.name, 0
+    folder, restarts = resume or Path(config.folder) / config.name, 0
     while True:
         try:
             return _trained(config, resume, console, tell, facts)
@@ -484,9 +486,11 @@ def server(
     elif step is not None:
         raise UserError(f"A step can be chosen of a run folder, and {target} is not one.")
     else:
-        tree = {"env": {"name": "none"}, "model": {"path": target}}
+        tree = {"env": {"name": _NO_ENV}, "model": {"path": target}}
         config, checkpoint = configs.resolve(tree, "the defaults", overrides), None
-    sampling = SamplingParams(config.rollout.temperature if temperature is None else temperature, top_p)
+    stop = config.rollout.stop if config.env["name"] == _NO_ENV else build.stop_texts(config)
+    asked = config.rollout.temperature if temperature is None else temperature
+    sampling = SamplingParams(asked, top_p, stop=tuple(stop))
     served = build.served(config, lineage(config, checkpoint), sampling, key)
     return Server(served.find, Path(target).resolve().name, names=() if key else LOCAL)
 

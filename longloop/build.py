@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -92,6 +93,16 @@ def environment_class(table: Mapping[str, Any]) -> type[Environment]:
 def installed(environment: type[Environment]) -> str:
     """The version that is installed, in words."""
     return f"version {environment.version} is installed" if environment.version else "the installed one has no version"
+
+
+def stop_texts(config: Config) -> tuple[str, ...]:
+    """Texts at which an action ends in the config's environment. Whoever serves a policy may do without the
+    environment, and then sets them."""
+    try:
+        return *environment_class(config.env).stop, *config.rollout.stop
+    except UserError as error:
+        warnings.warn(f"{error} If it ends actions at certain texts, set rollout.stop.", stacklevel=2)
+        return tuple(config.rollout.stop)
 
 
 def world(config: Config) -> Environments:
@@ -361,7 +372,10 @@ def written_out(config: Config) -> Config:
     defaults["env"] |= WorkerConfig().model_dump()
     for name in _FOLLOWING.get(config.engine["name"], {}):
         del defaults["engine"][name]
-    tables: dict[str, dict[str, Any]] = {section: getattr(config, section) for section in TABLES}
+    tables: dict[str, dict[str, Any]] = {
+        section: {key: value for key, value in getattr(config, section).items() if value is not None}
+        for section in TABLES
+    }
     return config.model_copy(
         update={
             section: table | {key: value for key, value in defaults[section].items() if key not in table}

@@ -152,8 +152,8 @@ class WorkerConfig(Section):
     """Run the environment in this process, in worker processes, or in workers with its own virtualenv; empty for what
     its class says."""
     workers: CountOrNone = 0
-    """Number of worker processes on each rank, each of which runs one attempt at a time; 0 for one per core, divided by
-    ranks.count, or with `hosts` for all that they offer."""
+    """Number of worker processes on each rank, each of which runs one attempt at a time; 0 for one per core, divided
+    among the ranks that play, or with `hosts` for all that they offer."""
     hosts: bool = False
     """Run the environment's workers on the machines of the Ray cluster (`ranks.address`) that offer the resource
     `env_workers`, instead of on the ranks' own. Such machines may come and go during a run."""
@@ -327,8 +327,8 @@ def read(path: Path) -> dict[str, Any]:
             f"Cannot read the config {path}: {error.strerror}. Name a TOML file, or one of those that come with "
             f"longloop: {', '.join(SHIPPED)}."
         ) from error
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML, which is text in UTF-8: {error}.") from error
     written = tree.get("format", FORMAT)
     if isinstance(written, int) and written > FORMAT:
         raise UserError(

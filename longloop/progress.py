@@ -15,6 +15,8 @@ from longloop.types import StopReason
 
 _PATIENCE = 3
 """Steps, the first of a run, without anything to learn after which someone should know."""
+_SHORTEST = 1e-4
+"""Seconds of a step at least: times are rounded, and what needs no playing and teaches nothing takes none."""
 _STEP = re.compile(r"^Step \d+: ")
 
 
@@ -65,7 +67,7 @@ class Progress:
         self._log.write(line + "\n")
         self._log.flush()
         if self._live is None:
-            self._console.print(line, soft_wrap=True)
+            self._console.print(line, soft_wrap=True, markup=False)
         if _abandoned(metrics) and not self._told:
             self._told = True
             self.note(_BIAS)
@@ -76,7 +78,7 @@ class Progress:
         self._log.write(text + "\n")
         said = _STEP.sub("", text)
         if said == text or said != self._said:
-            self._console.print(text, soft_wrap=True)
+            self._console.print(text, soft_wrap=True, markup=False)
         if said != text:
             self._said = said
 
@@ -106,7 +108,7 @@ class Progress:
             return [str(metrics["step"]), "", "", evaluation, "", "", "", "", ""]
         self._done += 1
         seconds = metrics["time"]
-        rate = metrics["action_tokens"] / (seconds["collect"] + seconds["update"])
+        rate = metrics["action_tokens"] / max(seconds["collect"] + seconds["update"], _SHORTEST)
         return [
             f"{metrics['step']}/{self._steps}",
             f"{metrics['success']:.1%}",

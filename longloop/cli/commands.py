@@ -2,6 +2,7 @@
 print what came of it."""
 
 import json
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -126,6 +127,7 @@ def export(
     with tempfile.TemporaryDirectory() as away:
         folder = out or Path(away) / "model"
         partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
         if adapter:
             api.export_adapter(config, checkpoint, partial)
         else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stdout
@@ -199,7 +200,11 @@ def _trained(plan: Plan, entry: Entry) -> Path:
         api.trained(entry.config, run if run.is_dir() else None, console, comparison=part)
     checkpoint = api.checkpoint_of(run)
     if entry.method == plan.start and not plan.model(entry.seed).exists():
-        api.export(entry.config, checkpoint, plan.model(entry.seed), "float32")
+        model = plan.model(entry.seed)
+        partial = model.with_name(model.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        api.export(entry.config, checkpoint, partial, "float32")
+        partial.replace(model)
     return api.checkpoint_of(run, "best") if plan.best else checkpoint
 
 

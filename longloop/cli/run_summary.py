@@ -31,10 +31,10 @@ def show(run: Run, console: Console) -> None:
     steps = sorted({min(measured), max(measured)}) if measured else []
     headings = [when(step) for step in steps]
     evaluations = [measured[step] for step in steps]
-    if len(steps) < 2:
+    if len(steps) == 1:
         console.print()
         console.print(table(evaluations, headings))
-    else:
+    elif steps:
         before, after = (_by_task(stored.evaluation_trajectories(step)) for step in steps)
         if typical := _typical(before, after):
             console.print(_side_by_side(*typical))
@@ -116,11 +116,12 @@ def draw(lines: Sequence[dict[str, Any]], measured: Mapping[int, Evaluation], pi
     axes = figure.subplots()
     trained = [line for line in lines if "success" in line]
     axes.plot([x["step"] for x in trained], [x["success"] for x in trained], color="0.7", label="training tasks")
-    steps, found = list(measured), list(measured.values())
-    low, high = zip(*(one.success_interval for one in found), strict=True)
-    axes.fill_between(steps, low, high, color="C0", alpha=0.2, linewidth=0)
-    axes.plot(steps, [one.success for one in found], "o-", color="C0", label="evaluation, 95% interval")
-    axes.axhline(found[-1].floor_success, color="0.5", linestyle=":", label="doing nothing")
+    if measured:
+        steps, found = list(measured), list(measured.values())
+        low, high = zip(*(one.success_interval for one in found), strict=True)
+        axes.fill_between(steps, low, high, color="C0", alpha=0.2, linewidth=0)
+        axes.plot(steps, [one.success for one in found], "o-", color="C0", label="evaluation, 95% interval")
+        axes.axhline(found[-1].floor_success, color="0.5", linestyle=":", label="doing nothing")
     axes.set(xlabel="step", ylabel="success", ylim=(0, 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)

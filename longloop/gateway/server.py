@@ -34,8 +34,8 @@ _PING = 3.0
 
 class Server:
     """Serves the APIs on a socket. `find` gives who answers to a key, or raises `Refused`; `more` are more routes, by
-    method and path. With `names`, a client that calls it by another is refused: without a key, a page of some other
-    site could let its name resolve to this machine, and read from here in a browser."""
+    method and path. With `names`, a client that calls it neither by one of them nor by its address is refused: without
+    a key, a page of some other site could let its name resolve to this machine, and read from here in a browser."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Server:
         more: Mapping[tuple[str, str], Route] = {},
         names: Collection[str] = (),
     ) -> None:
-        self._find, self._model, self._names = find, model, names
+        self._find, self._model, self._names = find, model, tuple(names)
         apis: list[Api] = [ChatCompletions(), Responses(), AnthropicMessages()]
         self._routes: dict[tuple[str, str], Route] = {("POST", api.path): partial(self._call, api) for api in apis}
         self._routes |= {("GET", "/v1/models"): self._models, **more}
@@ -59,6 +59,10 @@ class Server:
     async def listen(self, bound: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
         """Answer until `stop` is called."""
         self._loop = asyncio.get_running_loop()
+        if self._names:
+            address = bound.getsockname()[0]
+            own = f"[{address}]" if ":" in address else address
+            self._names = *(name for name in self._names if name != own), own
         await listen(bound, self._answer, self._stopped, ready)
 
     def stop(self) -> None:

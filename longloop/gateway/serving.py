@@ -42,8 +42,9 @@ class _Conversation:
 
 
 class Served:
-    """Answers calls. `sampling` is how, where a client does not say; `turn_tokens` and `context` limit an answer, and a
-    conversation with it. `key` is what clients must show; empty if any may call."""
+    """Answers calls. `sampling` is how, where a client does not say, and at which texts every answer ends, as actions
+    did in training; `turn_tokens` and `context` limit an answer, and a conversation with it. `key` is what clients must
+    show; empty if any may call."""
 
     def __init__(
         self, engine: WatchedEngine, chat: Chat, sampling: SamplingParams, turn_tokens: int, context: int, key: str = ""
@@ -90,7 +91,7 @@ class Served:
             action = conversation.transcript.act(sampled)
             how = sampled.finish, read, len(sampled.ids)
             reply = told(id, request, Action(action.role, action.content, action.calls, "", *how))
-            self.earlier[id] = [*request.messages, reply.message]
+            self.earlier[id] = [*request.messages[request.instructions :], reply.message]
             self._keep(conversation, said.add(reply.message))
             kept = True
             yield Piece(id, reply.message.content[spoken.sent :], reply)
@@ -140,7 +141,7 @@ class Served:
             min(request.max_tokens or self._turn_tokens, self._context - len(ids)),
             secrets.randbits(63) if request.seed is None else request.seed,
             self._chat.end_ids,
-            request.stop,
+            (*default.stop, *request.stop),
         )
 
 

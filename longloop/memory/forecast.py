@@ -10,7 +10,6 @@ Private here: `torch.utils._python_dispatch`, `torch.utils._pytree` and `Storage
 follow operations and tell storages apart.
 """
 
-import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -194,10 +194,7 @@ def available(device: torch.device) -> int:
         if (device.index or 0) >= torch.cuda.device_count():
             raise UserError(f"There is no device {str(device)!r} here. Give a card's memory with --gpu-gib.")
         return torch.cuda.mem_get_info(device)[0]
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else ():
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
+    free: int = psutil.virtual_memory().available
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and limit.read_text().strip() != "max":
         free = min(free, int(limit.read_text()) - int(used.read_text()))

@@ -287,7 +287,8 @@ def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None, sh
     if config.chat_template:
         try:
             tokenizer.chat_template = Path(config.chat_template).read_text()
-        except OSError as error:
-            raise UserError(f"Cannot read model.chat_template {config.chat_template!r}: {error.strerror}.") from error
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            raise UserError(f"Cannot read model.chat_template {config.chat_template!r}: {why}.") from error
     torch.manual_seed(seed)  # for the adapters' random half
     return Policy(module, tokenizer, config, shards)

@@ -65,7 +65,7 @@ class Run:
     @classmethod
     def create(cls, config: Config, facts: dict[str, Any]) -> "Run":
         """Create the folder of a new run. Raises UserError if it exists."""
-        folder = Path(config.folder) / config.name
+        folder, written = Path(config.folder) / config.name, config.to_toml().encode()
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
@@ -76,7 +76,7 @@ class Run:
         except OSError as error:
             raise cannot_write(folder, error) from error
         run = cls(folder)
-        write_whole(folder / "config.toml", config.to_toml().encode())
+        write_whole(folder / "config.toml", written)
         begun = {"format": FORMAT, "status": "running", "started": _now(), "env_version": config.env_version}
         run._write_facts(begun | facts)
         return run

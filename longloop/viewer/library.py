@@ -1,5 +1,6 @@
 """The runs that the viewer shows: folders that the user named, and run folders inside them, also later ones."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ class Library:
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = [root.resolve() for root in roots]
         self._runs: dict[Path, RunReader] = {}
+        self._looking = threading.Lock()
+        """Pages are made in several threads."""
         for root in roots:
             if not root.is_dir():
                 raise UserError(f"There is no folder {root}. Name run folders, or a folder of them such as runs.")
@@ -25,11 +28,12 @@ class Library:
     @property
     def runs(self) -> dict[str, RunReader]:
         """Runs by name: the folder's, with as many parents as tell it from the others."""
-        for root in self._roots:
-            for folder in _run_folders(root, _DEPTH):
-                if folder not in self._runs:
-                    self._runs[folder] = RunReader(folder, self._name(folder))
-        return {run.name: run for run in self._runs.values() if run.folder.is_dir()}
+        with self._looking:
+            for root in self._roots:
+                for folder in _run_folders(root, _DEPTH):
+                    if folder not in self._runs:
+                        self._runs[folder] = RunReader(folder, self._name(folder))
+            return {run.name: run for run in self._runs.values() if run.folder.is_dir()}
 
     def _name(self, folder: Path) -> str:
         taken = {run.name for run in self._runs.values()}

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import longloop
+from longloop import api
 from longloop.config import Config
 from longloop.engines.kv_cache import KVCache
 from longloop.envs.guess import Guess
 from longloop.learners.local import LocalLearner
+from longloop.types import RankLost
 from tests.support.helpers import GUESS, write_config
 from tests.support.processes import Program
 
@@ -128,3 +131,22 @@ def test_an_interrupt_in_a_notebook_ends_the_run_as_ctrl_c_does(tmp_path):
     code, printed = program.finish()
     assert code == 0 and printed.split() == ["interrupted", "True"], program.errors
     assert "Continue with `longloop train --resume runs/test`" in program.errors and "Traceback" not in program.errors
+
+
+def test_a_lost_rank_continues_the_run_that_was_resumed(config, tmp_path, monkeypatch):
+    """Not another one that is where a new run of this config would be."""
+    resumed = []
+
+    def loses(config, resume, *rest):
+        resumed.append(resume)
+        raise RankLost("Lost rank 1.")
+
+    for name in ("this", "test"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text("{}")
+    monkeypatch.setattr(api, "_trained", loses)
+    made = Config.model_validate(config).model_copy(update={"folder": str(tmp_path / "runs"), "name": "test"})
+    made = made.model_copy(update={"ranks": made.ranks.model_copy(update={"restarts": 1})})
+    with pytest.raises(RankLost, match=r"--resume \S*/runs/this`"):
+        api.trained(made, tmp_path / "runs" / "this", Console(quiet=True))
+    assert resumed == [tmp_path / "runs" / "this"] * 2

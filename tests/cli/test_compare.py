@@ -327,3 +327,27 @@ def test_bad_input(command: Any, tmp_path: Path, mine: str) -> None:
     }.items():
         code, _, error = command("compare", config, *words)
         assert code and sentence in error
+
+
+def test_a_start_that_was_cut_short_is_written_anew(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while the shared start was written, a comparison goes on, and no method begins with half of a model."""
+
+    class Killed(BaseException):
+        """Nobody catches it."""
+
+    def cut_short(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
+        export(config, checkpoint, folder, dtype)
+        (folder / "tokenizer.json").unlink()
+        raise Killed
+
+    config = write_config(tmp_path, GUESS + OWN)
+    words = ["compare", config, "steps=1", f"folder={tmp_path}", "--methods", "sft,loop", "--seeds", "1"]
+    export = api.export
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(api, "export", cut_short)
+        command(*words)
+    code, printed, error = command(*words)
+    assert code == 0, error
+    assert "| loop | 1 |" in printed

@@ -161,3 +161,12 @@ def test_nothing_is_written_over(run: Path, command: Any, tmp_path: Path) -> Non
     assert (
         code == 2 and "no checkpoint of step 7; it has those of steps 1, 2" in error and not (tmp_path / "new").exists()
     )
+
+
+def test_what_an_interrupted_export_left_is_not_taken_over(run: Path, command: Any, tmp_path: Path) -> None:
+    left = tmp_path / "model.partial"
+    left.mkdir()
+    (left / "adapter_config.json").write_text("{}")
+    code, _, error = command("export", run, "--out", tmp_path / "model")
+    assert code == 0, error
+    assert not left.exists() and not (tmp_path / "model" / "adapter_config.json").exists()

@@ -78,6 +78,9 @@ def test_missing_table_newer_format_bad_toml_and_missing_file(tmp_path):
     assert "lacks the key 'env'" in refuse(tmp_path, "steps = 1\n")
     assert "format 99" in refuse(tmp_path, "format = 99\nnews = true\n")
     assert "not valid TOML" in refuse(tmp_path, "steps = \n")
+    (tmp_path / "latin.toml").write_bytes("# Größe\n".encode("latin-1"))
+    with pytest.raises(UserError, match="text in UTF-8"):
+        config.load(tmp_path / "latin.toml")
     with pytest.raises(UserError, match=r"nowhere\.toml"):
         config.load(tmp_path / "nowhere.toml")
 
@@ -114,3 +117,10 @@ def test_a_renamed_key_is_taken_and_its_new_name_told(
     tree = {"env": {"name": "guess"}, "rollout": file}
     with pytest.warns(FutureWarning, match=f"'rollout.enough' in {source} is now called 'rollout.straggler_cutoff'"):
         assert config.resolve(tree, "a file", overrides).rollout.straggler_cutoff == 0.5
+
+
+def test_none_stands_for_the_default_and_is_not_written(tmp_path):
+    tree = {"env": {"name": "guess"}, "engine": {"name": "native", "graphs": None}}
+    written = build.written_out(config.resolve(tree, "the test", []))
+    assert "graphs" not in written.engine
+    assert "graphs" not in written.to_toml()

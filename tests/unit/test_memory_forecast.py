@@ -5,9 +5,11 @@ kernels too. The forecast follows tensors without content and knows nothing of i
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
+import psutil
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -317,3 +319,16 @@ def test_equal_runs_are_forecast_once(monkeypatch):
     ):
         before = len(asked)
         assert book(**other) != first and len(asked) == before + 1, other
+
+
+def test_free_memory_is_known_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has neither /proc/meminfo nor this number."""
+
+    def sysconf(name: str | int) -> int:
+        if name == "SC_AVPHYS_PAGES":
+            raise ValueError("unrecognized configuration name")
+        return real(name)
+
+    real = os.sysconf
+    monkeypatch.setattr(os, "sysconf", sysconf)
+    assert 0 < forecast.available(torch.device("cpu")) <= psutil.virtual_memory().total

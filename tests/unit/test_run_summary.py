@@ -71,3 +71,11 @@ def test_tasks_that_were_not_scored_both_times_are_left_out(tmp_path: Path) -> N
     printed = ending(tmp_path, [spoiled, *after[1:]], after)
     assert "scored both times (2)" in printed and "before and after: task-01. Of 2 tasks" in printed
     assert "+0.0 points: no clear change" in printed, "though success rose from 50% to 67%"
+
+
+def test_a_run_without_a_comparable_evaluation_ends_too(tmp_path: Path) -> None:
+    with Run.create(settings(tmp_path / "run"), {}) as run:
+        run.metrics.write({"step": 1, "success": 0.5, "trained_tokens": 3, "attempts": 2, "stops": {}})
+    printed = io.StringIO()
+    run_summary.show(run, Console(file=printed, width=200))
+    assert "The learning curve is in" in printed.getvalue() and (run.folder / "curve.png").stat().st_size > 0

@@ -396,3 +396,33 @@ def test_what_cannot_be_served_is_said() -> None:
         api.server("tiny", step=3)
     with pytest.raises(UserError, match="Cannot load the model"):
         api.server("./no such folder")
+
+
+def test_an_answer_ends_where_actions_ended_in_training() -> None:
+    """The text that ends it belongs to the answer, as it belonged to the action; a client's own is cut off."""
+    engine = Speaker("ok")
+    with listening(server(engine, sampling=SamplingParams(0.7, stop=("</answer>",)))) as where:
+        post(where, PATH, {"messages": HELLO, "stop": ["END"]})
+        post(where, PATH, {"messages": HELLO})
+    assert [asked.stop for _, asked, _ in engine.asked] == [("</answer>", "END"), ("</answer>",)]
+    what = api.server("tiny", ["env.name=errands", "rollout.stop=['</answer>']", "model.threads=1"])
+    assert what._find.__self__._sampling.stop == ("\n```\n", "</answer>")  # type: ignore[attr-defined]
+    with pytest.warns(UserWarning, match="If it ends actions at certain texts, set rollout.stop"):
+        what = api.server("tiny", ["env.name=no_such_module:Env", "model.threads=1"])
+    assert what._find.__self__._sampling.stop == ()  # type: ignore[attr-defined]
+
+
+def test_an_address_of_its_own_is_answered() -> None:
+    bound = socket.create_server(("127.0.0.2", 0))
+    made = server(Speaker("ok"))
+    thread = threading.Thread(target=lambda: asyncio.run(made.listen(bound)))
+    thread.start()
+    try:
+        for host, status in (("127.0.0.2", 200), ("localhost", 200), ("evil.example", 400)):
+            connection = http.client.HTTPConnection("127.0.0.2", bound.getsockname()[1], timeout=60)
+            connection.request("GET", "/v1/models", headers={"Host": f"{host}:{bound.getsockname()[1]}"})
+            assert connection.getresponse().status == status
+            connection.close()
+    finally:
+        made.stop()
+        thread.join(30)

@@ -94,3 +94,18 @@ def test_the_page_of_a_run_lists_what_was_changed(tmp_path: Path) -> None:
         pass
     page = Pages(Library([run.folder])).html(f"/run/{run.folder.name}")
     assert "0.0001" in page and "was 0.001" in page and "from step 1" in page
+
+
+def test_what_environments_say_is_no_markup(tmp_path: Path) -> None:
+    said = StringIO()
+    with Progress(1, tmp_path / "log", Console(file=said, width=200)) as report:
+        report.note("Task 'a' is set aside: the server said [/INST] and [red]no")
+    assert "the server said [/INST] and [red]no" in said.getvalue()
+
+
+def test_a_step_that_took_no_time_has_a_rate(tmp_path: Path) -> None:
+    said = StringIO()
+    metrics = step(1, {}) | {"action_tokens": 0, "time": {"collect": 0.0, "credit": 0.0, "update": 0.0}}
+    with Progress(1, tmp_path / "log", Console(file=said, width=200)) as report:
+        report.step(metrics)
+    assert "step 1/1" in said.getvalue() and "tokens/s 0" in said.getvalue()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from html import unescape
 from pathlib import Path
 
@@ -175,3 +176,29 @@ def test_smoothing_and_scale_are_in_the_address(runs: Path) -> None:
     html = pages.html("/curves", chosen)
     assert all(f'<input type="hidden" name="run" value="{name}">' in html for name in ("alpha", "beta"))
     assert '<option value="5" selected>' in html and 'name="log" value="1" checked' in html
+
+
+def test_runs_appear_while_pages_are_made(tmp_path: Path) -> None:
+    """Pages are made in several threads."""
+    recorded.small(tmp_path / "runs" / "first", steps=1)
+    library, faults = Library([tmp_path / "runs"]), list[Exception]()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                assert "first" in library.runs
+            except Exception as error:
+                faults.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(150):
+        folder = tmp_path / "runs" / f"later-{number}"
+        folder.mkdir()
+        (folder / "run.json").write_bytes((tmp_path / "runs" / "first" / "run.json").read_bytes())
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not faults and len(library.runs) == 151
