@@ -25,6 +25,8 @@ from statistics import median
 import numpy as np
 from common import ROOT, machine, median_range
 
+sys.path.insert(0, str(ROOT))
+
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, column
 from tests.support.runs import differences

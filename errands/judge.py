@@ -208,7 +208,7 @@ def same_answer(right: Any, given: Any) -> bool:
     if isinstance(right, list | tuple):
         if isinstance(given, str):
             given = [part for part in given.split(",") if part.strip()]
-        if not isinstance(given, list | tuple | set):
+        if not isinstance(given, list | tuple | set | frozenset):
             return len(right) == 1 and same_answer(right[0], given)
         return Counter(_said(x) for x in right) == Counter(_said(x) for x in given)
     return given is not None and not isinstance(given, bool) and _said(right) == _said(given)

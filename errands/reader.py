@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from pydantic_monty import FunctionSnapshot, Monty
 
-from errands.values import Arguments, TooLarge, arguments
+from errands.values import Arguments, TooLarge, Unreadable, arguments
 
 Process = subprocess.Popen[bytes]
 
@@ -34,9 +34,9 @@ class ReaderError(Exception):
 
 
 def read(state: bytes) -> Arguments | None:
-    """The arguments of the call at which a sandbox was suspended, from its dump; None if they cannot be converted.
+    """The arguments of the call at which a sandbox was suspended, from its dump; None if that takes too long.
 
-    Raises TooLarge when they are beyond the limits.
+    Raises TooLarge when they are beyond the limits, and Unreadable when they cannot be converted.
     """
     for _ in range(_TRIES):
         process = _readers().get()
@@ -48,7 +48,7 @@ def read(state: bytes) -> Arguments | None:
             if ended is not None and ended.wait() == -signal.SIGPROF:
                 return None
         else:
-            if isinstance(found, TooLarge):
+            if isinstance(found, TooLarge | Unreadable):
                 raise found
             return found
         finally:
@@ -67,9 +67,11 @@ def serve() -> None:
                 assert isinstance(asked, FunctionSnapshot)
                 signal.setitimer(signal.ITIMER_PROF, SECONDS)
                 try:
-                    found: Arguments | TooLarge = arguments(asked)
+                    found: Arguments | TooLarge | Unreadable = arguments(asked)
                 except TooLarge as error:
                     found = error
+                except Exception:  # whatever the agent's values do, such as a key that cannot be hashed
+                    found = Unreadable()
                 signal.setitimer(signal.ITIMER_PROF, 0)
             _send(sys.stdout.buffer, pickle.dumps(found))
 

@@ -42,7 +42,7 @@ from errands.database import Overspent
 from errands.notebook import as_written, showing
 from errands.reader import ReaderError, read
 from errands.tame import LONGEST, parsed, tame
-from errands.values import Arguments, TooLarge, arguments
+from errands.values import Arguments, TooLarge, Unreadable, arguments
 from errands.world import Names, World
 
 SECONDS = 1.0
@@ -261,7 +261,7 @@ class Session:
                 if found is None:
                     raise Overspent
                 given = found
-        except TooLarge as error:
+        except (TooLarge, Unreadable) as error:
             self._world.spend(_LARGE_NS)
             raise ValueError(f"422 {api.app}.{api.name}: {error}") from None
         self._world.spend(given.values * _VALUE_NS)

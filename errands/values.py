@@ -49,6 +49,13 @@ class TooLarge(Exception):
         return f"{self.name} is too large: the arguments of a call may have at most {most}, counting what repeats."
 
 
+class Unreadable(Exception):
+    """An argument cannot be converted."""
+
+    def __str__(self) -> str:
+        return "An argument cannot be read: pass text, numbers, None, and lists and dicts of these."
+
+
 def arguments(asked: FunctionSnapshot) -> Arguments:
     """Convert the arguments of a call, and copy them within the limits."""
     return bounded(asked.kwargs, bool(asked.args))
@@ -106,4 +113,6 @@ class _Copier:
         parts = [self.copy(part, level) for part in value]
         if isinstance(value, list):
             return parts
-        return tuple(parts) if isinstance(value, tuple) else set(parts)
+        if isinstance(value, tuple):
+            return tuple(parts)
+        return frozenset(parts) if isinstance(value, frozenset) else set(parts)

@@ -200,7 +200,7 @@ def _lines(file: str, key: str = "id") -> dict[str, Any]:
     """A file of the package's data with an object on each line, by one of its entries."""
     package = importlib.import_module("bfcl_eval")
     try:
-        text = (Path(package.__file__ or "").parent / "data" / file).read_text()
+        text = (Path(package.__file__ or "").parent / "data" / file).read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"bfcl-eval has no {file}: {error}. `longloop envs install bfcl` gets it anew.") from error
-    return {entry[key]: entry for entry in map(json.loads, text.splitlines())}
+    return {entry[key]: entry for entry in map(json.loads, filter(None, text.split("\n")))}

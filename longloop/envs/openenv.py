@@ -12,6 +12,7 @@ A task is what `reset` is given: a seed, a task that the server lists, or a line
 attempt is the sum of what its steps pay, or the last of them.
 """
 
+import atexit
 import functools
 import importlib
 import json
@@ -227,15 +228,31 @@ def _server(options: OpenEnv.Options) -> _Server:
 
 @functools.cache
 def _started(url: str, command: tuple[str, ...]) -> _Server:
-    """The server of this process. One that was started ends with it."""
-    process = None
-    if command:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        process = subprocess.Popen([word.replace("{port}", str(port)) for word in absolute(command)])
-        url = f"http://127.0.0.1:{port}"
-    server = _Server(url.rstrip("/"))
+    """The server of this process. One that was started is killed when it has not answered in time, or as the process
+    exits."""
+    if not command:
+        return _answering(_Server(url.rstrip("/")))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([word.replace("{port}", str(port)) for word in absolute(command)])
+    atexit.register(_end, process)
+    try:
+        return _answering(_Server(f"http://127.0.0.1:{port}"), process, command)
+    except BaseException:
+        _end(process)
+        raise
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+
+
+def _answering(
+    server: _Server, process: "subprocess.Popen[bytes] | None" = None, command: Sequence[str] = ()
+) -> _Server:
+    """A server once it answers: at once, or if it was started, within the deadline."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -248,7 +265,9 @@ def _started(url: str, command: tuple[str, ...]) -> _Server:
                     "number for {port}."
                 ) from error
             if process is None or time.monotonic() > deadline:
-                raise UserError(f"There is no OpenEnv server at {url}: {error}. Start it, and try again.") from error
+                raise UserError(
+                    f"There is no OpenEnv server at {server.url}: {error}. Start it, and try again."
+                ) from error
             time.sleep(0.1)
 
 

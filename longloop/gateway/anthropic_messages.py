@@ -16,6 +16,12 @@ class AnthropicMessages:
     path = "/v1/messages"
 
     def read(self, body: Body, earlier: Mapping[str, Sequence[Message]]) -> Request:
+        form = body.get("output_config") or {}
+        fields.need(
+            isinstance(form, dict) and not form.get("format") and not body.get("output_format"),
+            "output_config.format is not supported: the policy is sampled without a grammar. Ask for the format in the "
+            "prompt.",
+        )
         messages: list[Message] = []
         if system := fields.text_of(body.get("system"), "system"):
             messages.append(Message("system", system))

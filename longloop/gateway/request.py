@@ -30,6 +30,8 @@ class Request:
     """What the client would like; None for what the server has. An attempt is sampled at the run's, whatever it is."""
     top_p: float | None = None
     seed: int | None = None
+    instructions: int = 0
+    """How many messages at the beginning are for this call alone: a call that goes on from its reply sends its own."""
 
 
 @dataclass(frozen=True)

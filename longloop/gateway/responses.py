@@ -21,14 +21,15 @@ class Responses:
             "text.format must be text: the policy is sampled without a grammar. Ask for the format in the prompt.",
         )
         fields.need(not body.get("background"), "background is not supported: wait for the answer.")
-        messages: list[Message] = []
-        if instructions := fields.text_of(body.get("instructions"), "instructions"):
-            messages.append(Message("system", instructions))
+        logprobs = body.get("top_logprobs") or "message.output_text.logprobs" in fields.list_of(body, "include")
+        fields.need(not logprobs, "logprobs are not returned: leave out top_logprobs and message.output_text.logprobs.")
+        instructions = fields.text_of(body.get("instructions"), "instructions")
+        messages = [Message("system", instructions)] if instructions else []
+        own = len(messages)
         if before := body.get("previous_response_id"):
             known = earlier.get(str(before).removeprefix(_ID))
             fields.need(known is not None, f"There is no response {before!r} here, or it is too long ago.")
-            skip = 1 if messages and known and known[0].role == "system" else 0  # instructions are not carried over
-            messages += (known or ())[skip:]
+            messages += known or ()
         messages += _input(body.get("input"))
         fields.need(messages, "input must hold at least one message.")
         tools = []
@@ -40,7 +41,7 @@ class Responses:
             tools.append(fields.tool(one.get("name"), one.get("description"), one.get("parameters")))
         calls = fields.may_call(body.get("tool_choice"))
         most = fields.limit(body.get("max_output_tokens"))
-        return Request(tuple(messages), tuple(tools), (), most, calls, **fields.sampling(body))
+        return Request(tuple(messages), tuple(tools), (), most, calls, instructions=own, **fields.sampling(body))
 
     def whole(self, reply: Reply, body: Body) -> dict[str, Any]:
         cut = reply.finish == "length"

@@ -110,7 +110,7 @@ class Session:
         ask, self._current = self._current, None
         assert ask is not None
         reply = told(secrets.token_hex(12), ask.request, action)
-        self.earlier[reply.id] = self.threads.answered(reply.message)
+        self.earlier[reply.id] = self.threads.answered(reply.message)[ask.request.instructions :]
         ask.reply = reply
         ask.answered.set()
 

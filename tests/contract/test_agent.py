@@ -243,6 +243,22 @@ def test_a_line_that_is_no_task_is_named(tmp_path: Path) -> None:
         Agent.tasks("train", Agent.Options(command=NAUGHTY, tasks=str(tmp_path / "tasks.jsonl")))
 
 
+def test_tasks_may_hold_any_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some characters end a line for Python, though not in JSON; and the file is UTF-8, whatever the locale says."""
+    said = "one\u2028two\u2029three\x85four é"
+    line = json.dumps({"id": "a", "split": "train", "data": {"said": said}}, ensure_ascii=False)
+    (tmp_path / "tasks.jsonl").write_bytes(f"{line}\r\n\n{line}\n".encode())
+    monkeypatch.setattr("io.text_encoding", lambda encoding, level=2: encoding or "latin-1")
+    tasks = Agent.tasks("train", Agent.Options(command=NAUGHTY, tasks=str(tmp_path / "tasks.jsonl")))
+    assert [task.data for task in tasks] == [{"said": said}] * 2
+
+
+def test_tasks_in_another_encoding_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_bytes('{"id": "é", "split": "train"}'.encode("latin-1"))
+    with pytest.raises(UserError, match=r"tasks\.jsonl: it is not UTF-8 .*Save it as UTF-8"):
+        Agent.tasks("train", Agent.Options(command=NAUGHTY, tasks=str(tmp_path / "tasks.jsonl")))
+
+
 @pytest.mark.parametrize("options", [{}, {"command": ["a"], "agent": "b:c"}])
 def test_the_agent_is_named_once(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="either by `command` or by `agent`"):

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from longloop import build, config
 from longloop.diagnose.trial import difference, scores, violations
+from longloop.envs import bfcl
 from longloop.envs.calls import called
 from longloop.envs.play import Script, play
 from longloop.types import Step, UserError
@@ -136,3 +139,15 @@ def test_categories_can_be_chosen():
     assert {task.data["category"] for task in world(categories=["base"]).tasks("train")} == {"base"}
     with pytest.raises(UserError, match="no category 'single'"):
         world(categories=["single"])
+
+
+def test_data_may_hold_any_text(monkeypatch, tmp_path):
+    """Some characters end a line for Python, though not in JSON; and the files are UTF-8, whatever the locale says."""
+    package = SimpleNamespace(__file__=str(tmp_path / "__init__.py"))
+    entries = [{"id": "a", "said": "one\u2028two\u2029three\x85four é"}, {"id": "b"}]
+    (tmp_path / "data").mkdir()
+    lines = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+    (tmp_path / "data" / "any.json").write_bytes(lines.encode())
+    monkeypatch.setitem(sys.modules, "bfcl_eval", package)
+    monkeypatch.setattr("io.text_encoding", lambda encoding, level=2: encoding or "latin-1")
+    assert list(bfcl._lines.__wrapped__("any.json").values()) == entries

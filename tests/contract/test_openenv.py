@@ -1,13 +1,17 @@
 """OpenEnv by its wire: servers made with the real package, as processes of their own."""
 
 import asyncio
+import signal
 import subprocess
+import sys
+import urllib.error
 from pathlib import Path
 
 import pytest
 
 from longloop import build, config
 from longloop.diagnose.trial import violations
+from longloop.envs import openenv
 from longloop.envs.calls import called
 from longloop.envs.openenv import _text_field
 from longloop.envs.play import Played, Script, play
@@ -144,6 +148,28 @@ def test_a_server_that_is_full_says_so(addresses):
 
     with pytest.raises(Exception, match=r"set env\.workers"):
         asyncio.run(two())
+
+
+def test_a_server_that_never_answers_is_killed(monkeypatch):
+    begun, begin = [], subprocess.Popen
+    monkeypatch.setattr(openenv, "_PATIENCE", 0.2)
+    monkeypatch.setattr(subprocess, "Popen", lambda *arguments: begun.append(begin(*arguments)) or begun[-1])
+    with pytest.raises(UserError, match="no OpenEnv server"):
+        openenv._started("", ("sleep", "{port}"))
+    (process,) = begun
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_server_that_was_started_ends_as_its_process_exits(tmp_path):
+    """Also in the process of longloop itself, with isolation=inline."""
+    (tmp_path / "health").write_text("{}")
+    code = "import sys; from longloop.envs import openenv; print('at', openenv._started('', tuple(sys.argv[1:])).url)"
+    command = [sys.executable, "-u", "-m", "http.server", "{port}", "--bind", "127.0.0.1", "-d", str(tmp_path)]
+    with (tmp_path / "output").open("w") as output:
+        subprocess.run([sys.executable, "-c", code, *command], stdout=output, stderr=output, cwd=ROOT, check=True)
+    (url,) = (line[3:] for line in (tmp_path / "output").read_text().splitlines() if line.startswith("at "))
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        openenv._Server(url).get("/health")
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,7 @@ def test_an_answer_that_nobody_asked_for_does_no_harm(base: World) -> None:
         ([1, 2], [2, 1]),
         ([1, 2], (1, "2")),
         ([1, 2], {1, 2}),
+        ([1, 2], frozenset({1, 2})),
         ([1, 2], "2, 1"),
         (["a", "b"], "B,a"),
         (["a", "b"], " a , b, "),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import queue
 import random
 import signal
 import sqlite3
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from errands import judge
+from errands import judge, reader
 from errands.apps import make_world
 from errands.database import ROOM, _lower, _matches
 from errands.env import Errands
@@ -176,6 +177,10 @@ PLAIN = {
     "{1, 2}": {1, 2},
     "{(1, 2): 3}": {(1, 2): 3},
     "b'x'": b"x",
+    "frozenset([1])": frozenset([1]),
+    "{frozenset([1]): 2}": {frozenset([1]): 2},
+    "{frozenset([1])}": {frozenset([1])},
+    "{(1, frozenset([2]))}": {(1, frozenset([2]))},
 }
 
 
@@ -187,6 +192,48 @@ def test_plain_values_come_through_as_they_are(answer: str, before: str, session
     session.run(f"apis.owner.complete_task(answer={answer})")
     assert world.done is not None
     assert world.done.answer == PLAIN[answer] and type(world.done.answer) is type(PLAIN[answer])
+
+
+KEYS = {
+    "a frozen dataclass": "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass A:\n    x: int = 1\n",
+    "a class with a hash": "class A:\n    def __hash__(self): return 1\n    def __eq__(self, other): return True\n",
+    "a class": "class A: pass\n",
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("answer", ["{A(): 2}", "[{A()}]"])
+def test_what_cannot_be_read_is_the_agents_mistake(kind: str, answer: str, session: Session, world: World) -> None:
+    """It ended the process that reads arguments, and the attempt without a reward."""
+    call = f"apis.owner.complete_task(answer={answer})"
+    seen = session.run(f"{KEYS[kind]}{call}")
+    assert "ValueError: 422 owner.complete_task: An argument cannot be read" in seen and world.done is None
+    assert session.run(f"try: {call}\nexcept ValueError: print('caught')") == "caught"
+    session.run("apis.owner.complete_task(answer={1})")
+    assert world.done is not None and world.done.answer == {1}
+
+
+def test_readers_that_died_are_replaced_and_those_that_fail_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, session: Session, world: World
+) -> None:
+    readers: queue.LifoQueue[reader.Process | None] = queue.LifoQueue()
+    readers.put(None)
+    monkeypatch.setattr(reader, "_readers", lambda: readers)
+    session.run("apis.owner.complete_task(answer={1})")
+    process = readers.get()
+    assert process is not None
+    process.kill()
+    process.wait()
+    readers.put(process)
+    world.done = None
+    session.run("apis.owner.complete_task(answer={2})")
+    assert world.done is not None and world.done.answer == {2}
+    reader._end(readers)
+    readers.put(None)
+    world.done = None
+    monkeypatch.setattr(reader.sys, "executable", "/bin/false")
+    with pytest.raises(reader.ReaderError):
+        session.run("apis.owner.complete_task(answer={3})")
 
 
 def test_an_answer_may_be_a_date(session: Session, world: World) -> None:

@@ -8,14 +8,19 @@ import threading
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from longloop.gateway.anthropic_messages import AnthropicMessages
 from longloop.gateway.chat_completions import ChatCompletions
 from longloop.gateway.request import Refused
 from longloop.gateway.responses import Responses
-from longloop.types import Action, Call, Message, Step
-from tests.support.gateway import events, post, says, serving
+from longloop.gateway.server import LOCAL, Server
+from longloop.gateway.serving import Served
+from longloop.tokens.chat import Chat
+from longloop.types import Action, Call, Message, Sampled, SamplingParams, Step
+from tests.support.gateway import events, listening, post, says, serving
+from tests.support.templates import tokenizer
 
 CHAT, RESPONSES, MESSAGES = ChatCompletions.path, Responses.path, AnthropicMessages.path
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -148,6 +153,65 @@ def test_a_response() -> None:
     ]
 
 
+CHAIN: list[dict[str, Any]] = [
+    {"instructions": "Be kind.", "input": "one"},
+    {"input": "two"},
+    {"instructions": "Be stern.", "input": "three"},
+    {"input": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "one"}]},
+    {"instructions": "Be stern.", "input": "two"},
+]
+"""Calls that each go on from the one before, but for the fourth, which begins with a system message of its own."""
+HEARD = [
+    ["system: Be kind.", "user: one"],
+    ["user: one", "assistant: ok", "user: two"],
+    ["system: Be stern.", "user: one", "assistant: ok", "user: two", "assistant: ok", "user: three"],
+    ["system: Be kind.", "user: one"],
+    ["system: Be stern.", "system: Be kind.", "user: one", "assistant: ok", "user: two"],
+]
+
+
+def chained(where: Any, key: str | None = None) -> None:
+    last: str | None = None
+    for body in CHAIN:
+        before = None if isinstance(body["input"], list) else last
+        status, reply = post(where, RESPONSES, body | {"previous_response_id": before}, key)
+        assert status == 200 and isinstance(reply, dict)
+        last = reply["id"]
+
+
+def test_earlier_instructions_are_not_carried_over_and_a_system_message_is() -> None:
+    heard: list[list[str]] = []
+
+    def policy(step: Step) -> Message:
+        heard.append([f"{message.role}: {message.content}" for message in step.messages])
+        return Message("assistant", "ok")
+
+    with serving(policy) as (endpoint, session):
+        chained(endpoint, session.key)
+    assert heard == HEARD
+
+
+def test_nor_are_they_by_a_policy_that_is_served() -> None:
+    chat = Chat(tokenizer("chatml"))
+    asked: list[Any] = []
+
+    class Engine:
+        async def sample(self, ids: Any, params: Any, *, session: str, watch: Any = None) -> Sampled:
+            asked.append(tuple(ids))
+            said = chat.action_ids("ok")
+            return Sampled(np.array(said), np.zeros(len(said)), "stop")
+
+        def forget(self, session: str) -> None: ...
+
+        def release(self) -> None: ...
+
+    with listening(Server(Served(Engine(), chat, SamplingParams(1.0), 50, 400).find, "mine", names=LOCAL)) as where:
+        chained(where)
+    said = [[line.split(": ") for line in lines] for lines in HEARD]
+    heard = [chat.render([Message(role, text) for role, text in lines]) for lines in said]
+    assert asked == [tuple(chat.encode(text)) for text in heard]
+
+
 def test_a_streamed_response() -> None:
     with serving(calls_then_speaks) as (endpoint, session):
         _, text = post(endpoint, RESPONSES, {"input": "hello", "stream": True}, session.key)
@@ -233,7 +297,13 @@ FORCED = {"type": "function", "function": {"name": "weather"}}
         (RESPONSES, {"input": "x", "tools": [{"type": "web_search"}]}, "do not exist"),
         (RESPONSES, {"input": [{"type": "computer_call"}]}, "cannot read"),
         (RESPONSES, {"input": "x", "background": True}, "background"),
+        (RESPONSES, {"input": "x", "top_logprobs": 3}, "logprobs are not returned"),
+        (RESPONSES, {"input": "x", "include": ["message.output_text.logprobs"]}, "logprobs are not returned"),
+        (RESPONSES, {"input": "x", "include": "usage"}, "must be a list"),
         (MESSAGES, ASK | {"tool_choice": {"type": "tool", "name": "weather"}}, "grammar"),
+        (MESSAGES, ASK | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "grammar"),
+        (MESSAGES, ASK | {"output_format": {"type": "json_schema", "schema": SCHEMA}}, "grammar"),
+        (MESSAGES, ASK | {"output_config": "json"}, "grammar"),
         (MESSAGES, ASK | {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "do not exist"),
         (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "not text"),
     ],
@@ -249,6 +319,19 @@ def test_what_cannot_be_honored_is_refused_with_a_sentence(path: str, body: Any,
     assert status == 400
     with pytest.raises(AssertionError, match=word):
         raise AssertionError(reply["error"]["message"])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        (RESPONSES, {"top_logprobs": 0, "include": ["reasoning.encrypted_content"]}),
+        (RESPONSES, {"top_logprobs": None, "include": None}),
+        (MESSAGES, {"output_config": {"effort": "low", "format": None}}),
+    ],
+)
+def test_what_asks_for_no_logprobs_and_no_format_is_answered(path: str, more: dict[str, Any]) -> None:
+    with serving(says("ok")) as (endpoint, session):
+        assert post(endpoint, path, ASK | {"input": "hello"} | more, session.key)[0] == 200
 
 
 def test_a_request_may_be_so_large_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ from longloop.types import Task, UserError
 def read_tasks(file: Path) -> list[Task]:
     """The tasks in a file, one on each line."""
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise UserError(f"Cannot read the tasks in {file}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"Cannot read the tasks in {file}: it is not UTF-8 ({error}). Save it as UTF-8.") from error
     tasks = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
