@@ -9,13 +9,14 @@
         where tokens with z_it > 0 that the upper bound cuts off keep the bound's gradient
 
 x is uniform, l the forks in a row at the task, H the entropy that a token was drawn with. Turns that attempts share
-count with each of them. With `first` >= K, keep = "none", w = 0 this is GRPO. The environment must answer equal actions
-equally.
+count with each of them. With `first` >= K, keep = "none", w = 0 this is GRPO without a KL term, with DAPO's clip and
+LOOP's epochs and mini-batches. The environment must answer equal actions equally.
 
 Differs from the paper: the authors' code keeps the gradient of all tokens (`keep = "all"`), the paper that of unsure
 ones; it takes mean and deviation over a micro-batch of current entropies, here they are the step's, from the policy
 that sampled. The attempt that says m is one of the K. Entropies of turns are estimated as in ARPO, in nats (theirs are
-divided by log V). The penalty is the code's; the paper's was not seen.
+divided by log V). The penalty is the code's; the paper's was not seen. Attempts without advantage are kept, for their
+entropy.
 """
 
 from typing import Literal
@@ -46,5 +47,6 @@ class Aepo(Composed):
             rollouts=rollouts.UnsureForks(self.first, self.branch_w, self.threshold, self.penalty),
             credit=Standardized(),
             shape=(shape.EntropyUp(self.w),),
+            choose=(),
             objective=objective.KeepGradient(low=1 - self.clip_low, high=1 + self.clip_high, tokens=self.keep),
         )

@@ -6,7 +6,7 @@
     maximize the mean over all action tokens of  min(r_t A', clip(r_t, 1 -+ clip) A')
 
 p^T is the policy at temperature T: to learn from successes as if they had been drawn hotter makes the policy less
-certain. At H = target, and without a success, this is GRPO.
+certain. At H = target, and without a success, A' is A.
 
 Differs from the paper: it draws further attempts at temperature T and adds (its code: replaces) samples. This is the
 code's variant that weighs the attempts there are (DCPO).
@@ -20,7 +20,7 @@ class AepoEntropy(Composed):
     target: float = 0.5
     """The entropy to reach, in nats a token."""
     most: float = 0.1
-    """The largest distance from it that counts; 0 is GRPO."""
+    """The largest distance from it that counts; at 0 A' is A."""
     hot: float = 1.2
     cold: float = 0.8
     clip: float = 0.2

@@ -34,6 +34,7 @@ class Archer(OneStep):
     """The critic's gradient steps in each step; 0 for no critic, which is REINFORCE."""
 
     def compose(self) -> Parts:
-        fresh, paid = rollouts.FreshActions(self.replay, self.states), rewards.TurnRewards(self.turn_weight)
+        paid = rewards.TurnRewards(self.turn_weight)
+        fresh = rollouts.FreshActions(self.replay, self.states if self.critic_steps else 0)
         credit = critic.TurnCritic(self.gamma, self.replay, self.slow, self.critic_lr, self.critic_steps, paid)
         return Parts(rollouts=fresh, rewards=paid, credit=credit, choose=(), objective=objective.Summed())

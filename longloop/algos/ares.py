@@ -7,8 +7,8 @@
     hard, success:    e = bonus(d + margin), or -penalty(-d - margin) / 2 if d < -margin
     failure:          e = bonus(d - margin)
 
-penalty is Huber's, bonus a sigmoid, both 0 below 0 and at most alpha. Easy are tasks from 2/3 success on, medium from
-1/3.
+penalty is Huber's, bonus a sigmoid, both 0 below 0 and at most alpha, at hard tasks 1.2 alpha. Easy are tasks from 2/3
+success on, medium from 1/3.
 
 Differs from the paper: against its code, the sigmoid begins at 0 (the code's pays every failure half the cap); alpha is
 constant (the code adapts it to a rounding error); all tokens are counted, not those of a list of words; one KL
@@ -21,7 +21,7 @@ from longloop.algos.parts.rewards import Effort
 
 class Ares(FromGrpo):
     alpha: float = 0.5
-    """The most that hesitation changes a reward by."""
+    """The most that hesitation changes a reward by; at hard tasks 1.2 times as much."""
     kl: float = 0.01
 
     def compose(self) -> Parts:

@@ -2,7 +2,7 @@
 
     A = (R - mean) / (std + 1e-6)
     before each update, with r of the policy as it is:
-        share = sum of r A over {A > 0, r <= high} / (that + sum of r |A| over {A < 0, r >= low})
+        share = sum of r A over {A > 0, r <= high} / (that + sum of r |A| over {A < 0, low <= r <= dual})
         raise low from low_start to low_end, then high from high_start to high_end, until share >= target
     maximize the mean over all action tokens of  min(r_t A, clip(r_t, low, high) A), and nothing for A < 0, r > dual
 

@@ -5,12 +5,12 @@
         policy shift     1/2 lr^2 (v^T u)^2
         objective shift  lr |G|^2 + 1/2 lr^2 A [(v^T u)^2 - u^T (diag(pi) - pi pi^T) u]
     drop tokens with a policy shift >= policy_shift or an |objective shift| >= objective_shift, the largest first and
-        at most `max_share` of all;  GRPO's clipped objective over the rest, divided by the number of all tokens
+        at most `max_share` of all;  GRPO's clipped objective over the rest, divided by the number before that
 
 Differs from the paper: the step is plain gradient ascent (closed form, four numbers a token) where the authors model
 Adam's. The thresholds are theirs, and too low for this step with a large model or learning rate: then `max_share`,
 which is ours, decides, and it drops first of all the unlikely tokens of rare successes and failures. With LoRA the last
-layer is frozen and the shifts are only a measure. The divisor counts dropped tokens (the authors' does not).
+layer is frozen and the shifts are only a measure. The divisor counts tokens dropped by shift (the authors' does not).
 """
 
 from longloop.algos.composed import Composed, DropSmall, Parts, Standardized, clipped

@@ -2,7 +2,7 @@
 
     A = (R - mean) / (std + 1e-6);   c_t = (A_t - mean A)(log p_t - mean log p), means over the step's tokens
     of the tokens with low < c_t < high drop share * N by chance, at least one
-    maximize the mean over all action tokens of the rest of  min(r_t A, clip(r_t, 1 -+ clip) A)
+    maximize the mean over all action tokens, dropped ones as 0, of  min(r_t A, clip(r_t, 1 -+ clip) A)
 
 Entropy falls where advantage and log-prob covary: likely tokens that were paid well, unlikely ones that were not.
 

@@ -59,10 +59,11 @@ class Compose(Composed):
 def made_of(slot: str, text: str) -> Any:
     """The part that a text such as `anchors w=0.5` stands for."""
     name, *settings = text.split()
+    where = "algo." + ("advantages" if slot == "credit" else slot)
     known = {snake(kind.__name__): kind for kind in kinds(slot)}
     if name not in known:
         raise UserError(
-            f"algo.{slot}: there is no part {name!r}.{nearest(name, known)} The parts are {', '.join(sorted(known))}."
+            f"{where}: there is no part {name!r}.{nearest(name, known)} The parts are {', '.join(sorted(known))}."
         )
     kind = known[name]
     options = {one.name for one in fields(kind)}
@@ -71,14 +72,14 @@ def made_of(slot: str, text: str) -> Any:
         key, equals, _ = setting.partition("=")
         if not equals or key not in options:
             raise UserError(
-                f"algo.{slot}: {setting!r} is no setting of {name!r}. Its settings are "
+                f"{where}: {setting!r} is no setting of {name!r}. Its settings are "
                 f"{', '.join(sorted(options)) or 'none'}; write them as key=value."
             )
         override(given, setting)
     required = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
     missing = [name for name in required if name not in given]
     if missing:
-        raise UserError(f"algo.{slot}: {name!r} needs {', '.join(missing)}; write it as {name} {missing[0]}=...")
+        raise UserError(f"{where}: {name!r} needs {', '.join(missing)}; write it as {name} {missing[0]}=...")
     return kind(**given)
 
 

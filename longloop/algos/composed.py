@@ -126,6 +126,8 @@ class Composed(Algorithm):
 
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         parts = self.parts
+        if any(part.in_time for part in parts.every):
+            _refuse_conversations(groups)
         paid = parts.rewards.pay(groups, learner, now)
         earned = parts.credit.credit(groups, paid, learner, now)
         samples = [
@@ -167,6 +169,16 @@ class Composed(Algorithm):
             term, more = hold.loss(scored, batch)
             total, metrics = total + term, metrics | more
         return total, metrics | {name: (fact, 1) for name, fact in batch.facts.items()}
+
+
+def _refuse_conversations(groups: Sequence[Group]) -> None:
+    for t in (t for group in groups for t in group.scored):
+        if len({turn.thread for turn in t.turns}) > 1:
+            raise UserError(
+                f"Attempt {t.attempt} at task {t.task.id!r} has several conversations (Step.thread), which are kept "
+                "one after the other, and this method credits turns in the order of time. Take one that credits whole "
+                "attempts, such as loop."
+            )
 
 
 class OneStep(Composed):

@@ -4,13 +4,13 @@
     of all attempts of the step keep the share whose A have the largest variance: the best and the worst
     of their tokens keep the share with the largest |A_t| H_t
     both shares rise on a line from their start to 1 at the last step
-    maximize LOOP's clipped objective, a mean over what is kept
+    maximize LOOP's clipped objective over what is kept
 
 Attempts near the mean and tokens without a choice dilute the gradient; late in a run it must not over-fit.
 
 Differs from the paper: it gives no number for the shares at the start, except "under 20%" of tokens; these are guesses.
-A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would, so that the
-schedule does not change the learning rate as well.
+A kept attempt keeps at least one token. The weights of kept tokens are scaled to add up to what all would. The sum
+over a mini-batch is divided by its nominal size, also if the last is shorter; with `minibatch = 0`, by the number kept.
 """
 
 from longloop.algos.base import Algorithm

@@ -26,4 +26,4 @@ class DrPo(FromGrpoTwice):
 
     def compose(self) -> Parts:
         rollouts = Resets(self.beta) if self.beta else Attempts()
-        return self.grpo(rollouts=rollouts, credit=LeaveOneOut(), choose=(DropSmall(),))
+        return self.grpo(rollouts=rollouts, credit=LeaveOneOut(), choose=() if self.kl else (DropSmall(),))

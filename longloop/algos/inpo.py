@@ -21,6 +21,8 @@ from longloop.types import Batch, Group, Trajectory, UserError
 
 class Inpo(Preference):
     k: int = 6
+    beta: float = 0.1
+    """Not used: eta says how far a pair is drawn apart."""
     eta: float = 7.5e-3
     """The smaller, the further a pair is to be drawn apart: to 1 / (2 eta) nats."""
     tau: float = 2.5e-3

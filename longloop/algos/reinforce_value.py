@@ -34,5 +34,5 @@ class ReinforceValue(OneStep):
             credit=critic.Gae("turn", self.gamma, 1.0, self.value_low, self.value_high),
             choose=(),
             objective=critic.AfterWarmup(objective=objective.Summed(), steps=self.warmup),
-            hold=(heads,) if self.value_weight else (),
+            hold=(heads,) if self.value_weight or self.warmup else (),
         )

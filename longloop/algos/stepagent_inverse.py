@@ -60,7 +60,7 @@ class StepAgentInverse(Algorithm):
     head_steps: int = 200
     """The gradient steps it is trained for, each on all actions of one half of the iteration's demonstrations."""
     smoothing: float = 0.1
-    """How much of a label is given to the other side, so that the discriminator is never sure."""
+    """Half of it is taken from a label and given to the other side: the discriminator is never sure."""
     most: float = 5.0
     """The largest reward, and with a minus the smallest."""
     final: float = 0.0

@@ -6,7 +6,7 @@
         min(r_t A_t, clip(r_t, 1/(1 + clip), 1 + clip) A_t) - value_weight * (V_t - G_t)^2 / 2
 
 An attempt is cut when it has used all its turns or its context: the critic then stands for what would have followed. V
-learns from finished attempts only, towards their discounted reward G. If nothing is cut, this is PPO.
+learns from finished attempts only, towards their discounted reward G. If nothing is cut, this is PPO for lam = 1.
 
 Differs from the paper: cut attempts are not continued in the next step with the new weights; environments would have to
 live across steps, and a killed run could not be resumed. Its settings are not public; the critic's are those of `ppo`.

@@ -7,8 +7,8 @@
 
 Each advantage is unbiased, which no critic's is. Side rollouts are never trained on; they are what the method costs, m
 for each state, all counted against a budget. `every` and `max_states` buy fewer; a turn whose state was not valued has
-advantage 0, as in the authors' code. With m = 0 this is LOOP with a symmetric clip. The environment must answer equal
-actions equally: a state is reached by taking its actions again.
+advantage 0, as in the authors' code. With m = 0 this is LOOP with a symmetric clip and a KL term. The environment must
+answer equal actions equally: a state is reached by taking its actions again.
 
 Differs from the paper: attempts that share a state share its value (the first state always, K m rollouts become m);
 advantages are not whitened, which would end their adding up to R - V(s_0); the temperature is the run's.
@@ -31,4 +31,4 @@ class VinePpo(FromGrpoTwice):
 
     def compose(self) -> Parts:
         rollouts = FromStates(self.m, self.every, self.max_states)
-        return self.grpo(rollouts=rollouts, credit=ValueSteps(), choose=(DropSmall(),))
+        return self.grpo(rollouts=rollouts, credit=ValueSteps(), choose=() if self.kl else (DropSmall(),))

@@ -42,6 +42,18 @@ def test_a_mistake_is_explained(slot: str, text: str, words: list[str]) -> None:
     assert all(word in str(raised.value) for word in words)
 
 
+@pytest.mark.parametrize(("slot", "setting"), [("credit", "advantages"), ("shape", "shape")])
+def test_a_mistake_names_the_setting_that_it_is_in(slot: str, setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "returns" if slot == "credit" else "nudge"
+    with pytest.raises(UserError, match=rf"^algo\.{setting}: there is no part"):
+        made_of(slot, "ankors")
+    with pytest.raises(UserError, match=rf"^algo\.{setting}: 'v=1' is no setting"):
+        made_of(slot, f"{name} v=1")
+    monkeypatch.setattr(compose, "kinds", lambda slot: (Needy,))
+    with pytest.raises(UserError, match=rf"^algo\.{setting}: 'needy' needs size"):
+        made_of(slot, "needy")
+
+
 @pytest.mark.parametrize(
     ("shape", "words"),
     [

@@ -123,6 +123,7 @@ SHIPPED: dict[str, tuple[tuple[int, int, int], Parts]] = {
         Parts(
             rollouts=FromStates(9, 1, 20),
             credit=ValueSteps(),
+            choose=(),
             objective=Clipped(low=0.8, high=1.2),
             hold=(Kl(0.0001),),
         ),
@@ -130,7 +131,7 @@ SHIPPED: dict[str, tuple[tuple[int, int, int], Parts]] = {
     "pav": ((6, 2, 32), Parts(rollouts=FromStates(9, 1, 20), rewards=branches.Progress(3.0, 4), credit=PlusTurns())),
     "drpo": (
         (6, 4, 32),
-        Parts(rollouts=Resets(1.0), objective=Clipped(low=0.8, high=1.2), hold=(Kl(0.05),)),
+        Parts(rollouts=Resets(1.0), choose=(), objective=Clipped(low=0.8, high=1.2), hold=(Kl(0.05),)),
     ),
     "arpo": (
         (16, 2, 32),
@@ -270,6 +271,7 @@ SHIPPED: dict[str, tuple[tuple[int, int, int], Parts]] = {
             rollouts=UnsureForks(0, 0.2, 0.5, 0.05),
             credit=Standardized(),
             shape=(EntropyUp(0.2),),
+            choose=(),
             objective=KeepGradient(low=0.8, high=1.28, tokens="uncertain"),
         ),
     ),

@@ -26,7 +26,7 @@ from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, Now, Sampled, SamplingParams, Step, StopReason, Task, Trajectory, UserError
-from tests.support.samples import NOW, attempt, learner, sampled
+from tests.support.samples import NOW, attempt, gradient, learner, once, sampled
 from tests.support.tabular import PATHS, STATES, TOKENS, Exact, TableLearner, compare, estimates
 from tests.support.worlds import CHAT
 
@@ -131,6 +131,21 @@ def test_side_rollouts_are_read_and_never_trained_on(algo: Any) -> None:
         found[len(found)] = key
     assert found[0] == found[1]
     assert found[0].keys() <= {("task", 0), ("task", 20), ("other", 0)} and ("task", 0) in found[0]
+
+
+@pytest.mark.parametrize("algo", [VinePpo(m=0), DrPo(beta=0.0)])
+def test_attempts_without_an_advantage_are_held_to_the_reference_too(algo: Any) -> None:
+    """With all attempts paid alike the KL term alone is learned from; without it there is nothing to learn."""
+    model = learner(algo)
+    groups = sampled([Group(TASK, (attempt(1.0, (2,), 0), attempt(1.0, (1, 2), 1)))], model)
+    samples = algo.credit(groups, model, NOW)
+    assert [s.source.attempt for s in samples] == [0, 1]
+    moved = [s.with_columns(reference=s.columns["reference"] - 0.5) for s in samples]
+    (minibatch,) = once(moved, algo.whole_units)
+    slopes, metrics = gradient(model, minibatch, algo.loss)
+    assert metrics["loss"] == pytest.approx(2 * algo.kl * (np.exp(-0.5) - 0.5), rel=1e-4)
+    assert any(slope.any() for slope in slopes.values())
+    assert replace(algo, kl=0.0).credit(groups, model, NOW) == []
 
 
 # --- which states, and what they cost ---

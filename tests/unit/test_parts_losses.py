@@ -137,6 +137,22 @@ def test_uncertain_tokens_have_more_entropy_than_the_steps_mean() -> None:
     assert column(KeepGradient().mark(samples, TASKS, NOW), "uncertain") == [0, 1, 0, 1]  # 0.475
 
 
+def test_agentic_aepo_has_one_mean_entropy_for_both_its_uses() -> None:
+    """A token gains advantage where it is uncertain, and nowhere else; attempts without advantage count in both."""
+    algo = make("aepo", minibatch=0, epochs=1)
+    model = learner(algo)
+    groups = [*lively_groups(), Group(Task("equal", "train"), group(0.0, 0.0, 0.0, sizes=(7, 9)).trajectories)]
+    groups = sampled(groups, model)
+    samples = stepped(algo, model, groups, NOW)
+    assert {s.source.group for s in samples} == {0, 1, 2}
+    entropy, unsure = column(samples, "entropy"), column(samples, "uncertain")
+    assert [h > mean(np.array(entropy)) for h in entropy] == [bool(u) for u in unsure]
+    plain = stepped(replace(algo, w=0.0), model, groups, NOW)
+    gained = [a / b > 1 for s, t in zip(samples, plain, strict=True) for a, b in
+              zip(s.advantages[s.mask], t.advantages[t.mask], strict=True) if b]  # fmt: skip
+    assert gained == [bool(u) for s in samples if s.source.group < 2 for u in s.columns["uncertain"][s.mask]]
+
+
 def test_a_ratio_beyond_the_dual_bound_has_no_gradient() -> None:
     close(slopes_of(Clipped(dual=3.0), [2.9, 3.1], [-1.0, -1.0]), [2.9, 0.0])
     value, _ = value_and_slopes(Clipped(dual=3.0), [5.0], [-1.0])
@@ -151,6 +167,17 @@ def test_bapo_counts_what_has_a_gradient() -> None:
     close(Balanced(target=0.99).search(ratio, push), (0.9, 3.0))
     read = [sample([-2.0] * 3, push.tolist(), logprobs=(-2 + np.log(ratio)).tolist())]
     close(list(Balanced().facts(read, NOW).values()), (0.9, 1.5))
+
+
+def test_bapo_counts_nothing_beyond_the_dual_bound() -> None:
+    """r = 10 is a failure's: it has no gradient, and all that has is positive. A success beyond it has none either."""
+    ratio, push = np.array([1.0, 10.0]), np.array([1.0, -1.0])
+    low, high = Balanced().search(ratio, push)
+    close((low, high), (0.6, 1.2))
+    close(slopes_of(Balanced(), ratio.tolist(), push.tolist()), [-1.0, 0.0])
+    close(Balanced().search(np.array([1.0, 3.0]), push), (0.9, 3.0))  # at the bound it pushes
+    close(Balanced(dual=1.1).search(np.array([1.15, 1.0]), push), (0.9, 3.0))
+    assert slopes_of(Balanced(dual=1.1), [1.15], [1.0]) == [0.0]
 
 
 def test_bapo_clips_by_the_facts_of_its_mini_batch() -> None:
@@ -180,6 +207,16 @@ def test_nft_by_hand() -> None:
     graded = slopes_of(Implicit(), [1.0], [0.0], reward=[0.5], mean_reward=[0.25])
     close(graded, [-0.25])  # half of a success and half of a failure: the mean of both, R - m
     assert Implicit(divisor=1000.0).weights == 0.001
+
+
+@pytest.mark.parametrize(("m", "x"), [(0.98, 13.0), (0.5, 18.0), (0.5, 30.0)])
+def test_nft_a_ratio_that_float32_cannot_count_to_still_has_its_slope(m: float, x: float) -> None:
+    """The value is -log 1 and the slope m r, beyond e^20 that of the tangent."""
+    on = {"reward": torch.zeros(1), "mean_reward": torch.tensor([m])}
+    of = replace(batch([-40.0], [0.0], [1.0]), columns=on)
+    value, (slope,) = loss_and_slopes(Implicit(), [-40.0 + x], of)
+    assert value == 0.0
+    close(slope, m * math.exp(min(x, 20.0)), 1e-5)
 
 
 def test_nft_knows_its_groups_rewards_and_refuses_others() -> None:
@@ -259,7 +296,7 @@ def test_bapo_takes_no_ratio_beyond_e_to_the_20(
     log_ratios: tuple[int, int], pushes: tuple[float, float], met: bool
 ) -> None:
     read = [sample([-2.0] * 2, pushes, logprobs=[-2.0 + x for x in log_ratios])]
-    close(list(Balanced().facts(read, NOW).values()), (0.6, 1.2) if met else (0.9, 3.0))
+    close(list(Balanced(dual=math.inf).facts(read, NOW).values()), (0.6, 1.2) if met else (0.9, 3.0))
 
 
 def test_bapo_without_facts_has_its_first_bounds_and_says_them() -> None:

@@ -113,7 +113,8 @@ def test_the_critique_says_what_the_verifier_said() -> None:
     )
     turn = attempt(0.0).turns[0]
     long = replace(turn, action=replace(turn.action, content="x" * 50 + "y"))
-    assert "said:\nxxxy\n" in BestRefinement(4).critique(replace(failed, turns=(long,))).content
+    for most, said in ((4, "xxxy"), (0, ""), (99, "x" * 50 + "y")):
+        assert f"said:\n{said}\nIt" in BestRefinement(most).critique(replace(failed, turns=(long,))).content
 
 
 def test_where_history_was_rewritten_all_ids_are_made_anew() -> None:

@@ -217,6 +217,12 @@ def test_without_steps_there_is_no_critic() -> None:
     assert part.credit([group], part.rewards.pay([group], nobody, Now(1, 1)), nobody, Now(1, 1)) == [[[0.25, 0.5, 1.0]]]
 
 
+def test_without_a_critic_nothing_is_drawn_for_it() -> None:
+    past = Now(2, 9, past=lambda step: [Group(Task("old", "train"), (attempt(1.0, (1, 1)),))])
+    drawn = [len(Archer(critic_steps=steps, states=2).parts.rollouts.starts(past)) for steps in (0, 1)]  # type: ignore[attr-defined]
+    assert drawn == [0, 2]
+
+
 def test_an_attempt_without_a_turn_has_no_advantages() -> None:
     """The opening may fill the context."""
     part = TurnCritic(steps=2)

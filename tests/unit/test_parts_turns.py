@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -24,14 +25,17 @@ from longloop.algos.reinforce_value import ReinforceValue
 from longloop.algos.tppo import Tppo
 from longloop.algos.turn_ppo import TurnPpo
 from longloop.envs.crossroads import ROADS
+from longloop.training import schedule
 from longloop.types import Batch, Group, Now, Sample, Scored, StopReason, Task, Trajectory, UserError
 from tests.contract.test_methods import gradient
-from tests.support.samples import NOW, attempt, learner, sampled
+from tests.support.samples import NOW, attempt, learner, once, sampled
+from tests.support.samples import gradient as gradient_of
 from tests.support.tabular import FORKS, PATHS, STATES, Exact, TableLearner, expected
 
 TASK = Task("task", "train")
 NOBODY = cast(Any, None)
 """A learner that is not asked."""
+SEEDED = cast(Any, SimpleNamespace(seed=0, steps=1))
 
 
 def walked(number: int, reward: float, *states: str, rewards: Sequence[float] = (), **changed: Any) -> Trajectory:
@@ -336,6 +340,18 @@ def test_the_head_alone_learns_during_the_warm_up() -> None:
         assert metrics["value_error"] == (1.0, 1)
 
 
+def test_a_warm_up_without_a_value_loss_learns_nothing() -> None:
+    """Neither the policy nor the head; the step after it is REINFORCE's."""
+    algo = ReinforceValue(warmup=10, value_weight=0.0)
+    model = learner(algo)
+    groups = sampled([Group(TASK, (attempt(1.0, (1, 2)),))], model)
+    samples = algo.credit(groups, model, NOW)
+    for step, learns in ((1, False), (10, False), (11, True)):
+        (minibatch,) = once(samples, algo.whole_units)
+        slopes, _ = gradient_of(model, replace(minibatch, step=step), algo.loss)
+        assert any(slope.any() for slope in slopes.values()) == learns
+
+
 def test_values_are_learned_less_and_less() -> None:
     hold = ValueLoss(start=0.1, end=0.0, steps=10)
     columns = {"target": torch.zeros(1), "value_weight": torch.ones(1)}
@@ -382,12 +398,13 @@ def logit(p: float) -> float:
 
 
 def test_digirl_by_hand() -> None:
-    """V = 0.2, 0.6, 0.5: the first turn of a failure raised it by more than 0.05, the second lowered it."""
+    """V = 0.2, 0.6, 0.5: the first turn of a failure raised it by more than 0.05, the second lowered it. Three turns
+    weigh as much as their four tokens."""
     failed, won = attempt(0.0, (1, 2, 1)), attempt(1.0, (1, 2, 1))
     heads = {"success_1": [logit(p) for p in (0.2, 0.6, 0.9, 0.5)], "success_2": [9.0] * 4}
     found = credited(DigiRL(), failed, **heads)
     assert found["advantage"] == [1.0, 0.0, 0.0, 0.0] and found["target"] == [0.0] * 4
-    assert found["value_weight"] == pytest.approx([1 / 3, 1 / 3, 0.0, 1 / 3])
+    assert found["value_weight"] == pytest.approx([4 / 3, 4 / 3, 0.0, 4 / 3])
     found = credited(DigiRL(), won, **heads)
     assert found["advantage"] == [1.0] * 4 and found["target"] == [1.0, 1.0, 0.0, 1.0]
     heads["success_1"][1:] = [logit(0.99), 0.0, logit(0.01)]
@@ -413,6 +430,19 @@ def test_digirl_trains_its_heads_by_cross_entropy() -> None:
     heads = {"success_1": torch.zeros(2), "success_2": torch.tensor([100.0, -100.0])}
     total, metrics = hold.loss(Scored(torch.zeros(2), torch.zeros(2), heads), replace(_batch(2, {}), columns=columns))
     assert total.item() == pytest.approx(np.log(2)) and set(metrics) == {"success_1_error", "success_2_error"}
+
+
+@pytest.mark.parametrize("size", [1, 50])
+def test_digirl_learns_values_by_the_mean_over_turns_however_long_they_are(size: int) -> None:
+    """Nothing is imitated, and two heads that say 1/2 everywhere cost log 2 each."""
+    algo = DigiRL(margin=99.0, value_weight=2.0)
+    model = learner(algo)
+    for head in model.heads.values():
+        torch.nn.init.zeros_(head[-1].weight)  # type: ignore[index]
+    groups = sampled([Group(TASK, (attempt(1.0, (size, 2 * size), 0), attempt(0.0, (size,), 1)))], model)
+    (minibatch,) = schedule(SEEDED, algo, groups, algo.credit(groups, model, NOW), NOW)
+    assert minibatch.norm == 4 * size
+    assert gradient_of(model, minibatch, algo.loss)[1]["loss"] == pytest.approx(2.0 * 2 * np.log(2), rel=1e-5)
 
 
 # --- IGPO ---

@@ -17,6 +17,7 @@ class ValueSteps(OfGroups):
     """VinePPO's: A_u = V(s_u+1) - V(s_u), and for the last turn R - V(s_u). An attempt none of whose states has a value
     is compared with the other attempts, as in LOOP."""
 
+    in_time = True
     min_scored = 1
 
     def of_group(self, group: Group, paid: Paid) -> Advantages:
@@ -34,6 +35,7 @@ class Progress(Rewards):
     """PAV's: a turn is paid alpha (Q(s_u+1) - Q(s_u)), Q the success of the best of so many attempts from a state. One
     without a value counts as the next, so that its turn is paid nothing."""
 
+    in_time = True
     alpha: float = 3.0
     best_of: int = 4
 

@@ -23,7 +23,7 @@ class Choose(Part):
 
 
 class DropSmall(Choose):
-    """Leave out attempts whose advantages are all smaller than this in size: they only cost time."""
+    """Leave out attempts whose advantages are all smaller than this in size, from a mean's number of tokens too."""
 
     below: float = 0.01
 

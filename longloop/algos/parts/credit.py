@@ -81,6 +81,7 @@ class Centered(OfAttempts):
 class Anchors(OfGroups):
     """GiGPO's: an attempt against its group, plus w times a turn against those begun in its state; see gigpo.py."""
 
+    in_time = True
     w: float = 1.0
     gamma: float = 0.95
     history: int = 0
@@ -121,6 +122,7 @@ class Anchors(OfGroups):
 class Returns(OfGroups):
     """GTPO's: A_iu = (G_iu - mean) / (std + 1e-6), mean and std of the returns to go of all turns of the group."""
 
+    in_time = True
     gamma: float = 0.9
     pool: Literal["turns", "trajectories"] = "turns"
     """Whether each turn counts the same in mean and std, or each trajectory."""
@@ -140,6 +142,7 @@ class Returns(OfGroups):
 class NormalizedRewards(OfGroups):
     """IGPO's: A_iu = sum over v >= u of gamma^(v-u) r_iv, r standardized within the group; see igpo.py."""
 
+    in_time = True
     gamma: float = 1.0
     normalize: Literal["joint", "split"] = "joint"
 

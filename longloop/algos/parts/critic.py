@@ -5,6 +5,7 @@ token (PPO), or those before every turn, where the value is read at the turn's f
 ArCHer's, learns off policy what a turn's action is worth, and what the state before it is.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,10 @@ class Gae(FromValues):
     heads = ("value",)
     reads = ("value",)
 
+    @property
+    def in_time(self) -> bool:  # type: ignore[override]
+        return self.gamma < 1 or self.lam < 1
+
     def units(self, heads: dict[str, Floats], paid_U: Floats, outcome: float, cut: bool) -> tuple[Floats, Floats, bool]:
         value_U = heads["value"].clip(self.low, self.high)
         unfinished = self.cut and cut
@@ -117,10 +122,18 @@ class Progress(FromValues):
     """DigiRL's: 1 for a turn to imitate, 0 for the others, by two heads that say how likely success is from a state.
     The state after the last turn counts as that of the last. The heads' target is 1 where more is still to be paid."""
 
+    in_time = True
     weight: float = 1.0
     margin: float = 0.05
     heads = ("success_1", "success_2")
     reads = ("success_1", "success_2")
+
+    def complete(self, samples: Sequence[Sample], groups: Sequence[Group], paid: Sequence[Paid]) -> list[Sample]:
+        """All turns weigh alike, and together as much as the tokens: the heads' loss is then a mean over turns."""
+        samples = super().complete(samples, groups, paid)
+        turns = sum(np.count_nonzero(s.columns["value_weight"]) for s in samples)
+        each = math.fsum(w for s in samples for w in s.weights.tolist()) / max(1, turns)
+        return [s.with_columns(value_weight=each * (s.columns["value_weight"] > 0)) for s in samples]
 
     def units(self, heads: dict[str, Floats], paid_U: Floats, outcome: float, cut: bool) -> tuple[Floats, Floats, bool]:
         value_U = 1 / (1 + np.exp(-np.minimum(heads["success_1"], heads["success_2"]).clip(-50, 50)))
@@ -184,6 +197,7 @@ class TurnCritic(Credit):
     V is read where the first token of an action is drawn, Q one place behind its last token.
     """
 
+    in_time = True
     gamma: float = 0.95
     replay: int = 4
     slow: float = 0.1

@@ -166,6 +166,7 @@ class Balanced(Objective):
     def search(self, ratio_N: Floats, push_N: Floats) -> tuple[float, float]:
         """The first bounds on the way at which the positive tokens have their share, or the last."""
         lows, highs = (_way(*bounds, self.step) for bounds in (self.lows, self.highs))
+        push_N = push_N * (ratio_N <= self.dual)
         way = [(low, highs[0]) for low in lows] + [(lows[-1], high) for high in highs[1:]]
         for low, high in way:
             positive = math.fsum((ratio_N * push_N)[(push_N > 0) & (ratio_N <= high)])
@@ -205,7 +206,7 @@ class Implicit(Objective):
         log_ratio_N = scored.logp_N - batch.old_N
         rest_N = (1 - rate_N * probability_ratio(log_ratio_N)) / (1 - rate_N)
         # Straight through: the value is bounded by 1 from below, the slope is that of the rest itself.
-        bounded_N = rest_N + (rest_N.clamp(min=1) - rest_N).detach()
+        bounded_N = rest_N.clamp(min=1).detach() + (rest_N - rest_N.detach())
         loss_N = success_N * -log_ratio_N + self.negatives * (1 - success_N) * -bounded_N.log()
         return (batch.weight_N * (1 - rate_N) * loss_N).sum(), {}
 

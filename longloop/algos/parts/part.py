@@ -52,6 +52,8 @@ class Part(Settings, ABC):
     """Heads that it needs."""
     hooks: ClassVar[frozenset[str]] = frozenset()
     """What the environment must give: `state` (keys), `replay`, `turn rewards`, `answers`, `expert`."""
+    in_time: ClassVar[bool] = False
+    """Whether it goes by the order in time of an attempt's turns. One with several conversations has them otherwise."""
     alone_in: ClassVar[str] = ""
     """What it does that no other part of a method may do as well, as the end of "both ..."."""
 

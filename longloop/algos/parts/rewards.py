@@ -87,6 +87,7 @@ class Economy(Rewards):
 class Discounted(Rewards):
     """EAPO's: turn u of U is paid gamma^(U - u) R, the last by its outcome, R, and `turn_weight` times its reward."""
 
+    in_time = True
     gamma: float = 0.995
     turn_weight: float = 1.0
 
@@ -111,6 +112,7 @@ class Judged(Rewards):
     whose scales are not published: the usefulness of a passage is itself not paid.
     """
 
+    in_time = True
     scale: float = 0.1
     limit: float = 0.5
     """The most that an attempt's turns gain or lose in total. Keep it below what a success is paid."""
@@ -144,6 +146,7 @@ class Explored(Rewards):
     what it pays for the result is the verifier's reward, and what it pays for the format is not here.
     """
 
+    in_time = True
     scale: float = 0.1
     limit: float = 0.5
     """The most that an attempt's turns gain in total. Keep it below what a success is paid."""
@@ -173,6 +176,10 @@ class TurnRewards(Rewards):
     weight: float = 1.0
     failed: float = 0.0
 
+    @property
+    def in_time(self) -> bool:  # type: ignore[override]
+        return bool(self.weight or self.failed)
+
     def of_group(self, group: Group) -> Paid:
         def paid(turn: Turn) -> float:
             return self.weight * turn.reward + (self.failed if turn.info.get("failed") else 0.0)
@@ -183,6 +190,7 @@ class TurnRewards(Rewards):
 class Gains(Rewards):
     """IGPO's: a turn but the last is paid `weight` times by how much likelier it made the right answer; see igpo.py."""
 
+    in_time = True
     prefix: str = ""
     weight: float = 1.0
     hooks = frozenset({"answers"})

@@ -81,6 +81,7 @@ class FromStates(Attempts):
     Attempts that begin with the same turns share the rollouts from there; all share those from the first state.
     """
 
+    in_time = True
     m: int = 9
     every: int = 1
     """The states before every so many-th turn; which of them, changes from step to step."""
@@ -112,6 +113,7 @@ class Resets(Attempts):
     """For a share beta of the tasks, K attempts that begin in one state of a demonstration; see drpo.py. A task without
     a demonstration that was scored and has two actions is begun at its beginning."""
 
+    in_time = True
     beta: float = 1.0
     hooks = frozenset({"replay", "expert"})
 
@@ -141,6 +143,7 @@ class UnsureForks(Attempts):
     entropy. Branches may be left in turn, behind the turn at which they began.
     """
 
+    in_time = True
     first: int = 8
     """Attempts from the beginning. 0 for AEPO's balance: a task's first attempt says how many, see `balanced`."""
     w: float = 0.2
@@ -250,7 +253,8 @@ class BestRefinement(Attempts):
         named = [test for test in tests if isinstance(test, dict)] if isinstance(tests, list) else []
         failed = [str(test.get("name")) for test in named if not test.get("passed")]
         wrong = f" What was wrong: {'; '.join(failed)}." if failed else ""
-        said = "\n".join(attempt.action_texts)[-self.max_chars :]
+        said = "\n".join(attempt.action_texts)
+        said = said[max(0, len(said) - self.max_chars) :]
         return Message("user", f"An earlier attempt at this task said:\n{said}\n{verdict}{wrong} Do the task again.")
 
     def per_task(self, k: int) -> int:
@@ -261,6 +265,7 @@ class FreshActions(Attempts):
     """K attempts, and what the policy would now do at `states` states of the `replay` steps before: one action each, as
     a side rollout without an environment. With states = 0, K attempts."""
 
+    in_time = True
     replay: int = 4
     states: int = 64
 
