@@ -94,6 +94,8 @@ class Session:
         """Whether all that the session has run is tame."""
         self.failed = False
         """Whether the code that ran last ended with an error."""
+        self._lost = ""
+        """What the next output begins with, if the variables were lost."""
         self._has_apis = False
         """Whether its variable `apis` is known to be what it was when last sent."""
         self._sent = frozenset[str]() if state is None else _ALL
@@ -122,12 +124,18 @@ class Session:
         finally:
             self._world.allowance = None
         self.failed = bool(error)
-        return _cut(printed, error) or NOTHING
+        lost, self._lost = self._lost, ""
+        return lost + (_cut(printed, error) or NOTHING)
 
     def dump(self) -> bytes:
-        """The session's variables and functions; `Session(world, state)` goes on from there."""
+        """The session's variables and functions; `Session(world, state)` goes on from there. Those that do not fit into
+        its memory twice are lost, and nothing is returned."""
         self._allow_computing()
-        return bytes([self._tame]) + self._monty.dump()
+        try:
+            return bytes([self._tame]) + self._monty.dump()
+        except MontyError:
+            self._lost = self._restart(_COPIED) + "\n"
+            return b""
 
     def close(self) -> None:
         self._monty.__exit__(None, None, None)
@@ -142,10 +150,17 @@ class Session:
             except MontyCrashedError:  # a worker that died while it was idle; each is met once
                 if not left:
                     raise
-        if state is not None:
+        if state is None:
+            return
+        if state:
             self._tame = bool(state[0])
             self._allow_computing()
-            self._monty.load_session(state[1:])
+            try:
+                self._monty.load_session(state[1:])
+                return
+            except MontyError:
+                pass
+        self._lost = self._restart(_COPIED) + "\n"
 
     def _checkout(self) -> MontySession:
         return _pool().checkout(
@@ -228,7 +243,7 @@ class Session:
             value = self._call(asked)
         except Overspent:
             raise _Stop(_WORKED) from None
-        except ReaderError:
+        except (ReaderError, MontyError):  # the sandbox may be dead: it cannot be told
             raise
         except Exception as error:
             return asked.resume({"exception": error})
@@ -270,6 +285,7 @@ class Session:
 
 _COMPUTED = f"TimeoutError: the code ran for more than {SECONDS:g} s"
 _WORKED = f"TimeoutError: the API calls of this turn took more than {SECONDS:g} s of work"
+_COPIED = f"MemoryError: the session was copied, which took more than {MEMORY >> 20} MB"
 _CALLED = "RuntimeError: the session made too many API calls"
 _PRINTED = f"MemoryError: the code printed more than {FLOOD:,} characters"
 

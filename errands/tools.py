@@ -81,6 +81,8 @@ class ToolEpisode:
             result = self._world.call(api, keywords)
         except (ApiError, TooLarge) as error:
             return f"Error: {error}"
+        except OverflowError:  # dates end with the year 9999
+            return f"Error: 422 {name}: a date or a number is too large."
         except Overspent:
             return "Error: 429 The call took too much work. Ask for less."
         finally:

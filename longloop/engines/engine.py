@@ -194,8 +194,14 @@ class NativeEngine:
             return False
         # A character is at most four bytes and a token at least one, so a stop string that ends here lies within these.
         begin = max(len(request.ids), known - 4 * max(map(len, request.params.stop)) - 4)
-        tail = self._decode(self.slots.ids[request.slot, begin:known].tolist())
-        return any(stop in tail for stop in request.params.stop)
+        # Where that begins within a character, some tokenizers cannot decode what follows it either: look further on.
+        for first in range(begin, min(begin + 4, known)):
+            tail = self._decode(self.slots.ids[request.slot, first:known].tolist())
+            if any(stop in tail for stop in request.params.stop):
+                return True
+            if not tail.startswith("\ufffd"):
+                break
+        return False
 
     @torch.inference_mode()
     def _probed(self) -> Probe:

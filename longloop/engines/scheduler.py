@@ -220,10 +220,11 @@ class Scheduler:
             reads_S[slot] = taken_S[slot] = True
             if slot != own:
                 self.forget(self._session_in.get(slot, ""))
-                self._slot_of[request.session], self._session_in[slot] = slot, request.session
+                self._session_in[slot] = request.session
                 self._now += 1
                 self._born_S[slot] = self._now
-            request.slot = slot
+            self._slot_of.pop(request.session, None)
+            self._slot_of[request.session] = request.slot = slot  # the one that was used last stands last
             self._waiting.remove(request)
             self._running.append(request)
         return copies

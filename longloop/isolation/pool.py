@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -290,10 +291,18 @@ class Pool(Lender):
 
 
 def _watch(pool: "weakref.ref[Pool]") -> None:
-    """Look at the pool's workers from time to time, for as long as there is a pool."""
+    """Look at the pool's workers from time to time, for as long as there is a pool. A look that fails is not the last:
+    when a machine has no more files or processes to give, limits are needed most."""
+    said = ""
     while (here := pool()) is not None:
         began = time.perf_counter()
-        here.look()
+        try:
+            here.look()
+        except Exception as error:
+            if said != (said := f"{type(error).__name__}: {error}"):
+                warnings.warn(
+                    f"The workers of the environment could not be watched, and will be: {said}.", stacklevel=2
+                )
         del here
         time.sleep(max(_LOOKS, 10 * (time.perf_counter() - began)))
 

@@ -63,7 +63,9 @@ def retokenize(chat: Chat, trajectory: Trajectory) -> Trajectory:
     turns = []
     for turn in trajectory.turns:
         context_ids, fresh = transcript.receive(turn.context, turn.rebuilt, turn.tools)
-        said = said_by(chat, turn.action.content)
+        said = said_by(chat, turn.action)
+        if turn.finish == "length" and len(said.ids) > 1:  # it never came to its end
+            said = replace(said, ids=said.ids[:-1], logprobs=said.logprobs[:-1], finish="length")
         transcript.act(said)
         turns.append(
             replace(

@@ -145,8 +145,10 @@ async def run_episode(
         stop, error = StopReason.CANCELLED, STRAGGLER
         if not judged:
             await _clean_up(context, env)
-    except UserError:
-        await env.leave(context.limits.step_seconds)
+    except Exception:  # the engine's, or the user's to mend
+        if not judged:
+            with suppress(Exception):
+                await env.leave(context.limits.step_seconds)
         raise
     finally:
         for thread in record.transcripts or [""]:

@@ -73,9 +73,9 @@ class ExpertAsEngine:
     def release(self) -> None: ...
 
 
-def said_by(chat: Chat, text: str) -> Sampled:
-    """A text as an engine would have sampled it. Its log-probs are 0."""
-    return _sure(chat.action_ids(text))
+def said_by(chat: Chat, action: str | Message) -> Sampled:
+    """A text, or a message with its calls, as an engine would have sampled it. Its log-probs are 0."""
+    return _sure(chat.action_ids(action))
 
 
 def _sure(ids: Sequence[int]) -> Sampled:

@@ -40,6 +40,8 @@ class GroupRollouts:
         self._abandon = abandon
         self._stored = {group.task.id: group for group in stored}
         self._shown: dict[str, tuple[Trajectory, ...]] = {}
+        self._counted: set[str] = set()
+        """Tasks whose demonstrations have counted as attempts, also before the run was resumed."""
 
     def idle(self) -> "GroupRollouts":
         """Rollouts of an agent that does nothing: the floor of every result."""
@@ -181,7 +183,8 @@ class GroupRollouts:
 
         async def show(task: Task) -> None:
             async with gate:
-                self._shown[task.id] = (self.faults.seen(await until_played(lambda: demonstrate(self.context, task))),)
+                shown = await until_played(lambda: demonstrate(self.context, task))
+                self._shown[task.id] = (shown if task.id in self._counted else self.faults.seen(shown),)
                 self.progress(sum(task.id in self._shown for task in tasks), len(tasks))
 
         showing = [asyncio.create_task(show(task)) for task in new.values()]
@@ -190,7 +193,8 @@ class GroupRollouts:
         finally:
             await ended(showing)
         self.progress(len(tasks), len(tasks))
-        self.faults.settle(Group(task, self._shown[task.id]) for task in new.values())
+        self.faults.settle(Group(task, self._shown[id]) for id, task in new.items() if id not in self._counted)
+        self._counted.update(new)
         return [Group(task, self._shown[task.id]) for task in tasks]
 
     def retokenize(self, trajectory: Trajectory) -> Trajectory:
@@ -198,7 +202,8 @@ class GroupRollouts:
         return replace(retokenize(self.context.chat, trajectory), expert=trajectory.expert)
 
     def state(self) -> dict[str, Any]:
-        return self.faults.state()
+        return self.faults.state() | {"demonstrations": sorted(self._counted)}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.faults.restore(state)
+        self._counted = set(state.get("demonstrations", ()))

@@ -84,14 +84,13 @@ async def act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str)
         sampled = await context.engine.sample(ids.tolist(), params, session=session)
     finally:
         context.engine.forget(session)
-    return Turn(
-        context=instead_of.context,
-        context_ids=instead_of.context_ids,
+    return replace(
+        instead_of,
         action=context.chat.message(sampled.ids.tolist()),
         action_ids=sampled.ids,
         action_logprobs=sampled.logprobs,
-        restarts_context=instead_of.restarts_context,
-        rebuilt=instead_of.rebuilt,
+        reward=0.0,
+        info={},
         finish=sampled.finish,
         seconds={"sample": time.perf_counter() - asked},
     )

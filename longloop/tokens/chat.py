@@ -137,12 +137,14 @@ class Chat:
             end = match.end()
         return (*ids, *self._encode_plain(rendered[end:]))
 
-    def action_ids(self, text: str) -> tuple[int, ...]:
+    def action_ids(self, action: str | Message) -> tuple[int, ...]:
         """The ids of a whole turn with this text: an expert's, a stored or a scripted one.
 
-        A special token spelled out in the text stays text, as in `render`; only the end of the turn is one.
+        A special token spelled out in the text stays text, as in `render`; only the end of the turn is one, and what
+        marks the calls of a message that has some.
         """
-        return (*self.encode(self._escape(Message("assistant", text))), self.end_id)
+        said = Message("assistant", action) if isinstance(action, str) else action
+        return (*self.encode(self._escape(said)), self.end_id)
 
     def extension(self, before: str, action: Message, after: str, ended: bool) -> str | None:
         """What `after` (the rendering with the action and what followed) adds to `before` and the action itself.
@@ -206,7 +208,11 @@ class Chat:
         return frozenset(id for text, id in self._framing.items() if text in self.tool_format.marks)
 
     def _escape(self, message: Message) -> str:
-        return self._escaped(message.content, self._special if message.role == "assistant" else self._framing)
+        if message.role != "assistant":
+            return self._escaped(message.content, self._framing)
+        if not message.calls:
+            return self._escaped(message.content, self._special)
+        return self._escaped(message.content, [one for one in self._special if one not in self.tool_format.marks])
 
     def _escape_all(self, value: Any) -> Any:
         """JSON values with every text in them escaped."""

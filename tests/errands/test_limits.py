@@ -464,3 +464,27 @@ def test_a_chain_of_new_rows_can_be_judged(base: World) -> None:
     tests = judge.judge(goal, world)
     assert not any(test.passed for test in tests)
     assert all(len(test.name) < 5000 for test in tests)
+
+
+def test_a_sandbox_that_dies_at_a_call_costs_its_variables_and_not_the_attempt(session: Session) -> None:
+    """The set makes the code untame, so that the sandbox is copied for the call, for which it has no memory left."""
+    ended = set()
+    for many in (110_000, 115_000, 120_000, 125_000):
+        said = session.run(f"s = {{1}}\nx = [str(i) for i in range({many})]\napis.owner.show_time()")
+        ended.add("the session was restarted" in said)
+        assert session.run("print(1)") == "1"
+        session.run("s = x = None")
+    assert True in ended
+
+
+@pytest.mark.parametrize("many", [100_000, 110_000])
+def test_what_does_not_fit_twice_is_lost_by_a_copy_and_it_says_so(many: int, session: Session, world: World) -> None:
+    """With the smaller number the copy cannot be loaded, with the larger one not even be made."""
+    session.run(f"x = [str(i) for i in range({many})]")
+    copy = Session(world.fork(), session.dump())
+    first = copy.run("print(1)")
+    assert first.startswith("MemoryError: the session was copied") and first.endswith("\n1")
+    assert copy.run("print(2)") == "2"
+    copy.close()
+    kept = session.run("print(len(x))")
+    assert kept == str(many) or kept.startswith("MemoryError: the session was copied")

@@ -267,3 +267,16 @@ def test_long_results_are_cut() -> None:
         assert "Written" in episode.call("files__append", token | made | {"text": "x" * 4000})
     answer = episode.call("files__show", token | made)
     assert RESULT < len(answer) < RESULT + 100 and answer.endswith("characters more were cut; ask for less)")
+
+
+def test_a_date_beyond_all_dates_is_the_agents_mistake() -> None:
+    """An event that ends when the year 9999 does, and the free times of that day."""
+    episode = ToolEpisode(TASKS[0])
+    account = json.loads(episode.call("owner__show_account", {"app": "calendar"}))
+    token = json.loads(episode.call("calendar__login", {"email": account["email"], "password": account["password"]}))[
+        "access_token"
+    ]
+    late = {"access_token": token, "title": "New Year", "start": "9999-12-31 23:00", "minutes": 60}
+    assert "event_id" in episode.call("calendar__create", late)
+    said = episode.call("calendar__list_free_times", {"access_token": token, "day": "9999-12-31"})
+    assert said == "Error: 422 calendar__list_free_times: a date or a number is too large."

@@ -239,3 +239,11 @@ def test_what_an_expert_cannot_do_is_said() -> None:
         asyncio.run(sampled(Recorded(said("text")), Caller(knows=False)))
     with pytest.raises(UserError, match="chat template"):
         asyncio.run(sampled(Recorded(said("text", tools=GO), spells=False), Caller()))
+
+
+def test_a_turn_that_was_cut_does_not_learn_to_end_there() -> None:
+    one = shown(Log())
+    cut = replace(one, turns=(replace(one.turns[0], finish="length"), *one.turns[1:]))
+    again = retokenize(CHAT, cut)
+    assert again.turns[0].action_key == one.turns[0].action_key[:-1] and again.turns[0].finish == "length"
+    assert [turn.action_key for turn in again.turns[1:]] == [turn.action_key for turn in one.turns[1:]]

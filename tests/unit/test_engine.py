@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, normalizers
 from torch import Tensor
 from torch._subclasses import FakeTensor
+from transformers import PreTrainedTokenizerFast
 
 from longloop.algos.loop import Loop
 from longloop.config import LearnerConfig
@@ -24,6 +26,7 @@ from longloop.engines.slots import UNKNOWN, Row
 from longloop.learners.local import LocalLearner
 from longloop.model.attention import VarlenPlan
 from longloop.model.policy import Policy
+from longloop.tokens.chat import Chat
 from longloop.types import Minibatch, Sample, Sampled
 from tests.support.families import (
     CHAT,
@@ -468,3 +471,33 @@ def test_turns_that_stop_early_sample_what_plain_ones_do(slots: int) -> None:
             assert_same(turn, same)
     turns = sum(map(len, wanted))
     assert slots == 2 or engine.forwarded <= plain.forwarded + turns + 2, "at most one token a turn is read in vain"
+
+
+def falling_back_to_bytes() -> Chat:
+    """A tokenizer in the manner of Llama 2: letters, and bytes for all else, whose decoder takes runs together."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *map(chr, range(33, 127))]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    made = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    made.normalizer = normalizers.Replace(" ", "▁")
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(steps)
+    made.add_special_tokens(["<s>", "</s>"])
+    template = "{% for m in messages %}{{ m.content }}</s>{% endfor %}"
+    return Chat(PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>", chat_template=template))
+
+
+@pytest.mark.parametrize(
+    ("before", "stop"),
+    [("完", "✅"), ("任务已经完成", "✅"), ("好的任务已经完成了", "请停止"), ("", "。"), ("ab", "c")],
+)
+def test_stop_strings_are_found_behind_characters_of_several_tokens(before: str, stop: str) -> None:
+    chat = falling_back_to_bytes()
+    ids = list(chat.encode(before + stop + " more"))
+    assert chat.decode(ids) == before + stop + " more"
+    engine: Any = NativeEngine.__new__(NativeEngine)
+    engine._may_end, engine._decode = {}, chat.decode
+    prompt_ids = [300, 301]
+    engine.slots = SimpleNamespace(ids=np.array([[*prompt_ids, *ids]]))
+    request: Any = SimpleNamespace(ids=np.array(prompt_ids), slot=0, params=SimpleNamespace(stop=(stop,)))
+    ends = [n for n in range(1, len(ids) + 1) if engine._has_stop_string(request, ids[n - 1], 2 + n)]
+    assert ends[0] == len(chat.encode(before + stop))

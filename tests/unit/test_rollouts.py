@@ -218,3 +218,19 @@ def test_a_seed_decides_what_the_attempts_do() -> None:
         assert a.stretches() == b.stretches()  # ids, mask, log-probs and turns, to the bit
         assert [turn.action_key for turn in a.turns] != [turn.action_key for turn in c.turns]
     assert len({t.turns[0].action_key for t in one}) == 9
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory"), UserError("The engine cannot.")])
+def test_an_engine_that_fails_leaves_no_environment_open(error: Exception) -> None:
+    """It fails all requests at once, and every environment that waited for it is finished."""
+    log = Log()
+    what = rollouts(lambda: Env(log))
+
+    async def sample(ids: Any, params: Any, *, session: str) -> Any:
+        await asyncio.sleep(0.01)
+        raise error
+
+    what.context.engine.sample = sample
+    with pytest.raises(type(error), match=str(error)):
+        collect(what, TASKS, 4)
+    assert log.made and log.live == 0 and sum(log.finished.values()) == log.made

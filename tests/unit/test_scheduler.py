@@ -237,3 +237,21 @@ def test_after_an_error_nothing_is_taken_from_the_cache(monkeypatch: pytest.Monk
         sample(engine, prompt(0, 20), "b")
     said = sample(engine, prompt(0, 20), "b")
     assert said.logprobs == pytest.approx(plain_logprobs(module, [*prompt(0, 20), *said.ids], 10), abs=1e-4)
+
+
+def test_the_session_that_was_used_longest_ago_gives_its_slot() -> None:
+    """`a` came first and has been used since; `b` has not."""
+    scheduler, slots, _ = scheduler_of(2)
+
+    def turn(session: str, ids: Sequence[int]) -> None:
+        one = request(session, ids, max_tokens=1)
+        scheduler.add(one)
+        step, _ = planned(scheduler)
+        passed(scheduler, step, 7)
+        scheduler.finish(one, len(ids) + 1)
+
+    turn("a", [1] * 9)
+    turn("b", [2] * 9)
+    turn("a", [1] * 9 + [7, 3])
+    turn("c", [3] * 9)
+    assert sorted(slots.ids[:, 0].tolist()) == [1, 3]

@@ -143,3 +143,25 @@ def test_seeds_differ_by_name_place_attempt_and_turn() -> None:
     everything = [seed for asked in (first, seeds("b", 5), seeds("a", 7)) for _, seed in asked]
     assert len(set(everything)) == len(everything) == 3 * 8
     assert seed_of("a", 1) != seed_of("a", 2) and 0 <= seed_of("a", 1) < 2**64
+
+
+def test_a_demonstration_counts_once_however_often_the_run_is_resumed() -> None:
+    class Unshown(Env):
+        expert_splits = ("train",)
+
+        def expert(self, task: Task) -> Any:
+            raise ValueError("nobody knows")
+
+    def what() -> Any:
+        return rollouts(lambda: Unshown(Log()), max_failure_share=1.0)
+
+    first = what()
+    asyncio.run(first.demonstrations(TASKS[:1]))
+    asyncio.run(first.demonstrations(TASKS[:1]))
+    state = first.state()
+    assert list(state["in_a_row"].values()) == [1]
+    for _ in range(IN_A_ROW):
+        resumed = what()
+        resumed.restore(state)
+        asyncio.run(resumed.demonstrations(TASKS[:1]))
+        assert resumed.state() == state and not list(resumed.faults._latest)

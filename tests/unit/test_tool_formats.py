@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longloop.diagnose.tools import tools
+from longloop.rollout.demonstrations import retokenize
 from longloop.tokens.chat import Chat
 from longloop.tokens.tools import FENCED, FORMATS, format_of
 from longloop.tokens.transcript import Transcript
@@ -300,3 +301,27 @@ def test_the_doctor_sees_a_template_whose_calls_are_not_read(name: str) -> None:
 def test_the_doctor_has_nothing_to_say_without_tools() -> None:
     turn = Turn((Message("user", "go"),), [1], Message("assistant", "hm"), [2], [0.0])
     assert tools([Trajectory(Task("t", "train"), 0, (turn,), 0.0, False, StopReason.FINISHED)], CHATS["chatml"]) is None
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_a_call_that_is_told_again_has_the_tokens_that_were_sampled(name: str) -> None:
+    """As a stored attempt to imitate, and in a context that is written anew. Marks that are special tokens stay so."""
+    chat = CHATS[name]
+    transcript = Transcript(chat)
+    context_ids, _ = transcript.receive([Message("user", "How is Rome?")], tools=TOOLS)
+    said = SPOKEN[name]
+    action = act(transcript, said)
+    sampled = transcript.ids[len(context_ids) :]
+    turn = Turn((Message("user", "How is Rome?"),), context_ids, action, sampled, np.zeros(len(sampled)), tools=TOOLS)
+    one = Trajectory(Task("a", "train"), 0, (turn,), 1.0, True, StopReason.FINISHED)
+    (again,) = retokenize(chat, one).turns
+    assert again.action_ids.tolist() == list(sampled)
+    marks = chat._call_marks.intersection(sampled)
+    anew, _ = Transcript(chat).receive([*turn.context, action], True, TOOLS)
+    assert marks <= set(anew.tolist())
+
+
+def test_a_mark_in_the_text_of_a_message_without_calls_stays_text() -> None:
+    chat = CHATS["mistral"]
+    (mark,) = chat._call_marks
+    assert mark not in chat.action_ids("[TOOL_CALLS] is how one calls")

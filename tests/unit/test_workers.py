@@ -423,3 +423,26 @@ def test_a_forgotten_pool_ends_its_workers() -> None:
     assert where.pids == [pid]
     del where
     wait_until(lambda: not alive(pid), "the end of the worker")
+
+
+def test_a_look_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has no files left for the watch still has limits when it has some again."""
+    looks = list[str]()
+
+    def fails(self: Pool) -> None:
+        looks.append("failed")
+        raise OSError(24, "Too many open files")
+
+    where, warned = pool(size=1), list[str]()
+    monkeypatch.setattr("warnings.warn", lambda text, **_: warned.append(text))
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "look", fails)
+        where.spawned()
+        while len(looks) < 2:
+            time.sleep(0.05)
+    look = Pool.look
+    monkeypatch.setattr(Pool, "look", lambda self: (looks.append("looked"), look(self)))
+    while looks[-1] != "looked":
+        time.sleep(0.05)
+    assert len(warned) == 1 and "could not be watched" in warned[0] and "Too many open files" in warned[0]
+    where.close()
