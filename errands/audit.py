@@ -29,10 +29,10 @@ class Audit:
     faults: list[str] = field(default_factory=list)
 
 
-async def audit(make: Callable[[], Any], kind: type[Scenario], seeds: int) -> Audit:
-    """Play and judge a scenario's tasks in so many worlds. `make` makes the environment for each."""
+async def audit(make: Callable[[], Any], kind: type[Scenario], seeds: Iterable[int]) -> Audit:
+    """Play and judge a scenario's tasks in some worlds. `make` makes the environment for each."""
     found = Audit()
-    for seed in range(seeds):
+    for seed in seeds:
         name, world = kind.name(), f"audit/{seed}"
         task = Task(f"{name}/{seed}", "audit", {"scenario": name, "world": world}, name)
         env = make()
@@ -54,16 +54,18 @@ async def audit(make: Callable[[], Any], kind: type[Scenario], seeds: int) -> Au
 
 
 def report(make: Callable[[], Any], seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterator[str]:
-    """Every scenario, and what was found, in lines; a fault's line starts with FAULT."""
+    """What was found, in lines; a fault's line starts with FAULT. Every scenario has its turn in one world before the
+    first comes to a second, so an audit that `progress` ends early has seen something of all."""
     total = Audit()
-    for kind in progress(list(by_name().values())):
-        found = asyncio.run(audit(make, kind, seeds))
+    tasks = [(kind, seed) for seed in range(seeds) for kind in by_name().values()]
+    for kind, seed in progress(tasks):
+        found = asyncio.run(audit(make, kind, [seed]))
         total.tasks += found.tasks
         total.variants += found.variants
         yield from (f"FAULT {fault}" for fault in found.faults)
     yield (
-        f"{len(by_name())} scenarios in {seeds} further worlds each: {total.tasks} tasks played by the expert, "
-        f"{total.variants} wrong end states judged."
+        f"{len(by_name())} scenarios in {seeds} further worlds each: {total.tasks} of {len(tasks)} tasks played by the "
+        f"expert, {total.variants} wrong end states judged."
     )
 
 

@@ -133,7 +133,9 @@ class Session:
         self._allow_computing()
         try:
             return bytes([self._tame]) + self._monty.dump()
-        except MontyError:
+        except MontyError as error:
+            if not _overran(error):
+                raise
             self._lost = self._restart(_COPIED) + "\n"
             return b""
 
@@ -152,15 +154,17 @@ class Session:
                     raise
         if state is None:
             return
-        if state:
-            self._tame = bool(state[0])
-            self._allow_computing()
-            try:
-                self._monty.load_session(state[1:])
-                return
-            except MontyError:
-                pass
-        self._lost = self._restart(_COPIED) + "\n"
+        if not state:
+            self._sent, self._lost = frozenset(), f"{_COPIED}{_RESTARTED}\n"
+            return
+        self._tame = bool(state[0])
+        self._allow_computing()
+        try:
+            self._monty.load_session(state[1:])
+        except MontyError as error:
+            if not _overran(error):
+                raise
+            self._lost = self._restart(_COPIED) + "\n"
 
     def _checkout(self) -> MontySession:
         return _pool().checkout(
@@ -179,7 +183,7 @@ class Session:
         self.close()
         self._tame, self._has_apis, self._sent = True, False, frozenset()
         self._start()
-        return f"{why}; the session was restarted and its variables are gone."
+        return why + _RESTARTED
 
     def _allow_computing(self) -> None:
         """Have the kernel end the worker when it has used SECONDS more of CPU time."""
@@ -288,6 +292,13 @@ _WORKED = f"TimeoutError: the API calls of this turn took more than {SECONDS:g} 
 _COPIED = f"MemoryError: the session was copied, which took more than {MEMORY >> 20} MB"
 _CALLED = "RuntimeError: the session made too many API calls"
 _PRINTED = f"MemoryError: the code printed more than {FLOOD:,} characters"
+_RESTARTED = "; the session was restarted and its variables are gone."
+
+
+def _overran(error: MontyError) -> bool:
+    """Whether a copy failed for want of memory or of computing time, and not because it is none."""
+    ran_out = isinstance(error, MontyRuntimeError) and isinstance(error.exception(), MemoryError)
+    return ran_out or isinstance(error, MontyCrashedError)
 
 
 @dataclass(frozen=True)

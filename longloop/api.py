@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rich.console import Console
@@ -154,7 +155,7 @@ def subject(
     """What is to be measured: a config, and a checkpoint where the target is a run."""
     if isinstance(target, RunReader):
         target = target.folder
-    if isinstance(target, str | Path) and Path(target).is_dir():
+    if isinstance(target, str | Path) and _is_meant_for_a_run(Path(target)):
         run = load_run(target)
         config = stored_config(run.folder, overrides)
         if config.env_version == run.env_version:  # a run is measured in the version that is installed
@@ -165,8 +166,14 @@ def subject(
     return resolved(target, overrides), None
 
 
+def _is_meant_for_a_run(path: Path) -> bool:
+    return path.is_dir() or (not path.exists() and len(path.parts) > 1 and path.suffix != ".toml")
+
+
 def checkpoint_of(folder: Path, step: WhichStep = None) -> Path:
     """The checkpoint of one of a run's steps, or the newest."""
+    if step is None:
+        import longloop.model.policy  # noqa: F401 - takes seconds, in which a run in training may delete the newest
     kept = sorted(checkpoints(folder))
     if not kept:
         raise UserError(f"{folder} has no checkpoint yet.")
@@ -221,7 +228,11 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
         except RankLost as lost:
             begun = (folder / "run.json").is_file()
             if restarts == config.ranks.restarts:
-                how = f" Continue with `longloop train --resume {folder}`, on any number of ranks." if begun else ""
+                how = (
+                    f" Continue with `longloop train --resume {quote(str(folder))}`, on any number of ranks."
+                    if begun
+                    else ""
+                )
                 raise RankLost(f"{lost}{how}") from lost
             restarts += 1
             tell(f"{lost} Restart {restarts} of {config.ranks.restarts}, from the last checkpoint.")
@@ -259,6 +270,8 @@ def _trained(
             parts.work_with(crew)
         with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
             tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
+            if run.next_step > config.steps:
+                tell(f"It has its {config.steps} steps already. For more, set steps={2 * config.steps} for instance.")
             for key, (before, after) in changed.items():
                 tell(f"from step {run.next_step}: {key} = {after} (was {before})")
             run.note(analysis=declared, **facts)
@@ -278,7 +291,7 @@ def _trained(
                         parts.world.pool.tell = report.note
                     complete(_until_terminated(run_loop(parts, run, report)))
             except (KeyboardInterrupt, asyncio.CancelledError):
-                print(f"Stopped. Continue with `longloop train --resume {run.folder}`.", file=sys.stderr)
+                print(f"Stopped. Continue with `longloop train --resume {quote(str(run.folder))}`.", file=sys.stderr)
                 raise KeyboardInterrupt from None
     return run
 

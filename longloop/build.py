@@ -8,10 +8,11 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longloop.config import (
@@ -33,6 +34,7 @@ from longloop.isolation.pool import Pool
 from longloop.options import find_user_modules
 from longloop.registry import ALGOS, ENGINES, ENVS
 from longloop.store.lineage import Lineage
+from longloop.store.run_reader import checkpoint_in
 from longloop.types import Group, SamplingParams, Task, UserError
 
 if TYPE_CHECKING:
@@ -60,6 +62,14 @@ def _known(known: Mapping[str, str], kind: str) -> str:
     return f"Known are {', '.join(known)}" if len(known) < 20 else f"`longloop {kind}s` lists what there is"
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """What an unknown name may stand for, as a sentence: a file in this folder, or the nearest of the known names."""
+    module = name.removesuffix(".py")
+    if module.isidentifier() and Path(f"{module}.py").is_file():
+        return f" There is a file {module}.py here: write its class as {module}:Class."
+    return nearest(name, known)
+
+
 def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
     """The class that a table's `name` stands for: one of ours, or `module:Class` of the user's."""
     name = table.get("name")
@@ -69,14 +79,15 @@ def named(table: Mapping[str, Any], known: Mapping[str, str], kind: str) -> Any:
     module, colon, attribute = where.partition(":")
     if not colon:
         raise UserError(
-            f"There is no {kind} {name!r}.{nearest(name, known)} {_known(known, kind)}; your own is written as "
+            f"There is no {kind} {name!r}.{meant(name, known)} {_known(known, kind)}; your own is written as "
             "module:Class."
         )
     find_user_modules()
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(f"{kind}.name = {name!r}: there is no module {error.name!r} to import.") from error
+        where = f"in {Path.cwd()} or among the installed packages"
+        raise UserError(f"{kind}.name = {name!r}: there is no module {error.name!r} {where}.") from error
     except Exception as error:
         said = f"importing {module} raised {type(error).__name__}: {error} ({raised_at(error)})".removesuffix(" ()")
         raise UserError(f"{kind}.name = {name!r}: {said}.") from error
@@ -178,9 +189,15 @@ def policy_of(lineage: Lineage, shards: "Shards | None" = None) -> "Policy":
     for stage in lineage:
         made = None if policy is None else (merged(policy), policy.tokenizer)
         quantize = stage.model.quantize if stage is lineage[-1] else ""  # adapters are merged into whole weights
-        policy = load(stage.model.model_copy(update={"quantize": quantize}), stage.seed, made, shards)
-        if stage.adapters is not None:
-            load_weights(stage.adapters, policy)
+        try:
+            policy = load(stage.model.model_copy(update={"quantize": quantize}), stage.seed, made, shards)
+            if stage.adapters is not None:
+                load_weights(stage.adapters, policy)
+        except Exception:
+            checkpoint = stage.adapters or Path(stage.model.path).parent
+            if checkpoint.parent.name == "checkpoints":
+                checkpoint_in(checkpoint)  # raises if a run in training has deleted it
+            raise
     assert policy is not None
     return policy
 

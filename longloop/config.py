@@ -71,6 +71,13 @@ def _power_of_two(value: int) -> int:
     return value
 
 
+def _folder_inside(value: str) -> str:
+    if {"", ".", ".."} & {*value.split("/")}:
+        raise PydanticCustomError("folder_inside", "Input should name a folder inside `folder`")
+    return value
+
+
+FolderInside = Annotated[str, AfterValidator(_folder_inside)]
 PowerOfTwo = Annotated[int, Field(gt=0), AfterValidator(_power_of_two)]
 T = TypeVar("T")
 
@@ -265,7 +272,7 @@ class TrackConfig(Section):
 class Config(Section):
     format: int = FORMAT
     """Version of the config format. longloop writes it."""
-    name: str = "run"
+    name: FolderInside = "run"
     """Name of the run's folder."""
     folder: str = "runs"
     """The folder in which run folders are made."""
@@ -324,8 +331,8 @@ def read(path: Path) -> dict[str, Any]:
         tree = tomllib.loads((shipped if shipped and not path.is_file() else path).read_text())
     except OSError as error:
         raise UserError(
-            f"Cannot read the config {path}: {error.strerror}. Name a TOML file, or one of those that come with "
-            f"longloop: {', '.join(SHIPPED)}."
+            f"Cannot read the config {path}: {error.strerror}.{nearest(str(path), SHIPPED)} Name a TOML file, or one "
+            f"of those that come with longloop: {', '.join(SHIPPED)}."
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML, which is text in UTF-8: {error}.") from error
@@ -389,7 +396,9 @@ def options_for(target: Any, table: Mapping[str, Any], section: str) -> dict[str
         if key == "name":
             continue
         if key not in known and not takes_any:
-            raise UserError(_unknown(f"{section}.{key}", [f"{section}.{name}" for name in known], "the config"))
+            raise UserError(
+                _unknown(f"{section}.{key}", [f"{section}.{name}" for name in ("name", *known)], "the config")
+            )
         try:
             options[key] = TypeAdapter(hints.get(key, Any)).validate_python(value, strict=True)
         except ValidationError as error:
@@ -434,7 +443,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """` Did you mean ...?`, or an empty string. Finds a key without its table, such as `lr`, in all tables."""
     known = list(known)
     close = [key for key in known if "." in key and key.rpartition(".")[2] == word.rpartition(".")[2]]
-    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    likeness = {key: difflib.SequenceMatcher(None, key, word).ratio() for key in known}
+    if not close and max(likeness.values(), default=0) >= 0.5:
+        close = [max(known, key=lambda key: (likeness[key], sorted(key) == sorted(word)))]  # letters in another order
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -476,6 +487,9 @@ def _explain(error: ValidationError, tree: Mapping[str, Any], file: str, sources
             lines.append(_unknown(key, [setting.key for setting in settings(tree)], source))
         elif problem["type"] == "missing":
             lines.append(f"{source} lacks the key {key!r}.")
+        elif problem["type"] in ("dict_type", "model_type"):
+            last = "name" if key in TABLES else "KEY"
+            lines.append(f"{key!r} in {source} is a table of settings: write {key}.{last}={problem['input']}.")
         else:
             lines.append(f"{key!r} in {source}: {problem['msg']}, but it is {problem['input']!r}.")
     return "\n".join(lines)

@@ -110,7 +110,7 @@ class Message:
     role: str
     """system, user, assistant or tool; the chat template decides which exist."""
     content: str
-    """The text. Nothing in it is ever read as a special token."""
+    """The text. Nothing in it is ever read as a special token, but the marks of an assistant's own `calls`."""
     calls: tuple[Call, ...] = ()
     """The tools that an assistant asked for. What the policy said stands in `content` as well, word for word."""
     call: str = ""

@@ -33,7 +33,7 @@ from longloop.algos.parts.rewards import Rewards
 from longloop.algos.parts.rollouts import Ask, Attempts
 from longloop.algos.parts.shape import Shape
 from longloop.algos.parts.tasks import InOrder
-from longloop.algos.reduce import to_samples
+from longloop.algos.reduce import refuse_conversations, to_samples
 from longloop.protocols import Learner, Rollouts, Tasks
 from longloop.types import Batch, Group, Metrics, Minibatch, Needs, Now, OfLogits, Sample, Scored, UserError
 
@@ -127,7 +127,8 @@ class Composed(Algorithm):
     def credit(self, groups: Sequence[Group], learner: Learner, now: Now) -> list[Sample]:
         parts = self.parts
         if any(part.in_time for part in parts.every):
-            _refuse_conversations(groups)
+            for group in groups:
+                refuse_conversations(group.scored)
         paid = parts.rewards.pay(groups, learner, now)
         earned = parts.credit.credit(groups, paid, learner, now)
         samples = [
@@ -169,16 +170,6 @@ class Composed(Algorithm):
             term, more = hold.loss(scored, batch)
             total, metrics = total + term, metrics | more
         return total, metrics | {name: (fact, 1) for name, fact in batch.facts.items()}
-
-
-def _refuse_conversations(groups: Sequence[Group]) -> None:
-    for t in (t for group in groups for t in group.scored):
-        if len({turn.thread for turn in t.turns}) > 1:
-            raise UserError(
-                f"Attempt {t.attempt} at task {t.task.id!r} has several conversations (Step.thread), which are kept "
-                "one after the other, and this method credits turns in the order of time. Take one that credits whole "
-                "attempts, such as loop."
-            )
 
 
 class OneStep(Composed):

@@ -19,6 +19,7 @@ from itertools import combinations
 import numpy as np
 
 from longloop.algos.preference import Preference
+from longloop.algos.reduce import refuse_conversations
 from longloop.types import Group, Sample, Trajectory
 
 
@@ -33,6 +34,7 @@ class Dmpo(Preference):
     min_scored = 2
 
     def pairs(self, group: Group) -> Iterator[tuple[Trajectory, Trajectory]]:
+        refuse_conversations(group.policy_trajectories)
         for pair in combinations(group.policy_trajectories, 2):
             worse, better = sorted(pair, key=lambda t: t.reward)
             if better.reward - worse.reward > self.gap:

@@ -4,7 +4,7 @@ Shapes: N trained tokens of a micro-batch, U units (tokens, turns or trajectorie
 a trajectory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Literal
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from longloop.types import Batch, Floats, Metrics, Sample, SampleSource, Trajectory
+from longloop.types import Batch, Floats, Metrics, Sample, SampleSource, Trajectory, UserError
 
 Unit = Literal["token", "turn", "trajectory"]
 
@@ -32,6 +32,20 @@ def standardize(rewards: Sequence[float]) -> list[float]:
     """A_k = (R_k - mean) / (std + 1e-6), std unbiased. All zero when the rewards are equal."""
     mean, deviation = fmean(rewards), stdev(rewards)
     return [(reward - mean) / (deviation + 1e-6) for reward in rewards]
+
+
+def refuse_conversations(
+    trajectories: Iterable[Trajectory],
+    why: str = "this method goes by the turns in the order of time. Take one that credits whole attempts, such as loop",
+) -> None:
+    """Raise UserError if an attempt has several conversations, whose turns are kept one conversation after the
+    other."""
+    for one in trajectories:
+        if len({turn.thread for turn in one.turns}) > 1:
+            raise UserError(
+                f"Attempt {one.attempt} at task {one.task.id!r} has several conversations (Step.thread), which are "
+                f"kept one after the other, and {why}."
+            )
 
 
 def to_samples(

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from longloop.algos.preference import Preference
-from longloop.algos.reduce import last_action
+from longloop.algos.reduce import last_action, refuse_conversations
 from longloop.protocols import Rollouts, Tasks
 from longloop.types import Group, Now, Sample, Trajectory
 
@@ -64,6 +64,7 @@ Actions = tuple[tuple[int, ...], ...]
 
 def taken_actions(group: Group) -> dict[Actions, dict[tuple[int, ...], list[Trajectory]]]:
     """The actions that were taken at each state, with the attempts that took them."""
+    refuse_conversations(group.policy_trajectories)
     taken: dict[Actions, dict[tuple[int, ...], list[Trajectory]]] = defaultdict(dict)
     for trajectory in group.policy_trajectories:
         said: Actions = ()

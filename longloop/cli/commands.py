@@ -2,11 +2,11 @@
 print what came of it."""
 
 import json
-import shutil
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +17,7 @@ from longloop.cli import run_summary
 from longloop.config import Config
 from longloop.model import hub
 from longloop.registry import ENVS
+from longloop.store.files import whole_folder
 from longloop.store.model_card import card
 from longloop.store.run_reader import read_facts, stored_config
 from longloop.types import UserError
@@ -112,7 +113,7 @@ def demos(target: str, overrides: list[str], tasks: int | None, source: Path | N
 
 
 def _imitate(folder: Path) -> str:
-    return f"Imitate them with algo.name=sft demos={folder}."
+    return f"Imitate them with algo.name=sft {quote(f'demos={folder}')}."
 
 
 def export(
@@ -126,15 +127,13 @@ def export(
         _must_be_new(out)
     with tempfile.TemporaryDirectory() as away:
         folder = out or Path(away) / "model"
-        partial = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        if adapter:
-            api.export_adapter(config, checkpoint, partial)
-        else:
-            api.export(config, checkpoint, partial, dtype)
         told = "as trained" if adapter else dtype
-        (partial / "README.md").write_text(card(run, int(checkpoint.name), told, adapter))
-        partial.replace(folder)
+        with whole_folder(folder) as written:
+            if adapter:
+                api.export_adapter(config, checkpoint, written)
+            else:
+                api.export(config, checkpoint, written, dtype)
+            (written / "README.md").write_text(card(run, int(checkpoint.name), told, adapter))
         if out is not None:
             console.print(f"{checkpoint} is now in {folder}, {told if adapter else f'in {dtype}'}.", soft_wrap=True)
         if push:
@@ -149,7 +148,7 @@ def new_model(folder: Path, env: str, options: list[str], source: Path | None, w
     for option in options:
         configs.override(tree, f"env.{option}")
     size = api.new_model(folder, source or Config.model_validate(tree), words, shape)
-    console.print(f"{folder}: {size:,} weights. Train it with model.path={folder}.", soft_wrap=True)
+    console.print(f"{folder}: {size:,} weights. Train it with {quote(f'model.path={folder}')}.", soft_wrap=True)
 
 
 def _must_be_new(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stdout
@@ -18,7 +17,7 @@ from longloop.cli.commands import console
 from longloop.compare import BASE, Entry, Plan, all_settings, differing, paired
 from longloop.config import nearest
 from longloop.stats import MIN_SEEDS, seed_interval
-from longloop.store.files import write_whole
+from longloop.store.files import whole_folder, write_whole
 from longloop.store.run import differences, settings_of
 from longloop.store.run_reader import RunReader, load_run, version_in_words
 from longloop.types import Group, UserError
@@ -200,11 +199,8 @@ def _trained(plan: Plan, entry: Entry) -> Path:
         api.trained(entry.config, run if run.is_dir() else None, console, comparison=part)
     checkpoint = api.checkpoint_of(run)
     if entry.method == plan.start and not plan.model(entry.seed).exists():
-        model = plan.model(entry.seed)
-        partial = model.with_name(model.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        api.export(entry.config, checkpoint, partial, "float32")
-        partial.replace(model)
+        with whole_folder(plan.model(entry.seed)) as model:
+            api.export(entry.config, checkpoint, model, "float32")
     return api.checkpoint_of(run, "best") if plan.best else checkpoint
 
 

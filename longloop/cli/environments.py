@@ -3,7 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -56,12 +57,22 @@ def check(name: str, options: list[str], seeds: int, most: int, seconds: float, 
     console.print(_cost_table(results, before))
     for by_player in results.values():
         _judge(by_player, environment, faults)
-    for line in environment.audit(seeds, lambda items: track(items, "auditing", console=console, transient=True)):
+    for line in environment.audit(seeds, lambda items: _for(seconds, items)):
         if line.startswith("FAULT "):
             faults.add(line.removeprefix("FAULT "))
         else:
             console.print(line, markup=False)
     _conclude(name, faults)
+
+
+def _for(seconds: float, items: Sequence[Any]) -> Iterator[Any]:
+    """The parts of an audit, until so many seconds have passed."""
+    ends = time.perf_counter() + seconds
+    for item in track(items, "auditing", console=console, transient=True):
+        if time.perf_counter() > ends:
+            console.print("The audit was ended by --seconds.", style="dim")
+            return
+        yield item
 
 
 class _Faults:

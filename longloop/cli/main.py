@@ -1,6 +1,7 @@
 """The `longloop` command line: commands with their options, and how errors are shown. The other modules here do the
 work."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -311,9 +312,11 @@ def doctor(
 def check(
     env: Annotated[str, typer.Argument(help="An environment's name, or `module:Class`.")],
     options: Annotated[list[str] | None, typer.Argument(help="Its options, as `key=value`.")] = None,
-    seeds: Annotated[int, typer.Option(help="Extra worlds per scenario, if the environment can make them.")] = 20,
+    seeds: Annotated[int, typer.Option(min=0, help="Extra worlds per scenario for an environment's own audit.")] = 20,
     tasks: Annotated[int, typer.Option(min=0, help="Tasks per split, evenly spaced; 0 for all.")] = 0,
-    seconds: Annotated[float, typer.Option(min=0, help="Start no new task after this many seconds.")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Start no new task after this many seconds of playing; the same for its audit.")
+    ] = 60,
     step_seconds: Annotated[
         float, typer.Option(min=0.01, help="Deadline of each call, like `rollout.step_seconds` in training.")
     ] = 60,
@@ -439,6 +442,13 @@ def new_model(
     commands.new_model(folder, env, options or [], source, words, **shape)
 
 
+_MENDABLE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+}
+"""What the system says of a path when the user, not longloop, can do something about it."""
+
+
 def main() -> None:
     """Run a command. A mistake that the user can mend is shown as a sentence, without a traceback."""
     try:
@@ -448,6 +458,8 @@ def main() -> None:
     except Exception as error:
         from longloop.types import UserError  # which `--help` does without
 
+        if isinstance(error, OSError) and error.errno in _MENDABLE and error.filename is not None:
+            error = UserError(f"{error.filename} cannot be read or written: {error.strerror}.")
         if not isinstance(error, UserError):
             raise
         print(f"longloop: {error}", file=sys.stderr)

@@ -3,6 +3,7 @@ between them and its verdict, and the learning curve."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from statistics import fmean
 from typing import Any
 
@@ -51,7 +52,7 @@ def show(run: Run, console: Console) -> None:
     picture = run.folder / "curve.png"
     draw(lines, stored.evaluations, picture)
     console.print(f"\nThe learning curve is in {picture}, everything else beside it.", soft_wrap=True)
-    console.print(f"Measure again with `longloop eval {run.folder}`.", soft_wrap=True)
+    console.print(f"Measure again with `longloop eval {quote(str(run.folder))}`.", soft_wrap=True)
 
 
 def verdict(lines: Sequence[dict[str, Any]]) -> str:

@@ -62,7 +62,7 @@ class Server:
         if self._names:
             address = bound.getsockname()[0]
             own = f"[{address}]" if ":" in address else address
-            self._names = *(name for name in self._names if name != own), own
+            self._names = tuple(dict.fromkeys((*self._names, own)))
         await listen(bound, self._answer, self._stopped, ready)
 
     def stop(self) -> None:

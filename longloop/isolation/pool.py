@@ -7,10 +7,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -293,16 +293,17 @@ class Pool(Lender):
 def _watch(pool: "weakref.ref[Pool]") -> None:
     """Look at the pool's workers from time to time, for as long as there is a pool. A look that fails is not the last:
     when a machine has no more files or processes to give, limits are needed most."""
-    said = ""
+    failed = False
     while (here := pool()) is not None:
         began = time.perf_counter()
         try:
             here.look()
         except Exception as error:
-            if said != (said := f"{type(error).__name__}: {error}"):
-                warnings.warn(
-                    f"The workers of the environment could not be watched, and will be: {said}.", stacklevel=2
-                )
+            if not failed:
+                print(f"Workers of the environment are not watched for the moment: {error!r}.", file=sys.stderr)
+            failed = True
+        else:
+            failed = False
         del here
         time.sleep(max(_LOOKS, 10 * (time.perf_counter() - began)))
 

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 import torch
 
@@ -18,7 +19,8 @@ def told(run: Path | None = None) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         sampling = any("/longloop/engines/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
-        goes_on = f" Continue with `longloop train --resume {run}` and the lower setting." if run is not None else ""
+        resume = f"longloop train --resume {quote(str(run))}"
+        goes_on = f" Continue with `{resume}` and the lower setting." if run is not None else ""
         raise UserError(
             f"The card ran out of memory while {'sampling' if sampling else 'computing an update'}{_held()}. Lower "
             f"{what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longloop.cache import cache_dir
+from longloop.config import nearest
 from longloop.model import SHIPPED, shipped
 from longloop.types import UserError
 
@@ -54,10 +55,14 @@ def model_folder(name: str) -> Path:
 
 def source(path: str) -> Path | str:
     """What transformers loads for a config's `model.path`: the folder of a model that is shipped or came as a wheel, or
-    else the path itself, a folder or a name on the hub."""
+    else the path itself, a folder or a name on the hub. A slip of the pen is not looked for on the hub."""
     if path in SHIPPED:
         return shipped(path)
-    return found(path) if path in KNOWN else path
+    if path in KNOWN:
+        return found(path)
+    if "/" not in path and not Path(path).exists() and (meant := nearest(path, ["tiny", *SHIPPED, *KNOWN])):
+        raise UserError(f"There is no model {path!r}.{meant} `longloop models` lists what model.path may be.")
+    return path
 
 
 def found(name: str) -> Path:

@@ -184,7 +184,7 @@ class GroupRollouts:
         async def show(task: Task) -> None:
             async with gate:
                 shown = await until_played(lambda: demonstrate(self.context, task))
-                self._shown[task.id] = (shown if task.id in self._counted else self.faults.seen(shown),)
+                self._shown[task.id] = (self.faults.seen(shown),)
                 self.progress(sum(task.id in self._shown for task in tasks), len(tasks))
 
         showing = [asyncio.create_task(show(task)) for task in new.values()]

@@ -1,8 +1,11 @@
 """Files that survive a crash: a file appears whole or not at all; lines are appended, and a cut last one is ignored."""
 
+import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,18 @@ def write_whole(path: Path, data: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Where to write a new folder so that it appears complete or not at all. What a killed writer left is removed."""
+    partial = folder.with_name(folder.name + ".partial")
+    if partial.is_dir() and not partial.is_symlink():
+        shutil.rmtree(partial)
+    else:
+        partial.unlink(missing_ok=True)
+    yield partial
+    partial.replace(folder)
 
 
 def append_lines(path: Path, objects: list[Any]) -> None:
@@ -69,9 +84,10 @@ def stamp(path: Path) -> tuple[int, int]:
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or f"os error {errno.ENOSPC}" in str(error)
     return UserError(
-        f"Cannot write {path}: {error.strerror or error}. All finished steps are safe; make room and continue with "
-        "`longloop train --resume RUN`."
+        f"Cannot write {path}: {error.strerror or error}. All finished steps of a run are safe; "
+        f"{'make room' if full else 'mend that'} and continue it with `longloop train --resume RUN`."
     )
 
 

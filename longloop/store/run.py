@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from longloop.config import FORMAT, Config, WorkerConfig
-from longloop.store.files import append_lines, cannot_write, write_whole
+from longloop.store.files import append_lines, cannot_write, whole_folder, write_whole
 from longloop.store.metrics import Metrics
 from longloop.store.run_reader import RunReader, checkpoints, read_facts
 from longloop.store.trajectories import Trajectories
@@ -55,7 +56,10 @@ class Run:
         self.metrics = Metrics(folder / "metrics.jsonl")
         self.trajectories = Trajectories(folder / "trajectories")
         self.evaluations = Trajectories(folder / "evaluations")
-        self._lock = (folder / "lock").open("w")
+        try:
+            self._lock = (folder / "lock").open("w")
+        except OSError as error:
+            raise cannot_write(folder / "lock", error) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -69,12 +73,18 @@ class Run:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
+            goes_on = (
+                f"Continue it with `longloop train --resume {quote(str(folder))}`, or make"
+                if _trains(folder)
+                else "Make"
+            )
             raise UserError(
-                f"{folder} exists already. Continue it with `longloop train --resume {folder}`, or start another run "
-                f"with name={config.name}-2."
+                f"{folder} exists already. {goes_on} another with {quote(f'name={config.name}-2')}."
             ) from None
         except OSError as error:
-            raise cannot_write(folder, error) from error
+            raise UserError(
+                f"Cannot make {folder}: {error.strerror}. Set `folder` to one that can be written."
+            ) from error
         run = cls(folder)
         write_whole(folder / "config.toml", written)
         begun = {"format": FORMAT, "status": "running", "started": _now(), "env_version": config.env_version}
@@ -85,6 +95,11 @@ class Run:
     def reopen(cls, folder: Path, changed: Mapping[str, Sequence[Any]] | None = None) -> "Run":
         """Open an existing run to continue it; `changed` has the old and the new value of each setting that differs."""
         read_facts(folder)
+        if not _trains(folder):
+            raise UserError(
+                f"{folder} holds demonstrations or evaluations, and no training that could go on. To train on "
+                f"demonstrations, start a run with {quote(f'demos={folder}')}."
+            )
         run = cls(folder)
         if changed:
             append_lines(folder / "changes.jsonl", [{"step": run.next_step, "time": _now(), "changed": changed}])
@@ -99,15 +114,13 @@ class Run:
     def save(self, step: int, keep: int, write: Callable[[Path], None], state: dict[str, Any]) -> None:
         """Write a checkpoint, whole or not at all, and delete all but the newest `keep` and the best."""
         final = self.folder / "checkpoints" / f"{step:06d}"
-        partial = final.with_name(final.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
         try:
-            partial.mkdir(parents=True)
-            write(partial)
-            (partial / "state.json").write_text(json.dumps(state))
-            for path in [*partial.rglob("*"), partial]:
-                _sync(path)
-            partial.replace(final)
+            with whole_folder(final) as partial:
+                partial.mkdir(parents=True)
+                write(partial)
+                (partial / "state.json").write_text(json.dumps(state))
+                for path in [*partial.rglob("*"), partial]:
+                    _sync(path)
             _sync(final.parent)
         except OSError as error:
             raise cannot_write(final, error) from error
@@ -167,6 +180,14 @@ class Run:
         write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())
 
 
+def _trains(folder: Path) -> bool:
+    """Whether a folder is that of a run which trains. One that ended with attempts and no step has only held them."""
+    run = RunReader(folder)
+    attempts = any(stored.steps() for stored in run.stored.values())
+    steps = any(line["step"] for line in run.metrics)
+    return bool(run.facts) and (steps or run.status != "finished" or not attempts)
+
+
 def changes_between(folder: Path, before: Config, after: Config) -> dict[str, list[Any]]:
     """Key -> [old, new] of the settings that a run is resumed with. Raises UserError for one that must not change."""
     changed = differences(settings_of(before), settings_of(after))
@@ -174,7 +195,8 @@ def changes_between(folder: Path, before: Config, after: Config) -> dict[str, li
         if not any(key == allowed or key.startswith(f"{allowed}.") for allowed in CHANGEABLE):
             raise UserError(
                 f"{key} was {was!r} in {folder} and cannot become {becomes!r} when the run is resumed: "
-                f"{_FIXED[key.partition('.')[0]]}. Start a new run from its weights, with model.path={folder}. What "
+                f"{_FIXED[key.partition('.')[0]]}. Start a new run from its weights, with "
+                f"{quote(f'model.path={folder}')}. What "
                 "may change is listed in docs/reference/run-format.md."
             )
     return changed

@@ -31,6 +31,8 @@ from longloop.types import Group, UserError
 
 FOLDERS = {"step": "trajectories", "eval": "evaluations"}
 """The two kinds of trajectories as `longloop show` and the viewer's addresses name them, and where they are stored."""
+_BESIDE = 5
+"""Runs that are named where one was looked for."""
 
 T = TypeVar("T")
 
@@ -234,12 +236,21 @@ def load_run(path: str | Path) -> RunReader:
     """Open a run folder to read it. Raises UserError where there is none, or a later longloop wrote it."""
     run = RunReader(Path(path))
     if _facts(run.folder) is None:
-        raise UserError(f"{path} is not a run folder. Name one that `longloop train` wrote, such as runs/quickstart.")
+        known = runs_beside(run.folder) or " Name one that `longloop train` wrote, such as runs/quickstart."
+        raise UserError(f"{path} is not a run folder.{known}")
     if run.too_new:
         raise UserError(
             f"{path} is in run format {run.facts['format']}; this longloop knows up to {FORMAT}. Upgrade longloop."
         )
     return run
+
+
+def runs_beside(path: Path) -> str:
+    """A sentence that names the newest runs of the folder in which a run was looked for; empty if it has none."""
+    runs = sorted(path.parent.glob("*/run.json"), key=stamp, reverse=True)
+    names = ", ".join(run.parent.name for run in runs[:_BESIDE])
+    more = f" and {len(runs) - _BESIDE} more" if len(runs) > _BESIDE else ""
+    return f" In {path.parent} there {'are' if len(runs) > 1 else 'is'} {names}{more}." if runs else ""
 
 
 def version_in_words(version: str) -> str:
@@ -294,6 +305,8 @@ def checkpoint_in(path: Path) -> Path | None:
             )
         return path
     if not (path / "run.json").is_file():
+        if not path.exists() and len(path.parts) > 1 and (known := runs_beside(path)):
+            raise UserError(f"There is no {path}.{known}")  # it is no name on the hub
         return None
     found = list(RunReader(path).checkpoints.values())
     if not found:

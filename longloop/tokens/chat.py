@@ -115,7 +115,7 @@ class Chat:
         """A message as chat templates take it."""
         turn: dict[str, Any] = {"role": message.role, "content": self._escape(message)}
         if message.calls and (structured or not message.calls[0].text):
-            turn["content"] = self._escape(replace(message, content=message.words))
+            turn["content"] = self._escape(Message("assistant", message.words))
             turn["tool_calls"] = [
                 {"type": "function", "id": call.id, "function": self._escape_all(as_function(call))}
                 for call in message.calls

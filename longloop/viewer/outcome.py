@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from statistics import fmean
 from typing import Any
 
@@ -111,7 +112,7 @@ def _worries(run: RunReader) -> Iterator[str]:
     if run.too_new:
         yield "A later longloop wrote this run; upgrade, or some of it may be shown wrongly."
     if run.status == "killed":
-        yield f"The process was killed. Continue with: longloop train --resume {run.folder}"
+        yield f"The process was killed. Continue with: longloop train --resume {quote(str(run.folder))}"
     guarded = [line["step"] for line in steps if line.get("guard")]
     if guarded:
         yield f"A guard skipped updates in {len(guarded)} of {len(steps)} steps, last in step {guarded[-1]}."

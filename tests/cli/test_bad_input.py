@@ -1,11 +1,15 @@
 """Bad input gets one or two clear sentences and a non-zero exit, and loses nothing."""
 
 import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from longloop import api
 from longloop.cli.main import main
 from longloop.envs.base import Environment
 from longloop.store.run import Run
@@ -127,7 +131,7 @@ def test_one_attempt_with_a_leave_one_out_baseline(refused_config):
 
 
 def test_zero_tasks_in_a_split(refused_config):
-    assert "no tasks in the split 'exam'" in refused_config("split=exam")
+    assert "no tasks in the split 'exam'. It declares train, dev, test. Set" in refused_config("split=exam")
     assert "no tasks in the split 'final'" in refused_config("eval.split=final")
 
 
@@ -145,10 +149,46 @@ def test_longest_trajectory_does_not_fit_in_memory(refused_config):
 
 def test_unknown_names(refused_config):
     assert "Did you mean 'grpo'?" in refused_config("algo.name=grppo")
-    assert "there is no module 'nomodule'" in refused_config("env={name='nomodule:Env'}")
+    where = f"in {Path.cwd()} or among the installed packages"
+    assert f"there is no module 'nomodule' {where}." in refused_config("env={name='nomodule:Env'}")
     assert "has no 'Nothing'" in refused_config("env={name='longloop.envs.guess:Nothing'}")
     assert "Did you mean 'algo.clip'?" in refused_config("algo.clipp=0.1")
     assert "Did you mean 'env.tries'?" in refused_config("env.trys=3")
+
+
+def test_a_table_needs_a_key(refused_config):
+    assert "'algo' in the command line (algo=...) is a table of settings: write algo.name=grpo" in refused_config(
+        "algo=grpo"
+    )
+    assert "write model.KEY=novice" in refused_config("model=novice")
+
+
+def test_a_slip_of_the_pen(refused_config, refused):
+    assert "Did you mean 'grpo'?" in refused_config("algo.name=gpro"), "not 'igpo', which is as near"
+    assert "Did you mean 'algo.name'?" in refused_config("algo.nme=grpo")
+    assert "no model 'novise'. Did you mean 'novice'? `longloop models`" in refused_config("model.path=novise")
+    assert "Did you mean 'quickstart'?" in refused("train", "quikstart")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a//b", "/tmp/x"])
+def test_a_run_is_inside_its_folder(refused_config, name):
+    assert "Input should name a folder inside `folder`" in refused_config(f"name={name}")
+
+
+def test_a_file_of_tasks_that_lies_elsewhere(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = refused("check", "agent", "command=['true']", "tasks=tasks.jsonl")
+    assert f"Cannot read the tasks in tasks.jsonl in {tmp_path}: No such file or directory." in said
+    said = refused("check", "agent", "command=['true']", f"tasks={tmp_path}/tasks.jsonl")
+    assert f"Cannot read the tasks in {tmp_path}/tasks.jsonl: No such file or directory." in said
+
+
+def test_a_file_that_is_named_without_its_class(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "Did you mean 'errands'?" in refused("check", "errand")
+    (tmp_path / "errand.py").write_text("")
+    for words in (["check", "errand"], ["check", "errand.py"], ["envs", "errand"]):
+        assert "There is a file errand.py here: write its class as errand:Class." in refused(*words)
 
 
 def test_config_of_a_newer_format(refused, tmp_path):
@@ -175,6 +215,60 @@ def test_not_a_run(refused, tmp_path):
     assert "not a run folder" in refused("train", "--resume", str(tmp_path))
     assert "not a run folder" in refused("eval", str(tmp_path))
     assert "Name a config" in refused("train")
+
+
+def test_a_run_that_is_not_there(refused, tmp_path):
+    """The newest of its neighbours are named."""
+    runs = tmp_path / "my runs"
+    for age, name in enumerate(("new", "b", "c", "d", "e", "old", "older")):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "run.json").write_text("{}")
+        os.utime(runs / name / "run.json", (1e9 - age, 1e9 - age))
+    (runs / "not-one").mkdir()
+    for words in (["eval", f"{runs}/nwe"], ["serve", f"{runs}/nwe"], ["show", f"{runs}/nwe", "1/0/0"]):
+        said = refused(*words)
+        assert f"In {runs} there are new, b, c, d, e and 2 more." in said
+    assert f"In {runs} there are new" in refused("eval", str(runs / "not-one"))
+    said = refused("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", f"model.path={runs}/nwe")
+    assert f"There is no {runs}/nwe. In {runs} there are new" in said
+
+
+def test_folders_that_cannot_be_written(refused, tmp_path):
+    """A file in their place: permission is no obstacle to those who run tests as root."""
+    file = tmp_path / "file"
+    file.write_text("")
+    said = refused("train", str(write_config(tmp_path)), f"folder={file}")
+    assert f"Cannot make {file}/test: Not a directory. Set `folder`" in said and "finished steps" not in said
+    assert f"{file}/model" in refused("models", "new", f"{file}/model", "--env", "guess")
+    _, run, _ = train(tmp_path, "steps=1")
+    assert f"{file}/model.partial cannot be read or written: Not a directory." in refused(
+        "export", str(run.folder), "--out", f"{file}/model"
+    )
+    (run.folder / "lock").unlink()
+    (run.folder / "lock").mkdir()
+    said = refused("train", "--resume", str(run.folder), "steps=2")
+    assert f"Cannot write {run.folder}/lock: Is a directory. All finished steps" in said and "make room" not in said
+
+
+def test_a_run_that_has_all_its_steps_says_so(command, tmp_path):
+    _, run, _ = train(tmp_path, "steps=1")
+    code, printed, error = command("train", "--resume", run.folder)
+    assert code == 0 and "It has its 1 steps already. For more, set steps=2" in printed, error
+    code, printed, error = command("train", "--resume", run.folder, "steps=2")
+    assert code == 0 and "steps already" not in printed, error
+
+
+def test_a_checkpoint_that_training_deletes_meanwhile(command, refused, tmp_path, monkeypatch):
+    """It is chosen when the model's code is there, which takes seconds. Once chosen it may still be deleted."""
+    _, run, _ = train(tmp_path, "steps=2")
+    chosen = "api.checkpoints = lambda folder: print('longloop.model.policy' in sys.modules) or [1]"
+    script = f"import sys; from pathlib import Path; from longloop import api; {chosen}; api.checkpoint_of(Path('x'))"
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert said.stdout == "True\n", said.stderr
+    first = run.folder / "checkpoints" / "000001"
+    monkeypatch.setattr(api, "checkpoint_of", lambda folder, step: shutil.rmtree(first) or first)
+    said = refused("eval", str(run.folder))
+    assert f"{first} is not a checkpoint (any more); the run has those of these steps: 2." in said
 
 
 def test_eval_of_a_step_that_is_not_kept(refused, tmp_path):

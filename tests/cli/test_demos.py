@@ -110,6 +110,17 @@ def test_what_is_neither_a_file_nor_an_environment(refused, tmp_path):
     assert "'steps' in the command line" in refused("demos", "guess", "steps=-1")
 
 
+def test_demonstrations_do_not_go_on_as_training(refused, command, tmp_path):
+    words = ("demos", "guess", f"folder={tmp_path}")
+    assert command(*words)[0] == 0
+    kept = sorted(path.name for path in (tmp_path / "demos").rglob("*"))
+    said = refused(*words)
+    assert "exists already. Make another with name=demos-2." in said and "--resume" not in said
+    said = refused("train", "--resume", tmp_path / "demos")
+    assert "holds demonstrations or evaluations" in said and f"demos={tmp_path}/demos" in said
+    assert sorted(path.name for path in (tmp_path / "demos").rglob("*")) == kept, "and no config is changed"
+
+
 def test_nothing_good_enough(refused, config, run):
     said = refused("demos", config, "--from", run, "--min-reward", "1.5")
     assert "no attempt there was paid 1.5 or more; the best was paid 1" in said and "--min-reward" in said

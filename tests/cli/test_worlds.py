@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from errands import audit
+from longloop.cli import environments
 from tests.support.helpers import write_config
 
 WORLDS = """
@@ -97,7 +99,27 @@ def test_check_errands_in_two_worlds(longloop, monkeypatch):
     code, printed = longloop("check", "errands", "--seeds", "1", "--seconds", "5")
     assert code == 0, printed
     assert "delete everything" in printed
-    assert f"{len(kinds)} scenarios in 1 further worlds each: {len(kinds)} tasks played by the expert" in printed
+    assert (
+        f"{len(kinds)} scenarios in 1 further worlds each: {len(kinds)} of {len(kinds)} tasks played by the"
+        in " ".join(printed.split())
+    )
+
+
+def test_an_audit_ends_as_playing_does(longloop, monkeypatch):
+    """At --seconds, when all scenarios were seen in one world before any is in a second."""
+    kinds, seen, now = dict(list(audit.by_name().items())[:3]), [], [0.0]
+
+    async def one(make, kind, seeds):
+        seen.append((kind.name(), *seeds))
+        now[0] += 1.0
+        return audit.Audit(tasks=1)
+
+    monkeypatch.setattr(audit, "by_name", lambda: kinds)
+    monkeypatch.setattr(audit, "audit", one)
+    monkeypatch.setattr(environments, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    code, printed = longloop("check", "errands", "--tasks", "1", "--seconds", "4.5")
+    assert code == 0 and seen == [*((name, 0) for name in kinds), *((name, 1) for name in list(kinds)[:2])]
+    assert "The audit was ended by --seconds." in printed and "5 of 60 tasks played" in " ".join(printed.split())
 
 
 def test_play_a_task_by_hand(longloop, monkeypatch):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.error
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -151,9 +152,10 @@ def test_a_server_that_is_full_says_so(addresses):
 
 
 def test_a_server_that_never_answers_is_killed(monkeypatch):
-    begun, begin = [], subprocess.Popen
+    begun = []
     monkeypatch.setattr(openenv, "_PATIENCE", 0.2)
-    monkeypatch.setattr(subprocess, "Popen", lambda *arguments: begun.append(begin(*arguments)) or begun[-1])
+    popen = SimpleNamespace(Popen=lambda *arguments: begun.append(subprocess.Popen(*arguments)) or begun[-1])
+    monkeypatch.setattr(openenv, "subprocess", popen)
     with pytest.raises(UserError, match="no OpenEnv server"):
         openenv._started("", ("sleep", "{port}"))
     (process,) = begun

@@ -16,6 +16,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from pydantic_monty import MontyError
 
 from errands import judge, reader
 from errands.apps import make_world
@@ -470,11 +471,17 @@ def test_a_sandbox_that_dies_at_a_call_costs_its_variables_and_not_the_attempt(s
     """The set makes the code untame, so that the sandbox is copied for the call, for which it has no memory left."""
     ended = set()
     for many in (110_000, 115_000, 120_000, 125_000):
-        said = session.run(f"s = {{1}}\nx = [str(i) for i in range({many})]\napis.owner.show_time()")
+        assert session.run(f"s = {{1}}\nx = [str(i) for i in range({many})]") == NOTHING
+        said = session.run("apis.owner.show_time()")
         ended.add("the session was restarted" in said)
         assert session.run("print(1)") == "1"
         session.run("s = x = None")
     assert True in ended
+
+
+def test_what_is_no_copy_is_not_taken_for_a_large_one(world: World) -> None:
+    with pytest.raises(MontyError, match="protocol violation"):
+        Session(world, b"\x01garbage")
 
 
 @pytest.mark.parametrize("many", [100_000, 110_000])

@@ -127,7 +127,11 @@ def test_disk_full_loses_no_finished_step(unharmed, tmp_path):
         ballast.write_bytes(b"x" * 600_000)
         code, output = Longloop(*command).finish()
         assert code == 2, output
-        assert "No space left" in output and "finished steps are safe" in output and "Traceback" not in output
+        assert (
+            "No space left" in output
+            and "finished steps of a run are safe; make room" in output
+            and "Traceback" not in output
+        )
         finished = [int(path.name) for path in disk.glob("run/checkpoints/*") if path.name.isdigit()]
         assert finished and max(finished) < STEPS
         steps = contents(disk / "run")["metrics"]

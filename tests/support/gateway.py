@@ -64,14 +64,14 @@ class Address:
 
 
 @contextmanager
-def listening(server: Server) -> Iterator[Address]:
+def listening(server: Server, host: str = "127.0.0.1") -> Iterator[Address]:
     """A server that listens on a free port, in a thread of its own."""
-    bound, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    bound, ready = socket.create_server((host, 0)), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(server.run(bound, ready.set)))
     thread.start()
     assert ready.wait(30)
     try:
-        yield Address(f"http://127.0.0.1:{bound.getsockname()[1]}")
+        yield Address(f"http://{host}:{bound.getsockname()[1]}")
     finally:
         server.stop()
         thread.join(30)

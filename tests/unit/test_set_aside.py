@@ -164,4 +164,18 @@ def test_a_demonstration_counts_once_however_often_the_run_is_resumed() -> None:
         resumed = what()
         resumed.restore(state)
         asyncio.run(resumed.demonstrations(TASKS[:1]))
-        assert resumed.state() == state and not list(resumed.faults._latest)
+        assert resumed.state() == state
+
+
+def test_an_expert_that_is_broken_ends_a_resumed_run_as_well() -> None:
+    class Unshown(Env):
+        expert_splits = ("train",)
+
+        def expert(self, task: Task) -> Any:
+            raise ValueError("nobody knows")
+
+    tasks = [Task(str(number), "train") for number in range(60)]
+    resumed = rollouts(lambda: Unshown(Log()), max_failure_share=0.1)
+    resumed.restore(resumed.state() | {"demonstrations": [task.id for task in tasks]})
+    with pytest.raises(UserError, match="nobody knows"):
+        asyncio.run(resumed.demonstrations(tasks))

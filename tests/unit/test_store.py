@@ -11,7 +11,7 @@ import pytest
 
 from longloop.algos.reduce import to_samples
 from longloop.store import files
-from longloop.store.files import append_lines, read_lines, write_whole
+from longloop.store.files import append_lines, read_lines, whole_folder, write_whole
 from longloop.store.metrics import Evaluation, Metrics
 from longloop.store.run import Run, checkpoints, read_facts
 from longloop.store.run_reader import RunReader
@@ -155,11 +155,33 @@ def test_full_disk_keeps_what_was_there(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(UserError, match=r"No space left.*finished steps are safe.*--resume"):
+    with pytest.raises(UserError, match=r"No space left.*finished steps of a run are safe; make room.*--resume"):
         append_lines(path, [{"a": 2}])
     with pytest.raises(UserError, match="No space left"):
         write_whole(path, b"new")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("left", ["folder", "file", "link", "nothing"])
+def test_a_folder_is_whole_or_not_there(tmp_path, left):
+    """Nothing that a killed writer left is in it, and where a link leads nothing is written."""
+    folder, partial, other = (tmp_path / name for name in ("new", "new.partial", "other"))
+    other.mkdir()
+    if left == "folder":
+        (partial / "sub").mkdir(parents=True)
+    elif left == "file":
+        partial.write_text("x")
+    elif left == "link":
+        partial.symlink_to(other)
+    with pytest.raises(ZeroDivisionError), whole_folder(folder) as written:
+        written.mkdir()
+        (written / "half").write_text("x")
+        raise ZeroDivisionError
+    assert not folder.exists()
+    with whole_folder(folder) as written:
+        written.mkdir()
+        (written / "all").write_text("x")
+    assert [path.name for path in folder.rglob("*")] == ["all"] and not partial.exists() and not [*other.iterdir()]
 
 
 def test_a_checkpoint_is_whole_or_not_there(tmp_path):
@@ -233,6 +255,9 @@ def test_a_run_has_one_writer_and_notes_how_it_ended(tmp_path):
     assert read_facts(run.folder)["status"] == "finished"
     with pytest.raises(UserError, match=r"exists already.*--resume"):
         Run.create(config, {})
+    spaced = config.model_copy(update={"folder": str(tmp_path / "my runs")})
+    with Run.create(spaced, {}), pytest.raises(UserError, match=r"--resume '.*/my runs/test'`, or make another"):
+        Run.create(spaced, {})
     with pytest.raises(ZeroDivisionError), Run.reopen(run.folder):
         raise ZeroDivisionError
     assert read_facts(run.folder)["status"] == "failed"

@@ -325,3 +325,12 @@ def test_a_mark_in_the_text_of_a_message_without_calls_stays_text() -> None:
     chat = CHATS["mistral"]
     (mark,) = chat._call_marks
     assert mark not in chat.action_ids("[TOOL_CALLS] is how one calls")
+
+
+def test_a_mark_in_the_words_beside_a_call_stays_text() -> None:
+    """Where the template writes the call itself."""
+    chat = CHATS["mistral"]
+    (mark,) = chat._call_marks
+    call = Call("1", "weather", "{}")
+    turn = chat._turn(Message("assistant", "[TOOL_CALLS] is how one calls", (call,)), structured=True)
+    assert turn["tool_calls"] and mark not in chat.encode(turn["content"])

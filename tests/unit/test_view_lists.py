@@ -191,7 +191,7 @@ def test_runs_appear_while_pages_are_made(tmp_path: Path) -> None:
             except Exception as error:
                 faults.append(error)
 
-    threads = [threading.Thread(target=look) for _ in range(3)]
+    threads = [threading.Thread(target=look, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
     for number in range(150):

@@ -95,7 +95,7 @@ class Gae(FromValues):
 
     @property
     def in_time(self) -> bool:  # type: ignore[override]
-        return self.gamma < 1 or self.lam < 1
+        return self.gamma < 1 or self.lam < 1 or self.cut
 
     def units(self, heads: dict[str, Floats], paid_U: Floats, outcome: float, cut: bool) -> tuple[Floats, Floats, bool]:
         value_U = heads["value"].clip(self.low, self.high)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from longloop.algos.parts.part import Paid, Part, memory_of
-from longloop.algos.reduce import to_samples
+from longloop.algos.reduce import refuse_conversations, to_samples
 from longloop.protocols import Learner
 from longloop.types import Group, Ids, Now, Sample, SampleSource, Task, Trajectory, Turn, UserError
 
@@ -261,8 +261,13 @@ def outcome_key(trajectory: Trajectory) -> str | None:
 
     Attempts at a task with equal keys mean the same, whatever they said.
     """
-    last = trajectory.turns[-1].action.content.strip() if trajectory.turns else ""
-    key = trajectory.info.get("key", last)
+    if "key" in trajectory.info:
+        key = trajectory.info["key"]
+    else:
+        refuse_conversations(
+            [trajectory], "which action was its last is not known. Say in Outcome.info['key'] what it came to"
+        )
+        key = trajectory.turns[-1].action.content.strip() if trajectory.turns else ""
     return None if key is None or key == "" else str(key)
 
 

@@ -43,6 +43,7 @@ class TurnEntropy(Shape):
     future: float = 1.0
     zeta: float = 0.1
     center: bool = True
+    in_time = True
     reads = ("entropy",)
     alone_in = _BY_ENTROPY
 
@@ -95,6 +96,7 @@ class SemanticEntropy(Shape):
 class Nudge(Shape):
     """ASPO's: A + clip(delta (x - mean x) / mean turns, -+ bound |A|) for successes with a behavior; see aspo.py."""
 
+    in_time = True
     delta: float = -2.0
     bound: float = 0.7
     behavior: str = ""
