@@ -121,7 +121,7 @@ def _beside(reports: Sequence[tuple[Path, Report]]) -> Grid:
 def _grid(table: Table, most: int) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="dim")
     for column, heading in enumerate(table.head):
-        grid.add_column(visible(heading), max_width=60 if column == 0 else None)
+        grid.add_column(visible(heading), max_width=60 if column == 0 else None, overflow="fold")
     for row in table.rows[:most]:
         grid.add_row(*(excerpt(visible(_text(cell)), _LONGEST) for cell in row))
     return grid

@@ -53,6 +53,8 @@ def engine_words(engine: str, url: str, model: str) -> list[str]:
 def evaluate(
     target: Path, overrides: list[str], splits: list[str], step: api.WhichStep, as_json: bool, out: Path | None
 ) -> None:
+    if any(word.partition("=")[0].strip() == "split" for word in overrides):
+        raise UserError("`split` is what a run trains on. Name the split to measure on with --split, or as eval.split.")
     config, checkpoint = api.subject(target, overrides, step)
     if build.is_endpoint(config):
         checkpoint = None  # the run lends its environment

@@ -147,11 +147,11 @@ def table(books: "dict[str, Ledger]", configured: str) -> Table:
     """A column for each way to train, a row for each use of memory."""
     grid = Table(box=None, pad_edge=False)
     large = any(book.peak >= 2**31 for book in books.values())
-    grid.add_column("GiB" if large else "MiB")
+    grid.add_column("GiB" if large else "MiB", overflow="fold")
     for name in books:
         mark = name == configured
         heading = name.replace(", ", "\n") + "\n(configured)" * mark
-        grid.add_column(heading, justify="right", style="bold" if mark else "")
+        grid.add_column(heading, justify="right", style="bold" if mark else "", overflow="fold")
     sizes = [book.to_json() for book in books.values()]
     for key, title in (_PARTS | _PEAKS).items():
         grid.add_row(title, *(f"{size[key] / 2 ** (30 if large else 20):,.1f}" for size in sizes))

@@ -241,10 +241,10 @@ def _played(by_player: dict[str, Score]) -> int:
 def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -> Table:
     names = list(dict.fromkeys(name for by_player in results.values() for name in by_player))
     table = Table(box=None, pad_edge=False, title="mean reward (share of tasks done, if any)", title_justify="left")
-    table.add_column("split", style="bold")
-    table.add_column("tasks", justify="right")
+    table.add_column("split", style="bold", overflow="fold")
+    table.add_column("tasks", justify="right", overflow="fold")
     for name in names:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for split, by_player in results.items():
         played, size = _played(by_player), sizes[split]
         tasks = f"{played} of {size}" if played < size else str(size)
@@ -255,9 +255,9 @@ def _scores_table(results: dict[str, dict[str, Score]], sizes: dict[str, int]) -
 def _cost_table(results: dict[str, dict[str, Score]], before: int) -> Table:
     """Return the speed of each player over all splits, and the memory of all the processes that were started."""
     table = Table(box=None, pad_edge=False, title="speed and memory", title_justify="left")
-    table.add_column("player", style="bold")
+    table.add_column("player", style="bold", overflow="fold")
     for name in ("steps", "steps a second", "with starting", f"MiB ({before >> 20} before)"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for name in dict.fromkeys(name for by_player in results.values() for name in by_player):
         some = [by_player[name] for by_player in results.values() if name in by_player]
         steps = sum(score.steps for score in some)

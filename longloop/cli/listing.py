@@ -9,13 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from longloop.config import nearest
+from longloop.config import Config, ModelConfig
+from longloop.model import SHIPPED
 from longloop.options import Option, document, environment_options, options_of
 from longloop.registry import ALGOS, ENVS, FAMILIES
 from longloop.types import UserError
 
 console = Console(highlight=False)
 
+_BUILT_IN = (*SHIPPED, "tiny")
+"""Models that need not be fetched; `tiny` is made when it is loaded."""
 _ONE_ENVIRONMENT = "Name one environment: `longloop envs NAME` shows it, `longloop envs install NAME` builds it."
 
 
@@ -90,7 +93,7 @@ def _parts(where: str) -> Table | None:
     made = _composed(where)
     if made is None:
         return None
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = _table("", "")
     for slot, (mine, _) in differing(made.parts, Parts()).items():
         table.add_row(slot, escape(str(mine) if mine != () else "none"))
     needed = [*sorted(made.hooks), *(f"a head for {head}" for head in made.heads)]
@@ -111,9 +114,7 @@ def _differences(name: str, where: str, other: str, elsewhere: str) -> Table:
         if algo is None and one != "loop":
             raise UserError(f"{one!r} is not made of parts, so it cannot be compared part by part; see its page.")
         made.append(Parts() if algo is None else algo.parts)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("slot", name, other):
-        table.add_column(heading)
+    table = _table("slot", name, other)
     for slot, values in differing(*made).items():
         table.add_row(slot, *(escape(str(value) if value != () else "none") for value in values))
     return table
@@ -122,6 +123,11 @@ def _differences(name: str, where: str, other: str, elsewhere: str) -> Table:
 def get_model(name: str) -> None:
     from longloop.model import download
 
+    if name in _BUILT_IN:
+        console.print(f"{name} comes with longloop. Use it with model.path={name}.", soft_wrap=True)
+        return
+    if name not in download.KNOWN:
+        download.source(name)  # refuses a slip of the pen, instead of asking the hub for it
     folder = download.get(name, console.print)
     console.print(f"{name} is in {folder}. Use it with model.path={name}.", soft_wrap=True)
 
@@ -129,9 +135,7 @@ def get_model(name: str) -> None:
 def models() -> None:
     from longloop.model import download
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("model.path", style="bold")
-    table.add_column("what it is")
+    table = _table("model.path", "what it is", first="bold")
     table.add_row("novice", "1.5 million weights, trained on the language of Errands; the quick start begins with it")
     table.add_row("tiny", "80,000 random weights that read single characters; for tests and first environments")
     for name, wheel in download.KNOWN.items():
@@ -145,12 +149,8 @@ def models() -> None:
 
 
 def model(name: str) -> None:
-    path = Path(name) / "config.json"
-    try:
-        shape = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError):
-        raise UserError(f"{name} is not a model folder: there is no readable {path}.") from None
-    table = Table(box=None, show_header=False, pad_edge=False)
+    shape = _shape(name)
+    table = _table("", "")
     for key in (
         "model_type",
         "vocab_size",
@@ -164,10 +164,29 @@ def model(name: str) -> None:
     console.print(table)
 
 
+def _shape(name: str) -> Mapping[str, Any]:
+    """The config.json of a model that `model.path` may name; of adapters, that of the model that they adapt."""
+    from longloop.model import download
+    from longloop.store.lineage import lineage
+
+    loaded = lineage(Config(env={}, model=ModelConfig(path=name)))[0].model
+    if loaded.path == "tiny":  # which is made when it is loaded
+        from longloop.model import tiny
+
+        return tiny.model(0, loaded.hidden, loaded.layers).config.to_dict()
+    path = Path(download.source(loaded.path)) / "config.json"
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        names = ", ".join([*_BUILT_IN, *download.KNOWN])
+        raise UserError(
+            f"{name} is not a model folder: there is no readable {path}. Name {names}, a run folder or a model's "
+            "folder; of a model on the hub, the one that `longloop models get` prints."
+        ) from error
+
+
 def _list(families: Mapping[str, Mapping[str, str]], kind: str, hint: str) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"{kind}.name", style="bold", no_wrap=True)
-    table.add_column("what it is")
+    table = _table(f"{kind}.name", "what it is", first="bold")
     for family, known in families.items():
         if family:
             table.add_row("", "")
@@ -179,30 +198,34 @@ def _list(families: Mapping[str, Mapping[str, str]], kind: str, hint: str) -> No
 
 
 def _scenarios(rows: Sequence[tuple[str, str, int, Sequence[str]]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("scenario", "split", "difficulty", "apps"):
-        table.add_column(heading)
+    table = _table("scenario", "split", "difficulty", "apps")
     for name, split, difficulty, apps in rows:
         table.add_row(name, split, str(difficulty), ", ".join(apps))
     return table
 
 
 def _options(name: str, kind: str, options: Mapping[str, Option]) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("setting", style="bold", no_wrap=True)
-    table.add_column("type")
-    table.add_column("default")
-    table.add_column("")
+    table = _table("setting", "type", "default", "", first="bold")
     for key, option in options.items():
         table.add_row(*map(escape, (f"{kind}.{key}", option.type, option.default, option.meaning)))
     console.print(table if options else f"{name} has no settings.")
 
 
+def _table(*headings: str, first: str = "") -> Table:
+    """A table that breaks what is too wide for the terminal, and cuts nothing. `first` is its first column's style."""
+    table = Table(box=None, pad_edge=False, show_header=any(headings))
+    for column, heading in enumerate(headings):
+        table.add_column(heading, style="" if column else first, overflow="fold")
+    return table
+
+
 def _where(known: Mapping[str, str], name: str, kind: str) -> str:
     """The `module:Class` that a name stands for."""
     if name not in known and ":" not in name:
+        from longloop.build import meant
+
         raise UserError(
-            f"There is no {kind} {name!r}.{nearest(name, known)} Known are {', '.join(known)}; your own is written as "
+            f"There is no {kind} {name!r}.{meant(name, known)} Known are {', '.join(known)}; your own is written as "
             "module:Class."
         )
     return known.get(name, name)

@@ -201,7 +201,7 @@ def view(
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    place: Annotated[str, typer.Argument(metavar="ID", help="STEP/GROUP/ATTEMPT, or eval/STEP/GROUP/ATTEMPT.")],
+    place: Annotated[str, typer.Argument(metavar="ID", help="STEP/GROUP/ATTEMPT, or eval/STEP/GROUP/ATTEMPT.")] = "",
 ) -> None:
     """Print one attempt: the messages, the agent's actions, and the outcome.
 
@@ -411,11 +411,13 @@ def get_model(
 
 
 @models.command("show")
-def show_model(folder: Annotated[str, typer.Argument(help="A model's folder.")]) -> None:
+def show_model(
+    name: Annotated[str, typer.Argument(help="A model that `longloop models` lists, its folder, or a run.")],
+) -> None:
     """Show the shape of a model."""
     from longloop.cli import listing
 
-    listing.model(folder)
+    listing.model(name)
 
 
 @models.command("new")

@@ -81,12 +81,12 @@ def table(
 ) -> Table:
     """Evaluations side by side, and how some rows changed."""
     grid = Table(box=None, show_header=bool(headings), pad_edge=False)
-    grid.add_column("")
+    grid.add_column("", overflow="fold")
     columns: list[Mapping[str, str]] = [evaluation.cells() for evaluation in evaluations]
     for heading in headings or [""] * len(evaluations):
-        grid.add_column(heading)
+        grid.add_column(heading, overflow="fold")
     if changed:
-        grid.add_column("change")
+        grid.add_column("change", overflow="fold")
         columns.append(changed)
     for name in columns[0]:
         grid.add_row(name, *(escape(column.get(name, "")) for column in columns))

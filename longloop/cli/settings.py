@@ -53,8 +53,8 @@ def show(target: str | None, overrides: list[str], as_file: bool) -> None:
 
 def _table(config: Config) -> Table:
     table, section = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0)), ""
-    table.add_column(no_wrap=True, overflow="fold", max_width=60)
-    table.add_column()
+    table.add_column(overflow="fold", max_width=60)
+    table.add_column(overflow="fold")
     tree = config.model_dump()
     for setting in settings(tree):
         head, _, key = setting.key.rpartition(".")

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -125,7 +126,12 @@ def tasks_of(environment: type[Environment], split: str, options: Any) -> list[T
     if not isinstance(tasks, Sequence) or not all(isinstance(task, Task) for task in tasks):
         raise UserError(f"{name}.tasks({split!r}) must return a list of Task, but returned {_shown(tasks)}.")
     if not tasks:
-        raise NoTasks(f"{name} has no tasks in the split {split!r}. Set `split` (or `eval.split`) to one that has.")
+        others = [one for one in environment.splits if one != split]
+        meant = "".join(f" Did you mean {one!r}?" for one in get_close_matches(split, others, n=1, cutoff=0.5))
+        raise NoTasks(
+            f"{name} has no tasks in the split {split!r}.{meant} It declares {', '.join(environment.splits)}. Set "
+            "`split`, `eval.split` or --split to one that has tasks."
+        )
     for index, task in enumerate(tasks):
         if not isinstance(task.id, str) or not task.id:
             raise UserError(

@@ -1,5 +1,6 @@
 """One attempt in a terminal. Text of models and environments is printed without its control sequences."""
 
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -77,16 +78,37 @@ def _message(message: Message, console: Console, note: str = "") -> None:
 
 def _find(run: RunReader, attempt_id: str) -> tuple[str, IndexEntry]:
     kind, *numbers = attempt_id.split("/") if attempt_id.split("/")[0] in FOLDERS else ["step", *attempt_id.split("/")]
-    stored = run.stored[kind]
     if len(numbers) != 3 or not all(part.isascii() and part.isdigit() for part in numbers):
-        raise UserError(f"{attempt_id!r} is not an attempt: write STEP/GROUP/ATTEMPT such as 12/0/3, or eval/20/0/0.")
+        wrong = f"{attempt_id!r} is not an attempt" if attempt_id else "Name an attempt"
+        raise UserError(
+            f"{wrong}: write STEP/GROUP/ATTEMPT such as 12/0/3, or eval/20/0/0. {run.folder} has {_contents(run)}."
+        )
     step, group, attempt = map(int, numbers)
+    stored = run.stored[kind]
     entry = stored.find(step, group, attempt)
-    if entry is None:
-        steps = stored.steps()
-        known = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no attempts yet"
-        if step in steps:
-            found = stored.entries(step)
-            known = f"step {step} has groups up to {max(e.group for e in found)}" if found else "its lines were cut off"
-        raise UserError(f"{run.folder} has no attempt {attempt_id}: {known}.")
-    return kind, entry
+    if entry is not None:
+        return kind, entry
+    where = f"the evaluation of step {step}" if kind == "eval" else f"step {step}"
+    if found := stored.entries(step):
+        attempts = _listed("attempt", [one.attempt for one in found if one.group == group])
+        groups = _listed("group", [one.group for one in found])
+        known = f"group {group} of {where} has {attempts}" if attempts else f"{where} has {groups}"
+    else:
+        known = f"the lines of {where} were cut off" if step in stored.steps() else f"it has {_contents(run)}"
+    raise UserError(f"{run.folder} has no attempt {attempt_id}: {known}.")
+
+
+def _contents(run: RunReader) -> str:
+    """The steps of a run that have attempts: `steps 1 to 20 and evaluations of steps 0, 10, 20`."""
+    trained, evaluated = (_listed("step", run.stored[kind].steps()) for kind in ("step", "eval"))
+    evaluations = f"evaluations of {evaluated}" if evaluated else "no evaluations"
+    return f"{trained or 'no steps'} and {evaluations}"
+
+
+def _listed(noun: str, numbers: Sequence[int]) -> str:
+    """`steps 1 to 3`, or `steps 0, 10, 20` where there are gaps; empty without any."""
+    known = sorted(set(numbers))
+    if len(known) < 2:
+        return f"{noun} {known[0]}" if known else ""
+    together = known[-1] - known[0] < len(known)
+    return f"{noun}s {known[0]} to {known[-1]}" if together else f"{noun}s {', '.join(map(str, known))}"

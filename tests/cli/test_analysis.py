@@ -5,7 +5,9 @@ import re
 import sys
 
 import pytest
+from rich.console import Console
 
+from longloop.cli import analysis
 from tests.support.helpers import train, write_config
 
 ERRANDS = """
@@ -66,6 +68,12 @@ def test_a_summary_and_a_report_with_pictures(longloop, guessing):
     assert all((guessing / picture).read_bytes().startswith(b"\x89PNG") for picture in pictures)
 
 
+def test_nothing_is_cut_in_a_narrow_terminal(longloop, guessing, monkeypatch):
+    monkeypatch.setattr(analysis, "console", Console(highlight=False, markup=False, width=40))
+    status, printed = longloop("analyze", guessing)
+    assert status == 0 and "Stop reasons" in printed and "…" not in printed
+
+
 def test_the_attempts_that_are_named_can_be_shown(longloop, guessing):
     longloop("analyze", guessing)
     places = set(re.findall("`([^ `]*/[^ `]*)`", (guessing / "analysis.md").read_text()))
@@ -95,7 +103,7 @@ def test_json_has_every_step_and_writes_nothing(longloop, guessing):
     assert not [name for name in ("behaviors.png", "outcomes.png", "analysis.md") if (guessing / name).exists()]
 
 
-def test_several_runs_stand_side_by_side(longloop, guessing, tmp_path):
+def test_several_runs_stand_side_by_side(longloop, guessing, tmp_path, monkeypatch):
     """A run without evaluations, of an expert who looks up everything, beside the one that guesses."""
     status, printed = longloop("demos", write_config(tmp_path, ERRANDS), f"folder={tmp_path}")
     assert status == 0, printed
@@ -107,6 +115,7 @@ def test_several_runs_stand_side_by_side(longloop, guessing, tmp_path):
     assert found["first"]["counts"]["crowded"] == found["first"]["counts"]["failed"] == 0
     assert {"difficulty", "apps"} & set(found["by"]) == {"apps"}, "all are of one difficulty"
 
+    monkeypatch.setattr(analysis, "console", Console(highlight=False, markup=False, width=400))  # for any folder's name
     status, printed = longloop("analyze", guessing, expert)
     names, headings, *rows = printed.splitlines()
     assert status == 0 and names.split() == [str(guessing), str(expert)]

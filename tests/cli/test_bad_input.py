@@ -276,6 +276,11 @@ def test_eval_of_a_step_that_is_not_kept(refused, tmp_path):
     assert "it has those of steps 2, 3" in refused("eval", str(run.folder), "--step", "1")
 
 
+def test_eval_on_the_split_of_training(refused, tmp_path):
+    said = refused("eval", str(write_config(tmp_path)), "split=nope")
+    assert "with --split, or as eval.split" in said
+
+
 def test_eval_into_a_folder_that_is_taken(refused, tmp_path):
     _, run, _ = train(tmp_path, "steps=1")
     (tmp_path / "kept" / "test").mkdir(parents=True)

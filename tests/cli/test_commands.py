@@ -1,14 +1,20 @@
 """Every command, as a user types it."""
 
+import hashlib
 import json
 import os
 import pty
 import re
 import select
+from pathlib import Path
 from statistics import fmean
 
 import pytest
+from rich.console import Console
 
+from longloop import config
+from longloop.cli import listing, settings
+from longloop.model import download
 from longloop.registry import ALGOS, ENVS
 from longloop.store.run import checkpoints
 from longloop.store.trajectories import Trajectories
@@ -155,6 +161,66 @@ def test_an_environment_that_needs_something_says_what(longloop, monkeypatch, na
 def test_model_shape(longloop, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
     assert "llama" in longloop("models", "show", str(tmp_path))
+
+
+def test_the_shape_of_a_model_by_its_name(longloop, command, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert re.search(r"hidden_size +64\b", longloop("models", "show", "tiny"))
+    assert re.search(r"hidden_size +160\b", longloop("models", "show", "novice"))
+    code, _, error = command("models", "show", "smollm2")
+    assert code == 2 and "`longloop models get smollm2` fetches it" in error
+    folder = download.model_folder("smollm2")
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"hidden_size": 576}')
+    sha256 = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
+    (folder / "SHA256SUMS").write_text(f"{sha256}  config.json\n")
+    assert "576" in longloop("models", "show", "smollm2")
+    code, _, error = command("models", "show", tmp_path / "nowhere")
+    assert code == 2 and "Name novice, tiny, smollm2, a run folder or a model's folder" in error
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_shape_of_a_runs_model(longloop, tmp_path, rank):
+    """Of adapters, that of the model that they were trained on."""
+    options = ("steps=1", "model.hidden=48", f"model.lora_rank={rank}", f"folder={tmp_path / 'runs'}")
+    longloop("train", str(write_config(tmp_path)), *options)
+    run = tmp_path / "runs" / "test"
+    for name in (run, run / "checkpoints" / "000001"):
+        assert re.search(r"hidden_size +48\b", longloop("models", "show", str(name)))
+
+
+@pytest.mark.parametrize("name", ["tiny", "novice"])
+def test_a_built_in_model_need_not_be_fetched(longloop, name):
+    assert longloop("models", "get", name) == f"{name} comes with longloop. Use it with model.path={name}.\n"
+
+
+def test_a_misspelt_model_is_not_looked_for_on_the_hub(command, longloop, monkeypatch):
+    monkeypatch.setattr(download, "get", lambda name, tell: Path("fetched"))
+    code, _, error = command("models", "get", "smolm2")
+    assert code == 2 and "There is no model 'smolm2'. Did you mean 'smollm2'?" in error
+    for name in ("smollm2", "someone/tiny", "gpt2"):
+        assert longloop("models", "get", name) == f"{name} is in fetched. Use it with model.path={name}.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "heading", "names"),
+    [
+        (["algos"], "algo.name", ALGOS),
+        (["algos", "loop"], "setting", ["algo.weight_decay", "algo.max_grad_norm"]),
+        (["algos", "gigpo", "--compare", "dapo"], "slot", ["credit", "objective", "hold"]),
+        (["envs"], "env.name", ENVS),
+        (["envs", "guess"], "setting", ["env.highest", "env.tries"]),
+        (["models"], "model.path", ["novice", "tiny", *download.KNOWN]),
+        (["config"], "format = 1", [setting.key for setting in config.settings({})]),
+    ],
+)
+def test_nothing_is_cut_in_a_narrow_terminal(longloop, monkeypatch, words, heading, names):
+    for module in (listing, settings):
+        monkeypatch.setattr(module, "console", Console(highlight=False, width=40))
+    printed = longloop(*words)
+    width = len(re.search(f"^{heading} +", printed, re.MULTILINE)[0])
+    first_column = "".join("".join(line[:width] for line in printed.splitlines()).split())
+    assert "…" not in printed and all(name in first_column for name in names)
 
 
 def test_help_and_version(longloop):

@@ -1,6 +1,7 @@
 """`longloop view` as a process of its own, asked over HTTP; `view --html`; `show`."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -145,9 +146,14 @@ def test_show_prints_an_attempt_and_no_control_sequences(tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["show", "RUN", "nonsense"], "write STEP/GROUP/ATTEMPT"),
-        (["show", "RUN", "9/0/0"], "steps 1 to 3"),
-        (["show", "RUN", "1/7/0"], "groups up to 2"),
+        (["show", "RUN", "nonsense"], "write STEP/GROUP/ATTEMPT such as 12/0/3, or eval/20/0/0. RUN has steps 1 to 3"),
+        (["show", "RUN"], "Name an attempt: write STEP/GROUP/ATTEMPT"),
+        (["show", "RUN", "9/0/0"], "no attempt 9/0/0: it has steps 1 to 3 and evaluations of steps 0, 3."),
+        (["show", "RUN", "eval/2/0/0"], "it has steps 1 to 3 and evaluations of steps 0, 3."),
+        (["show", "RUN", "1/7/0"], "step 1 has groups 0 to 2."),
+        (["show", "RUN", "1/2/7"], "group 2 of step 1 has attempts 0 to 3."),
+        (["show", "RUN", "eval/3/7/0"], "the evaluation of step 3 has groups 0 to 2."),
+        (["show", "RUN", "eval/3/1/7"], "group 1 of the evaluation of step 3 has attempts 0 to 1."),
         (["show", "RUN/trajectories", "1/0/0"], "is not a run folder"),
         (["view", "RUN/nowhere"], "There is no folder"),
         (["view", "RUN/trajectories"], "No run is in"),
@@ -156,7 +162,15 @@ def test_show_prints_an_attempt_and_no_control_sequences(tmp_path, command):
 def test_mistakes_are_told_in_a_sentence(arguments, part, tmp_path, command):
     run = recorded.small(tmp_path / "run")
     code, _, said = command(*(word.replace("RUN", str(run)) for word in arguments))
-    assert code == 2 and part in said and "Traceback" not in said
+    assert code == 2 and part.replace("RUN", str(run)) in said and "Traceback" not in said
+
+
+def test_a_run_that_was_never_evaluated_says_so(tmp_path, command):
+    run = recorded.small(tmp_path / "run")
+    shutil.rmtree(run / "evaluations")
+    assert "has no attempt eval/3/0/0: it has steps 1 to 3 and no evaluations." in command("show", run, "eval/3/0/0")[2]
+    shutil.rmtree(run / "trajectories")
+    assert "has no attempt 3/0/0: it has no steps and no evaluations." in command("show", run, "3/0/0")[2]
 
 
 def test_a_port_in_use_is_told_in_a_sentence(tmp_path, command):

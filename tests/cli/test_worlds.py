@@ -1,10 +1,12 @@
 """check, play, demos, models new and export, as a user types them."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from errands import audit
 from longloop.cli import environments
@@ -103,6 +105,15 @@ def test_check_errands_in_two_worlds(longloop, monkeypatch):
         f"{len(kinds)} scenarios in 1 further worlds each: {len(kinds)} of {len(kinds)} tasks played by the"
         in " ".join(printed.split())
     )
+
+
+def test_no_split_is_cut_in_a_narrow_terminal(longloop, monkeypatch):
+    monkeypatch.setattr(environments, "console", Console(highlight=False, width=60))
+    code, printed = longloop("check", "errands", "--seeds", "0", "--tasks", "1")
+    assert code == 0 and "…" not in printed
+    width = len(re.search("^split +", printed, re.MULTILINE)[0])
+    first_column = "".join("".join(line[:width] for line in printed.splitlines()).split())
+    assert all(split in first_column for split in ("unseen_worlds", "test_challenge"))
 
 
 def test_an_audit_ends_as_playing_does(longloop, monkeypatch):

@@ -37,7 +37,7 @@ def test_several_splits_are_trained_on_together(tmp_path):
     )
     place = build.world(loaded)
     assert place.tasks(loaded.split) == place.tasks("train") + place.tasks("practice")
-    with pytest.raises(UserError, match="no tasks in the split 'practise'"):
+    with pytest.raises(UserError, match=r"the split 'practise'\. Did you mean 'practice'\? It declares train, "):
         place.tasks("train,practise")
     with pytest.raises(UserError, match="a task with the same id"):
         place.tasks("train,train")

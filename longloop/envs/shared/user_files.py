@@ -12,7 +12,8 @@ def read_tasks(file: Path) -> list[Task]:
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        raise UserError(f"Cannot read the tasks in {file}: {error.strerror}.") from error
+        where = "" if file.is_absolute() else f" in {Path.cwd()}"
+        raise UserError(f"Cannot read the tasks in {file}{where}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise UserError(f"Cannot read the tasks in {file}: it is not UTF-8 ({error}). Save it as UTF-8.") from error
     tasks = []
