@@ -29,12 +29,13 @@ from longloop.cache import cache_dir
 from longloop.config import Config, Overrides
 from longloop.store.demonstrations import best_trajectories, good_trajectories, scored_trajectories
 from longloop.store.lineage import lineage, pinned
-from longloop.store.run import Run, changes_between, machine_facts
+from longloop.store.run import Run, changes_between, machine_facts, run_folder
 from longloop.store.run_reader import (
     RunReader,
     checkpoints,
     load_run,
     read_facts,
+    runs_beside,
     stored_config,
     version_in_words,
 )
@@ -155,19 +156,17 @@ def subject(
     """What is to be measured: a config, and a checkpoint where the target is a run."""
     if isinstance(target, RunReader):
         target = target.folder
-    if isinstance(target, str | Path) and _is_meant_for_a_run(Path(target)):
+    if isinstance(target, str | Path) and Path(target).is_dir():
         run = load_run(target)
         config = stored_config(run.folder, overrides)
         if config.env_version == run.env_version:  # a run is measured in the version that is installed
             config = config.model_copy(update={"env_version": ""})
-        return config, checkpoint_of(run.folder, step)
+        return config, None if build.is_endpoint(config) else checkpoint_of(run.folder, step)
+    if isinstance(target, str | Path) and len(Path(target).parts) > 1 and not Path(target).exists():
+        raise UserError(f"There is neither a run nor a config {target}.{runs_beside(Path(target))}")
     if step is not None:
         raise UserError(f"A step can be chosen of a run folder, and {target} is not one.")
     return resolved(target, overrides), None
-
-
-def _is_meant_for_a_run(path: Path) -> bool:
-    return path.is_dir() or (not path.exists() and len(path.parts) > 1 and path.suffix != ".toml")
 
 
 def checkpoint_of(folder: Path, step: WhichStep = None) -> Path:
@@ -248,6 +247,8 @@ def _trained(
 
     if resume is not None:
         _same_version(resume, config)
+    if resume is None:
+        run_folder(config)
     for name in config.track.to:
         tracker_class(name)  # what cannot be used is refused before anything else
     config = pinned(build.stamped(config))
@@ -270,8 +271,8 @@ def _trained(
             parts.work_with(crew)
         with Run.reopen(resume, changed) if resume is not None else Run.create(config, machine_facts()) as run:
             tell(f"{run.folder}: {config.algo['name']} on {config.env['name']} with {config.model.path}")
-            if run.next_step > config.steps:
-                tell(f"It has its {config.steps} steps already. For more, set steps={2 * config.steps} for instance.")
+            if (done := run.next_step - 1) >= config.steps:
+                tell(f"It has {done} step{'s' * (done > 1)} already. For more, set steps={2 * done} for instance.")
             for key, (before, after) in changed.items():
                 tell(f"from step {run.next_step}: {key} = {after} (was {before})")
             run.note(analysis=declared, **facts)
@@ -430,7 +431,8 @@ def write_measured(
     declared = build.world(config).environment.analysis
     step = int(checkpoint.name) if checkpoint is not None else 0
     for split, (result, groups) in measured.items():
-        with Run.create(config.model_copy(update={"folder": str(out), "name": split}), machine_facts()) as run:
+        here = config.model_copy(update={"folder": str(out), "name": split})
+        with Run.create(here, machine_facts() | {"trains": False}) as run:
             policy = config.engine["model"] if build.is_endpoint(config) else checkpoint or config.model.path
             run.note(analysis=declared, measured=str(policy))
             run.evaluations.write(step, groups)
@@ -537,7 +539,7 @@ def demonstrate(
             progress(min(start + _AT_ONCE, len(tasks)), len(tasks))
         return failures
 
-    with Run.create(config, machine_facts()) as run:
+    with Run.create(config, machine_facts() | {"trains": False}) as run:
         return run.folder, complete(write(run))
 
 
@@ -547,7 +549,7 @@ def select(config: Config, source: Path, min_reward: float) -> tuple[Path, list[
     read_facts(source)
     build.world(config)  # an environment that does not exist is refused now, not when its attempts are imitated
     groups = good_trajectories(source, min_reward)
-    with Run.create(config, machine_facts()) as run:
+    with Run.create(config, machine_facts() | {"trains": False}) as run:
         run.trajectories.write(0, groups)
     return run.folder, groups
 

@@ -71,13 +71,6 @@ def _power_of_two(value: int) -> int:
     return value
 
 
-def _folder_inside(value: str) -> str:
-    if {"", ".", ".."} & {*value.split("/")}:
-        raise PydanticCustomError("folder_inside", "Input should name a folder inside `folder`")
-    return value
-
-
-FolderInside = Annotated[str, AfterValidator(_folder_inside)]
 PowerOfTwo = Annotated[int, Field(gt=0), AfterValidator(_power_of_two)]
 T = TypeVar("T")
 
@@ -272,7 +265,7 @@ class TrackConfig(Section):
 class Config(Section):
     format: int = FORMAT
     """Version of the config format. longloop writes it."""
-    name: FolderInside = "run"
+    name: str = "run"
     """Name of the run's folder."""
     folder: str = "runs"
     """The folder in which run folders are made."""

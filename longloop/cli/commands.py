@@ -56,8 +56,6 @@ def evaluate(
     if any(word.partition("=")[0].strip() == "split" for word in overrides):
         raise UserError("`split` is what a run trains on. Name the split to measure on with --split, or as eval.split.")
     config, checkpoint = api.subject(target, overrides, step)
-    if build.is_endpoint(config):
-        checkpoint = None  # the run lends its environment
     chosen = splits or [config.eval.split]
     for folder in [out / split for split in chosen] if out is not None else ():
         if folder.exists():  # said before anything is measured

@@ -175,13 +175,14 @@ def _shape(name: str) -> Mapping[str, Any]:
 
         return tiny.model(0, loaded.hidden, loaded.layers).config.to_dict()
     path = Path(download.source(loaded.path)) / "config.json"
+    path = path if path.is_file() else download.cached(loaded.path) or path
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
         names = ", ".join([*_BUILT_IN, *download.KNOWN])
         raise UserError(
             f"{name} is not a model folder: there is no readable {path}. Name {names}, a run folder or a model's "
-            "folder; of a model on the hub, the one that `longloop models get` prints."
+            "folder; a model on the hub when `longloop models get` has fetched it."
         ) from error
 
 

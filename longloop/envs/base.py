@@ -135,7 +135,8 @@ class Environment:
     @classmethod
     def audit(cls, seeds: int, progress: Callable[[list[Any]], Iterable[Any]]) -> Iterable[str]:
         """Yield lines that `longloop check` prints about tests of the environment's own; one that begins with `FAULT `
-        is a fault. `seeds` says how much to try, `progress` shows a bar while its list is walked through."""
+        is a fault. `seeds` says how much to try, `progress` shows a bar while its list is walked through, and may end
+        the walk early."""
         return ()
 
     @classmethod

@@ -140,7 +140,7 @@ class Lender(ABC):
         """One for each event loop, since a lender outlives them."""
         self._tasks: dict[str, list[Task]] = {}
         self.tell: Callable[[str], None] = lambda text: print(text, file=sys.stderr)
-        """Called with a sentence when the number of workers has changed."""
+        """Called with a sentence: the number of workers has changed, or they are not watched."""
 
     @property
     @abstractmethod

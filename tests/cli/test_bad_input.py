@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from longloop import api
 from longloop.cli.main import main
 from longloop.envs.base import Environment
 from longloop.store.run import Run
-from longloop.types import Message, Outcome, Step, Task
+from longloop.store.run_reader import checkpoint_in
+from longloop.types import Message, Outcome, Step, Task, UserError
 from tests.support.helpers import load_config, train, write_config
 
 
@@ -170,9 +172,9 @@ def test_a_slip_of_the_pen(refused_config, refused):
     assert "Did you mean 'quickstart'?" in refused("train", "quikstart")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a//b", "/tmp/x"])
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/.."])
 def test_a_run_is_inside_its_folder(refused_config, name):
-    assert "Input should name a folder inside `folder`" in refused_config(f"name={name}")
+    assert f"name = '{name}' names no folder inside" in refused_config(f"name={name}")
 
 
 def test_a_file_of_tasks_that_lies_elsewhere(refused, tmp_path, monkeypatch):
@@ -228,9 +230,24 @@ def test_a_run_that_is_not_there(refused, tmp_path):
     for words in (["eval", f"{runs}/nwe"], ["serve", f"{runs}/nwe"], ["show", f"{runs}/nwe", "1/0/0"]):
         said = refused(*words)
         assert f"In {runs} there are new, b, c, d, e and 2 more." in said
+    assert "There is neither a run nor a config configs/mine." in refused("eval", "configs/mine")
     assert f"In {runs} there are new" in refused("eval", str(runs / "not-one"))
     said = refused("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", f"model.path={runs}/nwe")
     assert f"There is no {runs}/nwe. In {runs} there are new" in said
+
+
+def test_a_model_of_the_hubs_cache_is_no_run(tmp_path, monkeypatch):
+    """Although runs are in a folder that is named as its owner."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner" / "first").mkdir(parents=True)
+    (tmp_path / "owner" / "first" / "run.json").write_text("{}")
+    with pytest.raises(UserError, match=r"There is no owner/model\. In owner there is first\."):
+        checkpoint_in(Path("owner/model"))
+    cache = {"owner/model": str(tmp_path / "config.json")}
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, file: cache.get(name))
+    assert checkpoint_in(Path("owner/model")) is None
+    with pytest.raises(UserError, match="There is no owner/other"):
+        checkpoint_in(Path("owner/other"))
 
 
 def test_folders_that_cannot_be_written(refused, tmp_path):
@@ -238,7 +255,7 @@ def test_folders_that_cannot_be_written(refused, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     said = refused("train", str(write_config(tmp_path)), f"folder={file}")
-    assert f"Cannot make {file}/test: Not a directory. Set `folder`" in said and "finished steps" not in said
+    assert f"Cannot make {file}/test: Not a directory. Set `folder` and `name`" in said and "finished steps" not in said
     assert f"{file}/model" in refused("models", "new", f"{file}/model", "--env", "guess")
     _, run, _ = train(tmp_path, "steps=1")
     assert f"{file}/model.partial cannot be read or written: Not a directory." in refused(
@@ -253,9 +270,11 @@ def test_folders_that_cannot_be_written(refused, tmp_path):
 def test_a_run_that_has_all_its_steps_says_so(command, tmp_path):
     _, run, _ = train(tmp_path, "steps=1")
     code, printed, error = command("train", "--resume", run.folder)
-    assert code == 0 and "It has its 1 steps already. For more, set steps=2" in printed, error
+    assert code == 0 and "It has 1 step already. For more, set steps=2" in printed, error
     code, printed, error = command("train", "--resume", run.folder, "steps=2")
-    assert code == 0 and "steps already" not in printed, error
+    assert code == 0 and "already" not in printed, error
+    code, printed, error = command("train", "--resume", run.folder, "steps=1")
+    assert code == 0 and "It has 2 steps already. For more, set steps=4" in printed, error
 
 
 def test_a_checkpoint_that_training_deletes_meanwhile(command, refused, tmp_path, monkeypatch):

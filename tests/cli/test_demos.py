@@ -119,6 +119,14 @@ def test_demonstrations_do_not_go_on_as_training(refused, command, tmp_path):
     said = refused("train", "--resume", tmp_path / "demos")
     assert "holds demonstrations or evaluations" in said and f"demos={tmp_path}/demos" in said
     assert sorted(path.name for path in (tmp_path / "demos").rglob("*")) == kept, "and no config is changed"
+    facts = json.loads((tmp_path / "demos" / "run.json").read_text())
+    (tmp_path / "demos" / "run.json").write_text(json.dumps(facts | {"status": "interrupted"}))
+    assert "--resume" not in refused(*words), "also when they were interrupted"
+
+
+def test_evaluations_do_not_go_on_as_training(refused, command, run, tmp_path):
+    assert command("eval", run, "--split", "test", "--out", tmp_path / "kept", "--step", "6")[0] == 0
+    assert "holds demonstrations or evaluations" in refused("train", "--resume", tmp_path / "kept" / "test")
 
 
 def test_nothing_good_enough(refused, config, run):

@@ -98,7 +98,7 @@ def test_check_errands_in_two_worlds(longloop, monkeypatch):
     """Some tasks of every split, and some scenarios and drills in a further world; tests/errands has them all."""
     kinds = dict(list(audit.by_name().items())[::40])
     monkeypatch.setattr(audit, "by_name", lambda: kinds)
-    code, printed = longloop("check", "errands", "--seeds", "1", "--seconds", "5")
+    code, printed = longloop("check", "errands", "--seeds", "1", "--tasks", "2", "--seconds", "600")
     assert code == 0, printed
     assert "delete everything" in printed
     assert (

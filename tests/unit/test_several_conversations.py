@@ -1,6 +1,7 @@
 """An attempt with several conversations has its turns one conversation after the other. Methods that go by the order of
 turns in time refuse it, and those that credit whole attempts credit every turn of it."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -8,10 +9,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from longloop.algos import composed, dmpo, tree_dpo
 from longloop.build import named
 from longloop.registry import ALGOS
-from longloop.types import Group, Sample, UserError
-from tests.support.samples import NOW, attempt, group
+from longloop.types import Group, Sample, Trajectory, UserError
+from tests.support.samples import NOW, TASK, attempt
 
 BY_TIME = (
     *("vineppo", "pav", "drpo", "arpo", "aepo", "gigpo", "igpo", "gtpo", "eapo", "archer", "turn_ppo"),
@@ -31,20 +33,31 @@ class Reader:
         return [s.with_columns(**{name: np.sin(s.ids) * s.mask for name in columns}) for s in samples]
 
 
-def three_turns(*threads: str) -> Group:
-    """Two attempts and the expert's, with turns in these conversations."""
-    plain = group(1.0, 0.0, sizes=(2, 1, 2))
-    attempts = *plain.trajectories, replace(attempt(1.0, (2, 1, 2), 2), expert=True)
-    return replace(
-        plain,
-        trajectories=tuple(
-            replace(t, turns=tuple(replace(turn, thread=one) for turn, one in zip(t.turns, threads, strict=True)))
-            for t in attempts
-        ),
-    )
+def attempts(*order: int) -> Group:
+    """Two attempts and the expert's: two turns of a first conversation and one of a helper's, stored in this order."""
+    sizes, threads = (2, 1, 2), ("", "", "helper")
+
+    def one(reward: float, number: int) -> Trajectory:
+        t = attempt(reward, sizes, number)
+        turns = [replace(turn, thread=thread) for turn, thread in zip(t.turns, threads, strict=True)]
+        stored = [turns[turn] for turn in order]
+        new = [bool(n) and turn.thread != stored[n - 1].thread for n, turn in enumerate(stored)]
+        return replace(t, turns=tuple(replace(t, restarts_context=new) for t, new in zip(stored, new, strict=True)))
+
+    return Group(TASK, (one(1.0, 0), one(0.0, 1), replace(one(1.0, 2), expert=True)))
 
 
-TWO = three_turns("", "", "helper")
+def credited(algo: Any, *order: int) -> dict[tuple[int, int], list[float]]:
+    """The advantages and weights of each turn of each attempt."""
+    found = defaultdict(list)
+    for s in algo.credit([attempts(*order)], cast(Any, Reader()), replace(NOW, memory={})):
+        for turn in np.unique(s.turns[s.mask]):
+            at = s.mask & (s.turns == turn)
+            found[s.source.attempt, order[turn]] += [*s.advantages[at], *s.weights[at]]
+    return found
+
+
+TWO = attempts(0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +69,16 @@ def test_methods_that_go_by_time_refuse_it(name: str, options: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("name", sorted({*ALGOS} - {*BY_TIME, *BY_STATE}))
-def test_all_other_methods_credit_it_as_if_it_had_one(name: str) -> None:
+def test_for_all_other_methods_it_does_not_matter_which_is_stored_first(name: str) -> None:
     algo = named({"name": name}, ALGOS, "algo")()
-    one, other = (
-        algo.credit([of], cast(Any, Reader()), replace(NOW, memory={})) for of in (TWO, three_turns("", "", ""))
-    )
-    assert len(one) > 0
-    assert [sample.advantages.tolist() for sample in one] == [sample.advantages.tolist() for sample in other]
+    one, other = credited(algo, 0, 1, 2), credited(algo, 2, 0, 1)
+    assert len(one) > 0 and one.keys() == other.keys()
+    assert all(sorted(one[turn]) == pytest.approx(sorted(other[turn]), rel=1e-9, abs=1e-12) for turn in one)
+
+
+@pytest.mark.parametrize("name", ["gigpo", "gtpo", "eapo", "digirl", "empg", "dmpo", "tree_dpo", "agent_q", "mcts_ipl"])
+def test_for_those_that_refuse_it_matters(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (composed, dmpo, tree_dpo):
+        monkeypatch.setattr(module, "refuse_conversations", lambda attempts: None)
+    with pytest.raises(AssertionError):
+        test_for_all_other_methods_it_does_not_matter_which_is_stored_first(name)
