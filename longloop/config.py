@@ -433,12 +433,13 @@ def _hints(target: Any) -> dict[str, Any]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?`, or an empty string. Finds a key without its table, such as `lr`, in all tables."""
+    """` Did you mean ...?`, or an empty string. Finds a key without its table, such as `lr`, in all tables. Of words that
+    are as near, one with the same letters in another order is meant."""
     known = list(known)
     close = [key for key in known if "." in key and key.rpartition(".")[2] == word.rpartition(".")[2]]
     likeness = {key: difflib.SequenceMatcher(None, key, word).ratio() for key in known}
     if not close and max(likeness.values(), default=0) >= 0.5:
-        close = [max(known, key=lambda key: (likeness[key], sorted(key) == sorted(word)))]  # letters in another order
+        close = [max(known, key=lambda key: (likeness[key], sorted(key) == sorted(word), key))]
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
