@@ -433,8 +433,8 @@ def _hints(target: Any) -> dict[str, Any]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?`, or an empty string. Finds a key without its table, such as `lr`, in all tables. Of words that
-    are as near, one with the same letters in another order is meant."""
+    """` Did you mean ...?`, or an empty string. Finds a key without its table, such as `lr`, in all tables. Of words as
+    near, one with the same letters in another order is meant."""
     known = list(known)
     close = [key for key in known if "." in key and key.rpartition(".")[2] == word.rpartition(".")[2]]
     likeness = {key: difflib.SequenceMatcher(None, key, word).ratio() for key in known}
