@@ -313,6 +313,10 @@ class Turn(HasColumns):
     """The tools of the conversation that begins with this turn, for the first time or anew (`Step.tools`)."""
     thread: str = ""
     """The conversation that it belongs to, where the attempt has several (`Step.thread`)."""
+    stop: tuple[str, ...] = ()
+    """Texts that ended this action beside the run's (`Step.stop`)."""
+    max_tokens: int = 0
+    """The most tokens that this action could have, if fewer than the run's (`Step.max_tokens`)."""
 
     @property
     def action_key(self) -> tuple[int, ...]:

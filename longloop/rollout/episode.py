@@ -51,8 +51,8 @@ class RolloutContext:
     preface: tuple[Message, ...] = ()
     """Messages that follow the environment's opening."""
 
-    def params(self, ids: Sized, seed: int, asked: Step = Step()) -> SamplingParams:  # noqa: B008  (it is frozen)
-        """How to sample the action that follows these ids, within what the environment asked for."""
+    def params(self, ids: Sized, seed: int, asked: Step | Turn) -> SamplingParams:
+        """How to sample the action that follows these ids, within what the environment asked for there."""
         room = min(self.limits.turn_tokens, self.limits.context - len(ids), asked.max_tokens or self.limits.turn_tokens)
         stop = *self.stop, *self.limits.stop, *asked.stop
         return replace(self.sampling, max_tokens=room, seed=seed, stop_ids=self.chat.end_ids, stop=stop)
@@ -215,6 +215,8 @@ async def _play(context: RolloutContext, env: Guarded, task: Task, session: str,
             finish=sampled.finish,
             tools=tuple(tools) if begins or step.rebuild else (),
             thread=step.thread,
+            stop=tuple(step.stop),
+            max_tokens=step.max_tokens,
         )
         record.act(turn, step.thread)
         said = turn.action

@@ -80,7 +80,7 @@ async def act(context: RolloutContext, instead_of: Turn, ids: Ids, session: str)
     """The policy's own action in place of a recorded one, after these ids."""
     asked = time.perf_counter()
     try:
-        params = context.params(ids, seed_of(session))
+        params = context.params(ids, seed_of(session), instead_of)
         sampled = await context.engine.sample(ids.tolist(), params, session=session)
     finally:
         context.engine.forget(session)

@@ -42,6 +42,8 @@ class StoredTurn:
     """Those of the action."""
     tools: tuple[dict[str, Any], ...] = ()
     thread: str = ""
+    stop: tuple[str, ...] = ()
+    max_tokens: int = 0
 
     @property
     def said(self) -> Message:
@@ -57,7 +59,7 @@ class StoredTurn:
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StoredTurn":
         values = _known(cls, line) | {"context": _messages(line.get("context")), "calls": _calls(line.get("calls"))}
-        values["tools"] = tuple(line.get("tools") or ())
+        values |= {name: tuple(line.get(name) or ()) for name in ("tools", "stop")}
         values.setdefault("restarts_context", bool(line.get("fresh")))  # its name in longloop 0.1
         return cls(**values)
 
@@ -489,7 +491,7 @@ def _calls(stored: Any) -> tuple[Call, ...]:
     return tuple(Call(**({"id": "", "name": "", "arguments": ""} | _known(Call, call))) for call in stored or ())
 
 
-_RARE = ("calls", "call", "tools", "thread")
+_RARE = ("calls", "call", "tools", "thread", "stop", "max_tokens")
 """Fields of messages and turns that few environments fill: left out of a line where they are empty."""
 _FIELDS: dict[type[Any], list[str]] = {
     kind: [one.name for one in fields(kind)]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from longloop.model.policy import load
 from longloop.rollout.episode import RolloutContext
 from longloop.rollout.groups import GroupRollouts
 from longloop.rollout.starts import ids_at
+from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, Outcome, Sampled, SamplingParams, Start, Step, StopReason, Task, Trajectory
 from tests.support.worlds import CHAT, TASKS, Env, Log, collect, rollouts
 
@@ -318,6 +320,32 @@ def test_a_single_action_needs_no_environment(turn: int) -> None:
         assert session in {f"test/7/0/{n}" for n in range(3)}
     assert len({params.seed for _, _, params in engine.requests}) == 3
     assert sorted(engine.forgotten) == sorted(session for session, _, _ in engine.requests) and engine.released == 1
+
+
+class Limits(Sum):
+    """Lets the agent say less where it acts for the third time, and ends that action by a text."""
+
+    async def step(self, action: Message) -> Step:
+        step = await super().step(action)
+        return replace(step, stop=("STOP",), max_tokens=2) if self.played == 2 else step
+
+
+def test_a_single_action_is_sampled_within_what_the_environment_asked_for(tmp_path: Path) -> None:
+    """Also where the recorded attempt was stored meanwhile, as a demonstration is."""
+    groups = collect(rollouts(lambda: Limits(Log()), say=("a", "bb", "c", "d")), k=1)
+    kept = Trajectories(tmp_path)
+    kept.write(1, groups)
+    assert [(t.stop, t.max_tokens) for t in groups[0].trajectories[0].turns] == [
+        ((), 0),
+        ((), 0),
+        (("STOP",), 2),
+        ((), 0),
+    ]
+    what = rollouts(lambda: Limits(Log()), say=["zz"], turn_tokens=9, stop=["END"])
+    engine = Asked(what)
+    play(what, [Start(TASKS[0], kept.read(1)[0].trajectories[0], turn) for turn in (1, 2)], k=1, single_action=True)
+    asked = {session: (params.stop, params.max_tokens) for session, _, params in engine.requests}
+    assert asked == {"test/0/0/0": (("END",), 9), "test/0/1/0": (("END", "STOP"), 2)}
 
 
 def test_single_actions_differ_by_their_seeds() -> None:
