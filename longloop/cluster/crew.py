@@ -34,6 +34,7 @@ from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajec
 Make = Callable[[int, Exchange | None], RankParts]
 R = TypeVar("R")
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ENDING = 5.0
 """Seconds for ranks to end their environments when the run is over."""
 
@@ -42,7 +43,7 @@ _ENDING = 5.0
 def crew(config: RanksConfig, device: str, make: Make, tell: Callable[[str], None]) -> Iterator["Crew"]:
     """Start all ranks but the first, which begin to build their parts: `make` is called with a rank's number and, where
     the model is in shards, its connection to the others. They end with the block."""
-    with connected(config) as ray:
+    with _cards_shown_again(), connected(config) as ray:
         one = asked(ray, device)
         with placed(ray, config, one, tell) as group:
             made = Crew(ray, config, group, one.cards)
@@ -374,8 +375,26 @@ class _Seat:
         return str(ray.get_gpu_ids()[0])
 
 
+_card = ""
+"""The card that this process has taken."""
+
+
 def _take_card(card: str) -> None:
     """Let this process see one card, as Ray does for the others. It cannot change to another once it has used one."""
-    if torch.cuda.is_initialized() and os.environ.get("CUDA_VISIBLE_DEVICES") != card:
+    global _card
+    if torch.cuda.is_initialized() and card != _card:
         raise UserError(f"This process has used a card already, and Ray gives it card {card}: start it anew.")
-    os.environ["CUDA_VISIBLE_DEVICES"] = card
+    _card = os.environ[_VISIBLE] = card
+
+
+@contextlib.contextmanager
+def _cards_shown_again() -> Iterator[None]:
+    """Afterwards the cards that could be seen before can be seen again, by a Ray that is started next. torch keeps to
+    the one that it has used."""
+    shown = os.environ.get(_VISIBLE)
+    try:
+        yield
+    finally:
+        os.environ.pop(_VISIBLE, None)
+        if shown is not None:
+            os.environ[_VISIBLE] = shown

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longloop.types import Batch, Ids, Minibatch, Sample, SampleSource
+from longloop.types import Batch, Ids, Minibatch, Sample, SampleSource, UserError
 
 _LEAST = 64
 """Tokens from which on an opening is shared, when two or more samples of a micro-batch have it. Attention copies its
@@ -47,6 +47,9 @@ def minibatches(
     """
     by_unit: dict[tuple[int, ...], list[Sample]] = {}
     for sample in samples:
+        if not sample.mask.any():
+            where = f"attempt {sample.source.attempt} of group {sample.source.group}"
+            raise UserError(f"credit() made a sample of {where} that trains no token. Leave it out.")
         by_unit.setdefault(sample.unit, []).append(sample)
     order = sorted(by_unit)
     random.Random(f"{seed}/{step}/{epoch}").shuffle(order)
@@ -170,8 +173,8 @@ def pack(samples: Sequence[Sample], step: int, device: torch.device) -> PackedBa
         adv_N=flat(sample.advantages for sample in samples),
         weight_N=flat(sample.weights for sample in samples),
         own_N=flat(np.full(len(sample.ids), sample.own) for sample in samples),
-        turn_N=torch.tensor(turn, device=device),
-        unit_N=torch.tensor(unit, device=device),
+        turn_N=torch.tensor(turn, dtype=torch.long, device=device),
+        unit_N=torch.tensor(unit, dtype=torch.long, device=device),
         turns=len(turn_of),
         units=len(unit_of),
         step=step,

@@ -435,10 +435,10 @@ class LocalLearner:
     def hold(self, name: str, value: Tensor) -> None:
         """Take over one of the optimizer's tensors."""
         kind, _, parameter_name = name.partition("/")
-        if kind == "master":
-            self.fp32_weights.apart[parameter_name].data.copy_(value)
-            return
         parameter = self.parameters[parameter_name]
+        if kind == "master":
+            parameter.data.copy_(value)
+            return
         self.optimizer.state[parameter][kind] = value.to(parameter.device)
 
     def restart(self) -> None:
@@ -465,10 +465,13 @@ class LocalLearner:
     def save(self, folder: Path) -> None:
         checkpoint.save(folder, self.policy, self.heads, self.optimizer_tensors() | dict(self.ranks.gather()))
         if self.agreement is not None:
-            (folder / _AGREEMENT).write_text(json.dumps(asdict(self.agreement)))
+            decided = asdict(self.agreement) | {"bf16": self.policy.bf16}
+            (folder / _AGREEMENT).write_text(json.dumps(decided))
 
     def load(self, folder: Path) -> None:
+        """Also what was saved in another precision, as `model.dtype=auto` is on a machine of another kind."""
         stored = checkpoint.load(folder, self.policy, self.heads)
+        self.fp32_weights.restart()
         own = {name: value for name, value in stored.items() if name.partition("/")[2] not in self.elsewhere}
         self.optimizer.state.clear()
         for name, value in own.items():
@@ -477,7 +480,8 @@ class LocalLearner:
             known = json.loads((folder / _AGREEMENT).read_text())
             if "most" in known:  # longloop 0.1
                 known["p99"] = known.pop("most")
-            self.agreement = Agreement(**known)
+            if known.pop("bf16", self.policy.bf16) == self.policy.bf16:  # or it is to be decided anew
+                self.agreement = Agreement(**known)
         self.policy.version += 1
         self.ranks.follow(stored={name: value for name, value in stored.items() if name not in own})
 

@@ -72,8 +72,12 @@ def load_weights(folder: Path, policy: Policy) -> None:
 
         set_peft_model_state_dict(policy.adapters, load_file(folder / "model" / "adapter_model.safetensors"))
         return
-    # strict=False: tied weights are stored once
-    policy.module.load_state_dict(load_file(folder / "model" / "model.safetensors"), strict=False)
+    module = policy.module
+    found = module.load_state_dict(load_file(folder / "model" / "model.safetensors"), strict=False)
+    if found.unexpected_keys:  # stored by the hub's names, which transformers has others for: those of experts, for one
+        module.load_state_dict(type(module).from_pretrained(folder / "model", dtype="auto").state_dict())
+    elif missing := set(found.missing_keys) - set(module.all_tied_weights_keys):  # tied weights are stored once
+        raise UserError(f"{folder / 'model'} lacks weights of the model: {', '.join(sorted(missing)[:3])}.")
 
 
 def load(folder: Path, policy: Policy, heads: Mapping[str, torch.nn.Module]) -> dict[str, torch.Tensor]:

@@ -58,7 +58,7 @@ class Policy:
         self.version = 0
         self.layers: int = module.config.get_text_config().num_hidden_layers
         self.adapters: Any = None
-        self._compiled: dict[bool, list[tuple[Any, Callable[..., Any]]]] = {}
+        self._compiled: dict[tuple[Any, bool], list[tuple[Any, Callable[..., Any]]]] = {}
         device, dtype = device_and_dtype(config)
         self.bf16 = dtype == torch.bfloat16
         module.config.use_cache = False
@@ -77,6 +77,7 @@ class Policy:
         self._backbone = getattr(module, module.base_model_prefix)
         self._head = module.get_output_embeddings()
         self._check_head()
+        self._check_layers()
 
     @property
     def device(self) -> torch.device:
@@ -182,14 +183,15 @@ class Policy:
     def _through_compiled(self, whole: bool) -> Iterator[None]:
         # What is compiled is kept between runs; torch's own choice is a temporary folder.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_dir() / "compiled"))
-        if whole not in self._compiled:
-            self._compiled[whole] = self._compile_whole() if whole else self._compile_pieces()
-        for module, call in self._compiled[whole]:
+        which = self._backbone, whole
+        if which not in self._compiled:
+            self._compiled[which] = self._compile_whole() if whole else self._compile_pieces()
+        for module, call in self._compiled[which]:
             module._compiled_call_impl = call
         try:
             yield
         finally:
-            for module, _ in self._compiled[whole]:
+            for module, _ in self._compiled[which]:
                 module._compiled_call_impl = None
 
     def _compile_pieces(self) -> list[tuple[Any, Callable[..., Any]]]:
@@ -232,6 +234,23 @@ class Policy:
         return self.adapters.get_base_model()
 
     @torch.no_grad()
+    def _check_layers(self) -> None:
+        """Check that sequences in one row know nothing of each other. Where layers other than attention look at earlier
+        tokens, they would, and the engine keeps no state for them."""
+        ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
+        positions, plan = torch.arange(8, device=self.device).repeat(2), VarlenPlan([8, 8])
+        second, behind_another = (
+            self.hidden(torch.cat([first, ids]), positions, plan)[8:].float() for first in (ids, ids.flip(0))
+        )
+        near = (0.05 if self.bf16 else 1e-4) * second.abs().max().item()
+        if not torch.allclose(second, behind_another, rtol=0, atol=near):
+            raise UserError(
+                f"{type(self.module).__name__} has layers other than attention that carry something from token to "
+                "token (Mamba, linear attention, convolutions), which longloop does not support. Choose a model whose "
+                "layers all have attention."
+            )
+
+    @torch.no_grad()
     def _check_head(self) -> None:
         """Check that our way from ids to logits is the model's own; every log-prob would be wrong otherwise."""
         ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
@@ -261,6 +280,8 @@ def load(config: ModelConfig, seed: int, made: tuple[Any, Any] | None = None, sh
     """
     if config.threads:
         torch.set_num_threads(config.threads)
+    if (device := device_and_dtype(config)[0]).type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # streams, events and Triton's kernels go to the current one
     module: Any
     tokenizer: Any
     if made is not None:

@@ -18,6 +18,7 @@ import yaml
 
 from longloop import api, build
 from longloop import config as configs
+from longloop.cluster import crew
 from longloop.cluster.exchange import Exchange
 from longloop.cluster.placement import WORKERS, Asked, asked, inventory
 from longloop.cluster.rank import Rank
@@ -25,7 +26,7 @@ from longloop.config import RanksConfig
 from longloop.learners.shares import add_up
 from longloop.rollout.episode import Record
 from longloop.store.lineage import lineage
-from longloop.types import Start, StopReason, UserError
+from longloop.types import RankLost, Start, StopReason, UserError
 from longloop.version import __version__
 from tests.support.gloo import together
 from tests.support.helpers import load_config
@@ -230,3 +231,33 @@ def test_the_job_for_kubernetes_asks_for_what_its_config_needs(tmp_path):
     assert spec["rayVersion"] == pinned and f"rayproject/ray:{pinned}-" in (recipe / "Dockerfile").read_text()
     images = re.findall("image: (.*)", (recipe / "rayjob.yaml").read_text())
     assert len(images) == 3 and {*images} == {f"REGISTRY/longloop:{__version__}"}
+
+
+# --- cards ---
+
+
+def test_a_run_shows_the_cards_again_when_it_ends(monkeypatch):
+    """Ray counts the cards that a process may see: a restart would find one, of however many there are."""
+    monkeypatch.setattr(crew, "_card", "")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for shown in (None, "4,5,6"):
+        if shown:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        with pytest.raises(RankLost), crew._cards_shown_again():
+            crew._take_card("5")
+            assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
+            raise RankLost("lost")
+        assert os.environ.get("CUDA_VISIBLE_DEVICES") == shown
+
+
+def test_a_process_keeps_to_the_card_that_it_has_used(monkeypatch):
+    monkeypatch.setattr(crew, "_card", "")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    crew._take_card("2")
+    crew._take_card("3")  # it has used none yet
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    crew._take_card("3")
+    with pytest.raises(UserError, match="gives it card 2: start it anew"):
+        crew._take_card("2")

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,9 +18,10 @@ from longloop.algos.ppo import Ppo
 from longloop.algos.reduce import last_action, to_samples
 from longloop.algos.reinforce import Reinforce
 from longloop.algos.stepagent_inverse import StepAgentInverse
+from longloop.learners.batching import minibatches
 from longloop.learners.local import LocalLearner
 from longloop.training import schedule
-from longloop.types import Group, Minibatch, Now, Trajectory, UserError
+from longloop.types import Group, Minibatch, Now, Sample, SampleSource, Trajectory, UserError
 from tests.support.samples import (
     EXPERT,
     NOW,
@@ -181,6 +183,14 @@ def order(algo: Any, seed: int, step: int) -> list[list[tuple[int, int]]]:
     config: Any = SimpleNamespace(seed=seed, steps=9)
     samples = algo.credit(groups, None, NOW)
     return [[s.source for s in m.samples] for m in schedule(config, algo, groups, samples, Now(step, 1))]
+
+
+def test_a_sample_that_trains_nothing_is_named() -> None:
+    """Of an algorithm of the user's own; a mean over its tokens would divide by zero."""
+    whole, nothing = (Sample(np.arange(3), np.arange(3) > n, *[np.ones(3)] * 4) for n in (1, 2))
+    nothing = replace(nothing, source=SampleSource(4, 2))
+    with pytest.raises(UserError, match="sample of attempt 2 of group 4 that trains no token"):
+        list(minibatches([whole, nothing], 2, average="tokens", whole_units=False, step=1, epoch=0, seed=0))
 
 
 def test_every_epoch_step_and_seed_has_a_shuffle_of_its_own() -> None:
