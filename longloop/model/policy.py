@@ -245,9 +245,9 @@ class Policy:
         near = (0.05 if self.bf16 else 1e-4) * second.abs().max().item()
         if not torch.allclose(second, behind_another, rtol=0, atol=near):
             raise UserError(
-                f"{type(self.module).__name__} has layers other than attention that carry something from token to "
-                "token (Mamba, linear attention, convolutions), which longloop does not support. Choose a model whose "
-                "layers all have attention."
+                f"{type(self.module).__name__} has layers other than attention that look at earlier tokens (Mamba, linear "
+                "attention, convolutions), or attention that transformers' attention interface does not reach. "
+                "longloop does not support them: choose another model."
             )
 
     @torch.no_grad()
