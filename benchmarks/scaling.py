@@ -54,7 +54,7 @@ NVLink {NVLINK / 1e9:g} and InfiniBand {INFINIBAND / 1e9:g} GB/s a card and dire
 Load: {GROUPS} groups of {K} for each card, {TOKENS:,} tokens, {ACTIONS:.0%} of them actions;
 {EPOCHS} epochs of {MINIBATCHES} updates.
 A replica that trains all weights of 7B needs 139 GiB (two bytes for weights, sixteen for the rest, activations): more
-than an H200 has. Its rows stand for sharded moments, with whole gradients exchanged as today.
+than an H200 has. Its rows stand for sharded moments, with whole gradients exchanged, as ranks do today.
 """
 
 

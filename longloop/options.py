@@ -18,7 +18,7 @@ from pathlib import Path
 from longloop.types import UserError
 
 _NAMED = re.compile(r"^\s*`?(\w+)`?: +(\S.*)$")
-"""A line of a docstring that explains an option, as `name: meaning`."""
+"""The line of a docstring that begins to explain an option, as `name: meaning`."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,20 @@ def _type(where: str, annotation: ast.expr | None) -> str:
 
 
 def _meanings(docstring: str) -> dict[str, str]:
-    """Return the options that a docstring explains, line by line, as `name: meaning`."""
-    return {found[1]: found[2] for line in docstring.splitlines() if (found := _NAMED.match(line))}
+    """Return the options that a docstring explains, each as `name: meaning`, in one line or with more that are indented
+    further."""
+    meanings: dict[str, str] = {}
+    name, indent = "", 0
+    for line in docstring.splitlines():
+        further = len(line) - len(line.lstrip()) > indent
+        if name and further:
+            meanings[name] += f" {line.strip()}"
+        elif found := _NAMED.match(line):
+            name, indent = found[1], len(line) - len(line.lstrip())
+            meanings[name] = found[2]
+        else:
+            name = ""
+    return meanings
 
 
 def _is_dataclass(where: str) -> bool:

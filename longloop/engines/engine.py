@@ -61,7 +61,7 @@ class NativeEngine:
         policy: Model,
         chat: Chat,
         slots: int = 64,
-        context: int = 2**20,
+        context: int = 1_048_576,
         tokens: int = 0,
         step_tokens: int = 4096,
         graphs: bool | None = None,

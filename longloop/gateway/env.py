@@ -1,4 +1,4 @@
-"""The user's own agent as an environment: an agent is an environment with the arrows reversed.
+"""The user's own agent program as an environment: it is started for each attempt, and the policy answers its calls.
 
 `start` launches the agent and returns what it first asks a model; `step` answers that call with the policy's action and
 returns what is new in the next call; the agent's end is the end of the episode; `finish` is the verdict. The agent is

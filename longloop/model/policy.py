@@ -11,7 +11,7 @@ Shapes: T tokens in the row, N scored tokens, D hidden size, V vocabulary.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -74,10 +74,9 @@ class Policy:
             if isinstance(part, torch.nn.Dropout):
                 part.p = 0.0  # sampler and learner must compute the same function
         self.module = module.to(device).eval()
-        self._backbone = getattr(module, module.base_model_prefix)
+        self._backbone = module.base_model
         self._head = module.get_output_embeddings()
-        self._check_head()
-        self._check_layers()
+        self._check()
 
     @property
     def device(self) -> torch.device:
@@ -148,7 +147,7 @@ class Policy:
     def using(self, module: Any) -> Iterator[None]:
         """Run another module instead of this one, for instance a frozen copy."""
         mine = self._backbone, self._head
-        self._backbone, self._head = getattr(module, module.base_model_prefix), module.get_output_embeddings()
+        self._backbone, self._head = module.base_model, module.get_output_embeddings()
         try:
             yield
         finally:
@@ -233,20 +232,35 @@ class Policy:
         self.adapters = get_peft_model(module, lora, autocast_adapter_dtype=False)
         return self.adapters.get_base_model()
 
+    def _check(self) -> None:
+        """Refuse a model that cannot be run as its own code would run it."""
+        try:
+            self._check_head()
+            self._check_layers()
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            if isinstance(error, torch.OutOfMemoryError) or self.shards is not None:
+                raise
+            why = str(error).strip().partition("\n")[0]
+            raise UserError(
+                f"{type(self.module).__name__} does not run under longloop's attention: choose another model "
+                f"({type(error).__name__}: {why})."
+            ) from error
+
     @torch.no_grad()
     def _check_layers(self) -> None:
-        """Check that sequences in one row know nothing of each other. Where layers other than attention look at earlier
-        tokens, they would, and the engine keeps no state for them."""
+        """Check that every layer asks the plan, and that sequences in one row know nothing of each other. Where layers
+        other than attention look at earlier tokens, they would, and the engine keeps no state for them."""
         ids = torch.arange(1, 9, device=self.device) % self._head.weight.shape[0]
-        positions, plan = torch.arange(8, device=self.device).repeat(2), VarlenPlan([8, 8])
+        positions, plan = torch.arange(8, device=self.device).repeat(2), _Noted([8, 8])
         second, behind_another = (
             self.hidden(torch.cat([first, ids]), positions, plan)[8:].float() for first in (ids, ids.flip(0))
         )
         near = (0.05 if self.bf16 else 1e-4) * second.abs().max().item()
-        if not torch.allclose(second, behind_another, rtol=0, atol=near):
+        apart = torch.allclose(second, behind_another, rtol=0, atol=near)
+        if not apart or plan.layers != set(range(self.layers)):
             raise UserError(
-                f"{type(self.module).__name__} has layers other than attention that look at earlier tokens (Mamba, linear "
-                "attention, convolutions), or attention that transformers' attention interface does not reach. "
+                f"{type(self.module).__name__} has layers other than attention that look at earlier tokens (Mamba, "
+                "linear attention, convolutions), or attention that transformers' attention interface does not reach. "
                 "longloop does not support them: choose another model."
             )
 
@@ -263,6 +277,18 @@ class Policy:
             raise UserError(
                 f"{type(self.module).__name__} computes its logits in a way that longloop does not support."
             )
+
+
+class _Noted(VarlenPlan):
+    """A plan that notes which layers ask it."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        super().__init__(lengths)
+        self.layers: set[int] = set()
+
+    def attend(self, layer: int, q_HTD: Tensor, k_KTD: Tensor, v_KTD: Tensor, scale: float, window: int) -> Tensor:
+        self.layers.add(layer)
+        return super().attend(layer, q_HTD, k_KTD, v_KTD, scale, window)
 
 
 def device_and_dtype(config: ModelConfig) -> tuple[torch.device, torch.dtype]:

@@ -29,7 +29,8 @@ def random_module(family: str, **sizes: Any) -> Any:
     plain = {"vocab_size": len(TOKENIZER), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    module = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **plain, **heads, **ends, **sizes))
+    settings = AutoConfig.for_model(family, **plain | heads | ends | sizes)
+    module = AutoModelForCausalLM.from_config(settings)
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -53,6 +54,26 @@ def test_layers_that_carry_a_state_are_refused(family: str, sizes: dict[str, Any
     """A packed row would be one sequence to them, and the engine keeps no such state."""
     with pytest.raises(UserError, match="layers other than attention"):
         policy_of(random_module(family, **sizes), dtype=dtype)
+
+
+LATENT = {"q_lora_rank": None, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16}
+FEW = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        ("gemma2", {}),
+        ("gpt_oss", EXPERTS),
+        ("deepseek_v3", LATENT | FEW),
+        ("llama4_text", {"num_local_experts": 2, "num_experts_per_tok": 1, "intermediate_size_mlp": 32}),
+        ("mamba2", {"num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1}),
+        ("gpt_neo", {"num_layers": 4, "num_heads": 2, "attention_types": [[["global"], 4]]}),
+    ],
+)
+def test_attention_of_another_kind_is_refused_in_a_sentence(family: str, sizes: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"longloop lacks|does not run under longloop|attention interface|not support"):
+        policy_of(random_module(family, **sizes))
 
 
 @pytest.mark.parametrize("family", ["qwen3_moe", "mixtral"])
