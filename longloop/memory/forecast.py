@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedConfig
 
-from longloop.config import ALONE, LearnerConfig, ModelConfig, RanksConfig
+from longloop.config import ALONE, Config, LearnerConfig, ModelConfig, RanksConfig
 from longloop.engines.pages import PAGE, most_pages
 from longloop.engines.vllm import is_here
 from longloop.learners.local import LocalLearner
@@ -181,6 +181,13 @@ _forecasts: dict[tuple[object, ...], Ledger] = {}
 """What was forecast before a run. In one process, such as that of a comparison, most runs ask for the same again."""
 
 
+def limits(config: Config) -> tuple[int, int, int]:
+    """Limits to what a run's KV cache holds: tokens of a session, sessions, tokens in all (0 for none). A slot of the
+    engine holds a session; there are as many slots as attempts at once, unless engine.slots is set."""
+    engine, rollout = config.engine, config.rollout
+    return rollout.context, engine.get("slots", rollout.concurrency), engine.get("tokens", 0)
+
+
 def sampled_by(engine: Mapping[str, Any]) -> SampledBy:
     """Who samples for a run with this `[engine]` table: one with an address is a server."""
     if not engine.get("url"):
@@ -331,7 +338,7 @@ def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
 def what_to_lower(sampling: bool) -> str:
     """What a run takes less memory with, while it samples or while it updates."""
     if sampling:
-        return "rollout.concurrency or rollout.context, or limit engine.tokens"
+        return "rollout.concurrency (engine.slots, if set) or rollout.context, or limit engine.tokens"
     return (
         "rollout.context or learner.micro_tokens, set learner.checkpointing=true, or train adapters "
         "(model.lora_rank=16)"

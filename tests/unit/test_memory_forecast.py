@@ -28,6 +28,7 @@ from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
 from longloop.config import LearnerConfig, ModelConfig, RanksConfig
+from longloop.diagnose import cost
 from longloop.diagnose.preflight import preflight
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast, shapes
@@ -262,12 +263,27 @@ def test_kv_cache_is_what_the_engine_holds(family):
         assert book.collect == book.held + book.kv
 
 
-@pytest.mark.parametrize("settings", [[], ["model.lora_rank=4", "learner.checkpointing=true"], ["algo.name=grpo"]])
+@pytest.mark.parametrize(
+    "settings", [[], ["model.lora_rank=4", "learner.checkpointing=true"], ["algo.name=grpo"], ["engine.slots=2"]]
+)
 def test_a_run_says_what_was_foreseen(tmp_path, settings):
     config = load_config(tmp_path, *settings)
     parts = api.prepared(config)
     checked = asyncio.run(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, print))
     assert checked == api.forecast(config)
+    assert cost.memory(config, parts.learner)[1] == checked
+    assert (checked.kv < api.forecast(load_config(tmp_path)).kv) == ("engine.slots=2" in settings)
+
+
+@pytest.mark.parametrize("concurrency", [1, 64])
+def test_as_many_sessions_are_foreseen_as_the_engine_has_slots(tmp_path, concurrency):
+    """However many attempts are played at once: with fewer slots sessions are read again, with more an attempt may have
+    several conversations."""
+    config = load_config(tmp_path, "engine.slots=3", f"rollout.concurrency={concurrency}", "rollout.context=130")
+    engine = api.prepared(config).rollouts.context.engine
+    for session in range(3):
+        sample(engine, prompt(session, 120), str(session), max_tokens=10)
+    assert api.forecast(config).kv == engine.cache.bytes == (1 + 3 * 3) * engine.cache.page(0).nbytes
 
 
 @pytest.mark.parametrize(
