@@ -160,13 +160,15 @@ async def replay(make: Make, groups: Sequence[Group]) -> Finding:
 async def _differs(env: Watched, trajectory: Trajectory) -> str:
     """Repeat an attempt's actions, and say what was different; empty if nothing was."""
     said = ""
-    messages = Step.of(await env.start(trajectory.task)).messages
-    for number, turn in enumerate(trajectory.turns, 1):
-        if tuple(messages) != turn.context:
+    step = Step.of(await env.start(trajectory.task))
+    threads = {turn.thread for turn in trajectory.turns}  # of which each has its turns in the order of time
+    left = {thread: iter([turn for turn in trajectory.turns if turn.thread == thread]) for thread in threads}
+    for number in range(1, len(trajectory.turns) + 1):
+        turn = next(left.get(step.thread, iter(())), None)
+        if turn is None or tuple(step.messages) != turn.context:
             said = f"other messages came before turn {number}"
             break
         step = await env.step(turn.action)
-        messages = step.messages
         if step.info.get("state") != turn.info.get("state"):
             said = f"another info['state'] came with the answer to turn {number}"
             break
