@@ -83,6 +83,41 @@ def test_an_ending_that_does_not_pay_alone(examined):
 
 
 @pytest.mark.parametrize(
+    ("environment", "reward", "verdict", "words", "advice"),
+    [
+        ("Declared", "pass", "pass", "doing the task 100)", ""),
+        ("Ample", "warning", "fail", "doing the task 1)", "claimed."),
+        ("Points", "warning", "warning", "doing the task 1 as is assumed)", "declare reward_range, or give"),
+    ],
+)
+def test_what_a_task_pays_where_there_is_no_expert(command, tmp_path, environment, reward, verdict, words, advice):
+    """What the environment declares, as in its own points; where it says nothing, nothing is refused."""
+    settings = [str(write_config(tmp_path)), f"env={{name='{BROKEN}{environment}'}}", "model.threads=1"]
+    _, said, _ = command("doctor", *settings, "--json")
+    found = {finding["name"]: finding for finding in json.loads(said)["findings"]}
+    assert found["shortcut"]["verdict"] == verdict and words in found["shortcut"]["seen"]
+    assert advice in found["shortcut"]["advice"] and found["reward"]["verdict"] == reward
+    code, _, error = command("train", *settings, f"folder={tmp_path}", "steps=1")
+    assert (code != 0) == (verdict == "fail") == ("learn to say just that" in error)
+
+
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+@pytest.mark.parametrize("method", ["loop", "drpo"])
+def test_an_expert_at_some_tasks_only(command, tmp_path, isolation, method):
+    """In a worker, who there is shows when the expert is asked to act."""
+    settings = [str(write_config(tmp_path)), f"algo.name={method}", f"folder={tmp_path}", "steps=1"]
+    settings += [f"env={{name='{BROKEN}Half', isolation='{isolation}', workers=1}}"]
+    code, said, _ = command("doctor", *settings, "--json", "model.threads=1")
+    found = {finding["name"]: finding for finding in json.loads(said)["findings"]}
+    assert found["reward"]["numbers"] == {"expert": 1.0, "nothing": 0.0}
+    assert found["shortcut"]["verdict"] == "pass" and code == (method == "drpo")
+    assert found["method"]["verdict"] == ("fail" if method == "drpo" else "pass")
+    assert ("tasks without an expert" in found["method"]["seen"]) == (method == "drpo")
+    code, _, error = command("train", *settings)
+    assert (code != 0) == ("tasks without an expert" in error) == (method == "drpo")
+
+
+@pytest.mark.parametrize(
     ("environment", "method", "verdict", "words"),
     [
         ("Office", "loop", "pass", "nothing special"),
