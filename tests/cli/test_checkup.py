@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from longloop import api
+from longloop.diagnose.cost import Collected, duration
+from longloop.diagnose.learning import Speed
 from longloop.rollout import episode
 from tests.support.broken import FORGETFUL
-from tests.support.helpers import write_config
+from tests.support.helpers import load_config, write_config
 
 BROKEN = "tests.support.broken:"
 
@@ -50,6 +53,15 @@ def test_time_adds_up(examined):
     total = 7 * numbers["step"] + numbers["evaluations"]
     assert numbers["hours"] * 3600 == pytest.approx(total, abs=0.5) and numbers["evaluations"] > 0
     assert numbers["peak"] > 0
+
+
+@pytest.mark.parametrize(("steps", "every"), [(1, 0), (3, 2), (2, 2), (1, 5)])
+def test_as_many_evaluations_are_counted_as_there_will_be(tmp_path, steps, every):
+    config = load_config(tmp_path, f"steps={steps}", f"eval.every={every}", "doctor=false")
+    some, algo = Collected(1, 1, 1.0, 1.0, ""), api.prepared(config).algo
+    said = duration(config, algo, some, Speed(1.0, 1.0), None, evaluated=3, rescored=False).seen
+    made = sum("eval" in line for line in api.train(config, progress=False).metrics)
+    assert f"with {made} evaluations of 3 attempts" in said
 
 
 def test_errands_with_the_novice(command):
