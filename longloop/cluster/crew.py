@@ -26,6 +26,7 @@ from longloop.engines.orders import Order
 from longloop.learners.batching import laid_out
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import NOTHING, Microbatch, deal, in_order
+from longloop.memory.exhausted import RankFull
 from longloop.model.shards import Shards
 from longloop.rollout.episode import Record, RolloutContext
 from longloop.rollout.replica import LocalReplica, Replica
@@ -137,7 +138,7 @@ class Crew:
         self._engine, tell = engine, engine.tell
 
         def telling(order: Order | None) -> None:
-            self._doing = "playing attempts"
+            self._doing = _PLAYING
             tell(order)
 
         engine.tell = telling
@@ -301,6 +302,8 @@ class Crew:
         try:
             yield
         except RayTaskError as error:
+            if isinstance(error.cause, torch.OutOfMemoryError):
+                raise RankFull(str(one), doing, doing == _PLAYING, str(error.cause)) from None
             error.cause.add_note(f"(on {one}, {doing})")
             raise error.cause from None
         except RayActorError as error:
@@ -319,6 +322,7 @@ class Crew:
                 self._ray.get(sign)
 
 
+_PLAYING = "playing attempts"
 _DOING = {
     "gradients": "computing gradients",
     "previews": "computing log-probs",
@@ -362,7 +366,7 @@ class RemoteReplica:
 
     async def _play(self, what: str, context: RolloutContext, *arguments: Any) -> Any:
         told = getattr(self._member.actor, what).remote(context.limits, context.sampling, *arguments)
-        return await self._crew.answer(self._member, told, "playing attempts")
+        return await self._crew.answer(self._member, told, _PLAYING)
 
 
 class _Seat:

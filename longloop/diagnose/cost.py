@@ -76,7 +76,9 @@ def duration(
     again = rescored + algo.needs_reference + min(len(algo.heads), 2)
     update = some.tokens * times * (algo.epochs / speed.update + again / speed.score)
     step = collect + update
-    evaluations = math.ceil(config.steps / config.eval.every) + 1 if config.eval.every else 1  # one follows the last step
+    evaluations = (
+        math.ceil(config.steps / config.eval.every) + 1 if config.eval.every else 1
+    )  # one follows the last step
     evaluating = evaluations * evaluated * some.seconds / max(some.attempts, 1)
     total = config.steps * step + evaluating
     peak = f" Peak memory: {_gib(book.peak)} (foreseen)." if book else ""

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +19,13 @@ import yaml
 
 from longloop import api, build
 from longloop import config as configs
+from longloop.cluster.crew import Crew, Member
 from longloop.cluster.exchange import Exchange
 from longloop.cluster.placement import WORKERS, Asked, asked, inventory
 from longloop.cluster.rank import Rank
 from longloop.config import RanksConfig
 from longloop.learners.shares import add_up
+from longloop.memory import exhausted
 from longloop.rollout.episode import Record
 from longloop.store.lineage import lineage
 from longloop.types import Start, StopReason, UserError
@@ -165,6 +168,33 @@ def test_what_ranks_ask_for_and_what_there_is():
     )
     with pytest.raises(UserError, match="every rank takes its own"):
         asked(FakeRay(), "cuda:1")
+
+
+class TaskError(Exception):
+    """As Ray's: what a rank raised, without the rank's traceback."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+@pytest.mark.parametrize(
+    ("doing", "lower"),
+    [
+        ("playing attempts", "Lower rollout.concurrency"),
+        ("computing gradients", "Lower rollout.context or learner.micro_tokens"),
+    ],
+)
+def test_a_rank_whose_card_is_full_is_named_with_what_it_did(monkeypatch, doing, lower):
+    """And not the first rank's card, nor what the first rank did."""
+    errors = SimpleNamespace(RayTaskError=TaskError, RayActorError=type("Died", (Exception,), {}))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(exceptions=errors))
+    monkeypatch.setitem(sys.modules, "ray.exceptions", errors)
+    monkeypatch.setattr(exhausted, "_held", lambda: ": of 80.0 GiB this process holds 70.0")
+    crew, one = Crew.__new__(Crew), Member(1, None, "on vm (process 7)")
+    with pytest.raises(UserError) as raised, exhausted.told(Path("runs/a")), crew._unwrapped(one, doing):
+        raise TaskError(torch.OutOfMemoryError("CUDA out of memory."))
+    said = f"The card of rank 1 on vm (process 7) ran out of memory while {doing}. {lower}"
+    assert str(raised.value).startswith(said) and "`longloop train --resume runs/a`" in str(raised.value)
 
 
 def test_without_ray_a_sentence_says_how_to_get_it(tmp_path, monkeypatch):
