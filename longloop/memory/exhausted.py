@@ -36,7 +36,8 @@ def told(run: Path | None = None) -> Iterator[None]:
         resume = f"longloop train --resume {quote(str(run))}"
         goes_on = f" Continue with `{resume}` and the lower setting." if run is not None else ""
         raise UserError(
-            f"{full}. Lower {what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"
+            f"{full}. Lower {what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs."
+            f"{goes_on}"
         ) from error
 
 
