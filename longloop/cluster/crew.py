@@ -26,11 +26,10 @@ from longloop.engines.orders import Order
 from longloop.learners.batching import laid_out
 from longloop.learners.local import LocalLearner
 from longloop.learners.shares import NOTHING, Microbatch, deal, in_order
-from longloop.memory.exhausted import RankFull
 from longloop.model.shards import Shards
 from longloop.rollout.episode import Record, RolloutContext
 from longloop.rollout.replica import LocalReplica, Replica
-from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajectory, Turn, UserError
+from longloop.types import Group, Ids, RankFull, RankLost, Start, StopReason, Task, Trajectory, Turn, UserError
 
 Make = Callable[[int, Exchange | None], RankParts]
 R = TypeVar("R")
@@ -303,7 +302,7 @@ class Crew:
             yield
         except RayTaskError as error:
             if isinstance(error.cause, torch.OutOfMemoryError):
-                raise RankFull(str(one), doing, doing == _PLAYING, str(error.cause)) from None
+                raise RankFull(f"The card of {one} ran out of memory while {doing}.", doing == _PLAYING) from None
             error.cause.add_note(f"(on {one}, {doing})")
             raise error.cause from None
         except RayActorError as error:

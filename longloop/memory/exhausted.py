@@ -9,15 +9,7 @@ from shlex import quote
 import torch
 
 from longloop.memory.forecast import what_to_lower
-from longloop.types import UserError
-
-
-class RankFull(torch.OutOfMemoryError):
-    """The card of another rank has no memory left. Its traceback, which says whether it sampled, stays there."""
-
-    def __init__(self, rank: str, doing: str, sampling: bool, text: str) -> None:
-        super().__init__(text)
-        self.rank, self.doing, self.sampling = rank, doing, sampling
+from longloop.types import RankFull, UserError
 
 
 @contextmanager
@@ -25,19 +17,18 @@ def told(run: Path | None = None) -> Iterator[None]:
     """Raise UserError where the device has no memory left: who holds it, what to lower, how the run goes on."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (torch.OutOfMemoryError, RankFull) as error:
         if isinstance(error, RankFull):
-            sampling, full = error.sampling, f"The card of {error.rank} ran out of memory while {error.doing}"
+            sampling, full = error.sampling, str(error)
         else:
             frames = traceback.extract_tb(error.__traceback__)
             sampling = any("/longloop/engines/" in frame.filename for frame in frames)
             doing = "sampling" if sampling else "computing an update"
-            full = f"The card ran out of memory while {doing}{_held()}"
+            full = f"The card ran out of memory while {doing}{_held()}."
         resume = f"longloop train --resume {quote(str(run))}"
         goes_on = f" Continue with `{resume}` and the lower setting." if run is not None else ""
         raise UserError(
-            f"{full}. Lower {what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs."
-            f"{goes_on}"
+            f"{full} Lower {what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"
         ) from error
 
 
