@@ -464,10 +464,8 @@ def forecast(config: Config) -> "Ledger":
 
     build.check_shards(config)
     shape = shapes.shape_of(lineage(config)[0].model)
-    rollout, needs = config.rollout, build.algorithm(config).needs
-    sampled = forecast.sampled_by(config.engine)
-    limits = rollout.context, rollout.concurrency, config.engine.get("tokens", 0), config.ranks, sampled
-    return forecast.forecast(shape, config.model, config.learner, needs, *limits)
+    asked = *forecast.limits(config), config.ranks, forecast.sampled_by(config.engine)
+    return forecast.forecast(shape, config.model, config.learner, build.algorithm(config).needs, *asked)
 
 
 def free_memory(config: Config) -> int:

@@ -48,6 +48,14 @@ class RankLost(UserError):
     exit_status = 3
 
 
+class RankFull(UserError):
+    """The card of another rank has no memory left. Whether it sampled is said here: its traceback stays there."""
+
+    def __init__(self, text: str, sampling: bool) -> None:
+        super().__init__(text)
+        self.sampling = sampling
+
+
 class HostLost(RankLost):
     """A machine with environments is gone. What was played there can be played again."""
 

@@ -58,9 +58,12 @@ def doctor(config_path: Path, overrides: list[str], memory: bool, gpu_gib: float
     if as_json:
         print(json.dumps(to_json(config, books, room, settings, then)))
         return
+    from longloop.memory.forecast import limits
+
+    longest, sessions, _ = limits(config)
     console.print(
-        f"{config.model.path}: {max(config.rollout.context, config.learner.micro_tokens):,} tokens in the largest "
-        f"micro-batch, {config.rollout.concurrency} sessions of {config.rollout.context:,} tokens",
+        f"{config.model.path}: {max(longest, config.learner.micro_tokens):,} tokens in the largest micro-batch, "
+        f"{sessions} sessions of {longest:,} tokens",
         soft_wrap=True,
     )
     console.print(table(books, _name(config)))
@@ -110,10 +113,9 @@ def _lower(config: Config, book: "Ledger", room: int) -> dict[str, Any]:
         if config.learner.micro_tokens > rollout.context:
             return {"learner.micro_tokens": rollout.context}
     else:
-        from longloop.memory.forecast import kv_tokens
+        from longloop.memory.forecast import kv_tokens, limits
 
-        limits = rollout.context, rollout.concurrency, config.engine.get("tokens", 0)
-        tokens = kv_tokens(book, room - book.held, *limits)
+        tokens = kv_tokens(book, room - book.held, *limits(config))
         if tokens >= rollout.context:
             return {"engine.tokens": tokens}
     if not config.model.lora_rank:

@@ -29,7 +29,7 @@ from longloop.learners.shares import NOTHING, Microbatch, deal, in_order
 from longloop.model.shards import Shards
 from longloop.rollout.episode import Record, RolloutContext
 from longloop.rollout.replica import LocalReplica, Replica
-from longloop.types import Group, Ids, RankLost, Start, StopReason, Task, Trajectory, Turn, UserError
+from longloop.types import Group, Ids, RankFull, RankLost, Start, StopReason, Task, Trajectory, Turn, UserError
 
 Make = Callable[[int, Exchange | None], RankParts]
 R = TypeVar("R")
@@ -138,7 +138,7 @@ class Crew:
         self._engine, tell = engine, engine.tell
 
         def telling(order: Order | None) -> None:
-            self._doing = "playing attempts"
+            self._doing = _PLAYING
             tell(order)
 
         engine.tell = telling
@@ -302,6 +302,8 @@ class Crew:
         try:
             yield
         except RayTaskError as error:
+            if isinstance(error.cause, torch.OutOfMemoryError):
+                raise RankFull(f"The card of {one} ran out of memory while {doing}.", doing == _PLAYING) from None
             error.cause.add_note(f"(on {one}, {doing})")
             raise error.cause from None
         except RayActorError as error:
@@ -320,6 +322,7 @@ class Crew:
                 self._ray.get(sign)
 
 
+_PLAYING = "playing attempts"
 _DOING = {
     "gradients": "computing gradients",
     "previews": "computing log-probs",
@@ -363,7 +366,7 @@ class RemoteReplica:
 
     async def _play(self, what: str, context: RolloutContext, *arguments: Any) -> Any:
         told = getattr(self._member.actor, what).remote(context.limits, context.sampling, *arguments)
-        return await self._crew.answer(self._member, told, "playing attempts")
+        return await self._crew.answer(self._member, told, _PLAYING)
 
 
 class _Seat:

@@ -116,10 +116,15 @@ class Asked:
     def words(self, count: int) -> str:
         return f"{count} ranks with a {'card and a ' * self.cards}core each"
 
-    def fits(self, ray: Any) -> int:
-        """How many such ranks the machines of the cluster hold when nothing else runs."""
+    def fits(self, ray: Any) -> tuple[int, str]:
+        """How many such ranks the machines of the cluster hold when nothing else runs, and that in words. None if this
+        machine, where the first must be, holds none."""
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return sum(min(int(has.get(name, 0) // n) for name, n in self.bundle.items()) for has in machines)
+        each = [min(int(has.get(name, 0) // n) for name, n in self.bundle.items()) for has in machines]
+        fits, here = sum(each), ray.util.get_node_ip_address()
+        if fits and not any(n and has.get(f"node:{here}") for n, has in zip(each, machines, strict=True)):
+            return 0, f"no room on this machine ({here}), where the first rank has to be"
+        return fits, f"room for {fits}"
 
 
 def asked(ray: Any, device: str) -> Asked:
@@ -154,9 +159,9 @@ def placed(ray: Any, config: RanksConfig, one: Asked, tell: Callable[[str], None
     here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
     bundles = [one.bundle | here] + [one.bundle] * (config.count - 1)
     missing = f"ranks.count={config.count} asks for {one.words(config.count)}, the first on this machine"
-    fits = one.fits(ray)
+    fits, room = one.fits(ray)
     if fits < config.count:
-        short = f"{missing}, and the cluster has room for {fits}: {inventory(ray)}."
+        short = f"{missing}, and the cluster has {room}: {inventory(ray)}."
         if not config.address:
             raise UserError(f"{short} Lower ranks.count, or name a larger cluster with ranks.address.")
         tell(f"{short} Waiting {config.timeout:g} s for more.")

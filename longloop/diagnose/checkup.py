@@ -45,7 +45,7 @@ async def quick(
         if not algo.on_policy:
             return  # someone else chooses the actions
         short = await sampling.collect(rollouts, some[:1], _attempts(algo.k, 4), **_QUICK)
-        given = environment.hooks(environment.watched(context), algo.hooks, some, short.groups)
+        given = await environment.hooks(environment.watched(context), algo.hooks, some, short.groups)
         yield given
         if given.verdict == "fail":
             return
@@ -80,7 +80,7 @@ async def full(
         async for finding in _environment(make, some, _SECONDS, everyone=True):
             yield finding
         short = await sampling.collect(rollouts, some[:2], _attempts(algo.k, _MAX_ATTEMPTS), max_turns=_TURNS)
-        given = environment.hooks(make, algo.hooks, some, short.groups)
+        given = await environment.hooks(make, algo.hooks, some, short.groups)
         yield given
         if given.verdict == "fail":
             return

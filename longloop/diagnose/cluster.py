@@ -12,7 +12,7 @@ def ranks(config: Config) -> Finding:
     try:
         with connected(config.ranks) as ray:
             one = asked(ray, config.model.device)
-            fits, has = one.fits(ray), inventory(ray)
+            (fits, room), has = one.fits(ray), inventory(ray)
     except UserError as error:
         return Finding("ranks", "fail", str(error))
     count = config.ranks.count
@@ -20,7 +20,9 @@ def ranks(config: Config) -> Finding:
     numbers = {"asked": count, "fits": fits}
     if fits < count:
         todo = "Lower ranks.count, or add machines to the cluster that ranks.address names."
-        return Finding("ranks", "fail", f"{seen} That is room for {fits}.", todo, numbers)
+        if not fits:
+            todo = "Start the run on a machine of the cluster that has what a rank asks for, or add one."
+        return Finding("ranks", "fail", f"{seen} That is {room}.", todo, numbers)
     return Finding("ranks", "pass", seen, numbers=numbers)
 
 

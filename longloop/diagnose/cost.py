@@ -25,17 +25,15 @@ _TIGHT = 0.9
 
 def memory(config: Config, learner: LocalLearner) -> tuple[Finding, Ledger | None]:
     """Does the longest allowed trajectory fit into memory?"""
-    longest = config.rollout.context
     room = books.available(learner.policy.device)
     try:
-        sampled = books.sampled_by(config.engine)
-        book = books.check(learner, longest, config.rollout.concurrency, config.engine.get("tokens", 0), sampled)
+        book = books.check(learner, *books.limits(config), books.sampled_by(config.engine))
     except UserError as error:
         return Finding("memory", "fail", str(error), "`longloop doctor --memory` shows where it goes."), None
     numbers = {"peak": book.peak, "to_come": book.to_come, "free": room}
     seen = (
-        f"The longest trajectory, {longest:,} tokens, fits: at the worst moment {_gib(book.to_come)} more are needed, "
-        f"and {_gib(room)} are free."
+        f"The longest trajectory, {config.rollout.context:,} tokens, fits: at the worst moment {_gib(book.to_come)} "
+        f"more are needed, and {_gib(room)} are free."
     )
     if book.to_come > _TIGHT * room:
         return Finding(
@@ -78,7 +76,9 @@ def duration(
     again = rescored + algo.needs_reference + min(len(algo.heads), 2)
     update = some.tokens * times * (algo.epochs / speed.update + again / speed.score)
     step = collect + update
-    evaluations = (config.steps // config.eval.every + 1) if config.eval.every else 1
+    evaluations = (
+        math.ceil(config.steps / config.eval.every) + 1 if config.eval.every else 1
+    )  # one follows the last step
     evaluating = evaluations * evaluated * some.seconds / max(some.attempts, 1)
     total = config.steps * step + evaluating
     peak = f" Peak memory: {_gib(book.peak)} (foreseen)." if book else ""

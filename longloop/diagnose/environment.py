@@ -1,8 +1,10 @@
 """Findings about the environment, without a model: its contract, whether it is deterministic, and what it rewards."""
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -11,8 +13,10 @@ from longloop.diagnose.finding import Finding, Verdict
 from longloop.diagnose.trial import MALFORMED, Make, Score, by_luck, contests, difference, sharing
 from longloop.engines.scripted import ScriptedEngine
 from longloop.envs.base import Environment
-from longloop.envs.play import Script, expert_of, play
+from longloop.envs.contract import NoExpert
+from longloop.envs.play import Script, answered, expert_of, play
 from longloop.isolation.guard import Watched
+from longloop.isolation.proxy import Remote
 from longloop.rollout.episode import RolloutContext, run_episode
 from longloop.types import Fault, Group, Message, Step, Task, Trajectory, UserError
 
@@ -91,22 +95,38 @@ async def separation(make: Make, tasks: Sequence[Task]) -> Finding:
     return Finding("separation", "warning" if kept else "pass", seen + what, advice if kept else "")
 
 
-def hooks(make: Make, needed: Collection[str], tasks: Sequence[Task], groups: Sequence[Group]) -> Finding:
+async def hooks(make: Make, needed: Collection[str], tasks: Sequence[Task], groups: Sequence[Group]) -> Finding:
     """Does the environment give what the method needs besides rewards?"""
     env = make()
     turns = [turn for group in groups for t in group.trajectories for turn in t.turns]
-    missing: Mapping[str, Callable[[], bool]] = {
+    missing: Mapping[str, Callable[[], bool | Awaitable[bool]]] = {
         "state": lambda: bool(turns) and not any("state" in turn.info for turn in turns),
         "replay": lambda: not env.deterministic,
         "answers": lambda: not all(task.data.get("answers") for task in tasks),
-        "expert": lambda: any(expert_of(env, task) is None for task in tasks),
+        "expert": lambda: _without_expert(make, tasks),
     }
     for hook in sorted(needed):
-        if missing[hook]():
+        if await answered(missing[hook]()):
             seen, verdict, advice = _HOOKS[hook]
             return Finding("method", verdict, seen, advice)
     given = f"The environment gives what the method needs ({', '.join(sorted(needed))})." if needed else ""
     return Finding("method", "pass", given or "The method needs nothing special of the environment.")
+
+
+async def _without_expert(make: Make, tasks: Sequence[Task]) -> bool:
+    """Whether there are tasks without an expert. For one in a worker, this shows when it is asked to act."""
+    for task in tasks:
+        env = make()
+        expert = expert_of(env, task)
+        if expert is None:
+            return True
+        if isinstance(env.env, Remote):
+            try:
+                with suppress(Fault):  # other findings tell of it
+                    await play(env, task, expert, max_turns=1)
+            except NoExpert:
+                return True
+    return False
 
 
 _HOOKS: Mapping[str, tuple[str, Verdict, str]] = {
@@ -160,13 +180,15 @@ async def replay(make: Make, groups: Sequence[Group]) -> Finding:
 async def _differs(env: Watched, trajectory: Trajectory) -> str:
     """Repeat an attempt's actions, and say what was different; empty if nothing was."""
     said = ""
-    messages = Step.of(await env.start(trajectory.task)).messages
-    for number, turn in enumerate(trajectory.turns, 1):
-        if tuple(messages) != turn.context:
+    step = Step.of(await env.start(trajectory.task))
+    threads = {turn.thread for turn in trajectory.turns}  # of which each has its turns in the order of time
+    left = {thread: iter([turn for turn in trajectory.turns if turn.thread == thread]) for thread in threads}
+    for number in range(1, len(trajectory.turns) + 1):
+        turn = next(left.get(step.thread, iter(())), None)
+        if turn is None or tuple(step.messages) != turn.context:
             said = f"other messages came before turn {number}"
             break
         step = await env.step(turn.action)
-        messages = step.messages
         if step.info.get("state") != turn.info.get("state"):
             said = f"another info['state'] came with the answer to turn {number}"
             break
@@ -182,7 +204,9 @@ async def paid(make: Make, tasks: Sequence[Task], seconds: float, everyone: bool
     found: dict[str, Score] = {}
     for task in _in_time(tasks, seconds):
         async for env, name, player in contests(make, task, lambda name: everyone or name in ("expert", "nothing")):
-            found.setdefault(name, Score()).add(task, await play(env, task, player), 0.0)
+            with suppress(NoExpert):  # in a worker, this shows when it is asked to act
+                played = await play(env, task, player)
+                found.setdefault(name, Score()).add(task, played, 0.0)
     return found
 
 
@@ -194,7 +218,6 @@ def reward(found: dict[str, Score], environment: Environment) -> Finding:
     low = {name: score for name, score in found.items() if name != "expert"}
     best = max(low, key=lambda name: low[name].reward)
     expert, nothing = found.get("expert"), found["nothing"]
-    ceiling = _ceiling(found)
     if expert and low[best].reward >= expert.reward:
         return Finding(
             "reward",
@@ -211,7 +234,7 @@ def reward(found: dict[str, Score], environment: Environment) -> Finding:
             "Let finish() look at what was done.",
             numbers,
         )
-    if nothing.reward > _SOME * ceiling:
+    if nothing.reward > _SOME * _ceiling(found, environment)[0]:
         return Finding(
             "reward",
             "warning",
@@ -256,18 +279,20 @@ async def shortcut(make: Make, tasks: Sequence[Task], found: dict[str, Score], s
         if mean > most:
             best, most = words, mean
     floor = found["nothing"].reward
-    share = (most - floor) / max(_ceiling(found) - floor, 1e-9)
+    ceiling, known = _ceiling(found, make())
+    share = (most - floor) / max(ceiling - floor, 1e-9)
     numbers = {"paid": round(most, 4), "nothing": round(floor, 4), "share": round(share, 4)}
-    beside = f"(doing nothing {floor:.3g}, doing the task {_ceiling(found):.3g})"
+    beside = f"(doing nothing {floor:.3g}, doing the task {ceiling:.3g}{'' if known else ' as is assumed'})"
     if share < _MUCH:
         seen = f"Who only claims to be done is paid {most:.3g} on average at the most {beside}."
         return Finding("shortcut", "pass", seen, numbers=numbers)
     return Finding(
         "shortcut",
-        "fail" if share >= _ALL else "warning",
+        "fail" if share >= _ALL and known else "warning",
         f"Saying at once {_short(best)!r}, and nothing else, is paid {most:.3g} on average {beside}: an agent will "
         "learn to say just that.",
-        "Let finish() score what was done, not what was claimed.",
+        "Let finish() score what was done, not what was claimed."
+        + " If the task pays more, declare reward_range, or give the environment an expert." * (not known),
         numbers,
     )
 
@@ -278,12 +303,19 @@ async def _last_words(make: Make, task: Task) -> str:
     expert = expert_of(env, task)
     if expert is None:
         return ""
-    said = (await play(env, task, expert)).said
+    try:
+        said = (await play(env, task, expert)).said
+    except NoExpert:
+        return ""
     return said[-1] if len(said) > 1 else ""
 
 
-def _ceiling(found: dict[str, Score]) -> float:
-    return found["expert"].reward if "expert" in found else 1.0
+def _ceiling(found: dict[str, Score], environment: Environment) -> tuple[float, bool]:
+    """What doing the task is paid, and whether that is known: the expert's reward, or else the highest declared."""
+    if "expert" in found:
+        return found["expert"].reward, True
+    highest = float(environment.reward_range[1]) if environment.reward_range else math.inf
+    return (highest, True) if math.isfinite(highest) else (1.0, False)
 
 
 def _in_time(things: Sequence[Any], seconds: float) -> Iterator[Any]:

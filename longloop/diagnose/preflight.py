@@ -30,9 +30,8 @@ async def preflight(
     await environment.try_out(world.environment.__name__, rollouts.context, tasks[0])
     if isinstance(world.pool, Pool) and (missing := confinement.unprotected()):
         tell(f"warning (workers): {missing}")
-    limits = config.rollout.context, config.rollout.concurrency, config.engine.get("tokens", 0)
-    sampled = forecast.sampled_by(config.engine)
-    book = forecast.check(learner, *limits, sampled) if config.learner.memory_check else None
+    asked = *forecast.limits(config), forecast.sampled_by(config.engine)
+    book = forecast.check(learner, *asked) if config.learner.memory_check else None
     if not config.doctor:
         return book
     async with aclosing(checkup.quick(rollouts, algo, learner, tasks)) as findings:

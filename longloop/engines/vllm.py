@@ -18,6 +18,7 @@ be resumed. Nothing of vLLM is imported. Tried with vLLM 0.32.
 import os
 import secrets
 import shutil
+import socket
 import weakref
 from asyncio import sleep
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import psutil
 import torch
 
 from longloop.model.attention import VarlenPlan
@@ -390,13 +392,17 @@ def check_sampling(*params: SamplingParams) -> None:
 
 def is_here(url: str) -> bool:
     """Whether one of the servers at these addresses is on this machine, as far as an address tells."""
-    return any(_is_loopback(urlsplit(one).hostname or "") for one in _addresses(url))
+    return any(_is_own(urlsplit(one).hostname or "") for one in _addresses(url))
 
 
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
+def _is_own(host: str) -> bool:
+    """Whether a host is this machine. Its name is compared as it is: nobody is asked for the address behind it."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host in ("localhost", socket.gethostname().lower())
+    own = (one.address.partition("%")[0] for each in psutil.net_if_addrs().values() for one in each)
+    return address.is_loopback or address.is_unspecified or str(address) in own
 
 
 def _addresses(url: str) -> list[str]:

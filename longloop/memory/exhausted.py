@@ -9,7 +9,7 @@ from shlex import quote
 import torch
 
 from longloop.memory.forecast import what_to_lower
-from longloop.types import UserError
+from longloop.types import RankFull, UserError
 
 
 @contextmanager
@@ -17,13 +17,18 @@ def told(run: Path | None = None) -> Iterator[None]:
     """Raise UserError where the device has no memory left: who holds it, what to lower, how the run goes on."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        sampling = any("/longloop/engines/" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+    except (torch.OutOfMemoryError, RankFull) as error:
+        if isinstance(error, RankFull):
+            sampling, full = error.sampling, str(error)
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            sampling = any("/longloop/engines/" in frame.filename for frame in frames)
+            doing = "sampling" if sampling else "computing an update"
+            full = f"The card ran out of memory while {doing}{_held()}."
         resume = f"longloop train --resume {quote(str(run))}"
         goes_on = f" Continue with `{resume}` and the lower setting." if run is not None else ""
         raise UserError(
-            f"The card ran out of memory while {'sampling' if sampling else 'computing an update'}{_held()}. Lower "
-            f"{what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"
+            f"{full} Lower {what_to_lower(sampling)}. `longloop doctor CONFIG --memory` says what a run needs.{goes_on}"
         ) from error
 
 

@@ -11,7 +11,8 @@ follow operations and tell storages apart.
 """
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedConfig
 
-from longloop.config import ALONE, LearnerConfig, ModelConfig, RanksConfig
+from longloop.config import ALONE, Config, LearnerConfig, ModelConfig, RanksConfig
 from longloop.engines.pages import PAGE, most_pages
 from longloop.engines.vllm import is_here
 from longloop.learners.local import LocalLearner
@@ -32,6 +33,10 @@ from longloop.memory.shapes import Blank, weightless
 from longloop.model.policy import Policy
 from longloop.model.quantized import BYTES, matrices
 from longloop.types import Batch, Metrics, Minibatch, Needs, Sample, Scored, UserError
+
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+"""Where Linux shows the control groups, and which of them hold this process. In a container its path may be one of the
+machine's that is not there; its group is then shown as the root."""
 
 SampledBy = Literal["learner", "server here", "server elsewhere"]
 """Whose weights sample: the learner's own, or those of a server, on this machine or on another."""
@@ -181,6 +186,13 @@ _forecasts: dict[tuple[object, ...], Ledger] = {}
 """What was forecast before a run. In one process, such as that of a comparison, most runs ask for the same again."""
 
 
+def limits(config: Config) -> tuple[int, int, int]:
+    """Limits to what a run's KV cache holds: tokens of a session, sessions, tokens in all (0 for none). A slot of the
+    engine holds a session; there are as many slots as attempts at once, unless engine.slots is set."""
+    engine, rollout = config.engine, config.rollout
+    return rollout.context, engine.get("slots", rollout.concurrency), engine.get("tokens", 0)
+
+
 def sampled_by(engine: Mapping[str, Any]) -> SampledBy:
     """Who samples for a run with this `[engine]` table: one with an address is a server."""
     if not engine.get("url"):
@@ -189,16 +201,33 @@ def sampled_by(engine: Mapping[str, Any]) -> SampledBy:
 
 
 def available(device: torch.device) -> int:
-    """Free bytes of the card, or of the machine within its control group's limit."""
+    """Free bytes of the card, or of the machine within the limits of this process's control groups."""
     if device.type == "cuda":
         if (device.index or 0) >= torch.cuda.device_count():
             raise UserError(f"There is no device {str(device)!r} here. Give a card's memory with --gpu-gib.")
         return torch.cuda.mem_get_info(device)[0]
-    free: int = psutil.virtual_memory().available
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
-    return free
+    return min([psutil.virtual_memory().available, *_left_by_groups()])
+
+
+def _left_by_groups() -> Iterator[int]:
+    """What each control group leaves that has a limit, from the process's own up to the root, in version 1 or 2. Of
+    what it uses, the files that were read and are not in use do not count: they make room."""
+    for line in _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            top, names = _GROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        elif not controllers:
+            top, names = _GROUPS, ("memory.max", "memory.current", "inactive_file")
+        else:
+            continue
+        limit, used, unused = names
+        own = top / path.lstrip("/")
+        for group in (own, *own.parents):
+            with suppress(OSError, ValueError):  # of one without a limit, and above the top
+                left = int((group / limit).read_text()) - int((group / used).read_text())
+                stat = group / "memory.stat"
+                numbers = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                yield left + int(numbers.get(unused, 0))
 
 
 class _Live(TorchDispatchMode):
@@ -331,7 +360,7 @@ def _advice(book: Ledger, needed: int, room: int, longest: int) -> str:
 def what_to_lower(sampling: bool) -> str:
     """What a run takes less memory with, while it samples or while it updates."""
     if sampling:
-        return "rollout.concurrency or rollout.context, or limit engine.tokens"
+        return "rollout.concurrency (engine.slots, if set) or rollout.context, or limit engine.tokens"
     return (
         "rollout.context or learner.micro_tokens, set learner.checkpointing=true, or train adapters "
         "(model.lora_rank=16)"

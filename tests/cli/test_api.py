@@ -48,7 +48,11 @@ def test_train_measure_read_and_go_on(command, config, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("where", "method", "said"),
     [
-        (KVCache, "grow", "while sampling. Lower rollout.concurrency or rollout.context, or limit engine.tokens."),
+        (
+            KVCache,
+            "grow",
+            "while sampling. Lower rollout.concurrency (engine.slots, if set) or rollout.context, or limit",
+        ),
         (LocalLearner, "update", "while computing an update. Lower rollout.context or learner.micro_tokens, set"),
     ],
 )

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from longloop import api
+from longloop.diagnose.cost import Collected, duration
+from longloop.diagnose.learning import Speed
 from longloop.rollout import episode
 from tests.support.broken import FORGETFUL
-from tests.support.helpers import write_config
+from tests.support.helpers import load_config, write_config
 
 BROKEN = "tests.support.broken:"
 
@@ -52,6 +55,15 @@ def test_time_adds_up(examined):
     assert numbers["peak"] > 0
 
 
+@pytest.mark.parametrize(("steps", "every"), [(1, 0), (3, 2), (2, 2), (1, 5)])
+def test_as_many_evaluations_are_counted_as_there_will_be(tmp_path, steps, every):
+    config = load_config(tmp_path, f"steps={steps}", f"eval.every={every}", "doctor=false")
+    some, algo = Collected(1, 1, 1.0, 1.0, ""), api.prepared(config).algo
+    said = duration(config, algo, some, Speed(1.0, 1.0), None, evaluated=3, rescored=False).seen
+    made = sum("eval" in line for line in api.train(config, progress=False).metrics)
+    assert f"with {made} evaluations of 3 attempts" in said
+
+
 def test_errands_with_the_novice(command):
     """The environment and the model that the quick start uses; a little of it."""
     config = ["quickstart", "rollout.max_turns=3", "algo.k=2", "tasks_per_step=2", "eval.tasks=2"]
@@ -80,6 +92,41 @@ def test_an_ending_that_does_not_pay_alone(examined):
     assert examined("env={name='tests.support.broken:Office'}")[0]["shortcut"]["verdict"] == "pass"
     found, _ = examined("env.tries=1")  # the expert's only words are right at one task in three
     assert found["shortcut"]["verdict"] == "pass" and "fails at 2" in found["reward"]["seen"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "reward", "verdict", "words", "advice"),
+    [
+        ("Declared", "pass", "pass", "doing the task 100)", ""),
+        ("Ample", "warning", "fail", "doing the task 1)", "claimed."),
+        ("Points", "warning", "warning", "doing the task 1 as is assumed)", "declare reward_range, or give"),
+    ],
+)
+def test_what_a_task_pays_where_there_is_no_expert(command, tmp_path, environment, reward, verdict, words, advice):
+    """What the environment declares, as in its own points; where it says nothing, nothing is refused."""
+    settings = [str(write_config(tmp_path)), f"env={{name='{BROKEN}{environment}'}}", "model.threads=1"]
+    _, said, _ = command("doctor", *settings, "--json")
+    found = {finding["name"]: finding for finding in json.loads(said)["findings"]}
+    assert found["shortcut"]["verdict"] == verdict and words in found["shortcut"]["seen"]
+    assert advice in found["shortcut"]["advice"] and found["reward"]["verdict"] == reward
+    code, _, error = command("train", *settings, f"folder={tmp_path}", "steps=1")
+    assert (code != 0) == (verdict == "fail") == ("learn to say just that" in error)
+
+
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+@pytest.mark.parametrize("method", ["loop", "drpo"])
+def test_an_expert_at_some_tasks_only(command, tmp_path, isolation, method):
+    """In a worker, who there is shows when the expert is asked to act."""
+    settings = [str(write_config(tmp_path)), f"algo.name={method}", f"folder={tmp_path}", "steps=1"]
+    settings += [f"env={{name='{BROKEN}Half', isolation='{isolation}', workers=1}}"]
+    code, said, _ = command("doctor", *settings, "--json", "model.threads=1")
+    found = {finding["name"]: finding for finding in json.loads(said)["findings"]}
+    assert found["reward"]["numbers"] == {"expert": 1.0, "nothing": 0.0}
+    assert found["shortcut"]["verdict"] == "pass" and code == (method == "drpo")
+    assert found["method"]["verdict"] == ("fail" if method == "drpo" else "pass")
+    assert ("tasks without an expert" in found["method"]["seen"]) == (method == "drpo")
+    code, _, error = command("train", *settings)
+    assert (code != 0) == ("tasks without an expert" in error) == (method == "drpo")
 
 
 @pytest.mark.parametrize(

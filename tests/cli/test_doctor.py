@@ -11,7 +11,7 @@ from longloop import config as configs
 from longloop.cli import doctor
 from longloop.config import Config
 from longloop.memory import shapes
-from longloop.memory.forecast import Ledger, kv_pages
+from longloop.memory.forecast import Ledger, kv_pages, limits
 from tests.support.helpers import load_config, write_config
 
 GIB = 2**30
@@ -126,9 +126,8 @@ def test_mistakes(command, tmp_path, arguments, words):
 def made_up(config: Config) -> Ledger:
     """1,000 bytes of weights, 300 in 4 bits; a byte of activations per token, or a tenth; a byte of cache for two
     pages."""
-    rollout = config.rollout
     trained = 0 if config.model.lora_rank else 1000
-    tokens = max(rollout.context, config.learner.micro_tokens)
+    tokens = max(config.rollout.context, config.learner.micro_tokens)
     return Ledger(
         weights=300 if config.model.quantize else 1000,
         adapters=0,
@@ -138,7 +137,7 @@ def made_up(config: Config) -> Ledger:
         second_copy=0,
         activations=tokens // 10 if config.learner.checkpointing else tokens,
         working=0,
-        kv=kv_pages(rollout.context, rollout.concurrency, config.engine.get("tokens", 0)) // 2,
+        kv=kv_pages(*limits(config)) // 2,
     )
 
 
@@ -154,6 +153,7 @@ SHARDED = ["ranks.count=2", "ranks.shard=2"]
         (7000, [], {"learner.checkpointing": True, "engine.tokens": 6599 * 64}, 6300),
         (7000, ["engine.tokens=500000"], {"learner.checkpointing": True, "engine.tokens": 6599 * 64}, 6300),
         (4500, [], {"learner.checkpointing": True, "model.lora_rank": 16, "engine.tokens": 6099 * 64}, 4050),
+        (7000, ["engine.slots=2"], {"learner.checkpointing": True}, 4800),
         (2300, [*LEAN, "learner.micro_tokens=40000"], {"learner.micro_tokens": 8000}, 1800),
         (1700, LEAN, {"model.quantize": "nf4"}, 1100),
         (1100, LEAN, {"model.quantize": "nf4", "rollout.context": 4000, "learner.micro_tokens": 4000}, 700),

@@ -23,6 +23,7 @@ from longloop.cluster.crew import Crew, Member
 from longloop.config import Config, RanksConfig
 from longloop.diagnose.cluster import ranks
 from longloop.engines.engine import NativeEngine
+from longloop.memory.exhausted import told
 from longloop.store.run import Run
 from longloop.store.run_reader import load_run
 from longloop.types import RankLost, UserError
@@ -248,12 +249,20 @@ def test_what_a_rank_raises_is_raised_with_its_name(cluster):
         def fall(self) -> None:
             raise ValueError("out of balance")
 
+        def fill(self) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
     actor = ray.remote(num_cpus=0)(Clumsy).remote()
     crew = Crew.__new__(Crew)
     crew._ray, crew._config, crew._doing = ray, RanksConfig(count=2), "computing gradients"
     with pytest.raises(ValueError, match="out of balance") as raised:
         crew._get({actor.fall.remote(): Member(1, actor, "on vm (process 7)")})
     assert raised.value.__notes__ == ["(on rank 1 on vm (process 7), computing gradients)"]
+    with (
+        pytest.raises(UserError, match=r"card of rank 1 on vm \(process 7\) ran out of memory while computing gra"),
+        told(),
+    ):
+        crew._get({actor.fill.remote(): Member(1, actor, "on vm (process 7)")})
 
 
 def test_a_machine_is_lost_and_a_rank_hangs(cluster, undisturbed, tmp_path, monkeypatch):

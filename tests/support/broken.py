@@ -70,6 +70,45 @@ class Bare(Office):
     expert = Environment.expert
 
 
+class Half(Office):
+    """Somebody knows how to fill in every other form."""
+
+    def expert(self, task):
+        return super().expert(task) if task.data["number"] % 2 else None
+
+
+class Points(Environment):
+    """Pays a point for any answer, a hundred for the right one, a fifth for none. Has no expert."""
+
+    @classmethod
+    def tasks(cls, split, options):
+        return [Task(f"{n}", split) for n in range(6)]
+
+    async def start(self, task):
+        self._paid = 0.2
+        return [Message("user", f"what is {task.id}?")]
+
+    async def step(self, action):
+        self._paid = 100.0 if action.content == "42" else 1.0
+        return Step([Message("user", "so")], done=True)
+
+    async def finish(self):
+        return Outcome(self._paid, self._paid == 100)
+
+
+class Declared(Points):
+    reward_range = (0, 100)
+
+
+class Ample(Points):
+    """Says that it pays no more than what anybody gets."""
+
+    reward_range = (0, 1)
+
+    async def finish(self):
+        return Outcome(min(1.0, self._paid), False)
+
+
 class Moody(Guess):
     """Starts with a greeting of the day."""
 

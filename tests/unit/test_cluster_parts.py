@@ -1,6 +1,7 @@
 """The parts of a run on several ranks, each by itself and without Ray: a rank, sums between processes."""
 
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,11 +21,14 @@ import yaml
 from longloop import api, build
 from longloop import config as configs
 from longloop.cluster import crew
+from longloop.cluster.crew import Crew, Member
 from longloop.cluster.exchange import Exchange
-from longloop.cluster.placement import WORKERS, Asked, asked, inventory
+from longloop.cluster.placement import WORKERS, Asked, asked, inventory, placed
 from longloop.cluster.rank import Rank
 from longloop.config import RanksConfig
+from longloop.diagnose import cluster
 from longloop.learners.shares import add_up
+from longloop.memory import exhausted
 from longloop.rollout.episode import Record
 from longloop.store.lineage import lineage
 from longloop.types import RankLost, Start, StopReason, UserError
@@ -143,11 +148,25 @@ def test_four_processes_add_up_as_one_does():
 class FakeRay:
     """A cluster of two machines, of which one has cards, and one that is gone."""
 
-    def nodes(self) -> list[dict[str, Any]]:
-        def node(name: str, alive: bool, **has: float) -> dict[str, Any]:
-            return {"NodeManagerHostname": name, "NodeManagerAddress": "10.0.0.1", "Alive": alive, "Resources": has}
+    def __init__(self, here: str = "10.0.0.1") -> None:
+        self.util = SimpleNamespace(get_node_ip_address=lambda: here)
 
-        return [node("a", True, CPU=32.0, GPU=4.0), node("b", True, CPU=3.0), node("c", False, CPU=99.0, GPU=8.0)]
+    def nodes(self) -> list[dict[str, Any]]:
+        def node(name: str, number: int, alive: bool, **has: float) -> dict[str, Any]:
+            address = f"10.0.0.{number}"
+            resources = has | {f"node:{address}": 1.0}
+            return {
+                "NodeManagerHostname": name,
+                "NodeManagerAddress": address,
+                "Alive": alive,
+                "Resources": resources,
+            }
+
+        return [
+            node("a", 1, True, CPU=32.0, GPU=4.0),
+            node("b", 2, True, CPU=3.0),
+            node("c", 3, False, CPU=99.0, GPU=8.0),
+        ]
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 35.0, "GPU": 4.0}
@@ -159,13 +178,52 @@ class FakeRay:
 def test_what_ranks_ask_for_and_what_there_is():
     assert asked(FakeRay(), "") == asked(FakeRay(), "cuda") == Asked(cards=1)
     assert asked(FakeRay(), "cpu") == Asked(cards=0)
-    assert Asked(1).fits(FakeRay()) == 4 and Asked(0).fits(FakeRay()) == 35
+    assert Asked(1).fits(FakeRay()) == (4, "room for 4") and Asked(0).fits(FakeRay("10.0.0.2")) == (35, "room for 35")
     assert Asked(1).words(8) == "8 ranks with a card and a core each"
     assert inventory(FakeRay()) == (
-        "a (10.0.0.1) has 4 cards and 32 cores; b (10.0.0.1) has 3 cores; 30 cores of all that are free"
+        "a (10.0.0.1) has 4 cards and 32 cores; b (10.0.0.2) has 3 cores; 30 cores of all that are free"
     )
     with pytest.raises(UserError, match="every rank takes its own"):
         asked(FakeRay(), "cuda:1")
+
+
+def test_the_first_rank_needs_room_on_this_machine(tmp_path, monkeypatch):
+    """Here without a card, on a cluster with four: the run would wait, and end without a word of the reason."""
+    ray, there = FakeRay("10.0.0.2"), "no room on this machine (10.0.0.2), where the first rank has to be"
+    assert Asked(1).fits(ray) == (0, there)
+    monkeypatch.setattr(cluster, "connected", lambda config: contextlib.nullcontext(ray))
+    found = cluster.ranks(load_config(tmp_path, "ranks.count=2"))
+    assert found.verdict == "fail" and there in found.seen and "Start the run on a machine" in found.advice
+    with pytest.raises(UserError) as raised, placed(ray, RanksConfig(count=2), Asked(1), print):
+        pass
+    assert f"and the cluster has {there}: a (10.0.0.1) has 4 cards" in str(raised.value)
+
+
+class TaskError(Exception):
+    """As Ray's: what a rank raised, without the rank's traceback."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+@pytest.mark.parametrize(
+    ("doing", "lower"),
+    [
+        ("playing attempts", "Lower rollout.concurrency"),
+        ("computing gradients", "Lower rollout.context or learner.micro_tokens"),
+    ],
+)
+def test_a_rank_whose_card_is_full_is_named_with_what_it_did(monkeypatch, doing, lower):
+    """And not the first rank's card, nor what the first rank did."""
+    errors = SimpleNamespace(RayTaskError=TaskError, RayActorError=type("Died", (Exception,), {}))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(exceptions=errors))
+    monkeypatch.setitem(sys.modules, "ray.exceptions", errors)
+    monkeypatch.setattr(exhausted, "_held", lambda: ": of 80.0 GiB this process holds 70.0")
+    crew, one = Crew.__new__(Crew), Member(1, None, "on vm (process 7)")
+    with pytest.raises(UserError) as raised, exhausted.told(Path("runs/a")), crew._unwrapped(one, doing):
+        raise TaskError(torch.OutOfMemoryError("CUDA out of memory."))
+    said = f"The card of rank 1 on vm (process 7) ran out of memory while {doing}. {lower}"
+    assert str(raised.value).startswith(said) and "`longloop train --resume runs/a`" in str(raised.value)
 
 
 def test_without_ray_a_sentence_says_how_to_get_it(tmp_path, monkeypatch):

@@ -8,6 +8,8 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -28,6 +30,7 @@ from longloop.algos.grpo import Grpo
 from longloop.algos.loop import Loop
 from longloop.algos.ppo import Ppo
 from longloop.config import LearnerConfig, ModelConfig, RanksConfig
+from longloop.diagnose import cost
 from longloop.diagnose.preflight import preflight
 from longloop.learners.local import LocalLearner
 from longloop.memory import forecast, shapes
@@ -262,12 +265,27 @@ def test_kv_cache_is_what_the_engine_holds(family):
         assert book.collect == book.held + book.kv
 
 
-@pytest.mark.parametrize("settings", [[], ["model.lora_rank=4", "learner.checkpointing=true"], ["algo.name=grpo"]])
+@pytest.mark.parametrize(
+    "settings", [[], ["model.lora_rank=4", "learner.checkpointing=true"], ["algo.name=grpo"], ["engine.slots=2"]]
+)
 def test_a_run_says_what_was_foreseen(tmp_path, settings):
     config = load_config(tmp_path, *settings)
     parts = api.prepared(config)
     checked = asyncio.run(preflight(config, parts.world, parts.rollouts, parts.algo, parts.learner, parts.tasks, print))
     assert checked == api.forecast(config)
+    assert cost.memory(config, parts.learner)[1] == checked
+    assert (checked.kv < api.forecast(load_config(tmp_path)).kv) == ("engine.slots=2" in settings)
+
+
+@pytest.mark.parametrize("concurrency", [1, 64])
+def test_as_many_sessions_are_foreseen_as_the_engine_has_slots(tmp_path, concurrency):
+    """However many attempts are played at once: with fewer slots sessions are read again, with more an attempt may have
+    several conversations."""
+    config = load_config(tmp_path, "engine.slots=3", f"rollout.concurrency={concurrency}", "rollout.context=130")
+    engine = api.prepared(config).rollouts.context.engine
+    for session in range(3):
+        sample(engine, prompt(session, 120), str(session), max_tokens=10)
+    assert api.forecast(config).kv == engine.cache.bytes == (1 + 3 * 3) * engine.cache.page(0).nbytes
 
 
 @pytest.mark.parametrize(
@@ -332,3 +350,71 @@ def test_free_memory_is_known_on_every_system(monkeypatch: pytest.MonkeyPatch) -
     real = os.sysconf
     monkeypatch.setattr(os, "sysconf", sysconf)
     assert 0 < forecast.available(torch.device("cpu")) <= psutil.virtual_memory().total
+
+
+GIB = 2**30
+
+
+def group(folder: Path, version: int, limit: str, used: int, cached: int = 0) -> None:
+    """A control group as Linux shows it, of which `cached` bytes are files that were read."""
+    names = {1: ("limit_in_bytes", "usage_in_bytes"), 2: ("max", "current")}[version]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(names, (limit, used), strict=True):
+        (folder / f"memory.{name}").write_text(f"{value}\n")
+    total = "total_" * (version == 1)
+    (folder / "memory.stat").write_text(f"anon {used - cached}\ninactive_file 0\n{total}inactive_file {cached}\n")
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
+    """The folder of all control groups, where the process is in these. The machine has 100 GiB."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100 * GIB))
+    monkeypatch.setattr(forecast, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(forecast, "_OWN_GROUPS", tmp_path / "own")
+
+    def said(text: str) -> Path:
+        (tmp_path / "own").write_text(text)
+        return tmp_path / "groups"
+
+    return said
+
+
+def free() -> float:
+    return forecast.available(torch.device("cpu")) / GIB
+
+
+def test_files_that_a_container_has_read_take_no_room(groups: Callable[[str], Path], tmp_path: Path) -> None:
+    """As those of a large model: without them it uses one of its ten GiB."""
+    group(groups("0::/\n"), 2, str(10 * GIB), used=9 * GIB, cached=8 * GIB)
+    assert free() == 9
+    (tmp_path / "groups" / "memory.stat").unlink()  # gVisor has none
+    assert free() == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_least_of_all_limits_up_to_the_root_holds(groups: Callable[[str], Path], version: int) -> None:
+    """The job's, above those of its step and its task, which have none."""
+    path, none = "/slurm/job_7/step_0/task_0", {1: str(2**63 - 4096), 2: "max"}[version]
+    top = groups(f"9:cpu,cpuacct:/\n4:memory:{path}\n0::/\n" if version == 1 else f"0::{path}\n")
+    top /= "memory" * (version == 1)
+    group(top, version, none, used=50 * GIB)
+    group(top / "slurm", version, str(60 * GIB), used=20 * GIB)
+    group(top / "slurm/job_7", version, str(16 * GIB), used=7 * GIB, cached=3 * GIB)
+    group(top / "slurm/job_7/step_0", version, none, used=4 * GIB)
+    group(top / "slurm/job_7/step_0/task_0", version, none, used=4 * GIB)
+    assert free() == 12
+    group(top / "slurm", version, str(22 * GIB), used=20 * GIB)
+    assert free() == 2
+
+
+def test_a_container_whose_path_is_the_machines(groups: Callable[[str], Path]) -> None:
+    """Version 1 names the group as the machine does, and shows it as the root."""
+    group(groups("4:memory:/docker/12ab\n") / "memory", 1, str(4 * GIB), used=GIB)
+    assert free() == 3
+
+
+def test_a_machine_without_limits_or_groups(groups: Callable[[str], Path], tmp_path: Path) -> None:
+    groups("5:cpu:/\n0::/user.slice/a:b\n")
+    assert free() == 100
+    (tmp_path / "own").unlink()
+    assert free() == 100

@@ -1,6 +1,8 @@
 """An attempt with several conversations has its turns one conversation after the other. Methods that go by the order of
 turns in time refuse it, and those that credit whole attempts credit every turn of it."""
 
+import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +13,11 @@ import pytest
 
 from longloop.algos import composed, dmpo, tree_dpo
 from longloop.build import named
+from longloop.diagnose.environment import replay, watched
 from longloop.registry import ALGOS
-from longloop.types import Group, Sample, Trajectory, UserError
+from longloop.types import Group, Message, Sample, Step, Task, Trajectory, UserError
 from tests.support.samples import NOW, TASK, attempt
+from tests.support.worlds import Env, Log, collect, rollouts
 
 BY_TIME = (
     *("vineppo", "pav", "drpo", "arpo", "aepo", "gigpo", "igpo", "gtpo", "eapo", "archer", "turn_ppo"),
@@ -82,3 +86,36 @@ def test_for_those_that_refuse_it_matters(name: str, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(module, "refuse_conversations", lambda attempts: None)
     with pytest.raises(AssertionError):
         test_for_all_other_methods_it_does_not_matter_which_is_stored_first(name)
+
+
+class Consulting(Env):
+    """Has a helper of its own between two turns: its first conversation, the helper's, the first again."""
+
+    turns = 3
+
+    async def start(self, task: Task) -> Sequence[Message]:
+        return [Message("user", "go")]
+
+    async def step(self, action: Message) -> Step:
+        self.turns -= 1
+        return Step([Message("user", f"{self.turns} left")], done=not self.turns, thread="helper" * (self.turns == 2))
+
+
+class Whimsical(Consulting):
+    """Asks its helper at every other attempt only."""
+
+    attempts = itertools.count()
+
+    async def step(self, action: Message) -> Step:
+        step = await super().step(action)
+        return replace(step, thread="") if step.thread and next(self.attempts) % 2 else step
+
+
+@pytest.mark.parametrize(("environment", "verdict"), [(Consulting, "pass"), (Whimsical, "fail")])
+def test_an_attempt_is_made_again_in_the_order_of_time(environment: type[Env], verdict: str) -> None:
+    made = rollouts(lambda: environment(Log()))
+    groups = collect(made, k=1)
+    stored = [turn.thread for turn in groups[0].trajectories[0].turns]
+    assert stored == ["", "", "helper"]
+    found = asyncio.run(replay(watched(made.context), groups))
+    assert found.verdict == verdict, found

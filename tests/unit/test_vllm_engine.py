@@ -2,11 +2,14 @@
 
 import asyncio
 import gc
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -445,6 +448,18 @@ def test_a_server_cannot_stand_in_for_serve(server: FakeVllm, tmp_path: Path) ->
 
     with pytest.raises(UserError, match=r"engine 'vllm' cannot serve; take engine\.name=native"):
         build.served(settings, lineage(settings), SamplingParams(), "")
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "[::]", "127.0.0.2", "Trainer-7", "10.1.2.3", "[fd00::2]", "[fd00:0::2]", "[fe80::1]"]
+)
+def test_all_names_and_addresses_of_this_machine_are_its_own(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = {"eth0": ["10.1.2.3", "fd00::2", "fe80::1%eth0", "02:fc:00:00:00:01"]}
+    addresses = {name: [SimpleNamespace(address=one) for one in each] for name, each in cards.items()}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
+    monkeypatch.setattr(socket, "gethostname", lambda: "Trainer-7")
+    assert vllm.is_here(f"http://{host}:8000/v1")
+    assert not vllm.is_here("http://10.1.2.4:8000, http://trainer-8:8000, http://[fd00::3]:8000")
 
 
 @pytest.mark.parametrize(
