@@ -110,7 +110,12 @@ def _outcomes(found: Analysis) -> Section:
     rates = (SUCCESS, REWARD) if found.partial else (SUCCESS,)
     size = "Intervals are 95%: Wilson's for a share, with the tasks as trials; for a change, over tasks drawn anew, "
     size += "each with its partner of the other end." if found.evaluated else "each side by itself."
-    return Section("Success", (size,), pictures=pictures(found, rates), name="outcomes")
+    text = [size]
+    if any(step < found.since for step in found.evaluations):
+        text.append(
+            f"What evaluations measure was changed at step {found.since}: earlier ones are drawn, and not compared."
+        )
+    return Section("Success", tuple(text), pictures=pictures(found, rates), name="outcomes")
 
 
 def _behaviors(found: Analysis) -> Section:

@@ -159,9 +159,15 @@ class RunReader:
         return found
 
     @property
+    def measured_since(self) -> int:
+        """The step from which on evaluations compare: what is measured (split, tasks, attempts, temperature) was last
+        changed there. 0 where it never was."""
+        return max((c.step for c in self.changes if MEASURED & c.changed.keys()), default=0)
+
+    @property
     def comparable_evaluations(self) -> dict[int, Evaluation]:
-        """Those since what is measured (split, tasks, attempts, temperature) was last changed."""
-        since = max((c.step for c in self.changes if MEASURED & c.changed.keys()), default=0)
+        """Those since what is measured was last changed."""
+        since = self.measured_since
         return {step: evaluation for step, evaluation in self.evaluations.items() if step >= since}
 
     def trajectories(self, step: int) -> list[Group]:

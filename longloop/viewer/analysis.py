@@ -43,11 +43,12 @@ class CountedSteps:
     def report(self) -> Report | None:
         """The report on the steps counted so far; None when there are none."""
         tallies = dict(self._tallies)  # pages are made in several threads, and another may go on counting
-        stamps = {key: counted for key, (counted, _) in tallies.items()}
+        since = self._run.measured_since
+        stamps = since, {key: counted for key, (counted, _) in tallies.items()}
         if self._made[0] != stamps:
             steps = {kind: {s: t for (k, s), (_, t) in tallies.items() if k == kind} for kind in FOLDERS}
             try:
-                made = report(analysis(steps["step"], steps["eval"], self._rules, self._run.name))
+                made = report(analysis(steps["step"], steps["eval"], self._rules, self._run.name, since))
             except UserError:
                 made = None
             self._made = stamps, made

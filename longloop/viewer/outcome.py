@@ -136,7 +136,7 @@ def _worries(run: RunReader) -> Iterator[str]:
 def _collapsed(run: RunReader) -> Iterator[str]:
     """Success that fell to half of its best or less, and not by chance."""
     advice = "Look at KL, entropy and gradient norm from there on; a lower `algo.lr` often helps."
-    measured = run.evaluations
+    measured = run.comparable_evaluations
     if measured:
         best = max(measured, key=lambda step: measured[step].success)
         top, now = measured[best], measured[max(measured)]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from longloop.analysis.report import report
+from longloop.analysis.run import analyze
 from longloop.evaluation import summarize
 from longloop.store.run import Run
 from longloop.types import Group, Task
@@ -91,6 +93,22 @@ def test_a_collapse_is_a_worry(tmp_path: Path) -> None:
 def test_a_held_out_collapse_is_a_worry(tmp_path: Path) -> None:
     pages = evaluated(tmp_path / "run", [True] * 18 + [False] * 2, [False] * 18 + [True] * 2)
     assert "Held-out success collapsed: 90%" in words(pages.html("/run/run"))
+
+
+def test_evaluations_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
+    """The split was changed when the run was resumed: what is harder is not a collapse."""
+    with Run.create(recorded.settings(tmp_path / "run", steps=9), {}) as run:
+        run.metrics.write({"step": 0} | evaluation(run, 0, [number < 18 for number in range(20)]))
+    with Run.reopen(tmp_path / "run", {"eval.split": ["dev", "test"]}) as run:
+        pages = Pages(Library([run.folder]))
+        assert "Held-out success: 90.0%" in words(pages.html("/run/run/analysis")), "the last there is, alone"
+        for step, some in ((3, 6), (6, 7)):
+            run.metrics.write({"step": step} | evaluation(run, step, [number < some for number in range(20)]))
+    assert "collapsed" not in words(pages.html("/run/run"))
+    seen = words(pages.html("/run/run/analysis"))
+    assert "Held-out success: 30.0% [14.5%, 51.9%] after step 3, 35.0%" in seen and "after step 6: +5.0 points" in seen
+    assert "What evaluations measure was changed at step 1: earlier ones are drawn, and not compared." in seen
+    assert words(report(analyze(run.folder)).headline) in seen, "and so says the command"
 
 
 def test_entropy_that_explodes_or_vanishes_is_a_worry(tmp_path: Path) -> None:
