@@ -8,15 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from longloop.analysis.outcomes import Share
-from longloop.analysis.report import difference
-from longloop.stats import SUCCESS, Change, change, disjoint, wilson_interval
+from longloop.analysis.report import difference, over
+from longloop.stats import SUCCESS, Change, PairedChange, change, disjoint, paired_change, wilson_interval
 from longloop.store.metrics import Evaluation, when
 from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import IndexEntry
 from longloop.viewer.charts import number
 
-_PAIRS = 6
-"""Tasks below which the bootstrap feigns certainty: five of five that rise are chance in one of sixteen cases."""
 _MANY = 30
 """Training steps after which a run should have learned something."""
 _SURE = 0.99
@@ -35,6 +33,8 @@ class Outcome:
     first: Evaluation
     last: Evaluation
     change: Change
+    test: PairedChange | None
+    """Of the same change, as `longloop train` prints it; None where no task was scored both times."""
 
     @property
     def single(self) -> bool:
@@ -45,9 +45,8 @@ class Outcome:
         """1 and -1 where success clearly rose or fell; 0 where chance could have done it."""
         if self.single:
             return 0
-        if self.change.interval and self.last.tasks >= _PAIRS:
-            low, high = self.change.interval
-            return (low > 0) - (high < 0)
+        if self.test is not None:
+            return {"better": 1, "worse": -1}.get(self.test.verdict, 0)
         before, after = self.first.success_interval, self.last.success_interval
         return (after[0] > before[1]) - (after[1] < before[0])
 
@@ -64,7 +63,9 @@ def _outcome(run: RunReader) -> Outcome | None:
     steps = min(found), max(found)
     first, last = (_by_task(run.stored["eval"].entries(step)) for step in steps)
     changed = change(SUCCESS, first, last if len(found) > 1 else None, paired=True)
-    return Outcome(steps, found[steps[0]], found[steps[1]], changed)
+    rates = ({task: sums["success"] / sums["attempts"] for task, sums in side.items()} for side in (first, last))
+    test = paired_change(*rates) if len(found) > 1 else None
+    return Outcome(steps, found[steps[0]], found[steps[1]], changed, test)
 
 
 def sentence(run: RunReader) -> str:
@@ -81,7 +82,7 @@ def sentence(run: RunReader) -> str:
         said = f"Held-out success {verb} from {before} to {after} by step {end}"
     else:
         said = f"No clear change in held-out success: {before} {when(begin)}, {after} after step {end}"
-    said += f", {moved}" if moved else ""
+    said += f", {moved}{over(found.change)}" if moved else ""
     size = f"({count(found.last.tasks, 'task')}, {count(found.last.attempts, 'attempt')} each)"
     return f"{said} {size}; doing nothing scores {number(found.last.floor_success, True)}."
 

@@ -12,9 +12,11 @@ import pytest
 
 from longloop.analysis.report import report
 from longloop.analysis.run import analyze
+from longloop.cli.run_summary import changes
 from longloop.evaluation import summarize
 from longloop.store.run import Run
-from longloop.types import Group, Task
+from longloop.store.run_reader import load_run
+from longloop.types import Group, StopReason, Task
 from longloop.viewer.library import Library
 from longloop.viewer.pages import Pages
 from tests.support import recorded
@@ -24,15 +26,17 @@ def words(html: str) -> str:
     return " ".join(unescape(re.sub("<[^>]*>", " ", html)).split())
 
 
-def evaluation(run: Run, step: int, successes: Sequence[bool]) -> dict[str, Any]:
-    """One attempt at each task, stored and summed up as training does it."""
+def evaluation(run: Run, step: int, successes: Sequence[bool | None]) -> dict[str, Any]:
+    """One attempt at each task (None: spoiled by the environment), stored and summed up as training does it."""
     tasks = [Task(f"dev/{number}", "dev") for number in range(len(successes))]
-    tried = [Group(task, (recorded.attempt(task, 0, done),)) for task, done in zip(tasks, successes, strict=True)]
+    stops = [StopReason.ENV_ERROR if done is None else StopReason.FINISHED for done in successes]
+    made = zip(tasks, successes, stops, strict=True)
+    tried = [Group(task, (recorded.attempt(task, 0, bool(done), stop),)) for task, done, stop in made]
     run.evaluations.write(step, tried)
     return {"eval": summarize(tried, 1, (0.0, 0.0)).to_json()}
 
 
-def evaluated(folder: Path, before: Sequence[bool], after: Sequence[bool]) -> Pages:
+def evaluated(folder: Path, before: Sequence[bool | None], after: Sequence[bool | None]) -> Pages:
     with Run.create(recorded.settings(folder, steps=3), {}) as run:
         run.metrics.write({"step": 0} | evaluation(run, 0, before))
         run.metrics.write(recorded.metrics(3, 0.5, 12, 3) | evaluation(run, 3, after))
@@ -78,6 +82,28 @@ def test_every_task_that_was_failed_and_is_done_is_a_rise(tmp_path: Path) -> Non
     """All draws of a bootstrap are the same here, and say nothing."""
     pages = evaluated(tmp_path / "run", [False] * 8, [True] * 8)
     assert "Held-out success rose from 0%" in words(pages.html("/run/run"))
+
+
+def test_tasks_that_dropped_out_are_no_rise(tmp_path: Path) -> None:
+    """The same five tasks are done; the five that failed were spoiled afterwards."""
+    pages = evaluated(tmp_path / "run", [True] * 5 + [False] * 5, [True] * 5 + [None] * 5)
+    said = words(pages.html("/run/run"))
+    assert "No clear change in held-out success: 50%" in said and "<b>100%</b>" not in pages.html("/")
+    assert "+0.0 points over the 5 tasks that were scored both times" in said
+    seen = words(pages.html("/run/run/analysis"))
+    assert "after step 3: +0.0 points over the 5 tasks that were scored both times." in seen
+    assert "5 tasks paired" in seen
+
+
+def test_a_rise_is_what_the_end_of_training_calls_one(tmp_path: Path) -> None:
+    """Three of six tasks rise and none falls: chance in one of four cases, though few bootstrap draws have none."""
+    pages = evaluated(tmp_path / "run", [False] * 6, [True] * 3 + [False] * 3)
+    assert "No clear change in held-out success: 0%" in words(pages.html("/run/run"))
+    both = (load_run(tmp_path / "run").evaluation_trajectories(step) for step in (0, 3))
+    said = changes(*({group.task.id: group for group in side} for side in both))
+    assert "no clear change (p = 0.25)" in said["success [95%]"]
+    pages = evaluated(tmp_path / "six", [False] * 6, [True] * 6)
+    assert "Held-out success rose from 0%" in words(pages.html("/run/six"))
 
 
 def test_a_collapse_is_a_worry(tmp_path: Path) -> None:
