@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from longloop.analysis.behaviors import heard
+from longloop.analysis.behaviors import answers
 from longloop.store.trajectories import StoredTrajectory
 
 FEW = 3
@@ -45,8 +45,8 @@ def tests(attempt: StoredTrajectory) -> Iterator[tuple[str, bool]]:
 
 def last_error(attempt: StoredTrajectory, failure: re.Pattern[str]) -> str:
     """The line that shows the last failure that came back; empty when there was none."""
-    for turn in reversed(attempt.turns[1:]):
-        for text in reversed(heard(turn)):
+    for back in reversed(answers(attempt)):
+        for text in reversed(back or []):
             if found := list(failure.finditer(text)):
                 at = found[-1].start()  # a traceback says at its end what was wrong
                 start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
