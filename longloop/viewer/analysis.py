@@ -19,7 +19,7 @@ class CountedSteps:
     """The steps of a run that have been counted so far."""
 
     def __init__(self, run: RunReader) -> None:
-        self._run = run
+        self.run = run
         self._rules = _rules(run)
         self._tallies: dict[tuple[str, int], tuple[object, Tally]] = {}
         self._made: tuple[object, Report | None] = (None, None)
@@ -27,10 +27,12 @@ class CountedSteps:
     def count(self, patience: float) -> tuple[int, int]:
         """Go on counting for that many seconds. Returns how many steps are done, and of how many."""
         deadline = time.monotonic() + patience
-        wanted = [(kind, step) for kind in reversed(FOLDERS) for step in self._run.stored[kind].steps()]
+        wanted = [(kind, step) for kind in reversed(FOLDERS) for step in self.run.stored[kind].steps()]
+        for gone in set(self._tallies) - set(wanted):
+            self._tallies.pop(gone, None)
         done = 0
         for kind, step in _evenly_spaced(wanted):
-            stored = self._run.stored[kind]
+            stored = self.run.stored[kind]
             now = stamp(stored.path(step))
             known = self._tallies.get((kind, step))
             if known is not None and known[0] == now:
@@ -43,12 +45,12 @@ class CountedSteps:
     def report(self) -> Report | None:
         """The report on the steps counted so far; None when there are none."""
         tallies = dict(self._tallies)  # pages are made in several threads, and another may go on counting
-        since = self._run.measured_since
+        since = self.run.measured_since
         stamps = since, {key: counted for key, (counted, _) in tallies.items()}
         if self._made[0] != stamps:
             steps = {kind: {s: t for (k, s), (_, t) in tallies.items() if k == kind} for kind in FOLDERS}
             try:
-                made = report(analysis(steps["step"], steps["eval"], self._rules, self._run.name, since))
+                made = report(analysis(steps["step"], steps["eval"], self._rules, self.run.name, since))
             except UserError:
                 made = None
             self._made = stamps, made

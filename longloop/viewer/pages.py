@@ -97,8 +97,11 @@ class Pages:
                 return overview.run_page(self.run(name), _one(query, "smooth"), _one(query, "log"))
             case ["run", name, "analysis" | "behaviors" as which]:
                 run = self.run(name)
-                counted = self._counted.setdefault(name, CountedSteps(run))
-                return overview.analysis(run, counted, self._patience, BEHAVIORS if which == "behaviors" else "")
+                if name not in self._counted or self._counted[name].run is not run:
+                    self._counted[name] = CountedSteps(run)
+                return overview.analysis(
+                    run, self._counted[name], self._patience, BEHAVIORS if which == "behaviors" else ""
+                )
             case ["run", name, "find"]:
                 return detail.find(self.run(name), {key: values[0] for key, values in query.items() if values})
             case ["run", name, kind, *numbers] if kind in FOLDERS and all(map(_is_number, numbers)):

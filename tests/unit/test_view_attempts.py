@@ -1,6 +1,7 @@
 """What the viewer reads of a run: an index and single lines; also of a run that is cut, repeated, damaged or old."""
 
 import json
+import shutil
 
 import pytest
 
@@ -196,6 +197,47 @@ def test_killed_is_told_from_running(tmp_path):
 def test_runs_of_one_name_are_told_apart(tmp_path):
     for parent in ("a", "b"):
         recorded.small(tmp_path / parent / "seed-0", steps=1)
-    records = Library([tmp_path]).runs
-    assert sorted(records) == ["b~seed-0", "seed-0"]
-    assert {record.folder.parent.name for record in records.values()} == {"a", "b"}
+    library = Library([tmp_path])
+    records = library.runs
+    assert {name: record.folder for name, record in records.items()} == {
+        f"{parent}~seed-0": tmp_path / parent / "seed-0" for parent in ("a", "b")
+    }
+    recorded.small(tmp_path / "c", steps=1)
+    assert sorted(library.runs) == ["a~seed-0", "b~seed-0", "c"]
+    assert library.runs["a~seed-0"] is records["a~seed-0"]
+    assert sorted(Library([tmp_path / "b", tmp_path]).runs) == ["a~seed-0", "b~seed-0", "c"], "in any order"
+
+
+def test_a_run_that_was_deleted_and_begun_again_is_another(tmp_path):
+    pages = Pages(Library([recorded.small(tmp_path / "runs/run").parent]))
+    assert all(pages.html(f"/run/run/{page}") for page in ("analysis", "step/3", "step/3/0/0", "find"))
+    shutil.rmtree(tmp_path / "runs/run")
+    again = recorded.small(tmp_path / "runs/run", steps=4, env={"name": "guess"})
+    note = json.loads((again / "run.json").read_text()) | {
+        "started": "2030-01-01T00:00:00+0000",
+        "analysis": {"patterns": {"newest": {"said": "newest order"}}},
+    }
+    (again / "run.json").write_text(json.dumps(note))
+    fresh = Pages(Library([again]))
+    assert "newest / attempt" in fresh.html("/run/run/analysis")
+    for page in ("analysis", "step/1", "step/4", "step/3/0/0", "find"):
+        assert pages.html(f"/run/run/{page}") == fresh.html(f"/run/run/{page}"), page
+
+
+def test_steps_that_are_gone_are_counted_no_more(run):
+    pages = Pages(Library([run]))
+    assert "Held-out success" in pages.html("/run/run/analysis")
+    for path in (run / "evaluations").glob("0*.jsonl"):
+        path.unlink()
+    assert "Held-out success" not in pages.html("/run/run/analysis")
+
+
+def test_an_index_in_the_place_of_another_is_read_from_its_beginning(run, tmp_path):
+    attempts = Trajectories(run / "trajectories")
+    assert len(attempts.entries(1)) == 12
+    with Run.create(recorded.settings(tmp_path / "other"), {}) as other:
+        for number in range(1, 13):
+            recorded.step(other, number, count=2, k=2)
+    for path in other.trajectories.folder.iterdir():
+        path.replace(run / "trajectories" / path.name)
+    assert len(attempts.entries(1)) == 4 and len(attempts.entries(12)) == 4
