@@ -59,14 +59,15 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Evaluation":
-        """Raises KeyError or TypeError for what is not a stored evaluation."""
+        """Raises KeyError, TypeError or ValueError for what is not a stored evaluation."""
         stored = {"env_version": "", "usage": {}} | dict(stored)  # which earlier evaluations lack
         values = {one.name: stored[one.name] for one in fields(cls)}
-        if not isinstance(values["success"], int | float):
-            raise TypeError("an evaluation without a success")
         for name in ("success_interval", "reward_interval"):
             low, high = values[name]
             values[name] = low, high
+        numbers = [values[name] for name in ("tasks", "attempts", "success", "reward", "floor_success", "floor_reward")]
+        if not all(isinstance(one, int | float) for one in (*numbers, *values["success_interval"])):
+            raise TypeError("an evaluation without its numbers")
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:

@@ -79,14 +79,18 @@ class RunReader:
         """The same as plain tables, without a check; empty where there is no readable config.toml."""
         try:
             return _with_changes(tomllib.loads((self.folder / "config.toml").read_text()), self.changes)
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError):
             return {}
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A table of the settings; empty where there is none of that name."""
+        found = self.settings.get(name)
+        return found if isinstance(found, dict) else {}
 
     @property
     def env(self) -> str:
         """The name of its environment."""
-        table = self.settings.get("env")
-        return str(table.get("name", "")) if isinstance(table, dict) else ""
+        return str(self.table("env").get("name", ""))
 
     @property
     def env_version(self) -> str:

@@ -121,7 +121,7 @@ def alike(runs: Sequence[RunReader]) -> dict[str, list[RunReader]]:
     groups: dict[str, list[RunReader]] = {}
     for run in runs:
         settings = {key: value for key, value in run.settings.items() if key not in ("seed", "name", "folder")}
-        groups.setdefault(json.dumps(settings, sort_keys=True) if settings else run.name, []).append(run)
+        groups.setdefault(json.dumps(settings, sort_keys=True, default=str) if settings else run.name, []).append(run)
     named: dict[str, list[RunReader]] = {}
     for members in groups.values():
         name = members[0].name

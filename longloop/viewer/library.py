@@ -62,12 +62,10 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def _run_folders(folder: Path, depth: int) -> list[Path]:
-    if (folder / "run.json").is_file():
-        return [folder]
-    if depth == 0:
-        return []
     try:
-        inside = sorted(path for path in folder.iterdir() if path.is_dir())
-    except OSError:
+        if (folder / "run.json").is_file():
+            return [folder]
+        inside = sorted(path for path in folder.iterdir() if path.is_dir()) if depth else []
+    except OSError:  # another user's
         return []
     return [run for path in inside for run in _run_folders(path, depth - 1)]

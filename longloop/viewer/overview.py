@@ -56,7 +56,7 @@ def summary(run: RunReader) -> Summary:
         status=run.status,
         started=_moment(run.facts.get("started")),
         env=f"{_name(settings.get('env'))} {run.env_version}".strip(),
-        model=str((settings.get("model") or {}).get("path") or "-").rstrip("/").rsplit("/", 1)[-1],
+        model=str(run.table("model").get("path") or "-").rstrip("/").rsplit("/", 1)[-1],
         algo=_name(settings.get("algo")),
         step=max((line["step"] for line in metrics), default=0),
         steps=settings.get("steps"),

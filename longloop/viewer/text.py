@@ -79,7 +79,7 @@ def unread_note(run: RunReader, trajectory: StoredTrajectory) -> str:
     for turn in trajectory.turns:
         tokens *= not turn.restarts_context
         tokens += turn.context_tokens + turn.action_tokens
-    limit = (run.settings.get("rollout") or {}).get("context", 0)
+    limit = run.table("rollout").get("context", 0)
     return f"did not fit: the conversation had {tokens:,} of the {limit:,} tokens of rollout.context before it"
 
 

@@ -1,6 +1,8 @@
 """The lists of the viewer: runs sorted, filtered and tagged, the task's text, attempts that are equal; its curves."""
 
+import errno
 import json
+import os
 import re
 import threading
 from html import unescape
@@ -79,6 +81,41 @@ def test_tags_have_a_file_of_their_own(runs: Path) -> None:
     (runs / "gamma/tags.json.partial").mkdir()
     with pytest.raises(UserError, match=r"could not be kept: .*tags\.json"):
         set_tag(runs / "gamma", "a", True)
+
+
+def test_a_folder_of_another_user_costs_no_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages, status = Pages(Library([runs])), Path.stat
+    (runs / "theirs").mkdir()
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.parent == runs / "theirs":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return status(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert sorted(listed(pages.html("/"))) == ["alpha", "beta", "gamma"]
+
+
+@pytest.mark.parametrize("model", ['model = "x"', "model = 3", "algo = []", "model = 2020-01-01"])
+def test_an_odd_config_costs_no_page(runs: Path, model: str) -> None:
+    (runs / "beta/config.toml").write_text(f'name = "beta"\n{model}\n')
+    pages = Pages(Library([runs]))
+    assert sorted(listed(pages.html("/"))) == ["alpha", "beta", "gamma"]
+    assert pages.html("/run/beta") and pages.html("/curves", {"run": ["alpha", "beta"]})
+    assert pages.html("/run/beta/step/1/0/0", {"tokens": ["logprob"]})
+    change = {"step": 1, "time": "", "changed": {"model.path": ["x", "y"]}}
+    (runs / "beta/changes.jsonl").write_text(json.dumps(change) + "\n")
+    assert pages.html("/run/beta")
+
+
+@pytest.mark.parametrize("name", ["success", "success_interval", "reward", "floor_success", "tasks"])
+def test_an_evaluation_without_a_number_costs_no_page(runs: Path, name: str) -> None:
+    """JSON has no NaN: what is not finite is stored as null."""
+    found = recorded.evaluation(0.5) | {name: [None, 0.5] if name == "success_interval" else None}
+    with Run.reopen(runs / "beta") as again:
+        again.metrics.write({"step": 2, "eval": found})
+    pages = Pages(Library([runs]))
+    assert pages.html("/") and pages.html("/run/beta") and pages.html("/curves", {"run": ["alpha", "beta"]})
 
 
 def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
