@@ -7,9 +7,11 @@ from statistics import fmean
 from typing import Any
 
 from longloop.store.run_reader import RunReader
+from longloop.types import StopReason
 from longloop.viewer.charts import Chart, Line, Point, finite
 
 Metrics = Mapping[str, Any]
+_SCORED = {str(reason) for reason in StopReason if reason.scored}
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,16 @@ def _of(*keys: str) -> Callable[[Metrics], Any]:
     return value
 
 
+def _scored(key: str) -> Callable[[Metrics], Any]:
+    """A mean over scored attempts, which is stored as 0 where there was none."""
+
+    def value(line: Metrics) -> Any:
+        stops = line.get("stops")
+        return None if (stops and not _SCORED & stops.keys()) or line.get("turns") == 0 else line.get(key)
+
+    return value
+
+
 def _per(above: str, below: str) -> Callable[[Metrics], Any]:
     def value(line: Metrics) -> Any:
         return line[above] / line[below] if above in line and line.get(below) else None
@@ -40,7 +52,7 @@ def _per(above: str, below: str) -> Callable[[Metrics], Any]:
 
 def _unscored(line: Metrics) -> Any:
     stops = line.get("stops") or {}
-    lost = sum(stops.get(name, 0) for name in ("env_error", "timeout", "cancelled"))
+    lost = sum(stops.get(name, 0) for name in ("env_error", "timeout", "cancelled", "set_aside"))
     return lost / line["attempts"] if line.get("attempts") else None
 
 
@@ -52,6 +64,8 @@ def _gib(name: str) -> Callable[[Metrics], Any]:
     return value
 
 
+trained = _scored("success")
+"""Success of a training step, by its line of metrics; None where nothing was scored in it."""
 _UPDATED = {
     "loss": _Curve("Loss", _of("update", "loss")),
     "kl": _Curve("KL", _of("update", "kl"), note="old minus new log-prob, summed over a trajectory"),
@@ -65,10 +79,10 @@ _UPDATED = {
     "value_error": _Curve("Value error", _of("update", "value_error")),
 }
 _CURVES = (
-    _Curve("Reward", _of("reward"), sampled=True),
+    _Curve("Reward", _scored("reward"), sampled=True),
     _Curve("Nothing to learn from", _per("equal_groups", "groups"), True, "groups that were paid all alike", True),
     *_UPDATED.values(),
-    _Curve("Turns", _of("turns"), note="mean of an attempt", sampled=True),
+    _Curve("Turns", _scored("turns"), note="mean of an attempt", sampled=True),
     _Curve("Tokens", _per("action_tokens", "attempts"), note="chosen by the agent, per attempt", sampled=True),
     _Curve("Abandoned or spoiled", _unscored, True, "attempts without a score"),
 )
@@ -102,7 +116,7 @@ def of_runs(runs: Sequence[RunReader]) -> list[Chart]:
     """The same curves of several runs, drawn over one another."""
     groups = list(alike(runs).items())
     held_out = _Curve("Success, held out", _of("eval", "success"), True)
-    training = _Curve("Success, training", _of("success"), True, sampled=True)
+    training = _Curve("Success, training", trained, True, sampled=True)
     time = _Curve("Seconds", lambda line: sum(line["time"].values()) if line.get("time") else None, note="of a step")
     charts = []
     further = _further([line for run in runs for line in run.metrics])
@@ -138,8 +152,8 @@ def _further(metrics: Sequence[Metrics]) -> list[_Curve]:
 
 
 def success(run: RunReader) -> list[Point]:
-    """Success of the training steps."""
-    return _points(run.metrics, _of("success"))
+    """Success of the training steps in which something was scored."""
+    return _points(run.metrics, trained)
 
 
 def _chart(curve: _Curve, lines: Sequence[Line]) -> Chart:

@@ -14,6 +14,7 @@ from longloop.store.metrics import Evaluation, when
 from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import IndexEntry
 from longloop.viewer.charts import number
+from longloop.viewer.curves import trained
 
 _MANY = 30
 """Training steps after which a run should have learned something."""
@@ -88,14 +89,14 @@ def sentence(run: RunReader) -> str:
 
 
 def _in_training(run: RunReader) -> str:
-    trained = _trained(run)
-    if not trained:
+    lines = _trained(run)
+    if not lines:
         return "Nothing was measured yet."
     if run.demonstrated:
-        share = number(_success(trained).success, True)
+        share = number(_success(lines).success, True)
         return f"Nothing was measured of the agent: of the demonstrations that it imitates, {share} succeed."
-    few = max(1, min(5, len(trained) // 2))
-    first, last = _success(trained[:few]), _success(trained[-few:])
+    few = max(1, min(5, len(lines) // 2))
+    first, last = _success(lines[:few]), _success(lines[-few:])
     over = "the first and last steps" if few == 1 else f"the first and last {few} steps"
     ends = f"{number(first.success, True)} to {number(last.success, True)} (mean of {over})"
     if disjoint(first.interval, last.interval):
@@ -128,7 +129,11 @@ def _worries(run: RunReader) -> Iterator[str]:
     imitates = not any((line.get("update") or {}).get("kl") is not None for line in steps)
     if groups and equal / groups > 0.8 and not imitates:
         yield f"Of the last {groups} groups, {equal} had attempts that were all paid alike: little to learn from."
-    for stop, meaning in (("env_error", "met an error of the environment"), ("timeout", "overran a deadline")):
+    for stop, meaning in (
+        ("env_error", "met an error of the environment"),
+        ("timeout", "overran a deadline"),
+        ("set_aside", "were not made, because the environment had failed at their tasks too often"),
+    ):
         lost = sum((line.get("stops") or {}).get(stop, 0) for line in steps)
         if lost:
             yield f"{lost:,} attempts {meaning}."
@@ -144,13 +149,13 @@ def _collapsed(run: RunReader) -> Iterator[str]:
         if now.success <= top.success / 2 and now.success_interval[1] < top.success_interval[0]:
             yield f"Held-out success collapsed: {_held_out(top)} at step {best}, {_held_out(now)} now. {advice}"
             return
-    trained = [] if run.demonstrated else _trained(run)
-    size = max(3, len(trained) // 20)
-    windows = [trained[start : start + size] for start in range(0, len(trained) - size + 1, max(1, size // 2))]
+    lines = [] if run.demonstrated else _trained(run)
+    size = max(3, len(lines) // 20)
+    windows = [lines[start : start + size] for start in range(0, len(lines) - size + 1, max(1, size // 2))]
     if len(windows) < 2:
         return
     window = max(windows, key=lambda window: _success(window).success)
-    high, low = _success(window, _SURE), _success(trained[-size:], _SURE)
+    high, low = _success(window, _SURE), _success(lines[-size:], _SURE)
     if low.success <= high.success / 2 and disjoint(high.interval, low.interval):
         yield (
             f"Success in training collapsed: {number(high.success, True)} in steps {window[0]['step']} to "
@@ -198,14 +203,14 @@ def _without_updates(steps: Sequence[Line]) -> Iterator[str]:
 
 def _unchanged(run: RunReader) -> Iterator[str]:
     """Many steps without a clear change in success."""
-    trained = _trained(run)
-    if len(trained) < _MANY:
+    lines = _trained(run)
+    if len(lines) < _MANY:
         return
     found = outcome(run)
     if found is not None and (found.direction or found.last.success >= 0.95):
         return
-    size = max(5, len(trained) // 10)
-    first, last = _success(trained[:size]), _success(trained[-size:])
+    size = max(5, len(lines) // 10)
+    first, last = _success(lines[:size]), _success(lines[-size:])
     said = []
     if not run.demonstrated:
         if disjoint(first.interval, last.interval) or last.success >= 0.95:
@@ -216,13 +221,13 @@ def _unchanged(run: RunReader) -> Iterator[str]:
         said.append(f"{before} to {after} held out")
     if not said:
         return
-    never = not run.demonstrated and not any(line["success"] for line in trained)
+    never = not run.demonstrated and not any(line["success"] for line in lines)
     advice = _ADVICE if never else "Try a higher `algo.lr`, more tasks or attempts a step, or easier tasks."
-    yield f"After {len(trained)} steps success has not clearly changed ({', '.join(said)}). {advice}"
+    yield f"After {len(lines)} steps success has not clearly changed ({', '.join(said)}). {advice}"
 
 
 def _trained(run: RunReader) -> list[Line]:
-    return [line for line in run.metrics if line.get("success") is not None]
+    return [line for line in run.metrics if trained(line) is not None]
 
 
 def _success(lines: Sequence[Line], confidence: float = 0.95) -> Share:

@@ -1,5 +1,6 @@
 """What the viewer says came of a run: no change is claimed that chance could have made, and no collapse is missed."""
 
+import json
 import random
 import re
 from collections.abc import Sequence
@@ -119,6 +120,31 @@ def test_a_collapse_is_a_worry(tmp_path: Path) -> None:
 def test_a_held_out_collapse_is_a_worry(tmp_path: Path) -> None:
     pages = evaluated(tmp_path / "run", [True] * 18 + [False] * 2, [False] * 18 + [True] * 2)
     assert "Held-out success collapsed: 90%" in words(pages.html("/run/run"))
+
+
+def test_steps_without_a_score_are_no_failures(tmp_path: Path) -> None:
+    """Where nothing was scored, 0 is stored for a success that nobody knows."""
+    nothing = {"success": 0.0, "reward": 0.0, "turns": 0.0}
+    lost = {"stops": {"env_error": 60, "set_aside": 20}} | nothing
+    own = {"stops": {"env_error": 80, "finished": 10}} | nothing  # an expert's attempts were scored
+    with Run.create(recorded.settings(tmp_path / "run"), {}) as run:
+        for step in range(1, 41):
+            line = recorded.metrics(step, 0.6, 80, 10) | {"updates": 4}
+            run.metrics.write(line | (own if step == 40 else lost if step > 30 else {}))
+    pages = Pages(Library([tmp_path / "run"]))
+    html = pages.html("/run/run")
+    said = words(html)
+    assert "No clear change in training success: 60% to 60%" in said and "training collapsed" not in said
+    assert "180 attempts were not made, because the environment had failed at their tasks too often." in said
+    assert "success, training 60%" in said and "60%" in words(pages.html("/"))
+    charts = {figure.partition("</b>")[0]: figure for figure in html.split("<figure><figcaption><b>")[1:]}
+    for name in ("Success", "Reward", "Turns"):
+        ((_, _, points),) = json.loads(unescape(re.findall('data-chart="([^"]*)"', charts[name])[0]))["lines"]
+        assert [step for step, _ in points] == list(range(1, 31)), name
+    ((_, _, points),) = json.loads(unescape(re.findall('data-chart="([^"]*)"', charts["Abandoned or spoiled"])[0]))[
+        "lines"
+    ]
+    assert points[35] == [36, 1.0]
 
 
 def test_evaluations_of_other_tasks_are_not_compared(tmp_path: Path) -> None:
