@@ -33,7 +33,7 @@ def _of(*keys: str) -> Callable[[Metrics], Any]:
     return value
 
 
-def _scored(key: str) -> Callable[[Metrics], Any]:
+def scored(key: str) -> Callable[[Metrics], Any]:
     """A mean over scored attempts, which is stored as 0 where there was none."""
 
     def value(line: Metrics) -> Any:
@@ -64,7 +64,7 @@ def _gib(name: str) -> Callable[[Metrics], Any]:
     return value
 
 
-trained = _scored("success")
+trained = scored("success")
 """Success of a training step, by its line of metrics; None where nothing was scored in it."""
 _UPDATED = {
     "loss": _Curve("Loss", _of("update", "loss")),
@@ -79,10 +79,10 @@ _UPDATED = {
     "value_error": _Curve("Value error", _of("update", "value_error")),
 }
 _CURVES = (
-    _Curve("Reward", _scored("reward"), sampled=True),
+    _Curve("Reward", scored("reward"), sampled=True),
     _Curve("Nothing to learn from", _per("equal_groups", "groups"), True, "groups that were paid all alike", True),
     *_UPDATED.values(),
-    _Curve("Turns", _scored("turns"), note="mean of an attempt", sampled=True),
+    _Curve("Turns", scored("turns"), note="mean of an attempt", sampled=True),
     _Curve("Tokens", _per("action_tokens", "attempts"), note="chosen by the agent, per attempt", sampled=True),
     _Curve("Abandoned or spoiled", _unscored, True, "attempts without a score"),
 )

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from longloop.analysis.run import analyze
+from longloop.evaluation import summarize
 from longloop.store.run import Run
 from longloop.store.tags import MOST, read_tags, set_tag
-from longloop.types import Group, Task, UserError
+from longloop.training import summarize as summary
+from longloop.types import Group, StopReason, Task, UserError
 from longloop.viewer.charts import Chart, Line, powers, styled
 from longloop.viewer.library import Library
 from longloop.viewer.pages import HERE, Pages
@@ -162,6 +165,47 @@ def test_equal_attempts_are_shown_once(tmp_path: Path) -> None:
     assert "7 attempts, 2 of them different" in html
     assert all(f'href="/run/run/step/2/0/{number}"' in html for number in range(7))
     assert "<table" not in html.partition("<main")[2], "columns wrap"
+
+
+def tile(html: str, name: str) -> str:
+    return re.findall(f"<dt>{name}</dt><dd>(.*?)</dd>", html)[0]
+
+
+def test_side_rollouts_are_not_abandoned(tmp_path: Path) -> None:
+    run = recorded.small(tmp_path / "run", steps=1)
+    task = Task("task", "train")
+    tried = [recorded.attempt(task, number, number < 2, side=number > 2) for number in range(5)]
+    lost = recorded.attempt(task, 5, False, StopReason.CANCELLED)
+    with Run.reopen(run) as again:
+        again.trajectories.write(2, [Group(task, (*tried, lost))])
+    pages = Pages(Library([run]))
+    html = pages.html("/run/run/step/2")
+    assert [tile(html, name) for name in ("attempts", "without a score", "side rollouts")] == ["4", "1", "2"]
+    assert html.count('<a class="dot side"') == 2 and html.count('<a class="dot lost"') == 1
+    assert "3 finished" in html and "1 cancelled" in html
+    assert "side rollout" not in pages.html("/run/run/step/1")
+    assert ">side rollout</span>" in pages.html("/run/run/step/2/0/4")
+    assert "finished</span>" not in pages.html("/run/run/step/2/0")
+    assert analyze(run).training[2].stops == {"finished": 3, "cancelled": 1}
+
+
+def test_a_step_has_the_success_that_the_run_has_for_it(tmp_path: Path) -> None:
+    """An expert's attempts are none of the policy's; an evaluation is a mean over tasks."""
+    task, other = Task("task", "train"), Task("other", "train")
+    own = [recorded.attempt(task, number, False) for number in range(3)]
+    group = Group(task, (*own, recorded.attempt(task, 3, True, expert=True)))
+    tried = Group(task, (own[0],)), Group(other, tuple(recorded.attempt(other, n, True) for n in range(3)))
+    with Run.create(recorded.settings(tmp_path / "run"), {}) as run:
+        for step in (1, 2):
+            run.trajectories.write(step, [group])
+        run.evaluations.write(1, tried)
+        found = {"eval": summarize(tried, 3, (0.0, 0.0)).to_json()}
+        run.metrics.write(recorded.metrics(1, 1.0, 1, 1) | summary([group], [], []) | found)
+    pages = Pages(Library([run.folder]))
+    assert 'title="step 1: success 0%"' in pages.html("/run/run")
+    assert [tile(pages.html("/run/run/step/1"), name) for name in ("success", "reward")] == ["0%", "0"]
+    assert tile(pages.html("/run/run/step/2"), "success") == "25%", "without a line of metrics all that was scored"
+    assert [tile(pages.html("/run/run/eval/1"), name) for name in ("success", "reward")] == ["50%", "0.5"]
 
 
 def test_two_typefaces() -> None:
