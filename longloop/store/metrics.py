@@ -34,6 +34,7 @@ class Evaluation:
     """What an evaluation found: the object `eval` of a line. Intervals are 95%."""
 
     tasks: int
+    """That had an attempt with a score; those whose every attempt was spoiled are left out."""
     attempts: int
     """Per task."""
     unscored: int
@@ -46,9 +47,11 @@ class Evaluation:
     reward_interval: tuple[float, float]
     """Percentile bootstrap over tasks."""
     pass_at: dict[str, float]
-    """k -> the chance that at least one of k attempts succeeds, for k = 1, 2, 4, ... attempts (unbiased)."""
+    """k -> the chance that at least one of k attempts succeeds, for k = 1, 2, 4, ... attempts (unbiased).
+    All over the same tasks: those of which no attempt was spoiled. Empty where there is none."""
     scenarios: float | None
-    """Share of scenarios whose every task succeeded in every attempt (SGC); None when tasks have no scenarios."""
+    """Share of scenarios whose every task succeeded in every attempt with a score (SGC); None when tasks have no
+    scenarios."""
     floor_reward: float
     """What an agent that does nothing is paid on the same tasks."""
     floor_success: float
