@@ -11,6 +11,7 @@ from longloop.store.trajectories import StoredTrajectory, Trajectories
 from longloop.viewer.library import Library
 from longloop.viewer.pages import Pages
 from longloop.viewer.search import search
+from longloop.viewer.text import action
 from tests.support import recorded
 
 
@@ -86,6 +87,26 @@ def test_a_run_cut_in_the_middle_of_its_lines_opens(run):
         assert pages.html(path)
     last = Trajectories(run / "trajectories").entries(3)[-1]
     assert last.key == (2, 2)  # the line that was cut is the one that is missing
+
+
+def test_code_in_fences_is_highlighted_where_a_lexer_is_quick():
+    html = str(action("First.\n```python\nx = 1\n```then ```json\n[2]\n``` and\n```\ny = 3"))
+    assert [part.partition("</pre>")[0] for part in html.split('<pre class="code">')[1:]] == [
+        '<span class="n">x</span> <span class="o">=</span> <span class="mi">1</span>\n',
+        '<span class="p">[</span><span class="mi">2</span><span class="p">]</span>\n',
+        '<span class="n">y</span> <span class="o">=</span> <span class="mi">3</span>\n',
+    ]
+    assert '<p class="prose">then </p>' in html and '<p class="prose"> and</p>' in html
+    for language in ("java", "console", "yaml", "ini"):
+        assert str(action(f"```{language}\na <b\n```")) == '<pre class="code">a &lt;b\n</pre>', language
+    for long in ("x = 1\n" * 1000, "```\n" * 2000):
+        assert "<span" not in str(action(f"```python\n{long}\n```")), "one text, or many short ones"
+
+
+def test_fences_that_never_open_cost_nothing():
+    """In time quadratic in them, this would take an hour."""
+    assert str(action("```" * 700_000)) == f'<p class="prose">{"```" * 700_000}</p>'
+    assert str(action("```" * 700_000 + "\n")).startswith('<pre class="code">')
 
 
 def test_a_damaged_line_costs_itself_alone(run):
