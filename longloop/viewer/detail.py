@@ -13,7 +13,7 @@ from longloop.store.trajectories import IndexEntry, StoredTrajectory, StoredTurn
 from longloop.types import Call, StopReason, Task
 from longloop.viewer import curves, tokens
 from longloop.viewer.diff import CHARACTERS, LINES, Comparison
-from longloop.viewer.page import NotThere, Page, address
+from longloop.viewer.page import NotThere, Page, address, is_number
 from longloop.viewer.search import search
 from longloop.viewer.text import unread_note
 
@@ -246,7 +246,7 @@ def find(run: RunReader, query: Mapping[str, str]) -> Page:
             and (not success or (entry.scored and entry.success == (success == "yes")))
         )
 
-    start = tuple(int(part) for part in query.get("from", "").split(".") if part.isascii() and part.isdigit())
+    start = tuple(int(part) for part in query.get("from", "").split(".") if is_number(part))
     stored = run.stored[kind]
     hits, more = search(stored, text, wanted, (start[0], start[1]) if len(start) == 2 else None, _HITS)
     values = {
@@ -270,7 +270,7 @@ def _others(run: RunReader, task: str, this: tuple[str, IndexEntry] | None) -> l
 def _parse(runs: Mapping[str, RunReader], name: str) -> tuple[RunReader, str, IndexEntry]:
     run, _, rest = name.rpartition(":")
     kind, *numbers = rest.split("/")
-    if run in runs and kind in FOLDERS and len(numbers) == 3 and all(n.isascii() and n.isdigit() for n in numbers):
+    if run in runs and kind in FOLDERS and len(numbers) == 3 and all(map(is_number, numbers)):
         entry = runs[run].stored[kind].find(*map(int, numbers))
         if entry is not None:
             return runs[run], kind, entry

@@ -146,6 +146,18 @@ def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
         assert post(body=b'{"tag": "mine", "on": false}') == 200 and read_tags(runs / "beta") == []
 
 
+def test_crafted_addresses_and_failures_are_answered(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = "9" * 5000
+    with served(runs) as port:
+        assert ask(port, f"/run/beta/find?from={many}.0")[0] == 200
+        assert ask(port, f"/compare?left=beta:step/{many}/0/0")[0] == 404
+        monkeypatch.setattr(Pages, "html", lambda *_: 1 / 0)
+        status, body, headers = ask(port, "/run/beta")
+        assert status == 500 and body == "Internal Server Error"
+        assert "default-src 'none'" in headers["content-security-policy"] and headers["x-content-type-options"]
+        assert "default-src 'none'" in ask(port, "/", Host="evil.example")[2]["content-security-policy"]
+
+
 def test_lists_have_the_tasks_text(runs: Path) -> None:
     pages = Pages(Library([runs]))
     asked = "How much was my last order? (train/cost-of-last-order/1)"
