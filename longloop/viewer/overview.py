@@ -149,7 +149,7 @@ def curves(runs: Sequence[RunReader], smooth: str = "", log: str = "") -> Page:
 def analysis(run: RunReader, counted: CountedSteps, patience: float, only: str = "") -> Page:
     """All that longloop.analysis finds, or one section of it."""
     done, of = counted.count(patience)
-    report = counted.report()
+    report = counted.report(done == of)
     sections = [s for s in report.sections if only in ("", s.title)] if report else []
     values = {
         "done": done,
