@@ -1,6 +1,7 @@
 """A run's numbers as charts. Several runs share a chart; those alike but for their seed become a mean and a band."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -131,11 +132,19 @@ def of_runs(runs: Sequence[RunReader]) -> list[Chart]:
 
 
 def alike(runs: Sequence[RunReader]) -> dict[str, list[RunReader]]:
-    """Group runs whose configs differ in seed and name alone."""
-    groups: dict[str, list[RunReader]] = {}
+    """Group the seeds of a method: runs that a comparison made of it, or whose configs differ in seed and name only."""
+    groups: dict[tuple[str, int], list[RunReader]] = {}
+    times: Counter[tuple[str, object]] = Counter()
     for run in runs:
-        settings = {key: value for key, value in run.settings.items() if key not in ("seed", "name", "folder")}
-        groups.setdefault(json.dumps(settings, sort_keys=True, default=str) if settings else run.name, []).append(run)
+        settings = run.settings
+        method: Any = {key: value for key, value in settings.items() if key not in ("seed", "name", "folder")}
+        match run.facts.get("comparison"):
+            case {"name": comparison, "method": name}:  # each seed of it may start from a model of its own
+                method = [comparison, name]
+        alike = json.dumps([method if settings and run.metrics else run.name], sort_keys=True, default=str)
+        seed = alike, settings.get("seed")
+        groups.setdefault((alike, times[seed]), []).append(run)  # one seed twice is no second seed
+        times[seed] += 1
     named: dict[str, list[RunReader]] = {}
     for members in groups.values():
         name = members[0].name
@@ -161,13 +170,14 @@ def _chart(curve: _Curve, lines: Sequence[Line]) -> Chart:
 
 
 def _mean(name: str, members: Sequence[RunReader], curve: _Curve, color: int) -> Line:
-    """The mean of several runs, with a band from the lowest to the highest."""
+    """The mean of several runs at the steps that all of them have, with a band from the lowest to the highest."""
     values: dict[float, list[float]] = {}
     for run in members:
         for step, value in _points(run.metrics, curve.value):
             values.setdefault(step, []).append(value)
-    points = [(step, fmean(values[step])) for step in sorted(values)]
-    band = [(step, min(values[step]), max(values[step])) for step in sorted(values)] if len(members) > 1 else []
+    steps = [step for step in sorted(values) if len(values[step]) == len(members)]
+    points = [(step, fmean(values[step])) for step in steps]
+    band = [(step, min(values[step]), max(values[step])) for step in steps] if len(members) > 1 else []
     return Line(name, points, color, band)
 
 

@@ -13,10 +13,12 @@ import pytest
 from longloop.analysis.run import analyze
 from longloop.evaluation import summarize
 from longloop.store.run import Run
+from longloop.store.run_reader import RunReader
 from longloop.store.tags import MOST, read_tags, set_tag
 from longloop.training import summarize as summary
 from longloop.types import Group, StopReason, Task, UserError
 from longloop.viewer.charts import Chart, Line, powers, styled
+from longloop.viewer.curves import alike, of_runs
 from longloop.viewer.library import Library
 from longloop.viewer.pages import HERE, Pages
 from tests.support import recorded
@@ -269,6 +271,36 @@ def test_smoothing_and_scale_are_in_the_address(runs: Path) -> None:
     html = pages.html("/curves", chosen)
     assert all(f'<input type="hidden" name="run" value="{name}">' in html for name in ("alpha", "beta"))
     assert '<option value="5" selected>' in html and 'name="log" value="1" checked' in html
+
+
+def test_seeds_of_a_method_are_a_mean_at_the_steps_that_all_have(tmp_path: Path) -> None:
+    def made(name: str, seed: int, steps: int = 2, **facts: object) -> RunReader:
+        path = f"runs/start-{seed}" if facts else "novice"
+        with Run.create(recorded.settings(tmp_path / name, seed=seed, model={"path": path}), facts) as run:
+            for step in range(1, steps + 1):
+                run.metrics.write(recorded.metrics(step, 0.25 + 0.5 * seed, 8, 2))
+        return RunReader(run.folder)
+
+    def named(*runs: RunReader) -> dict[str, list[str]]:
+        return {name: [run.name for run in members] for name, members in alike(runs).items()}
+
+    own = [made("loop-0", 0), made("loop-1", 1, steps=5)]
+    again, begun = made("loop-again", 0), made("loop-2", 2, steps=0)
+    assert named(*own) == {"loop, 2 seeds": ["loop-0", "loop-1"]}
+    assert named(*own, again, begun) == {
+        "loop, 2 seeds": ["loop-0", "loop-1"],
+        "loop-again": ["loop-again"],
+        "loop-2": ["loop-2"],
+    }
+    compared = [
+        made(f"{method}-{seed}", seed, comparison={"name": "c", "method": method, "seed": seed, "start": "sft"})
+        for method in ("grpo", "rloo")
+        for seed in (0, 1)
+    ]
+    assert named(*compared) == {"grpo, 2 seeds": ["grpo-0", "grpo-1"], "rloo, 2 seeds": ["rloo-0", "rloo-1"]}
+    (chart,) = (chart for chart in of_runs(own) if chart.title == "Success, training")
+    (line,) = chart.lines
+    assert line.points == [(1, 0.5), (2, 0.5)] and line.band == [(1, 0.25, 0.75), (2, 0.25, 0.75)]
 
 
 def test_runs_appear_while_pages_are_made(tmp_path: Path) -> None:
