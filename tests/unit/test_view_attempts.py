@@ -1,13 +1,17 @@
 """What the viewer reads of a run: an index and single lines; also of a run that is cut, repeated, damaged or old."""
 
+import itertools
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from longloop.store.run import Run
 from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import StoredTrajectory, Trajectories
+from longloop.types import Group, Message, Task
+from longloop.viewer import search as searching
 from longloop.viewer.library import Library
 from longloop.viewer.pages import Pages
 from longloop.viewer.search import search
@@ -187,6 +191,35 @@ def test_search_goes_on_where_it_stopped(run):
         if start is None:
             break
     assert pieces == whole and len(whole) == 36
+
+
+def test_search_finds_other_letters_and_what_came_last(tmp_path):
+    task = Task("task", "train")
+    unread = (Message("user", "\u0130\u0130\u0130 The KÄSE is sold out."),)
+    with Run.create(recorded.settings(tmp_path / "run"), {}) as run:
+        tried = recorded.attempt(task, 0, False, unread=unread, info={"output": "Traceback: éclair"})
+        run.trajectories.write(1, [Group(task, (tried, recorded.attempt(task, 1, True)))])
+    attempts = Trajectories(run.folder / "trajectories")
+
+    def found(text):
+        return [hit[1:] for hit in search(attempts, text, lambda entry: True, None, 10)[0]]
+
+    for text in ("käse", "KÄSE", "Käse"):
+        assert found(text) == [("\u0130\u0130\u0130 The ", "KÄSE", " is sold out.")], text
+    assert found("sold OUT") == [("\u0130\u0130\u0130 The KÄSE is ", "sold out", ".")]
+    assert found("traceback: É") == [("", "Traceback: é", "clair")]
+    assert found("[a-z]") == [], "a text, and no pattern"
+
+
+def test_search_stops_within_a_step(run, monkeypatch):
+    attempts = Trajectories(run / "trajectories")
+    clock = itertools.count()
+    monkeypatch.setattr(searching, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    pieces, start = [], None
+    while not pieces or start is not None:
+        hits, start = search(attempts, "list_orders", lambda entry: True, start, 1000)
+        pieces.append(hits)
+    assert sum(map(len, pieces)) == 36 and len(pieces) > 10
 
 
 def test_tokens_of_a_trained_run_are_colored_by_the_gap(tmp_path):
