@@ -14,6 +14,7 @@ FEW = 3
 """Attempts that are named for each kind of failure."""
 _LONGEST = 160
 _QUOTED = re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)(?!\w)")
+_UNINDENTED = re.compile(r"^\S", re.MULTILINE)
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,64}")
 _ID = re.compile(r"\b(?=[a-zA-Z_]*\d)\w{6,64}\b")
 _NUMBER = re.compile(r"(?<!\d)(?![45]\d\d(?: [A-Z]|:))\d+(?:[.,:/-]\d+)*")
@@ -49,6 +50,8 @@ def last_error(attempt: StoredTrajectory, failure: re.Pattern[str]) -> str:
         for text in reversed(back or []):
             if found := list(failure.finditer(text)):
                 at = found[-1].start()  # a traceback says at its end what was wrong
+                if found[-1][0].startswith("Traceback"):  # by an exception whose name does not say that it is one
+                    at = max([at, *(line.start() for line in _UNINDENTED.finditer(text, at))])
                 start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
                 return alike(text[start : end if end >= 0 else None])
     return ""

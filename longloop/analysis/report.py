@@ -75,7 +75,7 @@ def headline(found: Analysis) -> str:
     said = [f"{what.capitalize()}: {ends}: {changed}." if changed else f"{what.capitalize()}: {ends}."]
     if not found.evaluated and found.evaluations:
         step, tally = max(found.evaluations.items())
-        said.append(f"Held-out success: {shown(share(tally))} after step {step}.")
+        said.append(f"Held-out success: {shown(share(tally))} {when(step)}.")
     if found.first.tally.expert:
         said.append("These are the attempts of an expert, not of the agent.")
     return " ".join(said)

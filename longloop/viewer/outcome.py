@@ -77,7 +77,7 @@ def sentence(run: RunReader) -> str:
     before, after, (begin, end) = _held_out(found.first), _held_out(found.last), found.steps
     moved = difference(SUCCESS, found.change)
     if found.single:
-        said = f"Held-out success was {after} at step {end}"
+        said = f"Held-out success was {after} {when(end)}"
     elif found.direction:
         verb = "rose" if found.direction > 0 else "fell"
         said = f"Held-out success {verb} from {before} to {after} by step {end}"
@@ -95,6 +95,8 @@ def _in_training(run: RunReader) -> str:
     if run.demonstrated:
         share = number(_success(lines).success, True)
         return f"Nothing was measured of the agent: of the demonstrations that it imitates, {share} succeed."
+    if len(lines) == 1:
+        return f"Success in training was {number(_success(lines).success, True)} in step {lines[0]['step']}."
     few = max(1, min(5, len(lines) // 2))
     first, last = _success(lines[:few]), _success(lines[-few:])
     over = "the first and last steps" if few == 1 else f"the first and last {few} steps"
@@ -147,7 +149,7 @@ def _collapsed(run: RunReader) -> Iterator[str]:
         best = max(measured, key=lambda step: measured[step].success)
         top, now = measured[best], measured[max(measured)]
         if now.success <= top.success / 2 and now.success_interval[1] < top.success_interval[0]:
-            yield f"Held-out success collapsed: {_held_out(top)} at step {best}, {_held_out(now)} now. {advice}"
+            yield f"Held-out success collapsed: {_held_out(top)} {when(best)}, {_held_out(now)} now. {advice}"
             return
     lines = [] if run.demonstrated else _trained(run)
     size = max(3, len(lines) // 20)
@@ -179,7 +181,7 @@ def _entropy(run: RunReader) -> Iterator[str]:
     ends = f"from {number(first)} to {number(last)} nats per token"
     if last - first > 0.5 and last > (4 if success > before else 2) * first:
         yield f"Entropy exploded, {ends}: the agent acts ever more at random. A lower `algo.lr` often helps."
-    if success < 0.9 and (last < 0.1 * first or last < 0.01):
+    if success < 0.9 and last < first and (last < 0.1 * first or last < 0.01):
         yield (
             f"Entropy collapsed, {ends}: attempts at a task come out nearly alike, and what is not tried is not "
             "learned. Try a lower `algo.lr`, or a higher `rollout.temperature`."

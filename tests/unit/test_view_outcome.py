@@ -169,6 +169,7 @@ def test_entropy_that_explodes_or_vanishes_is_a_worry(tmp_path: Path) -> None:
     assert "Entropy collapsed, from 0.8 to 0.004" in trained(tmp_path / "down", success, [0.8] * 6 + [0.004] * 6)
     assert "exploded" in trained(tmp_path / "twice", [0.3] * 12, [0.4] * 6 + [1.2] * 6)
     assert trained(tmp_path / "learning", success, [0.4] * 6 + [1.2] * 6) == "", "it explores, and learns"
+    assert trained(tmp_path / "low", success, [0.001] * 6 + [0.009] * 6) == "", "it rises"
     assert trained(tmp_path / "steady", success, [0.8] * 6 + [0.5] * 6) == ""
     assert "Entropy" not in trained(tmp_path / "done", [1.0] * 12, [0.8] * 6 + [0.004] * 6), "nothing is left to try"
 
@@ -182,6 +183,17 @@ def test_a_run_that_learned_nothing_is_a_worry(tmp_path: Path) -> None:
     assert "not clearly changed" not in trained(tmp_path / "rose", [0.02 * step for step in range(30)])
     assert "not clearly changed" not in trained(tmp_path / "short", [0.2] * 5)
     assert "not clearly changed" not in trained(tmp_path / "mastered", [1.0] * 30)
+
+
+def test_what_was_measured_once_did_not_change(tmp_path: Path) -> None:
+    with Run.create(recorded.settings(tmp_path / "run"), {}) as run:
+        pages = Pages(Library([run.folder]))
+        recorded.step(run, 1, 0.5)
+        said = words(pages.html("/run/run"))
+        assert "Success in training was 50% in step 1." in said and "No clear change" not in said
+        run.metrics.write({"step": 0} | evaluation(run, 0, [True, False]))
+        assert "Held-out success was 50% [9.45%, 90.5%] before training (2 tasks" in words(pages.html("/run/run"))
+        assert "Held-out success: 50.0% [9.5%, 90.5%] before training." in words(pages.html("/run/run/analysis"))
 
 
 def test_the_success_of_demonstrations_is_not_the_agents(tmp_path: Path) -> None:
