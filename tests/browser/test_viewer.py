@@ -354,6 +354,8 @@ def test_the_html_export_opens_without_a_server(browser, tmp_path):
     browser.open((tmp_path / "runs.html").as_uri())
     shown = "[...document.querySelectorAll('.page')].filter((page) => page.offsetParent).map((page) => page.id)"
     assert browser.run(shown) == ["/"]
+    browser.press("ArrowRight")
+    assert browser.run(f"location.hash === '' && JSON.stringify({shown}) === '[\"/\"]'"), "no page comes after the list"
     browser.run("document.querySelector('td a[href=\"#/run/quickstart\"]').click()")
     browser.until(f"JSON.stringify({shown}) === '[\"/run/quickstart\"]'")
     browser.run("location.hash = '#/run/quickstart/step/2/1/0'")

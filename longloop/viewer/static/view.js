@@ -3,7 +3,7 @@
 // Arrow keys: to the attempt, group or step before and after; u: up; /: search.
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
-  const shown = document.querySelector("section:target") || document;
+  const shown = document.querySelector("section:target") || document.querySelector("section.start") || document;
   const rel = { ArrowLeft: "prev", ArrowRight: "next", u: "up" }[event.key];
   const link = rel && shown.querySelector(`a[rel="${rel}"]`);
   const search = event.key === "/" && document.querySelector('input[type="search"]');
