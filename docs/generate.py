@@ -276,7 +276,7 @@ update.settled: Preference methods: share of pairs whose margin is above 0.
 update.paid: StepAgent-Inverse: mean reward of a token; below 0 as long as the policy's actions can be told from the
     expert's.
 eval: An evaluation, at the steps that have one: the rows `eval.*`. Intervals are 95%.
-eval.tasks: Tasks evaluated.
+eval.tasks: Tasks that had an attempt with a score (before 0.2.0 also those whose every attempt was spoiled).
 eval.attempts: Attempts at each task.
 eval.unscored: Attempts that the environment spoiled; they count for nothing.
 eval.success: Mean over tasks of the share of attempts that succeeded (task goal completion with one attempt).
@@ -284,8 +284,10 @@ eval.success_interval: Wilson's interval with the number of tasks as trials, sin
     independent.
 eval.reward: Mean over tasks of the mean reward.
 eval.reward_interval: Percentile bootstrap over tasks.
-eval.pass_at: For k = 1, 2, 4, ...: the chance that at least one of k attempts succeeds (unbiased estimate).
-eval.scenarios: Share of scenarios whose every task succeeded in every attempt; null when tasks have no scenarios.
+eval.pass_at: For k = 1, 2, 4, ...: the chance that at least one of k attempts succeeds (unbiased estimate), over
+    the tasks of which no attempt was spoiled; empty where there is none.
+eval.scenarios: Share of scenarios whose every task succeeded in every attempt with a score; null when tasks have no
+    scenarios.
 eval.floor_reward: Mean reward of an agent that does nothing.
 eval.floor_success: Success of an agent that does nothing.
 eval.env_version: The version of the environment that was measured in; empty if it has none.

@@ -32,15 +32,13 @@ def summarize(groups: Sequence[Group], attempts: int, floors: tuple[float, float
     success = [fmean(t.success for t in group.scored) for group in scored]
     reward = [fmean(t.reward for t in group.scored) for group in scored]
     ks = sorted({min(2**i, attempts) for i in range(attempts.bit_length() + 1)})
+    whole = [group for group in scored if len(group.scored) >= attempts]
     pass_at = {
-        str(k): fmean(
-            pass_at_k(len(g.scored), sum(t.success for t in g.scored), k) for g in scored if len(g.scored) >= k
-        )
-        for k in ks
-        if any(len(g.scored) >= k for g in scored)
+        str(k): fmean(pass_at_k(len(g.scored), sum(t.success for t in g.scored), k) for g in whole)
+        for k in (ks if whole else ())
     }
     return Evaluation(
-        tasks=len(groups),
+        tasks=len(scored),
         attempts=attempts,
         unscored=sum(len(g.trajectories) - len(g.scored) for g in groups),
         success=fmean(success) if success else 0.0,
@@ -63,7 +61,7 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
 def _scenarios(groups: Sequence[Group]) -> float | None:
     done: dict[str, bool] = {}
     for group in groups:
-        if group.task.scenario:
-            whole = bool(group.scored) and all(t.success for t in group.scored)
+        if group.task.scenario and group.scored:
+            whole = all(t.success for t in group.scored)
             done[group.task.scenario] = done.get(group.task.scenario, True) and whole
     return fmean(done.values()) if done else None

@@ -62,6 +62,8 @@ class Change:
     difference: float | None
     interval: Interval | None
     """Of the difference; None where `bootstrap_interval` gives none."""
+    tasks: int | None = None
+    """The tasks that it is over, where a paired change leaves out some that only one side has; otherwise None."""
 
 
 @dataclass(frozen=True)
@@ -136,24 +138,31 @@ def total(tasks: Tasks) -> Counter[str]:
 
 
 def change(rate: Rate, first: Tasks, last: Tasks | None, paired: bool) -> Change:
-    """How a rate changed from `first` to `last`. With `paired`, both are the same tasks measured twice."""
+    """How a rate changed from `first` to `last`. With `paired`, both are the same tasks measured twice, and those that
+    only one side has are left out."""
+    tasks = None
+    if paired and last is not None:
+        both = first.keys() & last.keys()
+        tasks = len(both) if len(both) < max(len(first), len(last)) else None
+        first, last = ({task: side[task] for task in side if task in both} for side in (first, last))
     before = rate.of(total(first))
     after = rate.of(total(last)) if last is not None else None
     if last is None or before is None or after is None:
-        return Change(before, after, None, None)
-    return Change(before, after, after - before, bootstrap_interval(rate, last, first, paired))
+        return Change(before, after, None, None, tasks)
+    return Change(before, after, after - before, bootstrap_interval(rate, last, first, paired), tasks)
 
 
 def bootstrap_interval(rate: Rate, last: Tasks, first: Tasks | None = None, paired: bool = False) -> Interval | None:
     """The interval of a rate, or of its difference to `first`: percentiles over tasks drawn with replacement.
 
-    Paired sides are drawn together, task by task; others each by itself. None where percentiles would feign certainty:
-    a side has a single task, all draws are equal (never seen, or always), or over 5% of them had nothing to divide by.
+    Paired sides are drawn together, task by task, of the tasks that both have; others each by itself. None where
+    percentiles would feign certainty: a side has a single task, all draws are equal (never seen, or always), or over 5%
+    of them had nothing to divide by.
     """
     sides = [last] if first is None else [last, first]
-    if paired:
-        names = sorted(set().union(*sides))
-        sides = [{name: side.get(name, Counter()) for name in names} for side in sides]
+    if paired and first is not None:
+        names = sorted(last.keys() & first.keys())
+        sides = [{name: side[name] for name in names} for side in sides]
     if min(map(len, sides)) < 2:
         return None
     counted, out_of = (

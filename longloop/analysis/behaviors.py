@@ -10,9 +10,9 @@ From LOOP's analysis (arXiv 2502.01600, 5.5 and A.1), for agents that write a th
 - giving up: a turn that fails opens every API it calls; a later turn that works closes those it calls. Counted is the
   share of opened APIs that are still open at the end.
 
-A turn fails when what came back matches the pattern `failure` (rules.py). What came back from the last turn is not
-counted: that turn worked if it ended the episode, and counts as neither otherwise. A call counts once where it is
-written, however often it ran. Needs the text of stored trajectories, no tokens and no model.
+A turn fails when what came back matches the pattern `failure` (rules.py). Where nothing is stored of what came back, a
+turn worked if it ended the episode, and counts as neither otherwise. A call counts once where it is written, however
+often it ran. Needs the text of stored trajectories, no tokens and no model.
 """
 
 import ast
@@ -20,13 +20,13 @@ import re
 import threading
 import warnings
 from collections import Counter
-from itertools import zip_longest
+from collections.abc import Sequence
 
 from longloop.analysis.rules import PATTERNS, Pattern, Rules
 from longloop.envs.react import action_of, code_of
 from longloop.stats import Rate
-from longloop.store.trajectories import StoredTrajectory, StoredTurn
-from longloop.types import StopReason
+from longloop.store.trajectories import StoredTrajectory
+from longloop.types import Message, StopReason
 
 _CALL = re.compile(r"\bapis\.(\w+)\.(\w+)\s*\(")
 _CELL = re.compile(r"```[ \t]*(?:python|py)3?\b", re.IGNORECASE)
@@ -54,37 +54,48 @@ def behaviors(rules: Rules) -> tuple[Rate, ...]:
 def count(attempt: StoredTrajectory, rules: Rules) -> Counter[str]:
     """The sums of one attempt."""
     turns = attempt.turns
-    sums = Counter(attempts=1, turns=len(turns), heard=max(0, len(turns) - 1), coded=0, failed=0, crowded=0, repeated=0)
+    sums = Counter(attempts=1, turns=len(turns), heard=0, coded=0, failed=0, crowded=0, repeated=0)
     sums.update({name: 0 for name in rules.patterns})
     unsettled: set[str] = set()
     before: set[str] = set()
-    for turn, following in zip_longest(turns, turns[1:]):
+    for turn, back in zip(turns, answers(attempt), strict=True):
         action = turn.action
-        back = heard(following) if following else []
         code = code_of(action)
         called = calls(code)
         cells = len(_CELL.findall(action))
         done = " ".join((code if cells or called else action_of(action) or action).split())
+        sums["heard"] += back is not None
         sums["coded"] += cells > 0 or bool(called)
         sums["crowded"] += cells > 1
         sums["repeated"] += done in before
         sums["tokens"] += turn.action_tokens
         before.add(done)
-        matches = {name: _matches(pattern, action, back, called) for name, pattern in rules.patterns.items()}
+        matches = {name: _matches(pattern, action, back or [], called) for name, pattern in rules.patterns.items()}
         for name, pattern in rules.patterns.items():
             sums[name] += bool(matches[name]) if pattern.turns else matches[name]
         if matches["failure"]:
             sums["failed"] += len(set(called) - unsettled)
             unsettled.update(called)
-        elif following is not None or attempt.stop == StopReason.FINISHED:
+        elif back is not None or (turn is turns[-1] and attempt.stop == StopReason.FINISHED):
             unsettled.difference_update(called)
     sums["given_up"] = len(unsettled)
     return sums
 
 
-def heard(turn: StoredTurn) -> list[str]:
-    """What had come back when a turn began."""
-    return [message.content for message in turn.context]
+def answers(attempt: StoredTrajectory) -> list[list[str] | None]:
+    """What came back from each turn; None where nothing is stored of it: at the end of a conversation, but for the
+    messages that an attempt with a single one did not read any more."""
+    talks = attempt.conversations
+    found = [back for talk in talks for back in (*(_new(turn.context) for turn in talk[1:]), None)]
+    if len(talks) == 1 and attempt.unread:
+        found[-1] = _new(attempt.unread)
+    return found
+
+
+def _new(messages: Sequence[Message]) -> list[str]:
+    """The messages since the agent's last: where an environment writes the conversation anew, those before are old."""
+    said = max((at for at, message in enumerate(messages, 1) if message.role == "assistant"), default=0)
+    return [message.content for message in messages[said:]]
 
 
 def calls(code: str) -> list[str]:

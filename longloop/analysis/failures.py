@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from longloop.analysis.behaviors import heard
+from longloop.analysis.behaviors import answers
 from longloop.store.trajectories import StoredTrajectory
 
 FEW = 3
 """Attempts that are named for each kind of failure."""
 _LONGEST = 160
 _QUOTED = re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)(?!\w)")
+_UNINDENTED = re.compile(r"^\S", re.MULTILINE)
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,64}")
 _ID = re.compile(r"\b(?=[a-zA-Z_]*\d)\w{6,64}\b")
 _NUMBER = re.compile(r"(?<!\d)(?![45]\d\d(?: [A-Z]|:))\d+(?:[.,:/-]\d+)*")
@@ -45,10 +46,12 @@ def tests(attempt: StoredTrajectory) -> Iterator[tuple[str, bool]]:
 
 def last_error(attempt: StoredTrajectory, failure: re.Pattern[str]) -> str:
     """The line that shows the last failure that came back; empty when there was none."""
-    for turn in reversed(attempt.turns[1:]):
-        for text in reversed(heard(turn)):
+    for back in reversed(answers(attempt)):
+        for text in reversed(back or []):
             if found := list(failure.finditer(text)):
                 at = found[-1].start()  # a traceback says at its end what was wrong
+                if found[-1][0].startswith("Traceback"):  # by an exception whose name does not say that it is one
+                    at = max([at, *(line.start() for line in _UNINDENTED.finditer(text, at))])
                 start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
                 return alike(text[start : end if end >= 0 else None])
     return ""

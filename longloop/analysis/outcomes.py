@@ -29,7 +29,7 @@ class Line:
 def share(tally: Tally | None, members: set[str] | None = None) -> Share | None:
     """Success in some tasks, or in all. None when they were not tried."""
     every = tally.tasks if tally else {}
-    tasks = {name: sums for name, sums in every.items() if members is None or name in members}
+    tasks = every if members is None else {name: every[name] for name in members if name in every}
     sums = total(tasks)
     rate = SUCCESS.of(sums)
     return None if rate is None else Share(rate, sums["attempts"], len(tasks), wilson_interval(rate, len(tasks)))

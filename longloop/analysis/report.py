@@ -71,11 +71,11 @@ def headline(found: Analysis) -> str:
     """The outcome in a sentence or two."""
     what = "held-out success" if found.evaluated else "success in training"
     ends = ", ".join(f"{shown(part.success)} {heading(part, found.evaluated)}" for part in found.parts)
-    changed = difference(SUCCESS, found.changes["success"])
+    changed = difference(SUCCESS, found.changes["success"]) + over(found.changes["success"])
     said = [f"{what.capitalize()}: {ends}: {changed}." if changed else f"{what.capitalize()}: {ends}."]
     if not found.evaluated and found.evaluations:
         step, tally = max(found.evaluations.items())
-        said.append(f"Held-out success: {shown(share(tally))} after step {step}.")
+        said.append(f"Held-out success: {shown(share(tally))} {when(step)}.")
     if found.first.tally.expert:
         said.append("These are the attempts of an expert, not of the agent.")
     return " ".join(said)
@@ -106,11 +106,22 @@ def difference(rate: Rate, change: Change) -> str:
     return _number(change.difference, rate, "+") + certain
 
 
+def over(change: Change) -> str:
+    """Which tasks a change is over, where some were not scored both times."""
+    left_out = change.tasks is not None and change.difference is not None
+    return f" over the {change.tasks:,} tasks that were scored both times" if left_out else ""
+
+
 def _outcomes(found: Analysis) -> Section:
     rates = (SUCCESS, REWARD) if found.partial else (SUCCESS,)
     size = "Intervals are 95%: Wilson's for a share, with the tasks as trials; for a change, over tasks drawn anew, "
     size += "each with its partner of the other end." if found.evaluated else "each side by itself."
-    return Section("Success", (size,), pictures=pictures(found, rates), name="outcomes")
+    text = [size]
+    if any(step < found.since for step in found.evaluations):
+        text.append(
+            f"What evaluations measure was changed at step {found.since}: earlier ones are drawn, and not compared."
+        )
+    return Section("Success", tuple(text), pictures=pictures(found, rates), name="outcomes")
 
 
 def _behaviors(found: Analysis) -> Section:
@@ -122,7 +133,9 @@ def _behaviors(found: Analysis) -> Section:
         changed = (difference(rate, found.changes[rate.counted]),) if found.last else ()
         rows.append((rate.title, *(rate_at(rate, part) for part in parts), *changed))
     sizes = (f"{part.success.attempts:,}, {part.success.tasks:,} tasks" for part in parts)
-    drawn = ("tasks paired" if found.evaluated else "tasks not paired",) if found.last else ()
+    both = found.changes["success"].tasks
+    paired = "tasks paired" if both is None else f"{both:,} tasks paired"
+    drawn = (paired if found.evaluated else "tasks not paired",) if found.last else ()
     rows.append(("attempts", *sizes, *drawn))
     tables = [Table(head, tuple(rows)), *_over_training(found, rates)]
     text = (

@@ -29,7 +29,8 @@ BY = ("split", "scenario", "difficulty", "apps", "type", "kind", "website", "gam
 """Properties of a task that success is broken down by where `by` says nothing else: the scenario, the split, and
 entries of `Task.data`."""
 FAILURE = (
-    r"Traceback \(most recent call last\)|^Execution failed|^\w*(?:Error|Exception):"
+    r"Traceback \(most recent call last\)|^Execution failed|^[\w.]*(?:Error|Exception):"
+    r"|^(?:[\w.]+(?:Error|Exception)|KeyboardInterrupt|Stop(?:Async)?Iteration|SystemExit|GeneratorExit)(?::|$)"
     r"|^4(?:0[01349]|22|29) .*[.?]$"  # a refused call whose exception was caught and printed
 )
 PATTERNS: dict[str, Any] = {
@@ -39,8 +40,11 @@ PATTERNS: dict[str, Any] = {
     "failure": {"heard": FAILURE, "per": "turn", "title": "turns that failed"},
 }
 """The patterns of every run: look-ups as in Errands and AppWorld, and what a failed turn looks like."""
-TAKEN = ("attempts", "turns", "tokens", "success", "reward", "coded", "crowded", "given_up", "failed", "repeated")
-"""Names of what is counted without a pattern."""
+TAKEN = (
+    *("attempts", "turns", "heard", "tokens", "success", "reward"),
+    *("coded", "crowded", "given_up", "failed", "repeated"),
+)
+"""Names of what is counted without a pattern. Those of the judge's tests have a slash in them."""
 _WHERE = ("said", "heard", "called")
 
 
@@ -113,8 +117,8 @@ def _read(tree: Any, source: str) -> Rules:
 
 def _pattern(name: str, spec: Any, source: str) -> Pattern:
     here = f"{source}: pattern {name!r}"
-    if name in TAKEN:
-        raise UserError(f"{here} has the name of something that is counted anyway. Give it another.")
+    if name in TAKEN or "/" in name:
+        raise UserError(f"{here} has the name of something that is counted anyway, or a slash in it. Give it another.")
     if not isinstance(spec, Mapping) or set(spec) - {*_WHERE, "per", "title"}:
         raise UserError(f"{here} may have one of said, heard and called, and `per` and `title`, and nothing else.")
     where = [key for key in _WHERE if key in spec]

@@ -40,6 +40,9 @@ class Analysis:
     rules: Rules
     training: Steps
     evaluations: Steps
+    """All of them, also those from before what is measured was changed: they do not compare, and are only drawn."""
+    since: int
+    """The step from which on evaluations compare (`RunReader.measured_since`)."""
     evaluated: bool
     """Whether the ends are evaluations: the same tasks twice. Otherwise they are training steps."""
     first: Part
@@ -88,23 +91,26 @@ def analyze(folder: Path, patterns: Path | None = None) -> Analysis:
         raise UserError(
             f"{error}, so the file is damaged. Restore it, or move it away to count the other steps."
         ) from None
-    return analysis(steps["step"], steps["eval"], wanted, str(folder))
+    return analysis(steps["step"], steps["eval"], wanted, str(folder), run.measured_since)
 
 
-def analysis(training: Steps, evaluations: Steps, rules: Rules, name: str) -> Analysis:
-    """What the counted steps say. `name` is the run's, for messages."""
+def analysis(training: Steps, evaluations: Steps, rules: Rules, name: str, since: int = 0) -> Analysis:
+    """What the counted steps say. `name` is the run's, for messages; evaluations compare from step `since` on."""
     training, evaluations = _tried(training), _tried(evaluations)
     if not training and not evaluations:
         raise UserError(f"{name} has no scored attempts yet. Wait for its first evaluation or step.")
     own = any(not tally.expert for tally in training.values())
-    evaluated = len(evaluations) > 1 or (bool(evaluations) and not own)
-    first, last = _ends(evaluations, 1) if evaluated else _ends(training, FEW)
+    compared = {step: tally for step, tally in evaluations.items() if step >= since}
+    compared = compared or dict(list(evaluations.items())[-1:])
+    evaluated = len(compared) > 1 or (bool(compared) and not own)
+    first, last = _ends(compared, 1) if evaluated else _ends(training, FEW)
     ends = [first.tally, *([last.tally] if last else [])]
-    found, tests = unearned.find(training, evaluations)
+    found, tests = unearned.find(training, compared)
     return Analysis(
         rules,
         training,
         evaluations,
+        since,
         evaluated,
         first,
         last,

@@ -32,7 +32,9 @@ class Tally:
         return sum(cases.count for cases in self.errors.values())
 
     def add(self, attempt: StoredTrajectory, attempt_id: str, rules: Rules) -> None:
-        """Count an attempt; `attempt_id` is what `longloop show` calls it."""
+        """Count an attempt; `attempt_id` is what `longloop show` calls it. A side rollout is none."""
+        if attempt.side:
+            return
         success = attempt.success
         self.stops[attempt.stop] += 1
         if not attempt.scored:

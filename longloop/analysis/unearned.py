@@ -95,9 +95,12 @@ def _over_steps(training: Mapping[int, Tally], evaluations: Mapping[int, Tally])
 
 def _by_property(training: Mapping[int, Tally], evaluations: Mapping[int, Tally]) -> Iterator[_Comparison]:
     for kind, one, other in _ends(training, evaluations):
+        orders = [(side.tasks, {task: at for at, task in enumerate(side.tasks)}) for side in (one, other)]
         for name, groups in members(merged([one, other])).items():
             for value, tasks in groups.items():
-                first, last = ({t: s for t, s in side.tasks.items() if t in tasks} for side in (one, other))
+                first, last = (
+                    {t: side[t] for t in sorted(tasks & at.keys(), key=at.__getitem__)} for side, at in orders
+                )
                 where = f"{name} {value}, in {kind}"
                 yield _pair(where, first, last) if kind == "evaluation" else _Comparison(where, first, last)
 

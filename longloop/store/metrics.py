@@ -34,6 +34,7 @@ class Evaluation:
     """What an evaluation found: the object `eval` of a line. Intervals are 95%."""
 
     tasks: int
+    """That had an attempt with a score; those whose every attempt was spoiled are left out."""
     attempts: int
     """Per task."""
     unscored: int
@@ -46,9 +47,11 @@ class Evaluation:
     reward_interval: tuple[float, float]
     """Percentile bootstrap over tasks."""
     pass_at: dict[str, float]
-    """k -> the chance that at least one of k attempts succeeds, for k = 1, 2, 4, ... attempts (unbiased)."""
+    """k -> the chance that at least one of k attempts succeeds, for k = 1, 2, 4, ... attempts (unbiased).
+    All over the same tasks: those of which no attempt was spoiled. Empty where there is none."""
     scenarios: float | None
-    """Share of scenarios whose every task succeeded in every attempt (SGC); None when tasks have no scenarios."""
+    """Share of scenarios whose every task succeeded in every attempt with a score (SGC); None when tasks have no
+    scenarios."""
     floor_reward: float
     """What an agent that does nothing is paid on the same tasks."""
     floor_success: float
@@ -59,14 +62,15 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Evaluation":
-        """Raises KeyError or TypeError for what is not a stored evaluation."""
+        """Raises KeyError, TypeError or ValueError for what is not a stored evaluation."""
         stored = {"env_version": "", "usage": {}} | dict(stored)  # which earlier evaluations lack
         values = {one.name: stored[one.name] for one in fields(cls)}
-        if not isinstance(values["success"], int | float):
-            raise TypeError("an evaluation without a success")
         for name in ("success_interval", "reward_interval"):
             low, high = values[name]
             values[name] = low, high
+        numbers = [values[name] for name in ("tasks", "attempts", "success", "reward", "floor_success", "floor_reward")]
+        if not all(isinstance(one, int | float) for one in (*numbers, *values["success_interval"])):
+            raise TypeError("an evaluation without its numbers")
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:

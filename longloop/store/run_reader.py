@@ -79,14 +79,18 @@ class RunReader:
         """The same as plain tables, without a check; empty where there is no readable config.toml."""
         try:
             return _with_changes(tomllib.loads((self.folder / "config.toml").read_text()), self.changes)
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError):
             return {}
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A table of the settings; empty where there is none of that name."""
+        found = self.settings.get(name)
+        return found if isinstance(found, dict) else {}
 
     @property
     def env(self) -> str:
         """The name of its environment."""
-        table = self.settings.get("env")
-        return str(table.get("name", "")) if isinstance(table, dict) else ""
+        return str(self.table("env").get("name", ""))
 
     @property
     def env_version(self) -> str:
@@ -159,9 +163,15 @@ class RunReader:
         return found
 
     @property
+    def measured_since(self) -> int:
+        """The step from which on evaluations compare: what is measured (split, tasks, attempts, temperature) was last
+        changed there. 0 where it never was."""
+        return max((c.step for c in self.changes if MEASURED & c.changed.keys()), default=0)
+
+    @property
     def comparable_evaluations(self) -> dict[int, Evaluation]:
-        """Those since what is measured (split, tasks, attempts, temperature) was last changed."""
-        since = max((c.step for c in self.changes if MEASURED & c.changed.keys()), default=0)
+        """Those since what is measured was last changed."""
+        since = self.measured_since
         return {step: evaluation for step, evaluation in self.evaluations.items() if step >= since}
 
     def trajectories(self, step: int) -> list[Group]:

@@ -7,6 +7,7 @@ is done. Text is read leniently: a line that was cut or damaged is passed over.
 """
 
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -220,7 +221,7 @@ class Trajectories:
         self._indexed: dict[int, dict[tuple[int, int], IndexEntry]] = {}
         self._derived: dict[int, tuple[object, list[IndexEntry]]] = {}
         self._task_texts: dict[str, str] = {}
-        self._index_read = 0
+        self._index_read = self._index_inode = 0
         self._lock = threading.Lock()
 
     def write(
@@ -360,10 +361,11 @@ class Trajectories:
         path = self.folder / "index.jsonl"
         with self._lock:
             try:
-                if path.stat().st_size < self._index_read:
-                    self._index_read = 0
-                    self._indexed.clear()
                 with path.open("rb") as file:
+                    now = os.fstat(file.fileno())
+                    if now.st_size < self._index_read or now.st_ino != self._index_inode:
+                        self._index_read, self._index_inode = 0, now.st_ino
+                        self._indexed.clear()
                     file.seek(self._index_read)
                     data = file.read()
             except OSError:

@@ -1,7 +1,7 @@
 """What longloop.analysis finds in a run, for its pages: a little work at a time, and each step once."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from longloop.analysis.pictures import Picture
 from longloop.analysis.report import AttemptIds, Report, report
@@ -19,18 +19,23 @@ class CountedSteps:
     """The steps of a run that have been counted so far."""
 
     def __init__(self, run: RunReader) -> None:
-        self._run = run
+        self.run = run
         self._rules = _rules(run)
         self._tallies: dict[tuple[str, int], tuple[object, Tally]] = {}
         self._made: tuple[object, Report | None] = (None, None)
+        self._counting = self._reporting = 0.0
+        """Seconds: of counting since the last report was made, and those that the report took."""
 
     def count(self, patience: float) -> tuple[int, int]:
         """Go on counting for that many seconds. Returns how many steps are done, and of how many."""
-        deadline = time.monotonic() + patience
-        wanted = [(kind, step) for kind in reversed(FOLDERS) for step in self._run.stored[kind].steps()]
+        began = time.monotonic()
+        deadline = began + patience
+        wanted = _evenly_spaced({kind: self.run.stored[kind].steps() for kind in reversed(FOLDERS)})
+        for gone in set(self._tallies) - set(wanted):
+            self._tallies.pop(gone, None)
         done = 0
-        for kind, step in _evenly_spaced(wanted):
-            stored = self._run.stored[kind]
+        for kind, step in wanted:
+            stored = self.run.stored[kind]
             now = stamp(stored.path(step))
             known = self._tallies.get((kind, step))
             if known is not None and known[0] == now:
@@ -38,19 +43,24 @@ class CountedSteps:
             elif time.monotonic() < deadline:
                 self._tallies[kind, step] = now, tally(stored.stored(step), kind, step, self._rules)
                 done += 1
+        self._counting += time.monotonic() - began
         return done, len(wanted)
 
-    def report(self) -> Report | None:
-        """The report on the steps counted so far; None when there are none."""
+    def report(self, done: bool = True) -> Report | None:
+        """The report on the steps counted so far; None when there are none. Until all is done it may be an older one:
+        no more time goes into reports than into counting."""
         tallies = dict(self._tallies)  # pages are made in several threads, and another may go on counting
-        stamps = {key: counted for key, (counted, _) in tallies.items()}
-        if self._made[0] != stamps:
+        since = self.run.measured_since
+        stamps = since, {key: counted for key, (counted, _) in tallies.items()}
+        if self._made[0] != stamps and (done or self._counting >= self._reporting):
+            began = time.monotonic()
             steps = {kind: {s: t for (k, s), (_, t) in tallies.items() if k == kind} for kind in FOLDERS}
             try:
-                made = report(analysis(steps["step"], steps["eval"], self._rules, self._run.name))
+                made = report(analysis(steps["step"], steps["eval"], self._rules, self.run.name, since))
             except UserError:
                 made = None
             self._made = stamps, made
+            self._counting, self._reporting = 0.0, time.monotonic() - began
         return self._made[1]
 
 
@@ -76,9 +86,12 @@ def _rules(run: RunReader) -> Rules:
         return rules()
 
 
-def _evenly_spaced(steps: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Both ends first, then the middles: a curve has its shape long before it has all its points."""
-    return [steps[index] for index in sorted(range(len(steps)), key=lambda index: _level(index, len(steps)))]
+def _evenly_spaced(kinds: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
+    """Both ends of each kind first, then the middles: a curve has its shape long before it has all its points."""
+    found = [
+        (_level(index, len(steps)), kind, step) for kind, steps in kinds.items() for index, step in enumerate(steps)
+    ]
+    return [(kind, step) for _, kind, step in sorted(found, key=lambda one: one[0])]
 
 
 def _level(index: int, count: int) -> int:

@@ -1,15 +1,18 @@
 """A run's numbers as charts. Several runs share a chart; those alike but for their seed become a mean and a band."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from longloop.store.run_reader import RunReader
+from longloop.types import StopReason
 from longloop.viewer.charts import Chart, Line, Point, finite
 
 Metrics = Mapping[str, Any]
+_SCORED = {str(reason) for reason in StopReason if reason.scored}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,16 @@ def _of(*keys: str) -> Callable[[Metrics], Any]:
     return value
 
 
+def scored(key: str) -> Callable[[Metrics], Any]:
+    """A mean over scored attempts, which is stored as 0 where there was none."""
+
+    def value(line: Metrics) -> Any:
+        stops = line.get("stops")
+        return None if (stops and not _SCORED & stops.keys()) or line.get("turns") == 0 else line.get(key)
+
+    return value
+
+
 def _per(above: str, below: str) -> Callable[[Metrics], Any]:
     def value(line: Metrics) -> Any:
         return line[above] / line[below] if above in line and line.get(below) else None
@@ -40,7 +53,7 @@ def _per(above: str, below: str) -> Callable[[Metrics], Any]:
 
 def _unscored(line: Metrics) -> Any:
     stops = line.get("stops") or {}
-    lost = sum(stops.get(name, 0) for name in ("env_error", "timeout", "cancelled"))
+    lost = sum(stops.get(name, 0) for name in ("env_error", "timeout", "cancelled", "set_aside"))
     return lost / line["attempts"] if line.get("attempts") else None
 
 
@@ -52,6 +65,8 @@ def _gib(name: str) -> Callable[[Metrics], Any]:
     return value
 
 
+trained = scored("success")
+"""Success of a training step, by its line of metrics; None where nothing was scored in it."""
 _UPDATED = {
     "loss": _Curve("Loss", _of("update", "loss")),
     "kl": _Curve("KL", _of("update", "kl"), note="old minus new log-prob, summed over a trajectory"),
@@ -65,10 +80,10 @@ _UPDATED = {
     "value_error": _Curve("Value error", _of("update", "value_error")),
 }
 _CURVES = (
-    _Curve("Reward", _of("reward"), sampled=True),
+    _Curve("Reward", scored("reward"), sampled=True),
     _Curve("Nothing to learn from", _per("equal_groups", "groups"), True, "groups that were paid all alike", True),
     *_UPDATED.values(),
-    _Curve("Turns", _of("turns"), note="mean of an attempt", sampled=True),
+    _Curve("Turns", scored("turns"), note="mean of an attempt", sampled=True),
     _Curve("Tokens", _per("action_tokens", "attempts"), note="chosen by the agent, per attempt", sampled=True),
     _Curve("Abandoned or spoiled", _unscored, True, "attempts without a score"),
 )
@@ -102,7 +117,7 @@ def of_runs(runs: Sequence[RunReader]) -> list[Chart]:
     """The same curves of several runs, drawn over one another."""
     groups = list(alike(runs).items())
     held_out = _Curve("Success, held out", _of("eval", "success"), True)
-    training = _Curve("Success, training", _of("success"), True, sampled=True)
+    training = _Curve("Success, training", trained, True, sampled=True)
     time = _Curve("Seconds", lambda line: sum(line["time"].values()) if line.get("time") else None, note="of a step")
     charts = []
     further = _further([line for run in runs for line in run.metrics])
@@ -117,11 +132,19 @@ def of_runs(runs: Sequence[RunReader]) -> list[Chart]:
 
 
 def alike(runs: Sequence[RunReader]) -> dict[str, list[RunReader]]:
-    """Group runs whose configs differ in seed and name alone."""
-    groups: dict[str, list[RunReader]] = {}
+    """Group the seeds of a method: runs that a comparison made of it, or whose configs differ in seed and name only."""
+    groups: dict[tuple[str, int], list[RunReader]] = {}
+    times: Counter[tuple[str, object]] = Counter()
     for run in runs:
-        settings = {key: value for key, value in run.settings.items() if key not in ("seed", "name", "folder")}
-        groups.setdefault(json.dumps(settings, sort_keys=True) if settings else run.name, []).append(run)
+        settings = run.settings
+        method: Any = {key: value for key, value in settings.items() if key not in ("seed", "name", "folder")}
+        match run.facts.get("comparison"):
+            case {"name": comparison, "method": name}:  # each seed of it may start from a model of its own
+                method = [comparison, name]
+        alike = json.dumps([method if settings and run.metrics else run.name], sort_keys=True, default=str)
+        seed = alike, settings.get("seed")
+        groups.setdefault((alike, times[seed]), []).append(run)  # one seed twice is no second seed
+        times[seed] += 1
     named: dict[str, list[RunReader]] = {}
     for members in groups.values():
         name = members[0].name
@@ -138,8 +161,8 @@ def _further(metrics: Sequence[Metrics]) -> list[_Curve]:
 
 
 def success(run: RunReader) -> list[Point]:
-    """Success of the training steps."""
-    return _points(run.metrics, _of("success"))
+    """Success of the training steps in which something was scored."""
+    return _points(run.metrics, trained)
 
 
 def _chart(curve: _Curve, lines: Sequence[Line]) -> Chart:
@@ -147,13 +170,14 @@ def _chart(curve: _Curve, lines: Sequence[Line]) -> Chart:
 
 
 def _mean(name: str, members: Sequence[RunReader], curve: _Curve, color: int) -> Line:
-    """The mean of several runs, with a band from the lowest to the highest."""
+    """The mean of several runs at the steps that all of them have, with a band from the lowest to the highest."""
     values: dict[float, list[float]] = {}
     for run in members:
         for step, value in _points(run.metrics, curve.value):
             values.setdefault(step, []).append(value)
-    points = [(step, fmean(values[step])) for step in sorted(values)]
-    band = [(step, min(values[step]), max(values[step])) for step in sorted(values)] if len(members) > 1 else []
+    steps = [step for step in sorted(values) if len(values[step]) == len(members)]
+    points = [(step, fmean(values[step])) for step in steps]
+    band = [(step, min(values[step]), max(values[step])) for step in steps] if len(members) > 1 else []
     return Line(name, points, color, band)
 
 

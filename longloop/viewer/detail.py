@@ -11,9 +11,9 @@ from typing import Any
 from longloop.store.run_reader import FOLDERS, RunReader, mixed_versions
 from longloop.store.trajectories import IndexEntry, StoredTrajectory, StoredTurn
 from longloop.types import Call, StopReason, Task
-from longloop.viewer import tokens
+from longloop.viewer import curves, tokens
 from longloop.viewer.diff import CHARACTERS, LINES, Comparison
-from longloop.viewer.page import NotThere, Page, address
+from longloop.viewer.page import NotThere, Page, address, is_number
 from longloop.viewer.search import search
 from longloop.viewer.text import unread_note
 
@@ -61,11 +61,11 @@ class GroupRow:
 
     @property
     def stops(self) -> list[tuple[str, int]]:
-        return Counter(entry.stop for entry in self.entries).most_common()
+        return Counter(entry.stop for entry in self.entries if not entry.side).most_common()
 
     def key(self, sort: str) -> Any:
         """Sort key; what is unusual comes first."""
-        lost = sum(entry.stop != StopReason.FINISHED for entry in self.entries)
+        lost = sum(entry.stop != StopReason.FINISHED for entry in self.entries if not entry.side)
         return {
             "group": self.number,
             "spread": (-self.reward_range, self.number),
@@ -89,23 +89,38 @@ def step(run: RunReader, kind: str, number: int, sort: str = "") -> Page:
         by_group.setdefault(entry.group, []).append(entry)
     rows = [GroupRow(index, found, advantages, stored.task_text(found[0])) for index, found in by_group.items()]
     rows.sort(key=lambda row: row.key(sort))
-    scored = [entry for entry in entries if entry.scored]
+    tried = [entry for entry in entries if not entry.side]
+    line = next((line for line in run.metrics if line["step"] == number), {})
+    success, reward = _means(run, kind, number, line, [entry for entry in tried if entry.scored])
     values = {
         "kind": kind,
         "number": number,
         "rows": rows,
         "sort": sort,
         "sorts": _SORTS if any(advantages.values()) else [name for name in _SORTS if name != "advantage"],
-        "attempts": len(entries),
-        "unscored": len(entries) - len(scored),
-        "success": fmean(entry.success for entry in scored) if scored else None,
-        "reward": fmean(entry.reward for entry in scored) if scored else None,
-        "metrics": next((line for line in run.metrics if line["step"] == number), {}),
+        "attempts": len(tried),
+        "unscored": sum(not entry.scored for entry in tried),
+        "sides": len(entries) - len(tried),
+        "success": success,
+        "reward": reward,
+        "metrics": line,
         "heading": _title(kind, number),
     }
     links = _around(stored.steps(), number, lambda other: address("run", run.name, kind, other))
     up = {"up": address("run", run.name)}
     return Page("step.html", _title(kind, number), values, run, (run,), links=links | up)
+
+
+def _means(
+    run: RunReader, kind: str, number: int, line: Mapping[str, Any], scored: Sequence[IndexEntry]
+) -> tuple[float | None, float | None]:
+    """Success and reward as the page of the run has them, which are the policy's own and over tasks; of a step that was
+    not measured those of its scored attempts."""
+    if kind == "step" and "success" in line:
+        return curves.scored("success")(line), curves.scored("reward")(line)
+    if kind == "eval" and (found := run.evaluations.get(number)):
+        return found.success, found.reward
+    return (fmean(e.success for e in scored), fmean(e.reward for e in scored)) if scored else (None, None)
 
 
 def group(run: RunReader, kind: str, number: int, index: int) -> Page:
@@ -231,7 +246,7 @@ def find(run: RunReader, query: Mapping[str, str]) -> Page:
             and (not success or (entry.scored and entry.success == (success == "yes")))
         )
 
-    start = tuple(int(part) for part in query.get("from", "").split(".") if part.isascii() and part.isdigit())
+    start = tuple(int(part) for part in query.get("from", "").split(".") if is_number(part))
     stored = run.stored[kind]
     hits, more = search(stored, text, wanted, (start[0], start[1]) if len(start) == 2 else None, _HITS)
     values = {
@@ -255,7 +270,7 @@ def _others(run: RunReader, task: str, this: tuple[str, IndexEntry] | None) -> l
 def _parse(runs: Mapping[str, RunReader], name: str) -> tuple[RunReader, str, IndexEntry]:
     run, _, rest = name.rpartition(":")
     kind, *numbers = rest.split("/")
-    if run in runs and kind in FOLDERS and len(numbers) == 3 and all(n.isascii() and n.isdigit() for n in numbers):
+    if run in runs and kind in FOLDERS and len(numbers) == 3 and all(map(is_number, numbers)):
         entry = runs[run].stored[kind].find(*map(int, numbers))
         if entry is not None:
             return runs[run], kind, entry

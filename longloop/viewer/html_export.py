@@ -25,8 +25,8 @@ def write(library: Library, file: Path) -> tuple[int, int]:
     runs = list(library.runs.values())
     groups = max(1, _GROUPS // len(runs))
     wanted = [address(), *(path for run in runs for path in _chosen(run, groups))]
-    if len(runs) > 1:
-        wanted.append(address("curves", run=[run.name for run in runs]))
+    curves = address("curves", run=[run.name for run in runs]) if len(runs) > 1 else ""
+    wanted += [curves] * bool(curves)
     inside = set(wanted)
 
     def link(path: str) -> str:
@@ -47,6 +47,7 @@ def write(library: Library, file: Path) -> tuple[int, int]:
         sections=sections,
         first=runs[0].name if len(runs) == 1 else "",
         start=address("run", runs[0].name) if len(runs) == 1 else address(),
+        curves=curves,
         style=style,
         script=script,
         style_hash=_digest(style),

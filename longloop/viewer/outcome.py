@@ -8,15 +8,14 @@ from statistics import fmean
 from typing import Any
 
 from longloop.analysis.outcomes import Share
-from longloop.analysis.report import difference
-from longloop.stats import SUCCESS, Change, change, disjoint, wilson_interval
+from longloop.analysis.report import difference, over
+from longloop.stats import SUCCESS, Change, PairedChange, change, disjoint, paired_change, wilson_interval
 from longloop.store.metrics import Evaluation, when
 from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import IndexEntry
 from longloop.viewer.charts import number
+from longloop.viewer.curves import trained
 
-_PAIRS = 6
-"""Tasks below which the bootstrap feigns certainty: five of five that rise are chance in one of sixteen cases."""
 _MANY = 30
 """Training steps after which a run should have learned something."""
 _SURE = 0.99
@@ -35,6 +34,8 @@ class Outcome:
     first: Evaluation
     last: Evaluation
     change: Change
+    test: PairedChange | None
+    """Of the same change, as `longloop train` prints it; None where no task was scored both times."""
 
     @property
     def single(self) -> bool:
@@ -45,9 +46,8 @@ class Outcome:
         """1 and -1 where success clearly rose or fell; 0 where chance could have done it."""
         if self.single:
             return 0
-        if self.change.interval and self.last.tasks >= _PAIRS:
-            low, high = self.change.interval
-            return (low > 0) - (high < 0)
+        if self.test is not None:
+            return {"better": 1, "worse": -1}.get(self.test.verdict, 0)
         before, after = self.first.success_interval, self.last.success_interval
         return (after[0] > before[1]) - (after[1] < before[0])
 
@@ -64,7 +64,9 @@ def _outcome(run: RunReader) -> Outcome | None:
     steps = min(found), max(found)
     first, last = (_by_task(run.stored["eval"].entries(step)) for step in steps)
     changed = change(SUCCESS, first, last if len(found) > 1 else None, paired=True)
-    return Outcome(steps, found[steps[0]], found[steps[1]], changed)
+    rates = ({task: sums["success"] / sums["attempts"] for task, sums in side.items()} for side in (first, last))
+    test = paired_change(*rates) if len(found) > 1 else None
+    return Outcome(steps, found[steps[0]], found[steps[1]], changed, test)
 
 
 def sentence(run: RunReader) -> str:
@@ -75,26 +77,28 @@ def sentence(run: RunReader) -> str:
     before, after, (begin, end) = _held_out(found.first), _held_out(found.last), found.steps
     moved = difference(SUCCESS, found.change)
     if found.single:
-        said = f"Held-out success was {after} at step {end}"
+        said = f"Held-out success was {after} {when(end)}"
     elif found.direction:
         verb = "rose" if found.direction > 0 else "fell"
         said = f"Held-out success {verb} from {before} to {after} by step {end}"
     else:
         said = f"No clear change in held-out success: {before} {when(begin)}, {after} after step {end}"
-    said += f", {moved}" if moved else ""
+    said += f", {moved}{over(found.change)}" if moved else ""
     size = f"({count(found.last.tasks, 'task')}, {count(found.last.attempts, 'attempt')} each)"
     return f"{said} {size}; doing nothing scores {number(found.last.floor_success, True)}."
 
 
 def _in_training(run: RunReader) -> str:
-    trained = _trained(run)
-    if not trained:
+    lines = _trained(run)
+    if not lines:
         return "Nothing was measured yet."
     if run.demonstrated:
-        share = number(_success(trained).success, True)
+        share = number(_success(lines).success, True)
         return f"Nothing was measured of the agent: of the demonstrations that it imitates, {share} succeed."
-    few = max(1, min(5, len(trained) // 2))
-    first, last = _success(trained[:few]), _success(trained[-few:])
+    if len(lines) == 1:
+        return f"Success in training was {number(_success(lines).success, True)} in step {lines[0]['step']}."
+    few = max(1, min(5, len(lines) // 2))
+    first, last = _success(lines[:few]), _success(lines[-few:])
     over = "the first and last steps" if few == 1 else f"the first and last {few} steps"
     ends = f"{number(first.success, True)} to {number(last.success, True)} (mean of {over})"
     if disjoint(first.interval, last.interval):
@@ -127,7 +131,11 @@ def _worries(run: RunReader) -> Iterator[str]:
     imitates = not any((line.get("update") or {}).get("kl") is not None for line in steps)
     if groups and equal / groups > 0.8 and not imitates:
         yield f"Of the last {groups} groups, {equal} had attempts that were all paid alike: little to learn from."
-    for stop, meaning in (("env_error", "met an error of the environment"), ("timeout", "overran a deadline")):
+    for stop, meaning in (
+        ("env_error", "met an error of the environment"),
+        ("timeout", "overran a deadline"),
+        ("set_aside", "were not made, because the environment had failed at their tasks too often"),
+    ):
         lost = sum((line.get("stops") or {}).get(stop, 0) for line in steps)
         if lost:
             yield f"{lost:,} attempts {meaning}."
@@ -136,20 +144,20 @@ def _worries(run: RunReader) -> Iterator[str]:
 def _collapsed(run: RunReader) -> Iterator[str]:
     """Success that fell to half of its best or less, and not by chance."""
     advice = "Look at KL, entropy and gradient norm from there on; a lower `algo.lr` often helps."
-    measured = run.evaluations
+    measured = run.comparable_evaluations
     if measured:
         best = max(measured, key=lambda step: measured[step].success)
         top, now = measured[best], measured[max(measured)]
         if now.success <= top.success / 2 and now.success_interval[1] < top.success_interval[0]:
-            yield f"Held-out success collapsed: {_held_out(top)} at step {best}, {_held_out(now)} now. {advice}"
+            yield f"Held-out success collapsed: {_held_out(top)} {when(best)}, {_held_out(now)} now. {advice}"
             return
-    trained = [] if run.demonstrated else _trained(run)
-    size = max(3, len(trained) // 20)
-    windows = [trained[start : start + size] for start in range(0, len(trained) - size + 1, max(1, size // 2))]
+    lines = [] if run.demonstrated else _trained(run)
+    size = max(3, len(lines) // 20)
+    windows = [lines[start : start + size] for start in range(0, len(lines) - size + 1, max(1, size // 2))]
     if len(windows) < 2:
         return
     window = max(windows, key=lambda window: _success(window).success)
-    high, low = _success(window, _SURE), _success(trained[-size:], _SURE)
+    high, low = _success(window, _SURE), _success(lines[-size:], _SURE)
     if low.success <= high.success / 2 and disjoint(high.interval, low.interval):
         yield (
             f"Success in training collapsed: {number(high.success, True)} in steps {window[0]['step']} to "
@@ -173,7 +181,7 @@ def _entropy(run: RunReader) -> Iterator[str]:
     ends = f"from {number(first)} to {number(last)} nats per token"
     if last - first > 0.5 and last > (4 if success > before else 2) * first:
         yield f"Entropy exploded, {ends}: the agent acts ever more at random. A lower `algo.lr` often helps."
-    if success < 0.9 and (last < 0.1 * first or last < 0.01):
+    if success < 0.9 and last < first and (last < 0.1 * first or last < 0.01):
         yield (
             f"Entropy collapsed, {ends}: attempts at a task come out nearly alike, and what is not tried is not "
             "learned. Try a lower `algo.lr`, or a higher `rollout.temperature`."
@@ -197,14 +205,14 @@ def _without_updates(steps: Sequence[Line]) -> Iterator[str]:
 
 def _unchanged(run: RunReader) -> Iterator[str]:
     """Many steps without a clear change in success."""
-    trained = _trained(run)
-    if len(trained) < _MANY:
+    lines = _trained(run)
+    if len(lines) < _MANY:
         return
     found = outcome(run)
     if found is not None and (found.direction or found.last.success >= 0.95):
         return
-    size = max(5, len(trained) // 10)
-    first, last = _success(trained[:size]), _success(trained[-size:])
+    size = max(5, len(lines) // 10)
+    first, last = _success(lines[:size]), _success(lines[-size:])
     said = []
     if not run.demonstrated:
         if disjoint(first.interval, last.interval) or last.success >= 0.95:
@@ -215,13 +223,13 @@ def _unchanged(run: RunReader) -> Iterator[str]:
         said.append(f"{before} to {after} held out")
     if not said:
         return
-    never = not run.demonstrated and not any(line["success"] for line in trained)
+    never = not run.demonstrated and not any(line["success"] for line in lines)
     advice = _ADVICE if never else "Try a higher `algo.lr`, more tasks or attempts a step, or easier tasks."
-    yield f"After {len(trained)} steps success has not clearly changed ({', '.join(said)}). {advice}"
+    yield f"After {len(lines)} steps success has not clearly changed ({', '.join(said)}). {advice}"
 
 
 def _trained(run: RunReader) -> list[Line]:
-    return [line for line in run.metrics if line.get("success") is not None]
+    return [line for line in run.metrics if trained(line) is not None]
 
 
 def _success(lines: Sequence[Line], confidence: float = 0.95) -> Share:

@@ -35,7 +35,7 @@ class Summary:
     demonstrated: bool
     """Whether the success in training is that of demonstrations, and says nothing of the agent."""
     trained: float | None
-    """Success in the last training step."""
+    """Success in the last training step in which something was scored."""
     curve: Sequence[tuple[float, float]]
     tags: Sequence[str]
 
@@ -50,13 +50,13 @@ def summary(run: RunReader) -> Summary:
     found = outcome(run)
     last = found.last if found else None
     demonstrated = run.demonstrated
-    trained = [line["success"] for line in metrics if line.get("success") is not None]
+    curve = drawn.success(run)
     return Summary(
         run=run,
         status=run.status,
         started=_moment(run.facts.get("started")),
         env=f"{_name(settings.get('env'))} {run.env_version}".strip(),
-        model=str((settings.get("model") or {}).get("path") or "-").rstrip("/").rsplit("/", 1)[-1],
+        model=str(run.table("model").get("path") or "-").rstrip("/").rsplit("/", 1)[-1],
         algo=_name(settings.get("algo")),
         step=max((line["step"] for line in metrics), default=0),
         steps=settings.get("steps"),
@@ -65,8 +65,8 @@ def summary(run: RunReader) -> Summary:
         tasks=last.tasks if last else None,
         direction=found.direction if found else 0,
         demonstrated=demonstrated,
-        trained=trained[-1] if trained else None,
-        curve=[] if demonstrated else drawn.success(run),
+        trained=curve[-1][1] if curve else None,
+        curve=[] if demonstrated else curve,
         tags=run.tags,
     )
 
@@ -149,7 +149,7 @@ def curves(runs: Sequence[RunReader], smooth: str = "", log: str = "") -> Page:
 def analysis(run: RunReader, counted: CountedSteps, patience: float, only: str = "") -> Page:
     """All that longloop.analysis finds, or one section of it."""
     done, of = counted.count(patience)
-    report = counted.report()
+    report = counted.report(done == of)
     sections = [s for s in report.sections if only in ("", s.title)] if report else []
     values = {
         "done": done,
@@ -167,7 +167,7 @@ def _curves(charts: Sequence[Chart], smooth: str, log: str) -> dict[str, Any]:
 
 def _ribbon(run: RunReader) -> list[tuple[int, float | None]]:
     """All steps that can be opened, with their success."""
-    success = run.column("success")
+    success = dict(drawn.success(run))
     return [(step, success.get(step)) for step in run.stored["step"].steps()]
 
 

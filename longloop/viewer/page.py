@@ -31,3 +31,8 @@ def address(*parts: object, **query: object) -> str:
     path = "/" + "/".join(quote(str(part), safe="~") for part in parts)
     given = {key: value for key, value in query.items() if value not in ("", None)}
     return path + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+def is_number(part: str) -> bool:
+    """Whether a part of an address can be a step, a group or an attempt."""
+    return part.isascii() and part.isdigit() and len(part) < 10

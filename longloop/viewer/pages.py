@@ -14,7 +14,7 @@ from longloop.viewer import detail, overview, text
 from longloop.viewer.analysis import CountedSteps, attempts
 from longloop.viewer.charts import legend, number, sparkline
 from longloop.viewer.library import Library
-from longloop.viewer.page import NotThere, Page, address
+from longloop.viewer.page import NotThere, Page, address, is_number
 
 HERE = Path(__file__).parent
 
@@ -97,11 +97,14 @@ class Pages:
                 return overview.run_page(self.run(name), _one(query, "smooth"), _one(query, "log"))
             case ["run", name, "analysis" | "behaviors" as which]:
                 run = self.run(name)
-                counted = self._counted.setdefault(name, CountedSteps(run))
-                return overview.analysis(run, counted, self._patience, BEHAVIORS if which == "behaviors" else "")
+                if name not in self._counted or self._counted[name].run is not run:
+                    self._counted[name] = CountedSteps(run)
+                return overview.analysis(
+                    run, self._counted[name], self._patience, BEHAVIORS if which == "behaviors" else ""
+                )
             case ["run", name, "find"]:
                 return detail.find(self.run(name), {key: values[0] for key, values in query.items() if values})
-            case ["run", name, kind, *numbers] if kind in FOLDERS and all(map(_is_number, numbers)):
+            case ["run", name, kind, *numbers] if kind in FOLDERS and all(map(is_number, numbers)):
                 run = self.run(name)
                 match [int(part) for part in numbers]:
                     case [step]:
@@ -121,10 +124,6 @@ class Pages:
 
 def _one(query: Query, name: str) -> str:
     return (query.get(name) or [""])[0]
-
-
-def _is_number(part: str) -> bool:
-    return part.isascii() and part.isdigit() and len(part) < 10
 
 
 def _shade(value: float | None) -> int:

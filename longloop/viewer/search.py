@@ -1,6 +1,7 @@
 """Search through the trajectories of a run: by what the index knows, and by the text that was said."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -28,6 +29,7 @@ def search(
 ) -> tuple[list[Hit], Position | None]:
     """The wanted trajectories that have the text in them, newest step first, and where to go on."""
     hits: list[Hit] = []
+    looked = False
     deadline = time.monotonic() + _PATIENCE
     for step in reversed(stored.steps()):
         if start is not None and step > start[0]:
@@ -38,8 +40,9 @@ def search(
         for number, entry in enumerate(_candidates(stored, step, text, wanted)):
             if number < seen:
                 continue
-            if len(hits) == limit:
+            if len(hits) == limit or (looked and time.monotonic() > deadline):
                 return hits, (step, number)
+            looked = True
             hit = _hit(stored, entry, text)
             if hit is not None:
                 hits.append(hit)
@@ -47,19 +50,21 @@ def search(
 
 
 def texts(trajectory: StoredTrajectory) -> Iterator[str]:
-    """What is searched: the task, what the agent said, then what it heard, without the system prompt."""
+    """What is searched: the task, what the agent said, then what it heard, without the system prompt, and what its
+    program printed."""
     yield trajectory.task.id
     yield trajectory.error
     yield from (turn.action for turn in trajectory.turns)
-    for turn in trajectory.turns:
-        yield from (message.content for message in turn.context if message.role != "system")
+    for messages in (*(turn.context for turn in trajectory.turns), trajectory.unread):
+        yield from (message.content for message in messages if message.role != "system")
+    yield trajectory.printed
 
 
 def _candidates(stored: Trajectories, step: int, text: str, wanted: Callable[[IndexEntry], bool]) -> list[IndexEntry]:
     """The wanted trajectories of a step whose lines have the text somewhere, found without parsing them."""
     entries = [entry for entry in stored.entries(step) if wanted(entry)]
-    if not text or not entries:
-        return entries
+    if not text.isascii() or not text or not entries:
+        return entries  # of other letters, bytes do not know which are the same in lower case
     try:
         data = stored.path(step).read_bytes().lower()
     except OSError:
@@ -73,8 +78,7 @@ def _hit(stored: Trajectories, entry: IndexEntry, text: str) -> Hit | None:
         return Hit(entry, "", "", "")
     trajectory = stored.get(entry)
     for said in texts(trajectory) if trajectory else ():
-        at = said.lower().find(text.lower())
-        if at >= 0:
-            end = at + len(text)
+        if found := re.search(re.escape(text), said, re.IGNORECASE):
+            at, end = found.span()
             return Hit(entry, said[max(0, at - 60) : at], said[at:end], said[end : end + 100])
     return None

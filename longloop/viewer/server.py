@@ -53,7 +53,7 @@ class _Headers:
         await self._app(scope, receive, answer)
 
 
-def app(pages: Pages) -> Starlette:
+def app(pages: Pages) -> ASGIApp:
     def page(request: Request) -> Response:
         query = {name: request.query_params.getlist(name) for name in request.query_params}
         try:
@@ -88,7 +88,7 @@ def app(pages: Pages) -> Starlette:
             pass
         return PlainTextResponse('Send {"tag": "words", "on": true}, or false to remove it.', 400)
 
-    return Starlette(
+    routed = Starlette(
         routes=[
             Route("/version", version),
             Route("/run/{name}/tags", tag, methods=["POST"]),
@@ -96,10 +96,10 @@ def app(pages: Pages) -> Starlette:
             Route("/{path:path}", page),
         ],
         middleware=[
-            Middleware(_Headers),
             Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"], www_redirect=False),
         ],
     )
+    return _Headers(routed)  # outside of it: what Starlette answers to an exception comes from its outermost layer
 
 
 def listen(port: int) -> socket.socket:

@@ -23,7 +23,7 @@ def show(folder: Path, attempt_id: str, console: Console) -> None:
         raise UserError(f"{attempt_id} is in the index of {folder}, but its line was cut off or is gone.")
     verdict, color = ("success", "green") if entry.success else ("failure", "red")
     if not entry.scored:
-        verdict, color = "no score", "yellow"
+        verdict, color = "side rollout" if entry.side else "no score", "yellow"
     console.print(Text.assemble((visible(entry.task), "bold"), "  ", (verdict, color)), soft_wrap=True)
     said = f"reward {entry.reward:g}, stopped: {visible(entry.stop)}, {entry.turns} turns, {entry.action_tokens} tokens"
     console.print(Text(said, "dim"))

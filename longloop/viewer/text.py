@@ -1,7 +1,6 @@
 """Text of models and environments for pages and terminals. None of it is trusted: it is escaped here."""
 
 import json
-import re
 
 from markupsafe import Markup
 
@@ -9,9 +8,10 @@ from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import StoredTrajectory
 from longloop.types import StopReason
 
-_FENCE = re.compile(r"(```[^\n]*\n)(.*?)(```|\Z)", re.DOTALL)
-_LONGEST = 40_000
-"""Longer code is not highlighted: a lexer can be slow."""
+_LANGUAGES = ("python", "py", "python3", "json", "bash", "sh", "shell", "sql", "toml")
+"""Only these are highlighted: with others, a text of a model's choice can take a lexer minutes."""
+_LONGEST = 5_000
+"""Longer texts are not highlighted. The worst of this length take 0.3 seconds, with the square of it."""
 _LONG = (1000, 14)
 """Characters and lines; longer messages are folded."""
 
@@ -20,9 +20,12 @@ def action(text: str, quiet: object = None) -> Markup:
     """What an agent said: prose, and code in fences. With `quiet`, nothing is shown for nothing."""
     parts = []
     end = 0
-    for fence in _FENCE.finditer(text):
-        parts += [_prose(text[end : fence.start()]), code(fence[2], fence[1][3:].strip())]
-        end = fence.end()
+    while (start := text.find("```", end)) >= 0 and (line := text.find("\n", start)) >= 0:
+        close = text.find("```", line + 1)
+        close = close if close >= 0 else len(text)
+        language = text[start + 3 : line].strip() if len(text) <= _LONGEST else "text"
+        parts += [_prose(text[end:start]), code(text[line + 1 : close], language)]
+        end = close + 3
     parts.append(_prose(text[end:]))
     if quiet or text.strip():
         return Markup("").join(parts)
@@ -42,14 +45,11 @@ def code(text: str, language: str = "") -> Markup:
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
 
-    try:
-        lexer = get_lexer_by_name(language or "python", stripnl=False)
-    except ClassNotFound:
-        lexer = None
-    if lexer is None or len(text) > _LONGEST:
+    language = language.lower() or "python"
+    if language not in _LANGUAGES or len(text) > _LONGEST:
         return Markup('<pre class="code">{}</pre>').format(text)
+    lexer = get_lexer_by_name(language, stripnl=False)
     marked = Markup(highlight(text.rstrip("\n"), lexer, HtmlFormatter(nowrap=True)))
     return Markup('<pre class="code">{}</pre>').format(marked)
 
@@ -79,7 +79,7 @@ def unread_note(run: RunReader, trajectory: StoredTrajectory) -> str:
     for turn in trajectory.turns:
         tokens *= not turn.restarts_context
         tokens += turn.context_tokens + turn.action_tokens
-    limit = (run.settings.get("rollout") or {}).get("context", 0)
+    limit = run.table("rollout").get("context", 0)
     return f"did not fit: the conversation had {tokens:,} of the {limit:,} tokens of rollout.context before it"
 
 

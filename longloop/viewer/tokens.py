@@ -80,7 +80,7 @@ def _texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
 
 def _tokenizer(run: RunReader) -> Any:
     """The tokenizer of the newest checkpoint, or of the model's folder; None where there is neither."""
-    path = str((run.settings.get("model") or {}).get("path") or "")
+    path = str(run.table("model").get("path") or "")
     folders = [checkpoint / "model" for checkpoint in reversed(run.checkpoints.values())]
     folders += [shipped(path)] if path in SHIPPED else [Path(path), Path(path) / "model"] if path else []
     found = next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from longloop.store.run import Run
 from longloop.types import Group, Message, StopReason, Task
+from longloop.viewer.pages import Pages
 from tests.support import recorded
 from tests.support.chromium import CHROMIUM, Browser
 from tests.support.viewing import served
@@ -191,6 +193,25 @@ def test_a_run_that_is_training_is_followed(browser, tmp_path):
         writer.stdout.close()
 
 
+def test_a_page_that_fails_once_is_still_followed(browser, tmp_path, monkeypatch):
+    folder = recorded.small(tmp_path / "runs/run")
+    failed = threading.Event()
+
+    def fail(*_: object) -> str:
+        failed.set()
+        raise RuntimeError("once")
+
+    with served(tmp_path / "runs") as port, Run.reopen(folder) as run:
+        browser.open(f"http://127.0.0.1:{port}/run/run")
+        with monkeypatch.context() as patched:
+            patched.setattr(Pages, "html", fail)
+            recorded.step(run, 4)
+            assert failed.wait(60)
+        assert "null" not in browser.text() and "held out" in browser.text()
+        browser.until("document.querySelectorAll('.ribbon a').length === 4")
+    browser.complaints.clear()
+
+
 def choose(browser: Browser, selector: str, value: str) -> None:
     """Set a field as a person does."""
     browser.run(f"(() => {{ const field = document.querySelector({json.dumps(selector)}); "
@@ -333,6 +354,8 @@ def test_the_html_export_opens_without_a_server(browser, tmp_path):
     browser.open((tmp_path / "runs.html").as_uri())
     shown = "[...document.querySelectorAll('.page')].filter((page) => page.offsetParent).map((page) => page.id)"
     assert browser.run(shown) == ["/"]
+    browser.press("ArrowRight")
+    assert browser.run(f"location.hash === '' && JSON.stringify({shown}) === '[\"/\"]'"), "no page comes after the list"
     browser.run("document.querySelector('td a[href=\"#/run/quickstart\"]').click()")
     browser.until(f"JSON.stringify({shown}) === '[\"/run/quickstart\"]'")
     browser.run("location.hash = '#/run/quickstart/step/2/1/0'")

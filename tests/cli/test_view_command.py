@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,14 @@ def test_html_is_one_file_that_loads_nothing(tmp_path, command):
         "/run/run/step/3/2/1",
         "/run/run/eval/0/0/0",
     } <= ids
+    assert ids == {link[1:] for link in found if link != "#"}, "and something leads to every page"
     assert "http://" not in html.replace("http://www.w3.org", "") and "https://" not in html
+    recorded.small(tmp_path / "other")
+    assert command("view", run, tmp_path / "other", "--html", tmp_path / "both.html")[0] == 0
+    html = (tmp_path / "both.html").read_text()
+    ids = {unescape(one) for one in re.findall(r'<section class="page[^"]*" id="([^"]+)"', html)}
+    assert "/curves?run=other&run=run" in ids or "/curves?run=run&run=other" in ids
+    assert ids == {link[1:] for link in links(html) if link != "#"}
 
 
 def test_show_prints_an_attempt_and_no_control_sequences(tmp_path, command):

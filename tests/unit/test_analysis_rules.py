@@ -75,6 +75,8 @@ def test_patterns_of_three_places(tmp_path):
         ("[patterns.x]\nsaid = 'a'\nper = 'step'", 'must be "attempt" or "turn"'),
         ("[patterns.failure]\nsaid = 'a'", "must have `heard`"),
         ("[patterns.turns]\nsaid = 'a'", "Give it another"),
+        ("[patterns.heard]\nsaid = 'a'", "Give it another"),
+        ("[patterns.'tested/x']\nsaid = 'a'", "Give it another"),
         ("patterns = 3", "patterns are tables"),
         ("by = 'topic'", "must be a list of names"),
         ("paterns = {}", "only `by` and tables"),

@@ -3,15 +3,18 @@
 import warnings
 import weakref
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from longloop.analysis.behaviors import calls, count
+from longloop.analysis.failures import last_error
 from longloop.analysis.rules import rules
 from longloop.analysis.run import analyze
 from longloop.envs.react import react
 from longloop.stats import total
-from longloop.store.trajectories import StoredTrajectory, Trajectories
+from longloop.store.trajectories import StoredTrajectory, StoredTurn, Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
 
 SEARCH = "found = apis.mail.search(query='x', access_token=mail)"
@@ -23,8 +26,12 @@ LookupError: 404 There is no message 3."""
 WORKED = "[{'id': 3, 'subject': 'News'}]"
 
 
+def user(text: str) -> Message:
+    return Message("user", text)
+
+
 def an_attempt(*turns: tuple[str, str], stop: str = "finished", task: str = "t") -> Trajectory:
-    """Turns are what the agent wrote and what came back; what came back from the last is not stored."""
+    """Turns are what the agent wrote and what came back; of the last nothing is stored, as before `unread`."""
     arrived = ["The task.", *(back for _, back in turns)]
     made = tuple(
         Turn((Message("user", before),), (1, 2), Message("assistant", wrote), (3,), (-0.5,))
@@ -145,6 +152,40 @@ def test_giving_up(turns, failed, given_up):
 def test_a_last_turn_that_nobody_saw_settles_nothing():
     assert ran((SHOW, LOST), (SHOW, "?"), stop="max_turns") == (1, 1)
     assert ran((SEARCH, WORKED), (SHOW, LOST), stop="context_full") == (0, 0)
+
+
+def seen(attempt: StoredTrajectory) -> tuple[int, int, int, int, str]:
+    """(turns with a known answer, those that failed, failed APIs, given up, last error)."""
+    sums = count(attempt, rules())
+    return sums["heard"], sums["failure"], sums["failed"], sums["given_up"], last_error(attempt, rules().failure)
+
+
+@pytest.mark.parametrize("stop", ["finished", "max_turns", "context_full"])
+def test_the_last_answer_counts_where_it_is_stored(stop):
+    for back, found in ((LOST, (1, 1, 1, "LookupError: 404 There is no message #.")), (WORKED, (0, 0, 0, ""))):
+        attempt = an_attempt((react("a", SEARCH), WORKED), (react("b", SHOW), ""), stop=stop)
+        assert seen(StoredTrajectory.of(replace(attempt, unread=(user(back),)), 0, 0)) == (2, *found)
+
+
+def conversation(*turns: StoredTurn, **fields: Any) -> tuple[int, int, int, int, str]:
+    return seen(StoredTrajectory(0, Task("t", "train"), 0, turns=turns, **fields))
+
+
+def test_what_a_conversation_says_again_came_back_once():
+    """Written anew before each turn, it has the error of the first turn in it ever after."""
+    said = Message("assistant", react("a", SHOW))
+    whole = [user("The task."), said, user(LOST), said, user(WORKED), said, user("404 No such thing 5.")]
+    turns = [StoredTurn(tuple(whole[:end]), said.content, rebuilt=end > 1) for end in (1, 3, 5)]
+    assert conversation(*turns, stop="max_turns") == (2, 1, 1, 0, "LookupError: 404 There is no message #.")
+    unread = tuple(whole)
+    assert conversation(*turns, stop="max_turns", unread=unread) == (3, 2, 2, 1, "404 No such thing #.")
+
+
+def test_what_begins_another_conversation_is_no_answer():
+    first = StoredTurn((user("The task."),), react("a", SHOW), thread="one")
+    second = StoredTurn((user("Explain this: " + LOST),), react("b", SEARCH), rebuilt=True, thread="two")
+    assert conversation(first, second) == (0, 0, 0, 0, "")
+    assert conversation(first, second, unread=(user(LOST),)) == (0, 0, 0, 0, ""), "of which of them is not known"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,35 @@ def test_the_last_error_is_the_last_line_of_the_last_failure():
     assert last_error(StoredTrajectory.from_json({"turns": [{"context": [{"content": "Error: here"}]}]}), PATTERN) == ""
 
 
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (
+            "json.decoder.JSONDecodeError: Expecting value: line 1 column 1",
+            "json.decoder.JSONDecodeError: Expecting value: line # column #",
+        ),
+        ("AssertionError", "AssertionError"),
+        ("requests.exceptions.ConnectionError", "requests.exceptions.ConnectionError"),
+        ("KeyboardInterrupt", "KeyboardInterrupt"),
+        ("StopIteration: 3", "StopIteration: #"),
+        ("subprocess.TimeoutExpired: Command timed out", "subprocess.TimeoutExpired: Command timed out"),
+        ("  x\nmine.Trouble: here", "mine.Trouble: here"),
+    ],
+)
+def test_the_last_error_of_a_traceback_is_its_exception(line, kind):
+    text = f'404 No such thing 5.\nTraceback (most recent call last):\n  File "x", line 1, in <module>\n{line}\n'
+    assert last_error(heard(text), PATTERN) == kind
+
+
+def test_an_exception_without_words_is_one():
+    assert last_error(heard("fine\nAssertionError\n"), PATTERN) == "AssertionError"
+
+
+@pytest.mark.parametrize("line", ["Error", "Exit: north", "Exit", "Exits: north", "no error.", "An Exception"])
+def test_words_of_places_and_buttons_are_no_exceptions(line):
+    assert last_error(heard(f"You see:\n{line}\n"), PATTERN) == ""
+
+
 def attempts(task: Task, *verdicts: tuple[bool, list[tuple[str, bool]]], stop: str = "finished") -> Group:
     tried = []
     for number, (success, tests) in enumerate(verdicts):

@@ -12,6 +12,7 @@ from scipy.stats import binomtest, permutation_test
 from longloop.stats import (
     Rate,
     bootstrap_interval,
+    change,
     disjoint,
     holm,
     mean_interval,
@@ -107,8 +108,17 @@ def test_no_interval_where_it_would_feign_certainty():
     nothing = [(0, 0)] * 16
     assert bootstrap_interval(RATE, tasks((0, 1), (1, 1), *nothing)) is None, "13% of draws have neither"
     assert bootstrap_interval(RATE, tasks((0, 1), (1, 1), (0, 1), (1, 1), *nothing)) is not None
-    # A task that only one side has still takes part in the pairs.
-    assert bootstrap_interval(RATE, tasks((0, 1), (1, 1), (1, 1)), tasks((0, 1), (1, 1)), paired=True) is not None
+
+
+def test_a_task_that_only_one_side_has_takes_no_part_in_a_paired_change():
+    """Of five tasks the last two, of which one was done, were spoiled afterwards."""
+    before, after = tasks((1, 1), (0, 1), (0, 1), (1, 1), (0, 1)), tasks((1, 1), (0, 1), (1, 1))
+    found = change(RATE, before, after, paired=True)
+    assert (found.first, found.last, found.difference) == (1 / 3, 2 / 3, 1 / 3) and found.tasks == 3
+    assert found.interval == bootstrap_interval(RATE, after, before, paired=True) == (0, 1)
+    assert change(RATE, before, after, paired=False).difference == 2 / 3 - 2 / 5
+    assert change(RATE, before, before, paired=True).tasks is None, "all are scored both times"
+    assert change(RATE, {"a": before["0"]}, {"b": before["1"]}, paired=True).difference is None
 
 
 def test_draws_in_pieces_are_the_same_draws(monkeypatch):

@@ -3,7 +3,8 @@
 import random
 from collections import Counter
 
-from longloop.analysis.tally import Tally
+from longloop.analysis.outcomes import breakdown
+from longloop.analysis.tally import Tally, merged
 from longloop.analysis.unearned import find, windows
 
 
@@ -92,3 +93,21 @@ def test_it_does_not_cry_wolf():
     alarms = [find(*a_run(seed, success=(0.3, 0.3), passes=(0.4, 0.4), steps=6)) for seed in range(100, 160)]
     assert sum(bool(found) for found, _ in alarms) <= 8
     assert sum(bool(tests) for _, tests in alarms) <= 8
+
+
+def test_tasks_are_not_gone_through_for_every_value_of_theirs():
+    """200 scenarios of 600 tasks."""
+    gone_through = 0
+
+    class Watched(dict):
+        def items(self):
+            nonlocal gone_through
+            gone_through += 1
+            return super().items()
+
+    evaluations = {step: a_tally(random.Random(step), range(600), 0.3, 0.5, kinds=200) for step in (0, 9)}
+    for one in evaluations.values():
+        one.tasks = Watched(one.tasks)
+    find({}, evaluations)
+    by = breakdown(merged(list(evaluations.values())), evaluations[0], evaluations[9])
+    assert len(by["scenario"]) == 200 and gone_through < 30

@@ -3,6 +3,7 @@
 import json
 import re
 from html import unescape
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from longloop.analysis.report import report
 from longloop.analysis.run import analyze
 from longloop.store.run import Run
 from longloop.types import Group, Task
+from longloop.viewer import analysis as counting
 from longloop.viewer.library import Library
 from longloop.viewer.pages import Pages
 from tests.support import recorded
@@ -59,6 +61,38 @@ def test_while_it_is_counted_it_says_so(run):
     )
     pages._patience = 60.0
     assert "steps counted" not in pages.html("/run/run/analysis")
+
+
+def test_counting_takes_both_ends_first_and_more_time_than_reports(tmp_path, monkeypatch):
+    folder = recorded.small(tmp_path / "run", steps=20)
+    with Run.reopen(folder) as again:
+        for step in (5, 10, 15):
+            again.evaluations.write(step, recorded.groups(3, 2, 0.5, "eval"))
+    now, order, reports = 0.0, [], []
+    count, make = counting.tally, counting.report
+
+    def counted(attempts, kind, step, rules):
+        nonlocal now
+        now += 1.0
+        order.append((kind, step))
+        return count(attempts, kind, step, rules)
+
+    def made(found):
+        nonlocal now
+        now += 6.0
+        reports.append(len(order))
+        return make(found)
+
+    monkeypatch.setattr(counting, "tally", counted)
+    monkeypatch.setattr(counting, "report", made)
+    monkeypatch.setattr(counting, "time", SimpleNamespace(monotonic=lambda: now))
+    pages = Pages(Library([folder]))
+    while "steps counted" in pages.html("/run/run/analysis"):
+        pass
+    assert sorted(order[:4]) == [("eval", 0), ("eval", 20), ("step", 1), ("step", 20)] and order[4] == ("eval", 10)
+    assert len(order) == 25 and reports == [1, 7, 13, 19, 25]
+    pages.html("/run/run/analysis")
+    assert len(reports) == 5, "nothing is new"
 
 
 def test_a_run_that_grows_is_counted_on(run):

@@ -1,15 +1,21 @@
 """What the viewer reads of a run: an index and single lines; also of a run that is cut, repeated, damaged or old."""
 
+import itertools
 import json
+import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from longloop.store.run import Run
 from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import StoredTrajectory, Trajectories
+from longloop.types import Group, Message, Task
+from longloop.viewer import search as searching
 from longloop.viewer.library import Library
 from longloop.viewer.pages import Pages
 from longloop.viewer.search import search
+from longloop.viewer.text import action
 from tests.support import recorded
 
 
@@ -85,6 +91,26 @@ def test_a_run_cut_in_the_middle_of_its_lines_opens(run):
         assert pages.html(path)
     last = Trajectories(run / "trajectories").entries(3)[-1]
     assert last.key == (2, 2)  # the line that was cut is the one that is missing
+
+
+def test_code_in_fences_is_highlighted_where_a_lexer_is_quick():
+    html = str(action("First.\n```python\nx = 1\n```then ```json\n[2]\n``` and\n```\ny = 3"))
+    assert [part.partition("</pre>")[0] for part in html.split('<pre class="code">')[1:]] == [
+        '<span class="n">x</span> <span class="o">=</span> <span class="mi">1</span>\n',
+        '<span class="p">[</span><span class="mi">2</span><span class="p">]</span>\n',
+        '<span class="n">y</span> <span class="o">=</span> <span class="mi">3</span>\n',
+    ]
+    assert '<p class="prose">then </p>' in html and '<p class="prose"> and</p>' in html
+    for language in ("java", "console", "yaml", "ini"):
+        assert str(action(f"```{language}\na <b\n```")) == '<pre class="code">a &lt;b\n</pre>', language
+    for long in ("x = 1\n" * 1000, "```\n" * 2000):
+        assert "<span" not in str(action(f"```python\n{long}\n```")), "one text, or many short ones"
+
+
+def test_fences_that_never_open_cost_nothing():
+    """In time quadratic in them, this would take an hour."""
+    assert str(action("```" * 700_000)) == f'<p class="prose">{"```" * 700_000}</p>'
+    assert str(action("```" * 700_000 + "\n")).startswith('<pre class="code">')
 
 
 def test_a_damaged_line_costs_itself_alone(run):
@@ -167,6 +193,35 @@ def test_search_goes_on_where_it_stopped(run):
     assert pieces == whole and len(whole) == 36
 
 
+def test_search_finds_other_letters_and_what_came_last(tmp_path):
+    task = Task("task", "train")
+    unread = (Message("user", "\u0130\u0130\u0130 The KÄSE is sold out."),)
+    with Run.create(recorded.settings(tmp_path / "run"), {}) as run:
+        tried = recorded.attempt(task, 0, False, unread=unread, info={"output": "Traceback: éclair"})
+        run.trajectories.write(1, [Group(task, (tried, recorded.attempt(task, 1, True)))])
+    attempts = Trajectories(run.folder / "trajectories")
+
+    def found(text):
+        return [hit[1:] for hit in search(attempts, text, lambda entry: True, None, 10)[0]]
+
+    for text in ("käse", "KÄSE", "Käse"):
+        assert found(text) == [("\u0130\u0130\u0130 The ", "KÄSE", " is sold out.")], text
+    assert found("sold OUT") == [("\u0130\u0130\u0130 The KÄSE is ", "sold out", ".")]
+    assert found("traceback: É") == [("", "Traceback: é", "clair")]
+    assert found("[a-z]") == [], "a text, and no pattern"
+
+
+def test_search_stops_within_a_step(run, monkeypatch):
+    attempts = Trajectories(run / "trajectories")
+    clock = itertools.count()
+    monkeypatch.setattr(searching, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    pieces, start = [], None
+    while not pieces or start is not None:
+        hits, start = search(attempts, "list_orders", lambda entry: True, start, 1000)
+        pieces.append(hits)
+    assert sum(map(len, pieces)) == 36 and len(pieces) > 10
+
+
 def test_tokens_of_a_trained_run_are_colored_by_the_gap(tmp_path):
     from tests.support.helpers import train
 
@@ -196,6 +251,47 @@ def test_killed_is_told_from_running(tmp_path):
 def test_runs_of_one_name_are_told_apart(tmp_path):
     for parent in ("a", "b"):
         recorded.small(tmp_path / parent / "seed-0", steps=1)
-    records = Library([tmp_path]).runs
-    assert sorted(records) == ["b~seed-0", "seed-0"]
-    assert {record.folder.parent.name for record in records.values()} == {"a", "b"}
+    library = Library([tmp_path])
+    records = library.runs
+    assert {name: record.folder for name, record in records.items()} == {
+        f"{parent}~seed-0": tmp_path / parent / "seed-0" for parent in ("a", "b")
+    }
+    recorded.small(tmp_path / "c", steps=1)
+    assert sorted(library.runs) == ["a~seed-0", "b~seed-0", "c"]
+    assert library.runs["a~seed-0"] is records["a~seed-0"]
+    assert sorted(Library([tmp_path / "b", tmp_path]).runs) == ["a~seed-0", "b~seed-0", "c"], "in any order"
+
+
+def test_a_run_that_was_deleted_and_begun_again_is_another(tmp_path):
+    pages = Pages(Library([recorded.small(tmp_path / "runs/run").parent]))
+    assert all(pages.html(f"/run/run/{page}") for page in ("analysis", "step/3", "step/3/0/0", "find"))
+    shutil.rmtree(tmp_path / "runs/run")
+    again = recorded.small(tmp_path / "runs/run", steps=4, env={"name": "guess"})
+    note = json.loads((again / "run.json").read_text()) | {
+        "started": "2030-01-01T00:00:00+0000",
+        "analysis": {"patterns": {"newest": {"said": "newest order"}}},
+    }
+    (again / "run.json").write_text(json.dumps(note))
+    fresh = Pages(Library([again]))
+    assert "newest / attempt" in fresh.html("/run/run/analysis")
+    for page in ("analysis", "step/1", "step/4", "step/3/0/0", "find"):
+        assert pages.html(f"/run/run/{page}") == fresh.html(f"/run/run/{page}"), page
+
+
+def test_steps_that_are_gone_are_counted_no_more(run):
+    pages = Pages(Library([run]))
+    assert "Held-out success" in pages.html("/run/run/analysis")
+    for path in (run / "evaluations").glob("0*.jsonl"):
+        path.unlink()
+    assert "Held-out success" not in pages.html("/run/run/analysis")
+
+
+def test_an_index_in_the_place_of_another_is_read_from_its_beginning(run, tmp_path):
+    attempts = Trajectories(run / "trajectories")
+    assert len(attempts.entries(1)) == 12
+    with Run.create(recorded.settings(tmp_path / "other"), {}) as other:
+        for number in range(1, 13):
+            recorded.step(other, number, count=2, k=2)
+    for path in other.trajectories.folder.iterdir():
+        path.replace(run / "trajectories" / path.name)
+    assert len(attempts.entries(1)) == 4 and len(attempts.entries(12)) == 4

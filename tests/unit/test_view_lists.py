@@ -1,6 +1,8 @@
 """The lists of the viewer: runs sorted, filtered and tagged, the task's text, attempts that are equal; its curves."""
 
+import errno
 import json
+import os
 import re
 import threading
 from html import unescape
@@ -8,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from longloop.analysis.run import analyze
+from longloop.evaluation import summarize
 from longloop.store.run import Run
+from longloop.store.run_reader import RunReader
 from longloop.store.tags import MOST, read_tags, set_tag
-from longloop.types import Group, Task, UserError
+from longloop.training import summarize as summary
+from longloop.types import Group, StopReason, Task, UserError
 from longloop.viewer.charts import Chart, Line, powers, styled
+from longloop.viewer.curves import alike, of_runs
 from longloop.viewer.library import Library
 from longloop.viewer.pages import HERE, Pages
 from tests.support import recorded
@@ -81,6 +88,41 @@ def test_tags_have_a_file_of_their_own(runs: Path) -> None:
         set_tag(runs / "gamma", "a", True)
 
 
+def test_a_folder_of_another_user_costs_no_page(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages, status = Pages(Library([runs])), Path.stat
+    (runs / "theirs").mkdir()
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path.parent == runs / "theirs":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return status(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert sorted(listed(pages.html("/"))) == ["alpha", "beta", "gamma"]
+
+
+@pytest.mark.parametrize("model", ['model = "x"', "model = 3", "algo = []", "model = 2020-01-01"])
+def test_an_odd_config_costs_no_page(runs: Path, model: str) -> None:
+    (runs / "beta/config.toml").write_text(f'name = "beta"\n{model}\n')
+    pages = Pages(Library([runs]))
+    assert sorted(listed(pages.html("/"))) == ["alpha", "beta", "gamma"]
+    assert pages.html("/run/beta") and pages.html("/curves", {"run": ["alpha", "beta"]})
+    assert pages.html("/run/beta/step/1/0/0", {"tokens": ["logprob"]})
+    change = {"step": 1, "time": "", "changed": {"model.path": ["x", "y"]}}
+    (runs / "beta/changes.jsonl").write_text(json.dumps(change) + "\n")
+    assert pages.html("/run/beta")
+
+
+@pytest.mark.parametrize("name", ["success", "success_interval", "reward", "floor_success", "tasks"])
+def test_an_evaluation_without_a_number_costs_no_page(runs: Path, name: str) -> None:
+    """JSON has no NaN: what is not finite is stored as null."""
+    found = recorded.evaluation(0.5) | {name: [None, 0.5] if name == "success_interval" else None}
+    with Run.reopen(runs / "beta") as again:
+        again.metrics.write({"step": 2, "eval": found})
+    pages = Pages(Library([runs]))
+    assert pages.html("/") and pages.html("/run/beta") and pages.html("/curves", {"run": ["alpha", "beta"]})
+
+
 def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
     with served(runs) as port:
         own = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
@@ -106,6 +148,18 @@ def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
         assert post(body=b'{"tag": "mine", "on": false}') == 200 and read_tags(runs / "beta") == []
 
 
+def test_crafted_addresses_and_failures_are_answered(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = "9" * 5000
+    with served(runs) as port:
+        assert ask(port, f"/run/beta/find?from={many}.0")[0] == 200
+        assert ask(port, f"/compare?left=beta:step/{many}/0/0")[0] == 404
+        monkeypatch.setattr(Pages, "html", lambda *_: 1 / 0)
+        status, body, headers = ask(port, "/run/beta")
+        assert status == 500 and body == "Internal Server Error"
+        assert "default-src 'none'" in headers["content-security-policy"] and headers["x-content-type-options"]
+        assert "default-src 'none'" in ask(port, "/", Host="evil.example")[2]["content-security-policy"]
+
+
 def test_lists_have_the_tasks_text(runs: Path) -> None:
     pages = Pages(Library([runs]))
     asked = "How much was my last order? (train/cost-of-last-order/1)"
@@ -125,6 +179,47 @@ def test_equal_attempts_are_shown_once(tmp_path: Path) -> None:
     assert "7 attempts, 2 of them different" in html
     assert all(f'href="/run/run/step/2/0/{number}"' in html for number in range(7))
     assert "<table" not in html.partition("<main")[2], "columns wrap"
+
+
+def tile(html: str, name: str) -> str:
+    return re.findall(f"<dt>{name}</dt><dd>(.*?)</dd>", html)[0]
+
+
+def test_side_rollouts_are_not_abandoned(tmp_path: Path) -> None:
+    run = recorded.small(tmp_path / "run", steps=1)
+    task = Task("task", "train")
+    tried = [recorded.attempt(task, number, number < 2, side=number > 2) for number in range(5)]
+    lost = recorded.attempt(task, 5, False, StopReason.CANCELLED)
+    with Run.reopen(run) as again:
+        again.trajectories.write(2, [Group(task, (*tried, lost))])
+    pages = Pages(Library([run]))
+    html = pages.html("/run/run/step/2")
+    assert [tile(html, name) for name in ("attempts", "without a score", "side rollouts")] == ["4", "1", "2"]
+    assert html.count('<a class="dot side"') == 2 and html.count('<a class="dot lost"') == 1
+    assert "3 finished" in html and "1 cancelled" in html
+    assert "side rollout" not in pages.html("/run/run/step/1")
+    assert ">side rollout</span>" in pages.html("/run/run/step/2/0/4")
+    assert "finished</span>" not in pages.html("/run/run/step/2/0")
+    assert analyze(run).training[2].stops == {"finished": 3, "cancelled": 1}
+
+
+def test_a_step_has_the_success_that_the_run_has_for_it(tmp_path: Path) -> None:
+    """An expert's attempts are none of the policy's; an evaluation is a mean over tasks."""
+    task, other = Task("task", "train"), Task("other", "train")
+    own = [recorded.attempt(task, number, False) for number in range(3)]
+    group = Group(task, (*own, recorded.attempt(task, 3, True, expert=True)))
+    tried = Group(task, (own[0],)), Group(other, tuple(recorded.attempt(other, n, True) for n in range(3)))
+    with Run.create(recorded.settings(tmp_path / "run"), {}) as run:
+        for step in (1, 2):
+            run.trajectories.write(step, [group])
+        run.evaluations.write(1, tried)
+        found = {"eval": summarize(tried, 3, (0.0, 0.0)).to_json()}
+        run.metrics.write(recorded.metrics(1, 1.0, 1, 1) | summary([group], [], []) | found)
+    pages = Pages(Library([run.folder]))
+    assert 'title="step 1: success 0%"' in pages.html("/run/run")
+    assert [tile(pages.html("/run/run/step/1"), name) for name in ("success", "reward")] == ["0%", "0"]
+    assert tile(pages.html("/run/run/step/2"), "success") == "25%", "without a line of metrics all that was scored"
+    assert [tile(pages.html("/run/run/eval/1"), name) for name in ("success", "reward")] == ["50%", "0.5"]
 
 
 def test_two_typefaces() -> None:
@@ -176,6 +271,36 @@ def test_smoothing_and_scale_are_in_the_address(runs: Path) -> None:
     html = pages.html("/curves", chosen)
     assert all(f'<input type="hidden" name="run" value="{name}">' in html for name in ("alpha", "beta"))
     assert '<option value="5" selected>' in html and 'name="log" value="1" checked' in html
+
+
+def test_seeds_of_a_method_are_a_mean_at_the_steps_that_all_have(tmp_path: Path) -> None:
+    def made(name: str, seed: int, steps: int = 2, **facts: object) -> RunReader:
+        path = f"runs/start-{seed}" if facts else "novice"
+        with Run.create(recorded.settings(tmp_path / name, seed=seed, model={"path": path}), facts) as run:
+            for step in range(1, steps + 1):
+                run.metrics.write(recorded.metrics(step, 0.25 + 0.5 * seed, 8, 2))
+        return RunReader(run.folder)
+
+    def named(*runs: RunReader) -> dict[str, list[str]]:
+        return {name: [run.name for run in members] for name, members in alike(runs).items()}
+
+    own = [made("loop-0", 0), made("loop-1", 1, steps=5)]
+    again, begun = made("loop-again", 0), made("loop-2", 2, steps=0)
+    assert named(*own) == {"loop, 2 seeds": ["loop-0", "loop-1"]}
+    assert named(*own, again, begun) == {
+        "loop, 2 seeds": ["loop-0", "loop-1"],
+        "loop-again": ["loop-again"],
+        "loop-2": ["loop-2"],
+    }
+    compared = [
+        made(f"{method}-{seed}", seed, comparison={"name": "c", "method": method, "seed": seed, "start": "sft"})
+        for method in ("grpo", "rloo")
+        for seed in (0, 1)
+    ]
+    assert named(*compared) == {"grpo, 2 seeds": ["grpo-0", "grpo-1"], "rloo, 2 seeds": ["rloo-0", "rloo-1"]}
+    (chart,) = (chart for chart in of_runs(own) if chart.title == "Success, training")
+    (line,) = chart.lines
+    assert line.points == [(1, 0.5), (2, 0.5)] and line.band == [(1, 0.25, 0.75), (2, 0.25, 0.75)]
 
 
 def test_runs_appear_while_pages_are_made(tmp_path: Path) -> None:

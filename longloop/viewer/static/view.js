@@ -3,7 +3,7 @@
 // Arrow keys: to the attempt, group or step before and after; u: up; /: search.
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
-  const shown = document.querySelector("section:target") || document;
+  const shown = document.querySelector("section:target") || document.querySelector("section.start") || document;
   const rel = { ArrowLeft: "prev", ArrowRight: "next", u: "up" }[event.key];
   const link = rel && shown.querySelector(`a[rel="${rel}"]`);
   const search = event.key === "/" && document.querySelector('input[type="search"]');
@@ -45,10 +45,14 @@ addEventListener("click", (event) => {
   if (open && chart.dataset.step > 0) location.href = `${open}/${chart.dataset.step}`;
 });
 
-// Put the page as it is now in place of the old one; what was unfolded, and where one types, stays.
+// Put the page as it is now in place of the old one; what was unfolded, and where one types, stays. An answer that is no
+// page, or that a later one has overtaken, changes nothing.
+let asked = 0;
 async function refresh() {
-  const text = await (await fetch(location.href)).text();
-  const updated = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+  const number = (asked += 1);
+  const answer = await fetch(location.href);
+  const updated = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+  if (!answer.ok || !updated || number !== asked) return;
   const main = document.querySelector("main");
   for (const old of main.querySelectorAll("details[id]")) {
     const same = updated.querySelector(`#${CSS.escape(old.id)}`);
@@ -115,6 +119,6 @@ async function follow() {
   } catch {
     live.hidden = true; // the server has gone; it may come back
   }
-  setTimeout(follow, document.querySelector("main").dataset.unfinished ? 200 : 2000);
+  setTimeout(follow, document.querySelector("main")?.dataset.unfinished ? 200 : 2000);
 }
 follow();
