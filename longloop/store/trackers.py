@@ -136,8 +136,8 @@ def tracker_class(name: str) -> Callable[[RunReader, str], Tracker]:
     find_user_modules()
     try:
         found: Callable[[RunReader, str], Tracker] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"The tracker {name!r} cannot be imported: {error}.") from error
+    except Exception as error:
+        raise UserError(f"The tracker {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
     return found
 
 
@@ -233,5 +233,5 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _id(run: RunReader) -> str:
-    """The same for a run whenever it goes on, and another for any other run."""
-    return hashlib.blake2b(f"{run.folder.name} {run.facts.get('started')}".encode(), digest_size=8).hexdigest()
+    """The same for a run whenever it goes on, also in a folder that was renamed, and another for any other run."""
+    return hashlib.blake2b(f"{run.settings.get('name')} {run.facts.get('started')}".encode(), digest_size=8).hexdigest()

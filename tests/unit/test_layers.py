@@ -49,10 +49,10 @@ ALLOWED = {
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
     "analysis": {"types", "registry", "stats", "envs", "store"},
     "viewer": {"types", "config", "stats", "store", "model", "analysis"},
-    "progress": {"types", "diagnose"},
+    "progress": {"types", "diagnose", "viewer"},
     "api": {
         *("types", "config", "envs", "gateway", "store", "model", "memory", "rollout", "evaluation", "training"),
-        *("diagnose", "build", "analysis", "progress", "cache"),
+        *("diagnose", "build", "analysis", "viewer", "progress", "cache"),
     },
     "cli": {
         *("version", "types", "options", "config", "registry", "envs", "isolation", "algos", "model", "stats", "store"),
