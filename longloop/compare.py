@@ -126,7 +126,8 @@ class Plan:
                 raise UserError(
                     f"{self._source(method)}: {key} is that of the whole comparison. Set it above the tables."
                 )
-        if method not in (BASE, self.start) and self.start != BASE and "path" in own.get("model", {}):
+        model = own.get("model")
+        if method not in (BASE, self.start) and self.start != BASE and isinstance(model, dict) and "path" in model:
             raise UserError(
                 f"{self._source(method)}: model.path is what {self.start} has made of its own, from which all others "
                 f"start. Leave it out there, or compare with --start {BASE}."

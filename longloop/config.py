@@ -405,13 +405,13 @@ def options_for(target: Any, table: Mapping[str, Any], section: str) -> dict[str
     return options
 
 
-def _checked(type: TypeAdapter[Any], value: Any) -> Any:
+def _checked(kind: TypeAdapter[Any], value: Any) -> Any:
     """A value of TOML as a type has it: a list may be a tuple or a set, and a text a path, as in JSON."""
     try:
-        return type.validate_python(value, strict=True)
+        return kind.validate_python(value, strict=True)
     except ValidationError as error:
         with contextlib.suppress(TypeError, ValueError):
-            return type.validate_json(json.dumps(value), strict=True)
+            return kind.validate_json(json.dumps(value), strict=True)
         raise error
 
 

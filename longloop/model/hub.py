@@ -5,7 +5,8 @@ from pathlib import Path
 from longloop.types import UserError
 
 _OF_A_MODEL = [
-    *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json"),
+    *("model*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json"),
+    *("adapter_model*.safetensors", "adapter_config.json"),
     *("added_tokens.json", "special_tokens_map.json", "chat_template.jinja"),
 ]
 """Files of a model that was pushed before, which would be read with the new ones."""

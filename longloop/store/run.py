@@ -70,12 +70,14 @@ class Run:
     def create(cls, config: Config, facts: dict[str, Any]) -> "Run":
         """Create the folder of a new run, whole or not at all. Raises UserError if it exists."""
         folder = new_folder(config)
+        partial = folder.with_name(folder.name + ".partial")
         begun = {"format": FORMAT, "status": "running", "started": _now(), "env_version": config.env_version}
         try:
-            with whole_folder(folder) as partial:
-                partial.mkdir(parents=True)
+            partial.mkdir(parents=True, exist_ok=True)
+            with cls(partial)._lock:  # nobody else makes it meanwhile
                 write_whole(partial / "config.toml", config.to_toml().encode())
                 write_whole(partial / "run.json", _as_json(begun | facts))
+                partial.replace(folder)
         except OSError as error:
             raise UserError(
                 f"Cannot make {folder}: {error.strerror}. Set `folder` and `name` to what can be written."
