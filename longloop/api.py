@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -27,9 +27,10 @@ from longloop.analysis.rules import rules
 from longloop.build import Training
 from longloop.cache import cache_dir
 from longloop.config import Config, Overrides
+from longloop.printable import visible
 from longloop.store.demonstrations import best_trajectories, good_trajectories, scored_trajectories
 from longloop.store.lineage import lineage, pinned
-from longloop.store.run import Run, changes_between, machine_facts, run_folder
+from longloop.store.run import Run, changes_between, machine_facts, must_go_on, new_folder
 from longloop.store.run_reader import (
     RunReader,
     checkpoints,
@@ -156,7 +157,7 @@ def subject(
     """What is to be measured: a config, and a checkpoint where the target is a run."""
     if isinstance(target, RunReader):
         target = target.folder
-    if isinstance(target, str | Path) and Path(target).is_dir():
+    if isinstance(target, str | Path) and Path(target).is_dir() and not _shipped_instead(Path(target)):
         run = load_run(target)
         config = stored_config(run.folder, overrides)
         if config.env_version == run.env_version:  # a run is measured in the version that is installed
@@ -167,6 +168,11 @@ def subject(
     if step is not None:
         raise UserError(f"A step can be chosen of a run folder, and {target} is not one.")
     return resolved(target, overrides), None
+
+
+def _shipped_instead(folder: Path) -> bool:
+    """Whether a folder that is no run has the name of a config that comes with longloop."""
+    return str(folder) in configs.SHIPPED and not (folder / "run.json").is_file()
 
 
 def checkpoint_of(folder: Path, step: WhichStep = None) -> Path:
@@ -196,6 +202,17 @@ def other_version(folder: Path, config: Config) -> str:
     return f"{made}, and {build.installed(environment)}. Scores of the two do not compare."
 
 
+def doubts(demos: Path, config: Config) -> str:
+    """What speaks against imitating a run's attempts with this config, in sentences; empty where nothing does."""
+    run, wanted, known = load_run(demos), config.env["name"], configs.TABLES["env"]
+    said = [other_version(demos, config)]
+    if not run.trains and run.status != "finished":
+        said.append(f"{demos} is not whole: its status is {run.status}, and attempts that were to come are missing.")
+    if run.env and known.get(run.env, run.env) != known.get(wanted, wanted):
+        said.append(f"{demos} was made in the environment {run.env}, and this config has {wanted}.")
+    return " ".join(filter(None, said))
+
+
 # --- Training.
 
 
@@ -218,7 +235,7 @@ def trained(config: Config, resume: Path | None, console: Console, **facts: Any)
     """
 
     def tell(text: str) -> None:
-        console.print(text, soft_wrap=True, markup=False)
+        console.print(visible(text), soft_wrap=True, markup=False)
 
     folder, restarts = resume or Path(config.folder) / config.name, 0
     while True:
@@ -246,9 +263,10 @@ def _trained(
     from longloop.progress import Progress
 
     if resume is not None:
+        must_go_on(resume)
         _same_version(resume, config)
-    if resume is None:
-        run_folder(config)
+    else:
+        new_folder(config)
     for name in config.track.to:
         tracker_class(name)  # what cannot be used is refused before anything else
     config = pinned(build.stamped(config))
@@ -261,7 +279,7 @@ def _trained(
         ends.callback(parts.world.close)
         if crew is not None and shards is not None:  # no rank can make a pass alone
             parts.work_with(crew)
-        if config.demos and (said := other_version(Path(config.demos), config)):
+        if config.demos and (said := doubts(Path(config.demos), config)):
             tell(said)
         environment = parts.world.environment
         declared = environment.analysis
@@ -372,21 +390,27 @@ def measure(
     config: Config, checkpoint: Path | None, splits: Sequence[str]
 ) -> "dict[str, tuple[Evaluation, list[Group]]]":
     """Evaluate a policy on each split: that of a checkpoint, the model before training, or an endpoint's."""
-    if build.is_endpoint(config):
-        return _measure_endpoint(config, splits)
-    from longloop.memory import exhausted
-
-    with exhausted.told():
-        return complete(_measure(config, checkpoint, splits))
+    with measuring(config, checkpoint, splits) as measured:
+        return measured
 
 
-def _measure_endpoint(config: Config, splits: Sequence[str]) -> "dict[str, tuple[Evaluation, list[Group]]]":
-    """Evaluate what stands behind an endpoint. Its answers are kept until all is measured."""
+@contextmanager
+def measuring(
+    config: Config, checkpoint: Path | None, splits: Sequence[str]
+) -> "Iterator[dict[str, tuple[Evaluation, list[Group]]]]":
+    """The same for a `with` block that writes down what was measured: the answers of an endpoint, which may have been
+    paid for, are kept until it ends without an error."""
+    if not build.is_endpoint(config):
+        from longloop.memory import exhausted
+
+        with exhausted.told():
+            measured = complete(_measure(config, checkpoint, splits))
+        yield measured
+        return
     name = hashlib.blake2b(f"{config.to_toml()} {splits}".encode(), digest_size=12).hexdigest()
     kept = cache_dir() / "answers" / f"{name}.jsonl"
-    measured = complete(_measure(with_engine(config, answers=str(kept)), None, splits))
+    yield complete(_measure(with_engine(config, answers=str(kept)), None, splits))
     kept.unlink(missing_ok=True)
-    return measured
 
 
 def with_engine(config: Config, **options: Any) -> Config:
@@ -564,16 +588,23 @@ def export(config: Config, checkpoint: Path, folder: Path, dtype: str) -> None:
 def export_adapter(config: Config, checkpoint: Path, folder: Path) -> None:
     """Write a checkpoint's adapters in peft's format, with the tokenizer of their model."""
     from longloop.model.checkpoint import export_adapter
+    from longloop.model.download import source
 
     if not config.model.lora_rank:
         raise UserError(f"{checkpoint} has no adapters: the run trained all weights. Leave out --adapter.")
     stages = lineage(config, checkpoint)
+    if stages[0].model.path == "tiny":
+        raise UserError(
+            f"The adapters of {checkpoint} were trained on `tiny`, whose random weights are in no file that peft could "
+            "load. Leave out --adapter to get both, merged."
+        )
     if len(stages) > 1:
         raise UserError(
             f"The adapters of {checkpoint} were trained on those of {config.model.path}, and are of no use without "
             "them. Leave out --adapter to get both, merged."
         )
-    export_adapter(folder, checkpoint, build.policy_of(stages).tokenizer, config.model.path)
+    base = str(source(stages[0].model.path))
+    export_adapter(folder, checkpoint, build.policy_of(stages).tokenizer, base)
 
 
 def new_model(folder: Path, source: Config | Path, words: bool, shape: Mapping[str, int]) -> int:

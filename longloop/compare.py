@@ -22,13 +22,15 @@ from longloop.options import options_of
 from longloop.registry import ALGOS
 from longloop.stats import PairedChange, paired_change
 from longloop.store.lineage import pinned
-from longloop.store.run import settings_of
+from longloop.store.run import run_folder, settings_of
 from longloop.types import UserError
 
 BASE = "base"
 """The model before any training, as a method."""
 _OF_THE_RUN = ("seed", "algo.name", "model.path")
 """Settings that tell the runs of a comparison apart."""
+_OF_ALL = ("name", "folder", "seed")
+"""Settings that a comparison gives to each of its runs, from the config's own."""
 
 Scores = Mapping[str, float]
 """A task's id -> the share of its attempts that succeeded."""
@@ -75,18 +77,22 @@ class Plan:
         self._base = resolve(tree, str(path), rest)  # which also puts the overrides into the tree
         self._algo = algorithm(self._base)
         self.start, self.best, self.split = start, best, self._base.eval.split
-        self.folder = Path(self._base.folder) / self._base.name
+        self.folder = run_folder(self._base)
         order = sorted(dict.fromkeys(methods), key=lambda name: (name != BASE, name != start))
-        self.entries = [self._entry(name, seed) for name in order for seed in range(seeds)]
+        self.entries = [self._entry(name, seed) for name in order for seed in self._seeds(seeds)]
 
     def model(self, seed: int) -> Path:
         """Where the model that the others start from is kept."""
         return self.folder / "models" / Entry(self.start, seed, self._base).name
 
+    def _seeds(self, count: int) -> range:
+        return range(self._base.seed, self._base.seed + count)
+
     def _entry(self, method: str, seed: int) -> Entry:
         from longloop.build import algorithm
 
         own = self._own.get(method, {})
+        self._check(method, own)
         tree = copy.deepcopy(self._tree)
         where = {"folder": str(self.folder), "name": Entry(method, seed, self._base).name, "seed": seed}
         if method == BASE:
@@ -112,6 +118,20 @@ class Plan:
             steps = max(1, round(budget / (config.tasks_per_step * algo.attempts_per_task)))
             config = config.model_copy(update={"steps": steps})
         return Entry(method, seed, config, not_applied)
+
+    def _check(self, method: str, own: Mapping[str, Any]) -> None:
+        """Raise UserError for a setting in a method's table that would be overwritten."""
+        for key in _OF_ALL:
+            if key in own:
+                raise UserError(
+                    f"{self._source(method)}: {key} is that of the whole comparison. Set it above the tables."
+                )
+        model = own.get("model")
+        if method not in (BASE, self.start) and self.start != BASE and isinstance(model, dict) and "path" in model:
+            raise UserError(
+                f"{self._source(method)}: model.path is what {self.start} has made of its own, from which all others "
+                f"start. Leave it out there, or compare with --start {BASE}."
+            )
 
     def _shared(self, method: str) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The options in [algo] that hold for a method, and the names of those that do not."""

@@ -8,6 +8,7 @@ import ast
 import contextlib
 import difflib
 import inspect
+import json
 import tomllib
 import typing
 import warnings
@@ -200,7 +201,11 @@ class EvalConfig(Section):
         return SamplingParams(temperature=self.temperature, top_p=self.top_p)
 
 
-MEASURED = {"env_version", *(f"eval.{name}" for name in EvalConfig.model_fields if name != "every")}
+MEASURED = {
+    "env_version",
+    *(f"eval.{name}" for name in EvalConfig.model_fields if name != "every"),
+    *(f"rollout.{name}" for name in ("max_turns", "turn_tokens", "context", "stop", "seconds", "step_seconds")),
+}
 """Keys on which an evaluation's result depends: where one of them changed, results before and after do not compare."""
 
 
@@ -208,7 +213,8 @@ class SaveConfig(Section):
     every: Count = 1
     """Steps between checkpoints. A crash costs at most this many steps. A step that is evaluated has one, too."""
     keep: Count = 2
-    """Number of checkpoints to keep, the newest; the one that was evaluated best stays besides, others are deleted."""
+    """Number of checkpoints to keep, the newest; the one that was evaluated best stays besides (and the one that was it
+    before a change of what is measured), others are deleted."""
 
 
 class RanksConfig(Section):
@@ -393,10 +399,20 @@ def options_for(target: Any, table: Mapping[str, Any], section: str) -> dict[str
                 _unknown(f"{section}.{key}", [f"{section}.{name}" for name in ("name", *known)], "the config")
             )
         try:
-            options[key] = TypeAdapter(hints.get(key, Any)).validate_python(value, strict=True)
+            options[key] = _checked(TypeAdapter(hints.get(key, Any)), value)
         except ValidationError as error:
             raise UserError(f"{section}.{key} = {value!r}: {error.errors()[0]['msg']}.") from None
     return options
+
+
+def _checked(kind: TypeAdapter[Any], value: Any) -> Any:
+    """A value of TOML as a type has it: a list may be a tuple or a set, and a text a path, as in JSON."""
+    try:
+        return kind.validate_python(value, strict=True)
+    except ValidationError as error:
+        with contextlib.suppress(TypeError, ValueError):
+            return kind.validate_json(json.dumps(value), strict=True)
+        raise error
 
 
 def make_options(kind: type[T], table: Mapping[str, Any]) -> T:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from longloop.diagnose.hopeless import TELLING, why
+from longloop.printable import visible
 from longloop.types import StopReason
 
 _PATIENCE = 3
@@ -41,7 +43,7 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         self._log_path.parent.mkdir(exist_ok=True)
-        self._log: TextIO = self._log_path.open("a")
+        self._log: TextIO = self._log_path.open("a", encoding="utf-8")
         if self._console.is_terminal:
             self._live = Live(get_renderable=self._panel, console=self._console, refresh_per_second=4)
             self._live.start()
@@ -50,7 +52,8 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-        self._log.close()
+        with suppress(OSError):
+            self._log.close()
 
     def phase(self, step: int, name: str) -> None:
         self._now = f"step {step}/{self._steps}: {name}"
@@ -64,8 +67,7 @@ class Progress:
         row = self._row(metrics)
         self._rows = [*self._rows[-9:], row]
         line = "  ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row, strict=True) if value)
-        self._log.write(line + "\n")
-        self._log.flush()
+        self._write(line)
         if self._live is None:
             self._console.print(line, soft_wrap=True, markup=False)
         if _abandoned(metrics) and not self._told:
@@ -75,12 +77,20 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Something worth a line of its own. What is true of many steps in a row is printed for the first of them."""
-        self._log.write(text + "\n")
+        text = visible(text)
+        self._write(text)
         said = _STEP.sub("", text)
         if said == text or said != self._said:
             self._console.print(text, soft_wrap=True, markup=False)
         if said != text:
             self._said = said
+
+    def _write(self, line: str) -> None:
+        """A log on a full disk ends no run: the error to show is that of a file that is needed. After the end, a
+        tracker that was left behind may still have something to say."""
+        with suppress(OSError, ValueError):
+            self._log.write(line + "\n")
+            self._log.flush()
 
     def _worry(self, metrics: dict[str, Any]) -> None:
         """Say once that the model never succeeds, as soon as the first steps have shown it."""

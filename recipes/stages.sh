@@ -3,8 +3,8 @@
 longloop=${LONGLOOP:-longloop}
 
 train() { # RUN CONFIG SETTINGS...
-    if [ -d "runs/$1" ]; then
-        $longloop train --resume "runs/$1"
+    if [ -e "runs/$1/run.json" ]; then
+        $longloop train --resume "runs/$1" "${@:3}"
     else
         $longloop train "$2" name="$1" "${@:3}"
     fi

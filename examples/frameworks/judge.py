@@ -2,11 +2,19 @@
 
 import json
 
-from longloop import Attempt, Outcome
+from longloop import Attempt, Call, Outcome
 
 
 def score(attempt: Attempt) -> Outcome:
     said = [message for talk in attempt.conversations for message in talk if message.role == "assistant"]
-    guesses = [json.loads(call.arguments).get("number") for message in said for call in message.calls]
+    guesses = [_number(call) for message in said for call in message.calls]
     right = attempt.task.data["number"] in guesses[: attempt.task.data["tries"]]
     return Outcome(reward=float(right), success=right)
+
+
+def _number(call: Call) -> object:
+    """The number that a call names; None where it names none, whatever a model has written there."""
+    try:
+        return json.loads(call.arguments)["number"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -27,7 +27,7 @@ class GuessWithTool(Environment):
 
     async def start(self, task: Task) -> Step:
         self._number = task.data["number"]
-        self._guesses: list[int] = []
+        self._guesses: list[int | None] = []
         self._opening = json.loads(_OPENINGS.read_text())[self.options.framework]
         self._told = [Message(*message) for message in self._opening["messages"]]
         return Step([*self._told], tools=tuple(self._opening["tools"]))
@@ -54,8 +54,15 @@ class GuessWithTool(Environment):
     def _guess(self, call: Call) -> str:
         number = _number(call)
         self._guesses.append(number)
+        if number is None:
+            return "number?"
         return "right" if number == self._number else "higher" if number < self._number else "lower"
 
 
-def _number(call: Call) -> int:
-    return int(json.loads(call.arguments).get("number", 0))
+def _number(call: Call) -> int | None:
+    """The number that a call names; None where it names none, whatever a model has written there."""
+    try:
+        number = json.loads(call.arguments)["number"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return number if type(number) is int else None

@@ -18,10 +18,11 @@ from longloop.analysis.pictures import Picture
 from longloop.analysis.report import BEHAVIORS, AttemptIds, Cell, Report, Section, Table, headline, report
 from longloop.analysis.run import Analysis, Part, Steps
 from longloop.analysis.run import analyze as counted
+from longloop.printable import visible
 from longloop.stats import REWARD, SUCCESS, total
 from longloop.store.run_reader import load_run, mixed_versions
 from longloop.types import UserError
-from longloop.viewer.text import excerpt, visible
+from longloop.viewer.text import excerpt
 
 console = Console(highlight=False, markup=False)
 

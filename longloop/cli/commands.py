@@ -62,17 +62,19 @@ def evaluate(
             raise UserError(f"{folder} exists already. Give --out a folder that has no {folder.name} yet.")
     if checkpoint is not None and (said := api.other_version(target, config)):
         print(said, file=sys.stderr)
-    measured = api.measure(config, checkpoint, chosen)
-    results = {split: result.to_json() for split, (result, _) in measured.items()}
-    if as_json:
-        print(json.dumps(results if splits else results[config.eval.split]))
-    else:
-        policy = config.engine["model"] if build.is_endpoint(config) else checkpoint or config.model.path
-        subject = f"{policy} on {config.env['name']}"
-        console.print(f"{subject}, {config.eval.attempts} attempts at each task")
-        console.print(run_summary.table([result for result, _ in measured.values()], list(results)))
     if out is not None:
-        api.write_measured(config, checkpoint, out, measured)
+        _must_be_writable(out)
+    with api.measuring(config, checkpoint, chosen) as measured:
+        results = {split: result.to_json() for split, (result, _) in measured.items()}
+        if as_json:
+            print(json.dumps(results if splits else results[config.eval.split]))
+        else:
+            policy = config.engine["model"] if build.is_endpoint(config) else checkpoint or config.model.path
+            subject = f"{policy} on {config.env['name']}"
+            console.print(f"{subject}, {config.eval.attempts} attempts at each task")
+            console.print(run_summary.table([result for result, _ in measured.values()], list(results)))
+        if out is not None:
+            api.write_measured(config, checkpoint, out, measured)
 
 
 def demos(target: str, overrides: list[str], tasks: int | None, source: Path | None, min_reward: float) -> None:
@@ -83,8 +85,8 @@ def demos(target: str, overrides: list[str], tasks: int | None, source: Path | N
         tree = {"name": "demos", "env": {"name": target}, "model": {"path": "novice"}}
         config = configs.resolve(tree, f"the defaults for {target}", overrides)
     if source is not None:
-        if said := api.other_version(source, config):
-            console.print(said, soft_wrap=True)
+        if said := api.doubts(source, config):
+            console.print(said, soft_wrap=True, markup=False)
         folder, groups = api.select(config, source, min_reward)
         count = sum(len(group.trajectories) for group in groups)
         console.print(f"{folder}: {count} attempts at {len(groups)} tasks. {_imitate(folder)}", soft_wrap=True)
@@ -121,6 +123,8 @@ def export(
 ) -> None:
     if out is None and not push:
         raise UserError("Say where the model goes: a folder with --out, OWNER/NAME on the hub with --push, or both.")
+    if public and not push:
+        raise UserError("--public is for a repository on the hub: name it with --push OWNER/NAME.")
     read_facts(run)
     config, checkpoint = stored_config(run), api.checkpoint_of(run, step)
     if out is not None:
@@ -144,11 +148,26 @@ def new_model(folder: Path, env: str, options: list[str], source: Path | None, w
     _must_be_new(folder)
     if bool(env) == (source is not None):
         raise UserError("Name what the tokenizer is made from: an environment with --env, or a run with --from.")
+    if shape["hidden"] % (2 * shape["heads"]):
+        raise UserError(
+            f"--hidden {shape['hidden']} cannot be divided among --heads {shape['heads']}, in two halves each: name a "
+            f"multiple of {2 * shape['heads']}."
+        )
     tree: dict[str, Any] = {"env": {"name": env}}
     for option in options:
         configs.override(tree, f"env.{option}")
     size = api.new_model(folder, source or Config.model_validate(tree), words, shape)
     console.print(f"{folder}: {size:,} weights. Train it with {quote(f'model.path={folder}')}.", soft_wrap=True)
+
+
+def _must_be_writable(folder: Path) -> None:
+    """Make a folder if there is none, and try whether files can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"Cannot write into {folder}: {error.strerror}. Give --out another folder.") from error
 
 
 def _must_be_new(folder: Path) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from longloop.api import checkup, cluster_findings, prepared
 from longloop.config import Config
 from longloop.diagnose.finding import Finding
-from longloop.viewer.text import visible
+from longloop.printable import visible
 
 _COLORS = {"pass": "green", "warning": "yellow", "fail": "bold red"}
 _PIECE = 400

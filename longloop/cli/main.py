@@ -144,7 +144,9 @@ def compare(
     methods: Annotated[
         str, typer.Option(help="Comma-separated: from `longloop algos`, or module:Class; `base` is untrained.")
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each method.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=10, help="Runs of each method, with the seeds from the config's on.")
+    ] = 3,
     split: Annotated[list[str] | None, typer.Option(help="A split to measure on. Repeat it for several.")] = None,
     start: Annotated[str, typer.Option(help="The method the others start from; sft, if it is among them.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; on a CPU one per core, with model.threads=1.")] = 1,
@@ -431,10 +433,10 @@ def new_model(
         Path | None, typer.Option("--from", help="Train the tokenizer on the attempts of this run instead.")
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Let no token span several words.")] = False,
-    vocabulary: Annotated[int, typer.Option(help="Size of the vocabulary.")] = 2048,
-    hidden: Annotated[int, typer.Option(help="Hidden size.")] = 192,
-    layers: Annotated[int, typer.Option()] = 4,
-    heads: Annotated[int, typer.Option()] = 6,
+    vocabulary: Annotated[int, typer.Option(min=1, help="Size of the vocabulary.")] = 2048,
+    hidden: Annotated[int, typer.Option(min=1, help="Hidden size: a multiple of twice the heads.")] = 192,
+    layers: Annotated[int, typer.Option(min=1)] = 4,
+    heads: Annotated[int, typer.Option(min=1)] = 6,
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Make a small model with random weights and its own tokenizer for an environment."""

@@ -11,14 +11,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+from safetensors import SafetensorError
 
 from longloop.diagnose.hopeless import why
+from longloop.printable import visible
 from longloop.progress import scored
 from longloop.stats import paired_change
 from longloop.store.metrics import Evaluation, when
 from longloop.store.run import Run
 from longloop.store.run_reader import load_run
-from longloop.types import Group, Message, Trajectory
+from longloop.types import Group, Message, Trajectory, UserError
 
 _LINES = 14
 """Lines of a message, beyond which it is cut."""
@@ -36,23 +38,39 @@ def show(run: Run, console: Console) -> None:
         console.print()
         console.print(table(evaluations, headings))
     elif steps:
-        before, after = (_by_task(stored.evaluation_trajectories(step)) for step in steps)
-        if typical := _typical(before, after):
-            console.print(_side_by_side(*typical))
-        console.print()
-        console.print(table(evaluations, headings, changes(before, after)))
-        console.print(
-            f"\nThe change is over the tasks that were scored both times ({len(before.keys() & after.keys())}), with a "
-            "95% interval by a bootstrap over them. The verdict is a sign-flip test at the 5% level. Both are about "
-            "this run, not about other seeds.",
-            soft_wrap=True,
-        )
+        try:
+            before, after = (_by_task(stored.evaluation_trajectories(step)) for step in steps)
+        except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            console.print()
+            console.print(table(evaluations, headings))
+            console.print(f"\nHow it changed is not known: {visible(str(error))}", soft_wrap=True, markup=False)
+        else:
+            _show_change(evaluations, headings, before, after, console)
     if said := verdict(lines):
         console.print(f"\n{said}", soft_wrap=True)
     picture = run.folder / "curve.png"
-    draw(lines, stored.evaluations, picture)
+    draw(lines, measured, picture)
     console.print(f"\nThe learning curve is in {picture}, everything else beside it.", soft_wrap=True)
     console.print(f"Measure again with `longloop eval {quote(str(run.folder))}`.", soft_wrap=True)
+
+
+def _show_change(
+    evaluations: Sequence[Evaluation],
+    headings: Sequence[str],
+    before: Mapping[str, Group],
+    after: Mapping[str, Group],
+    console: Console,
+) -> None:
+    if typical := _typical(before, after):
+        console.print(_side_by_side(*typical))
+    console.print()
+    console.print(table(evaluations, headings, changes(before, after)))
+    console.print(
+        f"\nThe change is over the tasks that were scored both times ({len(before.keys() & after.keys())}), with a "
+        "95% interval by a bootstrap over them. The verdict is a sign-flip test at the 5% level. Both are about "
+        "this run, not about other seeds.",
+        soft_wrap=True,
+    )
 
 
 def verdict(lines: Sequence[dict[str, Any]]) -> str:
@@ -88,7 +106,8 @@ def table(
     if changed:
         grid.add_column("change", overflow="fold")
         columns.append(changed)
-    for name in columns[0]:
+    names = dict.fromkeys(name for column in columns for name in column)
+    for name in sorted(names, key="tasks".__eq__):  # which stays the last
         grid.add_row(name, *(escape(column.get(name, "")) for column in columns))
     return grid
 
@@ -162,7 +181,7 @@ def _median_attempt(group: Group) -> Trajectory:
 
 
 def _side_by_side(before: Trajectory, after: Trajectory, chosen: str) -> Table:
-    title = f"A typical task, before and after: {before.task.id}. {chosen}"
+    title = visible(f"A typical task, before and after: {before.task.id}. {chosen}")
     grid = Table(title=escape(title), title_justify="left", expand=True, pad_edge=False)
     for name, one in (("before", before), ("after", after)):
         grid.add_column(
@@ -183,7 +202,7 @@ def _conversation(trajectory: Trajectory) -> Text:
 
 
 def _cut(message: Message) -> str:
-    lines = message.content.strip().splitlines()
+    lines = [visible(line) for line in message.content.strip().splitlines()]
     return "\n".join(
         lines if len(lines) <= _LINES else [*lines[: _LINES - 1], f"... ({len(lines) - _LINES + 1} lines)"]
     )

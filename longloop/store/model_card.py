@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
-from longloop.config import Config, isolation
+from longloop.config import MEASURED, Config, isolation
 from longloop.store.metrics import Evaluation, when
-from longloop.store.run_reader import load_run
+from longloop.store.run_reader import SettingsChange, config_at, in_hubs_cache, load_run
 
 
 def card(folder: Path, step: int, dtype: str, adapter: bool = False) -> str:
@@ -16,9 +16,11 @@ def card(folder: Path, step: int, dtype: str, adapter: bool = False) -> str:
     `adapter`: the card of its adapters alone.
     """
     run = load_run(folder)
-    config, facts = run.config, run.facts
+    config, facts = config_at(folder, step), run.facts
+    changes = [change for change in run.changes if change.step <= step]
     lines = [line for line in run.metrics if line["step"] <= step]
-    evaluations = {at: found for at, found in run.evaluations.items() if at <= step}
+    since = max((change.step for change in changes if MEASURED & change.changed.keys()), default=0)
+    evaluations = {at: found for at, found in run.evaluations.items() if since <= at <= step}
     env, algo, path = config.env["name"], config.algo["name"], config.model.path
     kept = "not merged" if adapter else "merged"
     changed = f"LoRA adapters of rank {config.model.lora_rank}, {kept}" if config.model.lora_rank else "all weights"
@@ -28,6 +30,7 @@ def card(folder: Path, step: int, dtype: str, adapter: bool = False) -> str:
         "algorithm": _settings(config.algo),
         "started from": f"`{path}`",
         "trained": f"{changed}; {step} of {config.steps} steps, seed {config.seed}",
+        "changed on the way": "; ".join(map(_said, changes)),
         "stored in": dtype,
     }
     made = {
@@ -56,7 +59,7 @@ and answers in the same form.
 ## How it was made
 
 {_table(made)}
-The whole config:
+The whole config, as it was at step {step}:
 
 ```toml
 {config.to_toml().strip()}
@@ -80,7 +83,7 @@ def _facts(config: Config, evaluation: Evaluation | None, adapter: bool) -> str:
         "pipeline_tag": "text-generation",
         "tags": ["agent", "reinforcement-learning", "longloop", config.algo["name"]],
     }
-    if path.count("/") == 1 and not Path(path).exists():
+    if not Path(path).exists() and in_hubs_cache(Path(path)):  # or it may be a folder that is seen from elsewhere
         facts |= {"base_model": path, "base_model_relation": "adapter" if adapter else "finetune"}
     if evaluation is not None:
         facts["model-index"] = [{"name": config.name, "results": [_result(config, evaluation)]}]
@@ -137,5 +140,11 @@ def _settings(given: dict[str, Any]) -> str:
     return f"`{given['name']}`" + (f" ({rest})" if rest else "")
 
 
+def _said(change: SettingsChange) -> str:
+    settings = ", ".join(f"{key} = {new} (was {old})" for key, (old, new) in change.changed.items())
+    return f"from step {change.step}: {settings}"
+
+
 def _table(rows: dict[str, str]) -> str:
-    return "| | |\n|---|---|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows.items())
+    """The rows that have a value."""
+    return "| | |\n|---|---|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows.items() if value)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
 from longloop.config import FORMAT, Config, WorkerConfig
@@ -68,38 +68,26 @@ class Run:
 
     @classmethod
     def create(cls, config: Config, facts: dict[str, Any]) -> "Run":
-        """Create the folder of a new run. Raises UserError if it exists."""
-        folder, written = run_folder(config), config.to_toml().encode()
+        """Create the folder of a new run, whole or not at all. Raises UserError if it exists."""
+        folder = new_folder(config)
+        partial = folder.with_name(folder.name + ".partial")
+        begun = {"format": FORMAT, "status": "running", "started": _now(), "env_version": config.env_version}
         try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            goes_on = (
-                f"Continue it with `longloop train --resume {quote(str(folder))}`, or make"
-                if RunReader(folder).trains
-                else "Make"
-            )
-            raise UserError(
-                f"{folder} exists already. {goes_on} another with {quote(f'name={config.name}-2')}."
-            ) from None
+            partial.mkdir(parents=True, exist_ok=True)
+            with cls(partial)._lock:  # nobody else makes it meanwhile
+                write_whole(partial / "config.toml", config.to_toml().encode())
+                write_whole(partial / "run.json", _as_json(begun | facts))
+                partial.replace(folder)
         except OSError as error:
             raise UserError(
                 f"Cannot make {folder}: {error.strerror}. Set `folder` and `name` to what can be written."
             ) from error
-        run = cls(folder)
-        write_whole(folder / "config.toml", written)
-        begun = {"format": FORMAT, "status": "running", "started": _now(), "env_version": config.env_version}
-        run._write_facts(begun | facts)
-        return run
+        return cls(folder)
 
     @classmethod
     def reopen(cls, folder: Path, changed: Mapping[str, Sequence[Any]] | None = None) -> "Run":
         """Open an existing run to continue it; `changed` has the old and the new value of each setting that differs."""
         read_facts(folder)
-        if not RunReader(folder).trains:
-            raise UserError(
-                f"{folder} holds demonstrations or evaluations, and no training that could go on. To train on "
-                f"demonstrations, start a run with {quote(f'demos={folder}')}."
-            )
         run = cls(folder)
         if changed:
             append_lines(folder / "changes.jsonl", [{"step": run.next_step, "time": _now(), "changed": changed}])
@@ -112,7 +100,7 @@ class Run:
         return max(checkpoints(self.folder), default=0) + 1
 
     def save(self, step: int, keep: int, write: Callable[[Path], None], state: dict[str, Any]) -> None:
-        """Write a checkpoint, whole or not at all, and delete all but the newest `keep` and the best."""
+        """Write a checkpoint, whole or not at all, and delete all but the newest `keep` and the best ones."""
         final = self.folder / "checkpoints" / f"{step:06d}"
         try:
             with whole_folder(final) as partial:
@@ -164,28 +152,55 @@ class Run:
             self._lock.close()
 
     def _clear(self, keep: int) -> None:
-        """Delete all but the newest `keep` checkpoints and the best. Each is renamed first: half of one must not pass
-        for whole."""
+        """Delete all but the newest `keep` checkpoints and the best ones. Each is renamed first: half of one must not
+        pass for whole."""
         old_ones = sorted(checkpoints(self.folder))[:-keep]
-        best = RunReader(self.folder).best if old_ones else None
-        for old in old_ones:
-            if old == best:
-                continue
+        for old in set(old_ones) - RunReader(self.folder).best_ones if old_ones else ():
             whole = self.folder / "checkpoints" / f"{old:06d}"
             whole.replace(whole.with_name(whole.name + ".partial"))
         for partial in (self.folder / "checkpoints").glob("*.partial"):
             shutil.rmtree(partial)
 
     def _write_facts(self, facts: dict[str, Any]) -> None:
-        write_whole(self.folder / "run.json", json.dumps(facts, indent=2).encode())
+        write_whole(self.folder / "run.json", _as_json(facts))
 
 
 def run_folder(config: Config) -> Path:
     """The folder of a config's run. Raises UserError if its name leads out of `folder`, or nowhere."""
     name = Path(config.name)
-    if not name.name or ".." in name.parts:
+    if not name.name or name.is_absolute() or ".." in name.parts:
         raise UserError(f"name = {config.name!r} names no folder inside {config.folder!r}.")
     return Path(config.folder) / name
+
+
+def new_folder(config: Config) -> Path:
+    """The folder of a new run. Raises UserError if it exists."""
+    folder = run_folder(config)
+    if folder.exists():
+        goes_on = (
+            f"Continue it with `longloop train --resume {quote(str(folder))}`, or make"
+            if RunReader(folder).trains
+            else "Make"
+        )
+        raise UserError(f"{folder} exists already. {goes_on} another with {quote(f'name={config.name}-2')}.")
+    return folder
+
+
+def must_go_on(folder: Path) -> None:
+    """Raise UserError if a folder holds no training, or one that could only begin again over its own steps."""
+    read_facts(folder)
+    run = RunReader(folder)
+    if not run.trains:
+        raise UserError(
+            f"{folder} holds demonstrations or evaluations, and no training that could go on. To train on "
+            f"demonstrations, start a run with {quote(f'demos={folder}')}."
+        )
+    if run.status == "finished" and not run.checkpoints:
+        again = f"longloop train {quote(str(folder / 'config.toml'))} {quote(f'name={folder.name}-2')}"
+        raise UserError(
+            f"{folder} has no checkpoint left: going on would overwrite its {max(run.column('step'), default=0)} steps "
+            f"from the first. Put a checkpoint back, or start a new run: `{again}`."
+        )
 
 
 def changes_between(folder: Path, before: Config, after: Config) -> dict[str, list[Any]]:
@@ -226,7 +241,7 @@ def machine_facts() -> dict[str, Any]:
     return {
         "longloop": __version__,
         "commit": _commit(),
-        "command": " ".join(sys.argv),
+        "command": join(sys.argv),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in ("torch", "transformers", "peft", "tokenizers")},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -238,12 +253,24 @@ def _now() -> str:
 
 
 def _commit() -> str:
-    """The commit of the longloop that runs, where it is a git checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    """The commit of the longloop that runs, where it is a git checkout. An installed one may lie in a repository of the
+    user's, whose commit says nothing of it."""
+    package = Path(__file__).parents[1]
+    tracked = _git(package, "ls-files", "__init__.py")
+    return _git(package, "describe", "--always", "--dirty") if tracked else ""
+
+
+def _git(folder: Path, *words: str) -> str:
+    """What git says of a folder; empty where it fails, or is not there."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+        said = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return ""
+    return said.stdout.strip()
+
+
+def _as_json(facts: Mapping[str, Any]) -> bytes:
+    return json.dumps(facts, indent=2).encode()
 
 
 def _sync(path: Path) -> None:

@@ -15,8 +15,9 @@ changed, and what a crash has cut or damaged is passed over. Loads no torch and 
 
 import fcntl
 import json
+import math
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -164,15 +165,14 @@ class RunReader:
 
     @property
     def measured_since(self) -> int:
-        """The step from which on evaluations compare: what is measured (split, tasks, attempts, temperature) was last
-        changed there. 0 where it never was."""
+        """The step from which on evaluations compare: what is measured (split, tasks, attempts, sampling, limits) was
+        last changed there. 0 where it never was."""
         return max((c.step for c in self.changes if MEASURED & c.changed.keys()), default=0)
 
     @property
     def comparable_evaluations(self) -> dict[int, Evaluation]:
         """Those since what is measured was last changed."""
-        since = self.measured_since
-        return {step: evaluation for step, evaluation in self.evaluations.items() if step >= since}
+        return self._measured_alike[-1]
 
     def trajectories(self, step: int) -> list[Group]:
         """The groups that training sampled in a step. `run.stored["step"].steps()` are the steps that have some."""
@@ -190,9 +190,12 @@ class RunReader:
     @property
     def best(self) -> int | None:
         """The step of the checkpoint that was evaluated best: by its success, then its reward, then the later one."""
-        measured = self.comparable_evaluations
-        evaluated = [step for step in checkpoints(self.folder) if step in measured]
-        return max(evaluated, key=lambda step: (measured[step].success, measured[step].reward, step), default=None)
+        return self._best(self.comparable_evaluations)
+
+    @property
+    def best_ones(self) -> set[int | None]:
+        """The best, and those that were it before what is measured was changed."""
+        return {self._best(alike) for alike in self._measured_alike}
 
     @property
     def demonstrated(self) -> bool:
@@ -208,6 +211,20 @@ class RunReader:
     def derived(self, name: str, make: Callable[[], T]) -> T:
         """What `make` made of the run the last time, or makes of it now if it has changed since."""
         return self._cached(name, self.version, make)
+
+    @property
+    def _measured_alike(self) -> list[dict[int, Evaluation]]:
+        """The evaluations in parts, between changes of what is measured."""
+        starts = [0, *sorted({c.step for c in self.changes if MEASURED & c.changed.keys()} - {0})]
+        ends, evaluations = [*starts[1:], math.inf], self.evaluations.items()
+        return [
+            {step: found for step, found in evaluations if start <= step < end}
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    def _best(self, measured: Mapping[int, Evaluation]) -> int | None:
+        evaluated = [step for step in checkpoints(self.folder) if step in measured]
+        return max(evaluated, key=lambda step: (measured[step].success, measured[step].reward, step), default=None)
 
     def _cached(self, name: str, version: object, make: Callable[[], T]) -> T:
         if name not in self._cache or self._cache[name][0] != version:
@@ -292,8 +309,17 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 def stored_config(folder: Path, overrides: Overrides = ()) -> Config:
     """The config that a run was last trained with, its changes included, with overrides."""
-    tree = _with_changes(configs.read(folder / "config.toml"), read_changes(folder))
-    return configs.resolve(tree, str(folder / "config.toml"), overrides)
+    return _resolved(folder, read_changes(folder), overrides)
+
+
+def config_at(folder: Path, step: int) -> Config:
+    """The config that a run had at a step."""
+    return _resolved(folder, [change for change in read_changes(folder) if change.step <= step])
+
+
+def _resolved(folder: Path, changes: Sequence[SettingsChange], overrides: Overrides = ()) -> Config:
+    file = folder / "config.toml"
+    return configs.resolve(_with_changes(configs.read(file), changes), str(file), overrides)
 
 
 def read_changes(folder: Path) -> list[SettingsChange]:
@@ -320,7 +346,7 @@ def checkpoint_in(path: Path) -> Path | None:
             )
         return path
     if not (path / "run.json").is_file():
-        if not path.exists() and len(path.parts) > 1 and (known := runs_beside(path)) and not _on_this_machine(path):
+        if not path.exists() and len(path.parts) > 1 and (known := runs_beside(path)) and not in_hubs_cache(path):
             raise UserError(f"There is no {path}.{known}")
         return None
     found = list(RunReader(path).checkpoints.values())
@@ -329,11 +355,15 @@ def checkpoint_in(path: Path) -> Path | None:
     return found[-1]
 
 
-def _on_this_machine(name: Path) -> bool:
-    """Whether a path that does not exist is the name of a model in the hub's cache."""
+def in_hubs_cache(name: Path) -> bool:
+    """Whether a path is the name of a model that is in the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    return len(name.parts) == 2 and isinstance(try_to_load_from_cache(str(name), "config.json"), str)
+    try:
+        return isinstance(try_to_load_from_cache(str(name), "config.json"), str)
+    except HFValidationError:  # it is a path
+        return False
 
 
 def _facts(folder: Path) -> dict[str, Any] | None:

@@ -77,7 +77,7 @@ class Wandb(_WandbLike):
 
         settings = run.config.model_dump()
         self._run = wandb.init(
-            project=project, name=run.folder.name, id=_id(run), resume="allow", dir=str(run.folder), config=settings
+            project=project, name=_name(run), id=_id(run), resume="allow", dir=str(run.folder), config=settings
         )
 
 
@@ -87,7 +87,7 @@ class Trackio(_WandbLike):
     def __init__(self, run: RunReader, project: str) -> None:
         import trackio
 
-        name = f"{run.folder.name}-{_id(run)[:6]}"
+        name = f"{_name(run)}-{_id(run)[:6]}"
         self._run = trackio.init(
             project, name, config=run.config.model_dump(), resume="allow", embed=False, auto_log_gpu=False
         )
@@ -105,7 +105,7 @@ class Mlflow:
         experiment = known.experiment_id if known is not None else self._client.create_experiment(project)
         found = self._client.search_runs([experiment], f"tags.`longloop.id` = '{_id(run)}'")
         tags = {"longloop.id": _id(run)}
-        made = found[0] if found else self._client.create_run(experiment, run_name=run.folder.name, tags=tags)
+        made = found[0] if found else self._client.create_run(experiment, run_name=_name(run), tags=tags)
         self._run = made.info.run_id
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -136,8 +136,8 @@ def tracker_class(name: str) -> Callable[[RunReader, str], Tracker]:
     find_user_modules()
     try:
         found: Callable[[RunReader, str], Tracker] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"The tracker {name!r} cannot be imported: {error}.") from error
+    except Exception as error:
+        raise UserError(f"The tracker {name!r} cannot be imported: {type(error).__name__}: {error}.") from error
     return found
 
 
@@ -234,4 +234,9 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 def _id(run: RunReader) -> str:
     """The same for a run whenever it goes on, and another for any other run."""
-    return hashlib.blake2b(f"{run.folder.name} {run.facts.get('started')}".encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(f"{_name(run)} {run.facts.get('started')}".encode(), digest_size=8).hexdigest()
+
+
+def _name(run: RunReader) -> str:
+    """The name that it began with: its folder may be another now, or be named as `.`."""
+    return Path(str(run.settings.get("name"))).name

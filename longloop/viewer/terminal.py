@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from longloop.printable import visible
 from longloop.store.run_reader import FOLDERS, RunReader, load_run
 from longloop.store.trajectories import IndexEntry, StoredTurn
 from longloop.types import Message, UserError
-from longloop.viewer.text import unread_note, visible
+from longloop.viewer.text import unread_note
 
 
 def show(folder: Path, attempt_id: str, console: Console) -> None:

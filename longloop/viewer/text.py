@@ -64,11 +64,6 @@ def excerpt(text: str, length: int = 160) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def visible(text: str) -> str:
-    """For a terminal: control characters as their escapes, so that a text cannot act on it."""
-    return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def unread_note(run: RunReader, trajectory: StoredTrajectory) -> str:
     """What to say of the messages that an attempt did not answer; empty where there are none."""
     if not trajectory.unread:

@@ -6,8 +6,9 @@
 
 FOLDER is a run, or a comparison. Of a run that is not finished, and of those that a comparison starts from, the newest
 checkpoint goes: weights or adapters, optimizer state, what the method remembers. Of a finished run its numbers and
-trajectories go, with `--weights` its newest checkpoint too. What stays behind: older checkpoints, the best among them
-(measure it before, with `--step best`), attempts of evaluations, and exported models, which a comparison makes anew.
+trajectories go, with `--weights` its newest checkpoint too, without which it cannot go on. What stays behind: older
+checkpoints, the best among them (measure it before, with `--step best`), attempts of evaluations but for those before
+training, and exported models, which a comparison makes anew.
 """
 
 import argparse
@@ -67,7 +68,14 @@ def unpack(parts: Path, folder: Path) -> None:
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         sys.exit(f"The parts in {parts} do not make a whole ({error}). Is one missing, or cut off?")
     partial.replace(folder)
-    print(f"{folder} is as it was; go on with `longloop train --resume {folder}`, or with the comparison's command.")
+    run = RunReader(folder)
+    if not run.facts:
+        then = "go on with the comparison's command"
+    elif run.checkpoints or run.status != "finished":
+        then = f"go on with `longloop train --resume {folder}`"
+    else:
+        then = "it was finished, and came without its weights (`--weights`), so it cannot go on"
+    print(f"{folder} is as it was; {then}.")
 
 
 def needed(folder: Path, weights: bool) -> Iterator[Path]:
@@ -80,6 +88,7 @@ def needed(folder: Path, weights: bool) -> Iterator[Path]:
         else:
             yield from (file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
     if (folder / "run.json").is_file():
+        yield from (folder / "evaluations").glob("000000.*")  # what the end of the run compares with
         run = RunReader(folder)
         compared = run.facts.get("comparison") or {}
         started_from = compared.get("method") is not None and compared["method"] == compared["start"]

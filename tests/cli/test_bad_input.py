@@ -15,7 +15,7 @@ from longloop.cli.main import main
 from longloop.envs.base import Environment
 from longloop.store.run import Run
 from longloop.store.run_reader import checkpoint_in
-from longloop.types import Message, Outcome, Step, Task, UserError
+from longloop.types import Message, Outcome, RankLost, Step, Task, UserError
 from tests.support.helpers import load_config, train, write_config
 
 
@@ -172,7 +172,7 @@ def test_a_slip_of_the_pen(refused_config, refused):
     assert "Did you mean 'quickstart'?" in refused("train", "quikstart")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/.."])
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/..", "/tmp/x"])
 def test_a_run_is_inside_its_folder(refused_config, name):
     assert f"name = '{name}' names no folder inside" in refused_config(f"name={name}")
 
@@ -219,7 +219,7 @@ def test_not_a_run(refused, tmp_path):
     assert "Name a config" in refused("train")
 
 
-def test_a_run_that_is_not_there(refused, tmp_path):
+def test_a_run_that_is_not_there(refused, tmp_path, monkeypatch):
     """The newest of its neighbours are named."""
     runs = tmp_path / "my runs"
     for age, name in enumerate(("new", "b", "c", "d", "e", "old", "older")):
@@ -234,6 +234,9 @@ def test_a_run_that_is_not_there(refused, tmp_path):
     assert f"In {runs} there are new" in refused("eval", str(runs / "not-one"))
     said = refused("train", str(write_config(tmp_path)), f"folder={tmp_path / 'runs'}", f"model.path={runs}/nwe")
     assert f"There is no {runs}/nwe. In {runs} there are new" in said
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"There is no my runs/n we\. In my runs there are new"):
+        checkpoint_in(Path("my runs/n we"))
 
 
 def test_a_model_of_the_hubs_cache_is_no_run(tmp_path, monkeypatch):
@@ -277,6 +280,35 @@ def test_a_run_that_has_all_its_steps_says_so(command, tmp_path):
     assert code == 0 and "It has 2 steps already. For more, set steps=4" in printed, error
 
 
+def test_a_run_without_its_checkpoints_does_not_begin_again(refused, command, tmp_path):
+    """Its steps would be overwritten. A run that was stopped before its first checkpoint has lost nothing."""
+    _, run, _ = train(tmp_path, "steps=2")
+    shutil.rmtree(run.folder / "checkpoints")
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    said = refused("train", "--resume", str(run.folder), "steps=3")
+    assert f"{run.folder} has no checkpoint left: going on would overwrite its 2 steps from the first." in said
+    assert f"`longloop train {run.folder}/config.toml name=test-2`" in said
+    assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
+    facts = json.loads((run.folder / "run.json").read_text())
+    (run.folder / "run.json").write_text(json.dumps(facts | {"status": "interrupted"}))
+    code, _, error = command("train", "--resume", run.folder)
+    assert code == 0, error
+
+
+def test_a_run_that_exists_is_neither_waited_for_nor_taken_over(refused, tmp_path, monkeypatch):
+    """Also where a rank is lost before the new one's folder is made, and the run may restart."""
+    _, run, _ = train(tmp_path, "steps=1")
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+
+    def lost(*_):
+        raise RankLost("Lost rank 1.")
+
+    monkeypatch.setattr(api.build, "cluster", lost)
+    said = refused("train", str(tmp_path / "config.toml"), f"folder={tmp_path / 'runs'}", "ranks.restarts=1", "steps=2")
+    assert f"{run.folder} exists already. Continue it with" in said
+    assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
+
+
 def test_a_checkpoint_that_training_deletes_meanwhile(command, refused, tmp_path, monkeypatch):
     """It is chosen when the model's code is there, which takes seconds. Once chosen it may still be deleted."""
     _, run, _ = train(tmp_path, "steps=2")
@@ -306,6 +338,36 @@ def test_eval_into_a_folder_that_is_taken(refused, tmp_path):
     said = refused("eval", str(run.folder), "--split", "dev", "--split", "test", "--out", str(tmp_path / "kept"))
     assert "exists already" in said and "--out" in said and "--resume" not in said
     assert not (tmp_path / "kept" / "dev").exists(), "or it would be in the way next time"
+
+
+def test_eval_into_a_folder_that_cannot_be_written(refused, tmp_path, monkeypatch):
+    """Said before anything is measured."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(api, "measuring", None)
+    said = refused("eval", str(write_config(tmp_path)), "--out", str(tmp_path / "file" / "kept"))
+    assert f"Cannot write into {tmp_path}/file/kept: Not a directory. Give --out another folder." in said
+
+
+def test_eval_of_a_shipped_config_beside_a_folder_of_its_name(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "guess").mkdir()
+    code, printed, error = command("eval", "guess", "model.path=tiny", "eval.tasks=1")
+    assert code == 0 and "on guess" in printed, error
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (("--heads", "0"), "--heads"),
+        (("--layers", "-1"), "--layers"),
+        (("--hidden", "10", "--heads", "6"), "--hidden 10 cannot be divided among --heads 6, in two halves each"),
+        (("--hidden", "9", "--heads", "3"), "name a multiple of 6"),
+    ],
+)
+def test_a_new_model_of_no_shape(command, tmp_path, shape, said):
+    code, printed, error = command("models", "new", tmp_path / "m", "--env", "guess", *shape)
+    assert code == 2 and said in printed + error and "Traceback" not in printed + error
+    assert not (tmp_path / "m").exists()
 
 
 def test_engine_and_learner_that_disagree(refused, tmp_path):

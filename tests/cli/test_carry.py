@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +61,37 @@ def test_a_run_goes_on_elsewhere(command: Any, carried: Any, tmp_path: Path) -> 
     with pytest.raises(SystemExit, match="do not make a whole"):
         carried(stopped, tmp_path / "nowhere", lost=True)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_carried_run_ends_with_its_table(
+    command: Any, carried: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The evaluation before training comes along. A finished run without its weights is not said to go on."""
+    words = ["steps=2", "eval.every=2", f"folder={tmp_path}", "name=run"]
+    code, _, error = command("train", write_config(tmp_path), *words)
+    assert code == 0, error
+    run = tmp_path / "run"
+    carried(run, tmp_path / "away" / "run")
+    said = capsys.readouterr().out
+    assert "it cannot go on" in said and "--resume" not in said
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"status": "interrupted"}))
+    there = carried(run, tmp_path / "there" / "run")
+    assert f"go on with `longloop train --resume {there}`" in capsys.readouterr().out
+    code, printed, error = command("train", "--resume", there, "steps=3", "eval.every=3")
+    assert code == 0 and "A typical task, before and after" in printed and "change" in printed, error
+
+
+def test_a_recipe_keeps_its_settings_when_it_goes_on(tmp_path: Path) -> None:
+    """What a killed process had only begun to make is begun anew."""
+    (tmp_path / "runs" / "begun").mkdir(parents=True)
+    (tmp_path / "runs" / "half").mkdir()
+    (tmp_path / "runs" / "half" / "run.json").write_text("{}")
+    script = f"name=x; . {ROOT}/recipes/stages.sh; for run in half begun; do train $run some.toml steps=9 'a=b c'; done"
+    made = {"LONGLOOP": "printf [%s]", "PATH": os.environ["PATH"]}
+    said = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=made, capture_output=True, text=True, check=True)
+    again = "[train][--resume][runs/half][steps=9][a=b c]"
+    assert said.stdout == f"{again}[train][some.toml][name=begun][steps=9][a=b c]"
 
 
 def test_a_comparison_goes_on_elsewhere(

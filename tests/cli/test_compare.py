@@ -155,6 +155,41 @@ def test_the_table_of_the_paper_is_planned(monkeypatch: pytest.MonkeyPatch) -> N
     assert build.algorithm(entries["variants:WithoutKl"]).needs_reference is False
 
 
+def test_the_seed_of_the_config_is_the_first(tmp_path: Path) -> None:
+    made = plan(tmp_path, "sft,loop", "seed=5", seeds=2)
+    assert [(entry.name, entry.config.seed) for entry in made.entries if entry.method == "loop"] == [
+        ("loop-5", 5),
+        ("loop-6", 6),
+    ]
+    assert made.entries[-1].config.model.path == str(made.model(6))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("seed=7", "seed is that of the whole comparison. Set it above the tables."),
+        ("name='x'", "name is that of the whole comparison"),
+        ("folder='x'", "folder is that of the whole comparison"),
+        ("model.path='novice'", "model.path is what sft has made .* or compare with --start base"),
+    ],
+)
+def test_what_would_be_overwritten_is_refused(tmp_path: Path, setting: str, said: str) -> None:
+    with pytest.raises(UserError, match=rf"\[methods.loop\] included\): {said}"):
+        plan(tmp_path, "sft,loop", f"methods.loop.{setting}")
+
+
+def test_each_may_start_from_a_model_of_its_own(tmp_path: Path) -> None:
+    made = plan(tmp_path, "sft,loop", "methods.loop.model.path='novice'", start="base")
+    assert [entry.config.model.path for entry in made.entries] == ["tiny", "novice"]
+    assert plan(tmp_path, "sft,loop", "methods.sft.model.path='novice'").entries[0].config.model.path == "novice"
+
+
+@pytest.mark.parametrize("name", ["", "..", "/tmp/x"])
+def test_a_comparison_is_inside_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="names no folder inside"):
+        plan(tmp_path, "loop", f"name='{name}'", start="base")
+
+
 def test_a_mistake_in_a_methods_table_is_the_users(tmp_path: Path) -> None:
     path = write_config(tmp_path, GUESS + "[methods.sft]\nsteps = 'two'\n")
     with pytest.raises(UserError, match=r"methods.sft.*steps|steps.*methods.sft"):
@@ -267,11 +302,11 @@ def test_the_best_checkpoints_are_measured_if_asked_for(
 ) -> None:
     chosen = []
 
-    def measure(config: Config, checkpoint: Path | None, splits: list[str], measured: Any = api.measure) -> Any:
+    def measure(config: Config, checkpoint: Path | None, splits: list[str], measured: Any = api._measure) -> Any:
         chosen.extend([checkpoint] if checkpoint else [])
         return measured(config, checkpoint, splits)
 
-    monkeypatch.setattr(api, "measure", measure)
+    monkeypatch.setattr(api, "_measure", measure)
     config = write_config(tmp_path, GUESS + OWN)
     words = ["compare", config, "steps=3", "eval.every=1", "save.keep=9", f"folder={tmp_path}", "--seeds", "1"]
     words += ["--methods", "base,loop", "--split", "dev", "--split", "test"]

@@ -79,6 +79,26 @@ def test_a_run_itself_can_be_imitated_by_its_best_attempts(command, tmp_path, co
     assert {(t.task.id, t.action_texts) for t in shown} == most and len(shown) == len(most)
 
 
+def test_demonstrations_that_are_not_all_there_are_named(command, tmp_path, config):
+    """And those of another environment, whatever its name is. A run's own attempts are never all there."""
+    assert command("demos", "guess", f"folder={tmp_path}")[0] == 0
+    facts, demos = json.loads((tmp_path / "demos" / "run.json").read_text()), tmp_path / "demos"
+    imitate = ("train", config, "algo.name=sft", "algo.k=1", f"demos={demos}", "steps=1", f"folder={tmp_path}")
+    code, out, err = command(*imitate, "name=whole", "env={name='longloop.envs.guess:Guess'}")
+    assert code == 0 and str(demos) not in out.replace("demos=", ""), err
+    (demos / "run.json").write_text(json.dumps(facts | {"status": "interrupted"}))
+    said = f"{demos} is not whole: its status is interrupted, and attempts that were to come are missing."
+    code, out, err = command(*imitate, "name=half")
+    assert code == 0 and said in out and "environment" not in out, err
+    code, out, err = command("demos", config, "--from", demos, f"folder={tmp_path}", "name=good")
+    assert code == 0 and said in out, err
+    (demos / "run.json").write_text(json.dumps(facts))
+    text = (demos / "config.toml").read_text()
+    (demos / "config.toml").write_text(text.replace('name = "guess"', 'name = "crossroads"'))
+    code, out, err = command(*imitate, "name=other")
+    assert code == 0 and f"{demos} was made in the environment crossroads, and this config has guess." in out, err
+
+
 def test_an_environments_name_is_enough(command, tmp_path):
     code, out, err = command("demos", "guess", "env.highest=3", "env.tries=2", f"folder={tmp_path}")
     assert code == 0, err

@@ -1,7 +1,9 @@
 """`longloop export`: transformers makes of the folder what the sampler was, and the card says how it was made."""
 
 import json
+from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,6 @@ from safetensors.torch import load_file
 
 from longloop.model import tiny
 from longloop.store.files import read_lines
-from longloop.store.run_reader import stored_config
 from tests.support.helpers import GUESS, write_config
 
 SHORT = ("algo.name=sft", "algo.k=1", "steps=2", "eval.every=1", "eval.tasks=3", "save.keep=2")
@@ -86,23 +87,32 @@ def test_the_card(run: Path, command: Any, tmp_path: Path) -> None:
     assert result.metric_value == round(found["success"], 4) and f"[{low:.3f}, {high:.3f}]" in result.metric_name
 
 
+@pytest.mark.parametrize("run", ["model.lora_rank=0"], indirect=True)
 def test_adapters_alone(run: Path, command: Any, tmp_path: Path) -> None:
-    """peft puts them on the model that they were trained on, and has what was sampled from."""
+    """peft finds the model that they were trained on, here that of a run, and has what was sampled from."""
     code, said, error = command("export", run, "--out", tmp_path / "adapter", "--adapter")
-    if not stored_config(run).model.lora_rank:
-        assert code == 2 and "trained all weights" in error
-        return
+    assert code == 2 and "trained all weights" in error
+    words = (f"folder={tmp_path}", f"model.path={run}", "model.lora_rank=4", "name=second", *SHORT)
+    code, _, error = command("train", tmp_path / "config.toml", *words)
+    assert code == 0, error
+    code, said, error = command("export", tmp_path / "second", "--out", tmp_path / "adapter", "--adapter")
     assert code == 0 and "as trained" in said, error
-    from peft import PeftModel
+    from peft import AutoPeftModelForCausalLM
 
-    base = tiny.model(0)
-    model = PeftModel.from_pretrained(base, str(tmp_path / "adapter"))
-    assert max(gaps(run, 2, model)) < 1e-4
+    model = AutoPeftModelForCausalLM.from_pretrained(str(tmp_path / "adapter"))
+    assert max(gaps(tmp_path / "second", 2, model)) < 1e-4
     told = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    assert told["base_model_name_or_path"] == "tiny"
+    assert told["base_model_name_or_path"] == str(run / "checkpoints" / "000002" / "model")
     data = ModelCard.load(tmp_path / "adapter" / "README.md").data
     assert data.library_name == "peft"
     assert "not merged" in (tmp_path / "adapter" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("run", ["model.lora_rank=4"], indirect=True)
+def test_adapters_of_a_model_that_nobody_has(run: Path, command: Any, tmp_path: Path) -> None:
+    code, _, error = command("export", run, "--out", tmp_path / "adapter", "--adapter")
+    assert code == 2 and "were trained on `tiny`, whose random weights are in no file" in error
+    assert not (tmp_path / "adapter").exists()
 
 
 class Hub:
@@ -115,11 +125,19 @@ class Hub:
     def create_repo(self, name: str, *, private: bool, exist_ok: bool) -> RepoUrl:
         if self.fails:
             raise self.fails
-        self.made.append((name, private))
+        if not any(name == known for known, _ in self.made):
+            self.made.append((name, private))
         return RepoUrl(f"https://huggingface.co/{name}")
 
-    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> None:
+    def repo_info(self, repo_id: str) -> SimpleNamespace:
+        return SimpleNamespace(private=dict(self.made)[repo_id])
+
+    def upload_folder(
+        self, *, repo_id: str, folder_path: Path, commit_message: str, delete_patterns: list[str]
+    ) -> None:
         found = {path.name: path.read_bytes() for path in folder_path.iterdir()}
+        for name in [name for name in self.files if any(fnmatch(name, f"{repo_id}/{p}") for p in delete_patterns)]:
+            del self.files[name]
         self.files.update({f"{repo_id}/{name}": content for name, content in found.items()})
 
 
@@ -136,11 +154,58 @@ def test_push(run: Path, command: Any, tmp_path: Path, monkeypatch: pytest.Monke
     assert b"model-index" in Hub.files["me/agent/README.md"]
     assert command("export", run, "--push", "me/open", "--public", "--out", tmp_path / "also")[0] == 0
     assert Hub.made[1] == ("me/open", False) and (tmp_path / "also" / "README.md").exists()
+    Hub.files |= {f"me/agent/{name}": b"" for name in ("adapter_config.json", "model-2.safetensors", "notes.json")}
+    for name, words, there in (
+        ("agent", ["--public"], "private: leave out"),
+        ("open", [], "public: leave --public in"),
+    ):
+        code, _, error = command("export", run, "--push", f"me/{name}", *words)
+        assert code == 2 and f"me/{name} is on the hub already, and {there}" in error
+    assert command("export", run, "--push", "me/agent")[0] == 0
+    left = {name.removeprefix("me/agent/") for name in Hub.files if name.startswith("me/agent/")}
+    assert left == {*names, "notes.json"}, "of a model that was there before nothing is left"
+    code, _, error = command("export", run, "--public", "--out", tmp_path / "too")
+    assert code == 2 and "name it with --push" in error
     monkeypatch.setattr(Hub, "fails", OSError("Token is required\nand more"))
     code, _, error = command("export", run, "--push", "me/agent")
     assert code == 2 and "Token is required. Log in with `hf auth login`" in error
     code, _, error = command("export", run)
     assert code == 2 and "--out" in error and "--push" in error
+
+
+def test_the_card_is_that_of_the_step(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings that were changed later are not claimed, and evaluations that do not compare are not shown."""
+    words = [write_config(tmp_path), f"folder={tmp_path}", "steps=1", "eval.every=1", "save.keep=9"]
+    assert command("train", *words)[0] == 0
+    code, _, error = command("train", "--resume", tmp_path / "test", "steps=2", "eval.split=test", "algo.lr=1e-4")
+    assert code == 0, error
+    cards = []
+    for step in (1, 2):
+        assert command("export", tmp_path / "test", "--out", tmp_path / f"{step}", "--step", step)[0] == 0
+        cards.append((tmp_path / f"{step}" / "README.md").read_text())
+    assert "| before training | after step 1 |" in cards[0] and "lr = 0.001" in cards[0] and 'split = "dev"' in cards[0]
+    assert "1 of 1 steps" in cards[0] and "changed on the way" not in cards[0]
+    assert "| | after step 2 |" in cards[1].replace("|  |", "| |") and "before training" not in cards[1]
+    assert "from step 2: algo.lr = 0.0001 (was 0.001), eval.split = test (was dev), steps = 2 (was 1)" in cards[1]
+    assert ModelCard(cards[1]).data.eval_results[0].dataset_split == "test"
+
+
+def test_a_folder_is_not_claimed_to_be_on_the_hub(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen from elsewhere, `models/mine` looks like a name there."""
+    monkeypatch.chdir(tmp_path)
+    tiny.model(0).save_pretrained("models/mine")
+    tiny.tokenizer().save_pretrained("models/mine")
+    code, _, error = command("train", write_config(tmp_path), f"folder={tmp_path}", "model.path=models/mine", *SHORT)
+    assert code == 0, error
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert command("export", tmp_path / "test", "--out", "one")[0] == 0
+    assert ModelCard.load("one/README.md").data.base_model is None
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda name, file: f"/{name}/{file}")
+    assert command("export", tmp_path / "test", "--out", "two")[0] == 0
+    assert ModelCard.load("two/README.md").data.base_model == "models/mine"
 
 
 def test_it_says_when_the_model_itself_was_not_evaluated(command: Any, tmp_path: Path) -> None:

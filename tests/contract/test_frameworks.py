@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -257,3 +257,22 @@ def test_training_through_a_framework_is_training_in_the_environment(
             for t, u in zip(group.trajectories, twin.trajectories, strict=True):
                 for stretch, same in zip(t.stretches(), u.stretches(), strict=True):
                     assert np.array_equal(stretch.ids, same.ids) and np.array_equal(stretch.logprobs, same.logprobs)
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"number": "three"}', "null", "[2]", '{"number": 1e999}', "{", "{}", "[" * 9999]
+)
+def test_what_a_model_may_write_into_a_call_ends_nothing(arguments: str) -> None:
+    """It guesses nothing, for the plain environment as for the judge."""
+    call = Call("guess", arguments, "c")
+
+    async def guess() -> tuple[Step, Outcome]:
+        env = example("plain").GuessWithTool(example("plain").GuessWithTool.Options())
+        await env.start(TASK)
+        return await env.step(Message("assistant", "", calls=(call,))), await env.finish()
+
+    step, outcome = asyncio.run(guess())
+    assert [message.content for message in step.messages] == ["number?"] and not outcome.success
+    said = Message("assistant", "", calls=(call,))
+    judged = example("judge").score(SimpleNamespace(task=TASK, conversations=[[said]]))
+    assert not judged.success

@@ -1,5 +1,6 @@
 """The config: what it accepts, and how it refuses."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,18 @@ def test_none_stands_for_the_default_and_is_not_written(tmp_path):
     written = build.written_out(config.resolve(tree, "the test", []))
     assert "graphs" not in written.engine
     assert "graphs" not in written.to_toml()
+
+
+@dataclass(frozen=True)
+class Kinds:
+    words: tuple[str, ...] = ()
+    file: Path = Path("x")
+    some: frozenset[int] = frozenset()
+
+
+def test_lists_and_texts_may_be_tuples_sets_and_paths():
+    made = make_options(Kinds, {"words": ["a", "b"], "file": "data/x.txt", "some": [1, 1, 2]})
+    assert made == Kinds(("a", "b"), Path("data/x.txt"), frozenset({1, 2}))
+    for table in ({"words": "ab"}, {"words": [1]}, {"file": 1}, {"some": ["1"]}):
+        with pytest.raises(UserError, match=r"env\."):
+            make_options(Kinds, table)

@@ -19,6 +19,7 @@ ALLOWED = {
     "version": set(),
     "types": set(),
     "stats": set(),
+    "printable": set(),
     "options": {"types"},
     "protocols": {"types"},
     "registry": set(),
@@ -48,15 +49,15 @@ ALLOWED = {
     },
     "compare": {"types", "options", "registry", "config", "stats", "algos", "store", "build"},
     "analysis": {"types", "registry", "stats", "envs", "store"},
-    "viewer": {"types", "config", "stats", "store", "model", "analysis"},
-    "progress": {"types", "diagnose"},
+    "viewer": {"types", "printable", "config", "stats", "store", "model", "analysis"},
+    "progress": {"types", "printable", "diagnose"},
     "api": {
         *("types", "config", "envs", "gateway", "store", "model", "memory", "rollout", "evaluation", "training"),
-        *("diagnose", "build", "analysis", "progress", "cache"),
+        *("diagnose", "build", "analysis", "printable", "progress", "cache"),
     },
     "cli": {
         *("version", "types", "options", "config", "registry", "envs", "isolation", "algos", "model", "stats", "store"),
-        *("memory", "analysis", "build", "compare", "viewer", "diagnose", "progress", "api"),
+        *("memory", "analysis", "build", "compare", "viewer", "diagnose", "printable", "progress", "api"),
     },
 }
 

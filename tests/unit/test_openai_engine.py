@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longloop import api, config
+from longloop.cli import commands
 from longloop.engines import openai
 from longloop.engines.openai import OpenAIEngine, read, text_chat
 from longloop.store.trajectories import Trajectories
@@ -275,6 +276,25 @@ def test_nothing_that_was_paid_for_is_lost(tmp_path: Path) -> None:
         assert len(endpoint.asked) - asked == 1, "3 tasks, 2 attempts each, 5 answers were there"
     assert sorted(t.turns[0].action.content for g in groups for t in g.trajectories) == ["1"] * 5 + ["2"]
     assert result.usage["calls"] == 6 and not kept.exists()
+
+
+def test_answers_are_kept_until_they_are_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command asks nothing again after its attempts could not be written."""
+
+    def full(*_: Any) -> None:
+        raise UserError("No space left.")
+
+    with answering(["1"]) as endpoint:
+        guessing(endpoint.url, tmp_path)
+        words = [f'engine={{name = "openai", url = "{endpoint.url}", model = "m"}}', "eval.attempts=2"]
+        asked = tmp_path / "guess.toml", words, [], None, True, tmp_path / "out"
+        with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
+            patch.setattr(api, "write_measured", full)
+            commands.evaluate(*asked)
+        before = len(endpoint.asked)
+        commands.evaluate(*asked)
+        assert len(endpoint.asked) == before > 0
+    assert (tmp_path / "out" / "dev" / "run.json").exists() and not list((tmp_path / "cache" / "answers").iterdir())
 
 
 def test_a_full_context_is_scored_and_an_error_is_not(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from rich.console import Console
 
 from longloop.cli import run_summary
 from longloop.evaluation import summarize
+from longloop.store.metrics import Evaluation
 from longloop.store.run import Run
-from longloop.types import Group, StopReason, Task
-from tests.support.recorded import attempt, settings
+from longloop.types import Group, Message, StopReason, Task
+from tests.support.recorded import attempt, evaluation, settings, small
 
 
 def groups(rewards: Sequence[Sequence[float]]) -> list[Group]:
@@ -79,3 +81,49 @@ def test_a_run_without_a_comparable_evaluation_ends_too(tmp_path: Path) -> None:
     printed = io.StringIO()
     run_summary.show(run, Console(file=printed, width=200))
     assert "The learning curve is in" in printed.getvalue() and (run.folder / "curve.png").stat().st_size > 0
+
+
+def test_a_run_whose_attempts_are_gone_ends_too(tmp_path: Path) -> None:
+    """As one that was carried without them."""
+    ending(tmp_path, groups([[0.0]]), groups([[1.0]]))
+    (run,) = tmp_path.iterdir()
+    for damaged, said in (
+        ("evaluations/000000.safetensors", "No such file"),
+        ("evaluations/000000.jsonl", "of step 0"),
+    ):
+        (run / damaged).unlink()
+        printed = io.StringIO()
+        run_summary.show(Run(run), Console(file=printed, width=200))
+        assert "before training" in printed.getvalue() and "change " not in printed.getvalue()
+        assert "How it changed is not known: " in printed.getvalue() and said in printed.getvalue()
+        assert "The learning curve is in" in printed.getvalue()
+
+
+def test_what_was_said_cannot_act_on_the_terminal(tmp_path: Path) -> None:
+    """A lone surrogate ends nothing, and an escape sequence does nothing."""
+    made = groups([[0.0]])
+    (one,) = made[0].trajectories
+    hostile = Message("assistant", "one\r\n\ud800 \x1b[2J")
+    turns = (replace(one.turns[0], action=hostile), *one.turns[1:])
+    made = [Group(made[0].task, (replace(one, turns=turns),))]
+    printed = ending(tmp_path, made, made)
+    assert "one " in printed and "\\ud800 \\x1b[2J" in printed and "\x1b" not in printed and "\\r" not in printed
+
+
+def test_the_curve_has_what_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = small(tmp_path / "run")
+    with Run.reopen(folder) as run:
+        run.save(3, 1, lambda _: None, {})
+    with Run.reopen(folder, {"eval.split": ["dev", "test"]}) as run:
+        run.metrics.write({"step": 5, "eval": evaluation(0.5)})
+    drawn: list[int] = []
+    monkeypatch.setattr(run_summary, "draw", lambda lines, measured, picture: drawn.extend(measured))
+    run_summary.show(run, Console(file=io.StringIO()))
+    assert drawn == [5]
+
+
+def test_rows_that_only_one_side_has_are_shown() -> None:
+    """Several attempts have pass@2, and the number of tasks stands last."""
+    sides = [Evaluation.from_json(evaluation(0.5)), Evaluation.from_json(evaluation(0.5) | {"pass_at": {"2": 0.75}})]
+    shown = list(run_summary.table(sides, ["a", "b"]).columns[0].cells)
+    assert "pass@2" in shown and shown[-1] == "tasks" and len(shown) == 5

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from longloop.algos.reduce import to_samples
 from longloop.store import files
 from longloop.store.files import append_lines, read_lines, whole_folder, write_whole
 from longloop.store.metrics import Evaluation, Metrics
-from longloop.store.run import Run, checkpoints, read_facts
+from longloop.store.run import Run, checkpoints, machine_facts, read_facts
 from longloop.store.run_reader import RunReader
 from longloop.store.trajectories import Trajectories
 from longloop.types import Group, Message, StopReason, Task, Trajectory, Turn, UserError
+from tests.support import recorded
 from tests.support.helpers import load_config
 
 
@@ -224,6 +226,38 @@ def test_the_checkpoint_that_was_evaluated_best_stays(tmp_path):
     assert RunReader(run.folder).best == 4 and run.restore(1, lambda _folder: None) == {"taken": 7}
 
 
+def test_the_best_of_what_was_measured_before_stays(tmp_path):
+    """Where a run is resumed with another measure, until it is known what is best by that, and then besides."""
+    run = Run.create(load_config(tmp_path), {})
+
+    def save(step: int, success: float) -> None:
+        run.metrics.write({"step": step, "eval": recorded.evaluation(success)})
+        run.save(step, 1, lambda folder: (folder / "x").write_text("1"), {"taken": step})
+
+    for step, success in ((1, 0.5), (2, 0.9), (3, 0.5)):
+        save(step, success)
+    run.__exit__(None, None)
+    with Run.reopen(run.folder, {"rollout.max_turns": [2, 9]}) as run:
+        assert run.restore(1, lambda _folder: None) == {"taken": 3} and RunReader(run.folder).best is None
+        assert sorted(checkpoints(run.folder)) == [2, 3]
+        for step, success in ((4, 0.2), (5, 0.1)):
+            save(step, success)
+        assert RunReader(run.folder).best == 4 and sorted(checkpoints(run.folder)) == [2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("key", "compare"),
+    [("eval.split", [5]), ("rollout.context", [5]), ("rollout.stop", [5]), ("rollout.concurrency", [0, 3, 5])],
+)
+def test_evaluations_under_other_limits_do_not_compare(tmp_path, key, compare):
+    folder = recorded.small(tmp_path / "run")
+    with Run.reopen(folder) as run:
+        run.save(3, 2, lambda _: None, {})
+    with Run.reopen(folder, {key: [1, 2]}) as run:
+        run.metrics.write({"step": 5, "eval": recorded.evaluation(0.5)})
+    assert list(RunReader(folder).comparable_evaluations) == compare
+
+
 def test_what_a_killed_save_left_is_cleared_when_the_run_is_resumed(tmp_path, monkeypatch):
     """Killed between a checkpoint's last rename and the deletion of the oldest, or in the middle of that deletion."""
     run = Run.create(load_config(tmp_path), {})
@@ -264,6 +298,40 @@ def test_a_run_has_one_writer_and_notes_how_it_ended(tmp_path):
     with pytest.raises(KeyboardInterrupt), Run.reopen(run.folder):
         raise KeyboardInterrupt
     assert read_facts(run.folder)["status"] == "interrupted"
+
+
+def test_a_run_folder_is_whole_or_not_there(tmp_path, monkeypatch):
+    """Killed, or without room, before run.json is there: the same name can be used again."""
+    config = load_config(tmp_path)
+
+    def killed(path, data):
+        if path.name == "run.json":
+            raise KeyboardInterrupt
+        write_whole(path, data)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("longloop.store.run.write_whole", killed)
+        Run.create(config, {})
+    assert not (tmp_path / "runs" / "test").exists()
+    with Run.create(config, {}) as run:
+        assert read_facts(run.folder)["status"] == "running"
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["test"]
+
+
+def test_the_commit_is_longloops_own(tmp_path, monkeypatch):
+    """An installed package may lie in a repository of the user's."""
+    package = tmp_path / "project" / ".venv" / "longloop"
+    (package / "store").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(tmp_path / "project")]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr("longloop.store.run.__file__", str(package / "store" / "run.py"))
+    monkeypatch.setattr("sys.argv", ["longloop", "train", "name=two words"])
+    facts = machine_facts()
+    assert facts["commit"] == "" and facts["command"] == "longloop train 'name=two words'"
+    subprocess.run([*git, "add", "-f", "."], check=True)
+    assert machine_facts()["commit"], "where it is tracked, the commit says something"
 
 
 def test_not_a_run_and_a_newer_run(tmp_path):

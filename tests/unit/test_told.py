@@ -109,3 +109,29 @@ def test_a_step_that_took_no_time_has_a_rate(tmp_path: Path) -> None:
     with Progress(1, tmp_path / "log", Console(file=said, width=200)) as report:
         report.step(metrics)
     assert "step 1/1" in said.getvalue() and "tokens/s 0" in said.getvalue()
+
+
+def test_what_an_environment_said_ends_no_run(tmp_path: Path) -> None:
+    """A lone surrogate can be written to no file, and an escape sequence would act on the terminal."""
+    printed = StringIO()
+    with Progress(1, tmp_path / "logs" / "train.log", Console(file=printed, width=200)) as report:
+        report.note("it said \ud800 and \x1b[2J")
+    assert printed.getvalue() == "it said \\ud800 and \\x1b[2J\n"
+    assert (tmp_path / "logs" / "train.log").read_text() == printed.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+def test_a_log_on_a_full_disk_hides_no_other_error(tmp_path: Path) -> None:
+    """That of a file that is needed is the one to show. What a tracker says after the end is no error either."""
+    printed = StringIO()
+    with pytest.raises(ZeroDivisionError), Progress(1, Path("/dev/full"), Console(file=printed)) as report:
+        report.note("first")
+        raise ZeroDivisionError
+    report.note("a tracker was left behind")
+    assert printed.getvalue().splitlines() == ["first", "a tracker was left behind"]
+
+
+def test_a_note_is_in_the_log_at_once(tmp_path: Path) -> None:
+    with Progress(1, tmp_path / "logs" / "train.log", Console(file=StringIO())) as report:
+        report.note("at once")
+        assert (tmp_path / "logs" / "train.log").read_text() == "at once\n"

@@ -145,15 +145,32 @@ def test_a_tracker_that_hangs_is_left(run: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_cannot_be_used_is_refused_before_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    (tmp_path / "broken_tracker.py").write_text("raise RuntimeError('no license')")
+    monkeypatch.syspath_prepend(tmp_path)
     for name, words in {
         "tensorbord": "There is no tracker 'tensorbord'. Known are tensorboard",
         "wandb": r"pip install 'longloop\[wandb\]'",
         "no_such_module:X": "no_such_module",
         f"{HERE}:Nobody": "Nobody",
+        ":X": "cannot be imported: ValueError: Empty module name",
+        "broken_tracker:X": "cannot be imported: RuntimeError: no license",
     }.items():
         with pytest.raises(UserError, match=words):
             api.train(write_config(tmp_path), {"track.to": [name], "folder": str(tmp_path / "runs")})
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_the_same_wherever_it_lies(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def id_of(folder: str | Path) -> str:
+        return trackers._id(trackers.load_run(folder))
+
+    first = id_of(run)
+    monkeypatch.chdir(run)
+    assert id_of(".") == first
+    monkeypatch.chdir(tmp_path)
+    assert id_of(run.rename(tmp_path / "another name")) == first
+    with Run.create(load_config(tmp_path, f"folder={tmp_path}", "name=other"), {}) as other:
+        assert id_of(other.folder) != first
 
 
 def test_log_sends_a_whole_run(run: Path) -> None:
