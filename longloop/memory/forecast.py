@@ -205,6 +205,7 @@ def available(device: torch.device) -> int:
     if device.type == "cuda":
         if (device.index or 0) >= torch.cuda.device_count():
             raise UserError(f"There is no device {str(device)!r} here. Give a card's memory with --gpu-gib.")
+        torch.cuda.empty_cache()  # what an earlier run of this process had is free
         return torch.cuda.mem_get_info(device)[0]
     return min([psutil.virtual_memory().available, *_left_by_groups()])
 
