@@ -39,7 +39,8 @@ def scored(key: str) -> Callable[[Metrics], Any]:
 
     def value(line: Metrics) -> Any:
         stops = line.get("stops")
-        return None if (stops and not _SCORED & stops.keys()) or line.get("turns") == 0 else line.get(key)
+        nothing = isinstance(stops, Mapping) and stops and not _SCORED & stops.keys()
+        return None if nothing or line.get("turns") == 0 else line.get(key)
 
     return value
 

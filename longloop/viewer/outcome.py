@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from shlex import quote
 from statistics import fmean
 from typing import Any
@@ -23,6 +24,8 @@ _SURE = 0.99
 _ADVICE = "Try easier tasks, demonstrations first (`longloop demos`, then `algo.name=sft`), or another model."
 
 Line = dict[str, Any]
+Rates = frozenset[tuple[str, float]]
+"""Tasks and their success."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,15 @@ def _outcome(run: RunReader) -> Outcome | None:
     steps = min(found), max(found)
     first, last = (_by_task(run.stored["eval"].entries(step)) for step in steps)
     changed = change(SUCCESS, first, last if len(found) > 1 else None, paired=True)
-    rates = ({task: sums["success"] / sums["attempts"] for task, sums in side.items()} for side in (first, last))
-    test = paired_change(*rates) if len(found) > 1 else None
+    rates = [frozenset((task, sums["success"] / sums["attempts"]) for task, sums in x.items()) for x in (first, last)]
+    test = _tested(*rates) if len(found) > 1 else None
     return Outcome(steps, found[steps[0]], found[steps[1]], changed, test)
+
+
+@lru_cache(maxsize=1000)
+def _tested(first: Rates, last: Rates) -> PairedChange | None:
+    """The test takes a tenth of a second, and a run that grows is looked at again and again."""
+    return paired_change(dict(first), dict(last))
 
 
 def sentence(run: RunReader) -> str:

@@ -93,7 +93,7 @@ def test_json_has_every_step_and_writes_nothing(longloop, guessing):
     assert run["first"]["tasks"] == 3 and run["first"]["counts"]["attempts"] == 6
     assert [line["step"] for line in run["training"]] == [1, 2, 3]
     assert [line["step"] for line in run["evaluations"]] == [0, 2, 3]
-    assert run["changes"]["lookups"] == {"first": 0, "last": 0, "difference": 0, "interval": None}
+    assert run["changes"]["lookups"] == {"first": 0, "last": 0, "difference": 0, "interval": None, "tasks": None}
     assert run["changes"]["given_up"]["first"] is None
     stored = [json.loads(line) for line in (guessing / "evaluations/000003.jsonl").read_text().splitlines()]
     failed = [line for line in stored if not line["success"]]

@@ -123,6 +123,12 @@ def test_an_evaluation_without_a_number_costs_no_page(runs: Path, name: str) -> 
     assert pages.html("/") and pages.html("/run/beta") and pages.html("/curves", {"run": ["alpha", "beta"]})
 
 
+def test_odd_stops_cost_the_list_nothing(runs: Path) -> None:
+    with Run.reopen(runs / "beta") as again:
+        again.metrics.write(recorded.metrics(2, 0.5, 8, 2) | {"stops": 3})
+    assert sorted(listed(Pages(Library([runs])).html("/"))) == ["alpha", "beta", "gamma"]
+
+
 def test_only_the_viewers_own_pages_can_tag(runs: Path) -> None:
     with served(runs) as port:
         own = {"Host": f"127.0.0.1:{port}", "Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
