@@ -161,8 +161,10 @@ def test_what_an_environment_declares_is_stored_with_the_run(longloop, tmp_path,
 
 
 def test_what_is_not_a_run_is_refused(longloop, guessing, tmp_path):
-    status, printed = longloop("analyze", guessing, tmp_path)
-    assert status == 2 and printed.startswith(f"longloop: {tmp_path} is not a run folder. Name one")
+    none = tmp_path / "none"  # beside it there are no runs, which would be named: beside tmp_path other tests' may be
+    none.mkdir()
+    status, printed = longloop("analyze", guessing, none)
+    assert status == 2 and printed.startswith(f"longloop: {none} is not a run folder. Name one")
     assert longloop("analyze")[0] == 2
 
 
