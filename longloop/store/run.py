@@ -195,10 +195,12 @@ def must_go_on(folder: Path) -> None:
             f"{folder} holds demonstrations or evaluations, and no training that could go on. To train on "
             f"demonstrations, start a run with {quote(f'demos={folder}')}."
         )
-    if run.status == "finished" and not run.checkpoints:
+    done = max(run.column("step"), default=0)
+    # A run that was killed before its first checkpoint, or while it wrote that, has none either, and lost nothing else.
+    if not run.checkpoints and (run.status == "finished" or done > run.config.save.every):
         again = f"longloop train {quote(str(folder / 'config.toml'))} {quote(f'name={folder.name}-2')}"
         raise UserError(
-            f"{folder} has no checkpoint left: going on would overwrite its {max(run.column('step'), default=0)} steps "
+            f"{folder} has no checkpoint left: going on would overwrite its {done} steps "
             f"from the first. Put a checkpoint back, or start a new run: `{again}`."
         )
 

@@ -281,7 +281,8 @@ def test_a_run_that_has_all_its_steps_says_so(command, tmp_path):
 
 
 def test_a_run_without_its_checkpoints_does_not_begin_again(refused, command, tmp_path):
-    """Its steps would be overwritten. A run that was stopped before its first checkpoint has lost nothing."""
+    """Its steps would be overwritten, whether it had all of them or was stopped. One that was killed while it wrote its
+    first checkpoint has lost nothing else."""
     _, run, _ = train(tmp_path, "steps=2")
     shutil.rmtree(run.folder / "checkpoints")
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
@@ -291,6 +292,9 @@ def test_a_run_without_its_checkpoints_does_not_begin_again(refused, command, tm
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
     facts = json.loads((run.folder / "run.json").read_text())
     (run.folder / "run.json").write_text(json.dumps(facts | {"status": "interrupted"}))
+    assert "has no checkpoint left" in refused("train", "--resume", str(run.folder))
+    first = [line for line in (run.folder / "metrics.jsonl").read_text().splitlines() if json.loads(line)["step"] < 2]
+    (run.folder / "metrics.jsonl").write_text("\n".join(first) + "\n")
     code, _, error = command("train", "--resume", run.folder)
     assert code == 0, error
 
