@@ -238,8 +238,8 @@ class Policy:
             self._check_head()
             self._check_layers()
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            if isinstance(error, torch.OutOfMemoryError) or self.shards is not None:
-                raise
+            if isinstance(error, torch.OutOfMemoryError) or self.shards is not None or self.device.type == "meta":
+                raise  # who has shards, or asks for a forecast, knows more of what may go wrong
             why = str(error).strip().partition("\n")[0]
             raise UserError(
                 f"{type(self.module).__name__} does not run under longloop's attention: choose another model "
