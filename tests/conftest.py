@@ -10,6 +10,8 @@ What is imported and collected stays to the end. The garbage collector would spe
 twentieth of the tests', on going through it: it is off until then, and leaves it alone afterwards. Then it looks more
 rarely than it does by default: runs of tiny models make so many objects that it took a tenth of their time.
 
+Properties are tried at the same examples each time, and have no deadline: others may have the cores.
+
 Nothing waits for the disk: a run of a tiny model did so four times a step. What a test kills is a process, and what it
 had written is there without that.
 """
@@ -18,6 +20,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,11 @@ if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 os.fsync = lambda fd: None
 gc.disable()
+with suppress(ImportError):  # a machine with a card may have been given what tests/gpu needs and no more
+    from hypothesis import settings
+
+    settings.register_profile("longloop", deadline=None, derandomize=True, database=None)
+    settings.load_profile("longloop")
 
 EXCUSED = ("needs a CUDA device", "needs MKL", "needs Linux", "needs root", "needs published data", "needs the tracker")
 """How the reason for a skip begins where `--full` accepts it."""

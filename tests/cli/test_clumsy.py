@@ -25,7 +25,7 @@ def said(request, command, tmp_path):
 
     def run(environment: str, *more: str) -> tuple[int, str]:
         name = f"tests.support.clumsy:{environment}"
-        seconds = 0.5 if environment in BLOCKING else 60
+        seconds = 2 if environment in BLOCKING else 60
         if request.param == "check":
             code, out, err = command("check", name, "--step-seconds", seconds)
         else:
@@ -49,11 +49,11 @@ MISTAKES = {
     "RaisingAct": ["act() raised KeyError: 'number?'", HERE, "in act", "what to say next"],
     "OneThread": ["step() raised ProgrammingError: SQLite objects", HERE, "check_same_thread=False"],
     # what blocks: where it stands
-    "SleepingStep": ["step() blocked every other attempt for 0.5 s", HERE, "in step: `time.sleep(30)`", "await"],
-    "EndlessStart": ["start() blocked every other attempt for 0.5 s", HERE, "in start", "def instead of async def"],
-    "StubbornFinish": ["finish() blocked every other attempt for 0.5 s", HERE, "`time.sleep(0.1)`"],
-    "SleepingPlainStep": ["step() took longer than 0.5 s", HERE, "in step: `time.sleep(30)`", "rollout.step_seconds"],
-    "WaitingStep": ["step() took longer than 0.5 s", HERE, "`await asyncio.Event().wait()`"],
+    "SleepingStep": ["step() blocked every other attempt for 2 s", HERE, "in step: `time.sleep(30)`", "await"],
+    "EndlessStart": ["start() blocked every other attempt for 2 s", HERE, "in start", "def instead of async def"],
+    "StubbornFinish": ["finish() blocked every other attempt for 2 s", HERE, "`time.sleep(0.1)`"],
+    "SleepingPlainStep": ["step() took longer than 2 s", HERE, "in step: `time.sleep(30)`", "rollout.step_seconds"],
+    "WaitingStep": ["step() took longer than 2 s", HERE, "`await asyncio.Event().wait()`"],
     # what was not awaited, or not called
     "ForgottenAwait": ["step() must return a Step, but returned a coroutine", "write `await` before step()"],
     "UnawaitedReward": ["finish() returned the reward a coroutine", "write `await` before score()"],

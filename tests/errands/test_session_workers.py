@@ -4,11 +4,11 @@ import gc
 import os
 import re
 import signal
-import subprocess
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psutil
 import pytest
 
 from errands.apps import make_world
@@ -61,8 +61,7 @@ def test_a_closed_session_is_forgotten(code: str, base: World) -> None:
 
 
 def children() -> set[int]:
-    done = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())], capture_output=True, text=True)
-    return {int(line.split()[0]) for line in done.stdout.splitlines() if "monty" in line}
+    return {child.pid for child in psutil.Process().children() if "monty" in child.name()}
 
 
 def test_a_killed_worker_costs_one_error_and_not_the_run(base: World) -> None:

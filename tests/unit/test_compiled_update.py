@@ -124,7 +124,7 @@ def test_a_run_with_generated_code(tmp_path):
     file = tmp_path / "generated.py"
     file.write_text(GENERATED)
     program = Program(file, str(tmp_path), folder=tmp_path)
-    code, printed = program.finish(280)
+    code, printed = program.finish(840)
     if "no code: " in program.errors:
         pytest.skip("torch.compile finds no working C++ compiler: `apt-get install g++`")
     assert code == 0, program.errors

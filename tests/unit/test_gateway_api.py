@@ -111,7 +111,7 @@ def test_a_stream_shows_signs_of_life_while_it_waits(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("longloop.gateway.server._PING", 0.05)
 
     async def slow(step: Step) -> Message:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(3)
         return Message("assistant", "at last")
 
     with serving(slow) as (endpoint, session):

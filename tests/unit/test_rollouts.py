@@ -126,7 +126,7 @@ class Stuck(Env):
 def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, stop: StopReason) -> None:
     """One that overran its deadline, and a straggler: its thread cannot be stopped, and databases and interpreters do
     not survive two at once. The group does not wait for it; it finishes by itself."""
-    go_on = threading.Event()
+    go_on, inside = threading.Event(), threading.Event()
     made: list[Any] = []
     finished: list[tuple[int, bool]] = []
 
@@ -141,7 +141,10 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, 
         def step(self, action: Message) -> Step:
             self.inside = True
             if self.number == 1:
-                go_on.wait(20)
+                inside.set()
+                go_on.wait(60)
+            elif stop is StopReason.CANCELLED:
+                inside.wait(60)  # or the other would be abandoned before its step
             self.inside = False
             return Step([], done=True)
 
@@ -152,7 +155,7 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, 
     def say(session: str, turn: int) -> str:
         return second if session.endswith("/1") else "a"
 
-    seconds = 0.3 if stop is StopReason.TIMEOUT else 60.0
+    seconds = 2.0 if stop is StopReason.TIMEOUT else 60.0
     groups = collect(rollouts(Slow, say=say, straggler_cutoff=0.5, min_scored=1, step_seconds=seconds), TASKS[:1], k=2)
     assert [t.stop for t in groups[0].trajectories] == [StopReason.FINISHED, stop]
     assert finished == [(0, False)] and made[1].inside

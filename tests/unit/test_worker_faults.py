@@ -23,8 +23,8 @@ TASKS = Obedient.tasks("train")
 BAD = plan(EPISODES, 0.05, K)
 ERRORS = {
     "kill": "step() raised WorkerLost: the worker was killed by signal 9",
-    "hang": "step() took longer than 2 s",
-    "late": "step() took longer than 2 s",
+    "hang": "step() took longer than 5 s",
+    "late": "step() took longer than 5 s",
     "leak": ("step() raised WorkerLost: the worker used ", "step() raised MemoryError"),  # whichever limit came first
     "garbage": "step() raised WorkerLost: the worker's answer to step() makes no sense: ValueError: it wrote something",
     "lie": "() raised WorkerLost: the worker's answer to ",
@@ -34,12 +34,12 @@ ERRORS = {
 def collection(faults: dict[tuple[int, int], str]) -> list[Group]:
     """Two hundred episodes; nobody is abandoned."""
     before = children().keys()
-    where = pool(size=WORKERS, memory=150, options={"late": 4.0})
-    what = rollouts(made(where), say=script(faults), step_seconds=2.0, straggler_cutoff=1.0)
+    where = pool(size=WORKERS, memory=150, options={"late": 10.0})
+    what = rollouts(made(where), say=script(faults), step_seconds=5.0, straggler_cutoff=1.0)
     try:
         groups = asyncio.run(asyncio.wait_for(what.play(starts(TASKS), K, 0), 200))
         assert len(where.pids) <= WORKERS
-        for _ in range(500):
+        for _ in range(6000):
             own = {pid: state for pid, state in children().items() if pid not in before}
             if "Z" not in own.values() and len(own) <= WORKERS:
                 break
@@ -57,7 +57,7 @@ def test_a_worker_that_ends_while_nobody_needs_it_is_buried_and_replaced() -> No
         first = collect(what, TASKS[:1], k=2)
         (pid,) = where.pids
         os.kill(pid, signal.SIGKILL)
-        for _ in range(500):
+        for _ in range(6000):
             if pid not in children():
                 break
             time.sleep(0.02)
