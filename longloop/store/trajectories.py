@@ -20,7 +20,8 @@ import numpy as np
 from longloop.store.files import append_lines, read_lines, stamp, write_whole
 from longloop.types import Call, Floats, Group, Message, Sample, StopReason, Task, Trajectory, Turn
 
-_SCORED = frozenset(str(reason) for reason in StopReason if reason.scored)
+SCORED = frozenset(str(reason) for reason in StopReason if reason.scored)
+"""The stops of attempts that have a score, as they are stored."""
 _TASK_TEXT = 1000
 """Characters that are kept of a task's text."""
 
@@ -109,7 +110,7 @@ class StoredTrajectory:
 
     @property
     def scored(self) -> bool:
-        return self.stop in _SCORED and not self.side
+        return self.stop in SCORED and not self.side
 
     @property
     def demonstrated(self) -> bool:
@@ -201,7 +202,7 @@ class IndexEntry(NamedTuple):
 
     @property
     def scored(self) -> bool:
-        return self.stop in _SCORED and not self.side
+        return self.stop in SCORED and not self.side
 
     @property
     def key(self) -> tuple[int, int]:

@@ -8,11 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from longloop.store.run_reader import RunReader
-from longloop.types import StopReason
+from longloop.store.trajectories import SCORED
 from longloop.viewer.charts import Chart, Line, Point, finite
 
 Metrics = Mapping[str, Any]
-_SCORED = {str(reason) for reason in StopReason if reason.scored}
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def scored(key: str) -> Callable[[Metrics], Any]:
 
     def value(line: Metrics) -> Any:
         stops = line.get("stops")
-        nothing = isinstance(stops, Mapping) and stops and not _SCORED & stops.keys()
+        nothing = isinstance(stops, Mapping) and stops and not SCORED & stops.keys()
         return None if nothing or line.get("turns") == 0 else line.get(key)
 
     return value

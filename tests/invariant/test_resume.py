@@ -87,7 +87,7 @@ def test_killed_at_random_moments(unharmed, tmp_path):
             process.kill()
             kills += 1
         process.finish()
-    assert kills >= 1  # a machine that looks away for long finds the run at its end
+    assert kills >= 2
     code, output = Longloop("train", "--resume", str(tmp_path / "run")).finish()
     assert code == 0, output
     assert_same(tmp_path / "run", unharmed)
