@@ -14,7 +14,6 @@ import hashlib
 import itertools
 import marshal
 import operator
-import re
 import sqlite3
 import threading
 import typing
@@ -375,14 +374,10 @@ class Database:
         self.allowance -= _STEPS * _STEP_NS * {1: 0, 2: 2}.get(self._ticks, 1)
         return self.allowance < 0
 
-    def like(self, pattern: str | None, text: str | None) -> bool | None:
-        """LIKE as SQLite has it (case counts only beyond ASCII), but in time that is known beforehand: SQLite's own
-        needs up to pattern times text."""
-        if pattern is None or text is None:
-            return None
-        matches, cost = _matcher(pattern)
-        self.spend(_SEARCHED_NS * len(text) * cost)
-        return matches(_lower(text))
+    def holds(self, text: str, query: str) -> bool:
+        """Whether a text contains another one. Case counts only beyond ASCII, as everywhere in SQLite."""
+        self.spend(_SEARCHED_NS * len(text) * (1 + len(query) // 4))
+        return _lower(query) in _lower(text)
 
 
 @dataclass(frozen=True)
@@ -500,9 +495,8 @@ class _User:
 
     database: Any = None
 
-    def like(self, pattern: str | None, text: str | None) -> bool | None:
-        found: bool | None = self.database.like(pattern, text)
-        return found
+    def holds(self, text: str, query: str) -> bool:
+        return bool(self.database.holds(text, query))
 
     def count_steps(self) -> bool:
         return bool(self.database.count_steps())
@@ -559,7 +553,7 @@ class _Connections:
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.used_by = user = _User()
         connection.set_progress_handler(user.count_steps, _STEPS)
-        connection.create_function("like", 2, user.like, deterministic=True)
+        connection.create_function("holds", 2, user.holds, deterministic=True)
         return connection
 
     def _tables(self, sql: str, values: int) -> Tables:
@@ -607,17 +601,6 @@ def _insertion(table: str, columns: str, rows: int) -> str:
     return f"INSERT INTO {table} ({columns}) VALUES {', '.join([f'({row})'] * rows)}"
 
 
-@functools.lru_cache(maxsize=256)
-def _matcher(pattern: str) -> tuple[Callable[[str], bool], int]:
-    """What tells whether a text in lower case matches a pattern, and how many comparisons at each character it makes at
-    most."""
-    comparisons = 9 + 2 * len(pattern) if "_" in pattern else 1 + len(pattern) // 4
-    parts = _lower(pattern).split("%")
-    if len(parts) == 3 and not (parts[0] or parts[2] or "_" in pattern):
-        return lambda text: parts[1] in text, comparisons
-    return functools.partial(_matches, parts), comparisons
-
-
 def _fetch_first(cursor: sqlite3.Cursor) -> Found:
     return cursor.fetchmany(1)
 
@@ -629,31 +612,6 @@ def _equal(columns: Iterable[str]) -> str:
 def _lower(text: str) -> str:
     """ASCII letters in lower case, all others as they are."""
     return text.lower() if text.isascii() else text.encode().lower().decode()
-
-
-def _matches(parts: Sequence[str], text: str) -> bool:
-    """Whether a text is these parts in this order, with anything between them. `_` in a part is any character."""
-    if len(parts) == 1:
-        return len(parts[0]) == len(text) and _find(parts[0], text, 0, len(text)) == 0
-    first, *middle, last = parts
-    place, end = len(first), len(text) - len(last)
-    if end < place or _find(first, text, 0, place) < 0 or _find(last, text, end, len(text)) < 0:
-        return False
-    for part in middle:
-        found = _find(part, text, place, end)
-        if found < 0:
-            return False
-        place = found + len(part)
-    return True
-
-
-def _find(part: str, text: str, start: int, end: int) -> int:
-    """Where a part first is between two places of a text; -1 if it is not there."""
-    if "_" not in part:
-        return text.find(part, start, end)
-    pattern = "".join("." if character == "_" else re.escape(character) for character in part)
-    found = re.compile(pattern, re.DOTALL).search(text, start, end)
-    return -1 if found is None else found.start()
 
 
 @functools.cache

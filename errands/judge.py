@@ -121,14 +121,15 @@ def judge(goal: Goal, world: World) -> list[Test]:
     for name, difference, count in goal.tests:
         tests += [Test(name, found[difference] > number) for number in range(count)]
     extra = found - wanted
-    acted = bool(wanted & found) or (not wanted and world.done is not None and world.done.answer is not None)
+    answer = world.done.answer if world.done else None
+    answered = goal.answer is not None and same_answer(goal.answer, answer)
+    acted = bool(wanted & found) if wanted else answered
     but = [text[:_SHOWN] for text in sorted(map(str, extra))[:5]]
     if acted and world.done is None:
         but.append("it was never said that the task is done")
     tests.append(Test("nothing else differs" + (f" (but: {'; '.join(but)})" if but else ""), acted and not but))
     if goal.answer is not None:
-        answer = world.done.answer if world.done else None
-        tests.append(Test(f"the answer is {goal.answer!r}", same_answer(goal.answer, answer)))
+        tests.append(Test(f"the answer is {goal.answer!r}", answered))
     return tests
 
 
@@ -229,7 +230,9 @@ def _said(answer: Any) -> Hashable:
 def _layout() -> dict[str, dict[str, str]]:
     """table -> column -> the table it refers to, if any. The same in every world."""
     world = make_world("layout")
-    names = world.all("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+    names = world.all(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) != 'sqlite_' ORDER BY name"
+    )
     layout = {}
     for table in (row["name"] for row in names):
         refers = {row["from"]: row["table"] for row in world.all(f"PRAGMA foreign_key_list({table})")}

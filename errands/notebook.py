@@ -6,25 +6,34 @@ The code is rewritten so that the sandbox itself prints the value, within its li
 import ast
 import re
 
-_SHOW = "\nif _ is not None:\n    print(repr(_))"
-_ASSIGNED = re.compile(r"^( +)_ = (.*\n)(?:( +)    ([~^]+ *\n))?", re.MULTILINE)
+_KEEP, _SHOW = "_ = ", "\nif _ is not None:\n    print(repr(_))"
 
 
-def showing(code: str, tree: ast.Module | None) -> tuple[str, bool]:
-    """Code that shows the value of the expression it ends with, and whether it had to be changed for that. `tree` is
-    the code parsed, if it can be."""
+def showing(code: str, tree: ast.Module | None) -> tuple[str, int | None]:
+    """Code that shows the value of the expression it ends with, and where that begins if it had to be changed for that.
+    `tree` is the code parsed, if it can be."""
     last = tree.body[-1] if tree is not None and tree.body else None
     if not isinstance(last, ast.Expr) or _prints(last.value):
-        return code, False
+        return code, None
     lines = code.encode().splitlines(keepends=True)
-    start = sum(len(line) for line in lines[: last.lineno - 1]) + last.col_offset
-    changed = code.encode()[:start] + b"_ = " + code.encode()[start:]
-    return changed.decode() + _SHOW, True
+    before = b"".join([*lines[: last.lineno - 1], lines[last.lineno - 1][: last.col_offset]]).decode()
+    return before + _KEEP + code[len(before) :] + _SHOW, len(before)
 
 
-def as_written(traceback: str) -> str:
-    """The traceback of code that was changed, with its lines as they were."""
-    return _ASSIGNED.sub(r"\1\2\3\4", traceback)
+def as_written(traceback: str, code: str, start: int) -> str:
+    """The traceback of code that was changed at `start`, with that line as it was, and what marks a part of it under
+    the same characters."""
+    left = code[:start].rpartition("\n")[2]
+    line = left + code[start:].partition("\n")[0]
+    before = left.lstrip()
+
+    def mended(found: re.Match[str]) -> str:
+        indent, marks = found[1], found[2] or ""
+        moved = len(marks) - len(marks.lstrip()) >= len(indent) + len(before) + len(_KEEP)
+        return f"{indent}{line.strip()}\n{marks[len(_KEEP) * moved :]}"
+
+    shown = re.escape(f"{before}{_KEEP}{line[len(left) :].rstrip()}")
+    return re.sub(rf"^( +){shown}\n( *[~^]+ *\n)?", mended, traceback, flags=re.MULTILINE)
 
 
 def _prints(value: ast.expr) -> bool:

@@ -120,7 +120,7 @@ class Session:
             error = self._restart(str(stop))
         except MontyError as raised:
             error = self._restart(_PRINTED) if printed.total > FLOOD else self._explain(raised)
-            error = as_written(error) if read.shows else error
+            error = error if read.shown is None else as_written(error, code, read.shown)
         finally:
             self._world.allowance = None
         self.failed = bool(error)
@@ -307,8 +307,8 @@ class _Code:
 
     text: str
     """As it is run."""
-    shows: bool
-    """Whether the text was changed so that it shows its last value."""
+    shown: int | None
+    """Where the expression begins whose value the text was changed to show, if it was."""
     tame: bool
     only_calls: bool
     """Whether it uses `apis` for nothing but calls."""
@@ -318,16 +318,16 @@ class _Code:
 
 def _read(code: str, names: frozenset[str]) -> _Code:
     # What is long is not parsed, and shall not stay in the cache.
-    return _parsed(code, names) if len(code) <= LONGEST else _Code(code, False, False, False, _ALL)
+    return _parsed(code, names) if len(code) <= LONGEST else _Code(code, None, False, False, _ALL)
 
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(code: str, names: frozenset[str]) -> _Code:
     """Remembered, as attempts do many things alike: they read documentation, and all complete the task."""
     tree = parsed(code)
-    text, shows = showing(code, tree)
+    text, shown = showing(code, tree)
     called = _ALL.intersection(_CALLED_APP.findall(code))
-    return _Code(text, shows, tame(tree, names), not _BESIDES_CALLS.search(code), called)
+    return _Code(text, shown, tame(tree, names), not _BESIDES_CALLS.search(code), called)
 
 
 class _Printed:

@@ -28,7 +28,7 @@ Answer = Literal["open", "accepted", "declined"]
 
 _MINE = "(owner = ? OR id IN (SELECT event_id FROM calendar_guests WHERE guest = ? AND answer = 'accepted'))"
 """Whether an event is in someone's calendar: they organise it, or have accepted it."""
-_FOUND = "title || ' ' || place || ' ' || organiser || ' ' || coalesce(guests, '') LIKE ?"
+_FOUND = "holds(title || ' ' || place || ' ' || organiser || ' ' || coalesce(guests, ''), ?)"
 
 
 class Brief(Numbered):
@@ -70,14 +70,14 @@ def list_day(w: World, me: int, day: Day) -> list[Brief]:
 def list_upcoming(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Upcoming events whose title, place or people contain the query, soonest first."""
     source = f"FROM calendar_shown WHERE {_MINE} AND {_FOUND} AND start > ? ORDER BY start, id"
-    return Listing(source, me, me, f"%{query}%", w.moment)
+    return Listing(source, me, me, query, w.moment)
 
 
 @app.api()
 def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Past and upcoming events whose title, place or people contain the query, earliest first."""
     source = f"FROM calendar_shown WHERE {_MINE} AND {_FOUND} ORDER BY start, id"
-    return Listing(source, me, me, f"%{query}%")
+    return Listing(source, me, me, query)
 
 
 @app.api(NO_EVENT)

@@ -41,7 +41,7 @@ class Birthday(Numbered):
 def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Contacts whose name, e-mail, phone or relation contains the query. An empty query finds all."""
     text = "name || ' ' || email || ' ' || phone || ' ' || relation"
-    return Listing(f"FROM contacts WHERE owner = ? AND {text} LIKE ? ORDER BY id", me, f"%{query}%")
+    return Listing(f"FROM contacts WHERE owner = ? AND holds({text}, ?) ORDER BY id", me, query)
 
 
 @app.api(CONTACTS.missing)

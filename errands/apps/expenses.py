@@ -125,8 +125,8 @@ def list_expenses(w: World, me: int, group_id: Id | None = None, query: Query = 
     if group_id is not None:
         _members(w, me, group_id)
     mine = "group_id IN (SELECT grp FROM expenses_members WHERE person = ?) AND group_id = coalesce(?, group_id)"
-    source = f"FROM expenses_shown WHERE {mine} AND title LIKE ? ORDER BY day DESC, id"
-    return Listing(source, me, group_id, f"%{query}%")
+    source = f"FROM expenses_shown WHERE {mine} AND holds(title, ?) ORDER BY day DESC, id"
+    return Listing(source, me, group_id, query)
 
 
 @app.api(NO_EXPENSE)

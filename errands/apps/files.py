@@ -89,8 +89,8 @@ def delete_folder(w: World, me: int, path: Path) -> None:
     """Delete an empty folder."""
     folder = _folder(w, me, path)
     inside = (
-        "SELECT 1 FROM files_files WHERE folder = ? AND binned = 0 UNION ALL"
-        " SELECT 1 FROM files_folders WHERE owner = ? AND path LIKE ? || '/%'"
+        "SELECT 1 FROM files_files WHERE folder = ?1 AND binned = 0 UNION ALL"
+        " SELECT 1 FROM files_folders WHERE owner = ?2 AND substr(path, 1, length(?3) + 1) = ?3 || '/'"
     )
     FOLDER_NOT_EMPTY.when(w.value(inside, folder, me, path), path=path)
     w.run("UPDATE files_files SET folder = NULL WHERE folder = ?", folder)
@@ -108,8 +108,10 @@ def list_folder(w: World, me: int, folder: Path) -> Listing[Brief]:
 @app.api()
 def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Your files whose name or text contains the query, in all folders but not in the bin, last changed first."""
-    source = "FROM files_shown WHERE owner = ? AND binned = 0 AND name || ' ' || text LIKE ? ORDER BY changed DESC, id"
-    return Listing(source, me, f"%{query}%")
+    source = (
+        "FROM files_shown WHERE owner = ? AND binned = 0 AND holds(name || ' ' || text, ?) ORDER BY changed DESC, id"
+    )
+    return Listing(source, me, query)
 
 
 @app.api(FILES.missing)

@@ -19,5 +19,5 @@ CREATE VIEW files_shared AS SELECT f.id, name, first || ' ' || last AS owner, kb
 -- What must find nothing:
 SELECT f.id FROM files_files f JOIN files_folders d ON d.id = f.folder WHERE d.owner <> f.owner;
 SELECT s.id FROM files_shares s JOIN files_files f ON f.id = s.file WHERE f.owner = s.person;
-SELECT id FROM files_folders d WHERE path LIKE '%/%'
-    AND NOT EXISTS (SELECT 1 FROM files_folders u WHERE u.owner = d.owner AND d.path LIKE u.path || '/%');
+SELECT id FROM files_folders d WHERE instr(path, '/') AND NOT EXISTS
+    (SELECT 1 FROM files_folders u WHERE u.owner = d.owner AND instr(d.path, u.path || '/') = 1);

@@ -61,9 +61,9 @@ def search(
 ) -> Listing[Brief]:
     """Mails in a folder, newest first. `query` is searched for in subject and body, `sender` in the sender's name and
     address."""
-    texts = "subject || ' ' || body LIKE ? AND sender || ' ' || address LIKE ?"
+    texts = "holds(subject || ' ' || body, ?) AND holds(sender || ' ' || address, ?)"
     source = f"FROM mail_messages WHERE owner = ? AND folder = ? AND {texts} {_NEWEST}"
-    return Listing(source, me, folder, f"%{query}%", f"%{sender}%")
+    return Listing(source, me, folder, query, sender)
 
 
 @app.api()
@@ -87,8 +87,8 @@ def show(w: World, me: int, message_id: Id) -> Message:
 @app.api()
 def search_sent(w: World, me: int, query: Query = "") -> Listing[Outgoing]:
     """Sent mails whose recipients, subject or body contain the query, newest first."""
-    found = "recipients || ' ' || subject || ' ' || body LIKE ?"
-    return Listing(f"FROM mail_messages WHERE owner = ? AND folder = 'sent' AND {found} {_NEWEST}", me, f"%{query}%")
+    found = "holds(recipients || ' ' || subject || ' ' || body, ?)"
+    return Listing(f"FROM mail_messages WHERE owner = ? AND folder = 'sent' AND {found} {_NEWEST}", me, query)
 
 
 @app.api()
@@ -153,8 +153,12 @@ def archive(w: World, me: int, message_id: Id) -> None:
 @app.api(MESSAGES.missing, IS_DRAFT, THERE_ALREADY, says="Mail moved.")
 def restore(w: World, me: int, message_id: Id) -> None:
     """Move a mail back from the archive or the trash."""
-    mine = _find_no_draft(w, me, message_id)["address"] == w.people[me - 1].email
-    _move(w, message_id, "sent" if mine else "inbox")
+    mail = _find_no_draft(w, me, message_id)
+    # Of a mail to oneself there are two copies, and the one that was sent came first.
+    alike = "owner = ? AND address = ? AND recipients = ? AND subject = ? AND body = ? AND time = ?"
+    told = (mail[name] for name in ("recipients", "subject", "body", "time"))
+    sent = w.value(f"SELECT min(id) FROM mail_messages WHERE {alike}", me, w.people[me - 1].email, *told)
+    _move(w, message_id, "sent" if sent == message_id else "inbox")
 
 
 @app.api(MESSAGES.missing, THERE_ALREADY)

@@ -69,8 +69,9 @@ class Player(TypedDict):
 @app.api()
 def search_songs(w: World, me: int, query: Query = "", artist: Query = "", genre: Query = "") -> Listing[Song]:
     """Songs in the catalogue whose title or album contains the query. You can also give the artist and the genre."""
-    source = "FROM music_songs WHERE title || ' ' || album LIKE ? AND artist LIKE ? AND genre LIKE ? ORDER BY id"
-    return Listing(source, f"%{query}%", artist or "%", genre or "%")
+    given = "(?2 = '' OR artist = ?2 COLLATE NOCASE) AND (?3 = '' OR genre = ?3 COLLATE NOCASE)"
+    source = f"FROM music_songs WHERE holds(title || ' ' || album, ?1) AND {given} ORDER BY id"
+    return Listing(source, query, artist, genre)
 
 
 @app.api(NO_SONG)
@@ -88,8 +89,8 @@ def show_song(w: World, me: int, song_id: Id) -> FullSong:
 @app.api()
 def search_albums(w: World, me: int, query: Query = "") -> Listing[Album]:
     """Albums whose title or artist contains the query, newest first."""
-    source = "FROM music_songs WHERE album || ' ' || artist LIKE ? GROUP BY album ORDER BY year DESC, album"
-    return Listing(source, f"%{query}%")
+    source = "FROM music_songs WHERE holds(album || ' ' || artist, ?) GROUP BY album ORDER BY year DESC, album"
+    return Listing(source, query)
 
 
 @app.api()
@@ -158,8 +159,8 @@ def list_playlists(w: World, me: int) -> Listing[Playlist]:
 @app.api()
 def search_public(w: World, me: int, query: Query = "") -> Listing[Playlist]:
     """Public playlists of other people whose name or owner contains the query."""
-    source = "FROM music_shown WHERE owner_id <> ? AND public = 1 AND name || ' ' || owner LIKE ? ORDER BY id"
-    return Listing(source, me, f"%{query}%")
+    source = "FROM music_shown WHERE owner_id <> ? AND public = 1 AND holds(name || ' ' || owner, ?) ORDER BY id"
+    return Listing(source, me, query)
 
 
 @app.api(NO_PLAYLIST)

@@ -45,8 +45,8 @@ class Tagged(TypedDict):
 def search(w: World, me: int, query: Query = "", tag: Tag | None = None, archived: bool = False) -> Listing[Brief]:
     """Notes whose title or body contains the query, newest first. With a tag, only the notes that have it."""
     tagged = "(?4 IS NULL OR EXISTS (SELECT 1 FROM notes_tags WHERE note_id = n.id AND tag = ?4))"
-    found = f"owner = ?1 AND archived = ?2 AND title || ' ' || body LIKE ?3 AND {tagged}"
-    return Listing(f"FROM notes n WHERE {found} ORDER BY created DESC, id", me, archived, f"%{query}%", tag)
+    found = f"owner = ?1 AND archived = ?2 AND holds(title || ' ' || body, ?3) AND {tagged}"
+    return Listing(f"FROM notes n WHERE {found} ORDER BY created DESC, id", me, archived, query, tag)
 
 
 @app.api(NOTES.missing)

@@ -59,8 +59,8 @@ class Blocked(TypedDict):
 @app.api()
 def search_messages(w: World, me: int, query: Query = "") -> Listing[Message]:
     """Text messages that contain the query, newest first."""
-    source = "FROM phone_messages WHERE owner = ? AND text LIKE ? ORDER BY time DESC, id DESC"
-    return Listing(source, me, f"%{query}%")
+    source = "FROM phone_messages WHERE owner = ? AND holds(text, ?) ORDER BY time DESC, id DESC"
+    return Listing(source, me, query)
 
 
 @app.api()

@@ -94,11 +94,11 @@ def search(
     """Products whose name contains the query, sorted by name, by price (cheapest first) or by rating (best first)."""
     order = {"name": "name", "price": "price_cents", "rating": "rating DESC"}[sort]
     source = (
-        "FROM shop_catalogue WHERE name LIKE ?1 AND (?2 IS NULL OR category = ?2) "
+        "FROM shop_catalogue WHERE holds(name, ?1) AND (?2 IS NULL OR category = ?2) "
         f"AND price_cents BETWEEN ?3 AND ?4 ORDER BY {order}, id"
     )
     prices = (cents(min_price or 0), cents(max_price or 100_000))
-    return Listing(source, f"%{query}%", category, *prices)
+    return Listing(source, query, category, *prices)
 
 
 @app.api(NO_PRODUCT)

@@ -82,7 +82,7 @@ def list_due(w: World, me: int, until: Day) -> Listing[Brief]:
 @app.api()
 def search(w: World, me: int, query: Query = "") -> Listing[Brief]:
     """Items of all lists, open or done, whose text contains the query."""
-    return Listing("FROM todo_items WHERE owner = ? AND text LIKE ? ORDER BY id", me, f"%{query}%")
+    return Listing("FROM todo_items WHERE owner = ? AND holds(text, ?) ORDER BY id", me, query)
 
 
 @app.api(ITEMS.missing)

@@ -86,8 +86,8 @@ def list_transactions(
 @app.api()
 def search_transactions(w: World, me: int, query: Query) -> Listing[Brief]:
     """Your transactions whose note or label contains the query, newest first."""
-    source = "FROM wallet_history WHERE owner = ? AND note || ' ' || label LIKE ? ORDER BY at DESC, id DESC"
-    return Listing(source, me, f"%{query}%")
+    source = "FROM wallet_history WHERE owner = ? AND holds(note || ' ' || label, ?) ORDER BY at DESC, id DESC"
+    return Listing(source, me, query)
 
 
 @app.api(TRANSACTIONS.missing)

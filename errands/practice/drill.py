@@ -195,6 +195,8 @@ class Ask:
     show: str = ""
     """The API that returns it, if the look-up does not; its first parameter takes the thing's `key`, if any."""
     key: str = "id"
+    ready: Callable[[World, Row], None] = lambda w, row: None
+    """Changes the world so that there is something to answer."""
     rest: bool = False
     """Whether it counts the other things instead of those found."""
 
@@ -291,14 +293,14 @@ class Drill(Scenario):
         """Put the things into the world; returns the slots and the rows."""
         slots, rows = cls.find.put(w)
         rows = rows if cls.find.many else rows[:1]
-        acts = [wish for wish in cls.wishes if isinstance(wish, Act)]
         # The other things are made ready too, so that acting on everything is wrong.
-        for some in ([(wish, rows) for wish in acts], [(wish, _meant(wish, rows)) for wish in acts]):
+        for some in ([(wish, rows) for wish in cls.wishes], [(wish, _meant(wish, rows)) for wish in cls.wishes]):
             for wish, things in some:
                 for row in things:
                     wish.ready(w, row)
-        for wish in acts:
-            slots |= wish.given(w)
+        for wish in cls.wishes:
+            if isinstance(wish, Act):
+                slots |= wish.given(w)
         return slots, rows
 
     @classmethod

@@ -6,8 +6,10 @@ from errands.world import World
 
 
 def _write(w: World, archived: int = 0, count: int = 4) -> list[int]:
-    """Notes with titles of their own, some of them pinned."""
+    """Notes with titles of their own, some of them pinned. No other is in the archive: whoever says "my notes" may mean
+    those as well."""
     ids = []
+    w.run("UPDATE notes SET archived = 0 WHERE owner = ?", w.owner.id)
     for title in w.rng.sample(WORDS["notes"], count):
         w.run("DELETE FROM notes WHERE owner = ? AND title = ?", w.owner.id, title)
         more = {"created": w.ago(w.rng.randrange(1, 120), w.rng.randrange(24)), "pinned": w.rng.randrange(2)}

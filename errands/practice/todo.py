@@ -76,6 +76,11 @@ def done(w: World, row: Row) -> None:
     w.run("UPDATE todo_items SET done = 1, done_on = ? WHERE id = ?", w.day(-1), row["id"])
 
 
+def noted(w: World, row: Row) -> None:
+    note = w.rng.choice(WORDS["remarks_on_items"])
+    w.run("UPDATE todo_items SET note = ? WHERE id = ? AND note = ''", note, row["id"])
+
+
 def elsewhere(w: World, row: Row) -> None:
     """Not on the list to which it is to go."""
     others = [one["id"] for one in _lists(w) if one["id"] != row["there"]]

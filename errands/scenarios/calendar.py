@@ -216,11 +216,13 @@ class ClearDay(Scenario, split="validation", difficulty=3):
             add_item(w, w.rng.choice(lists), text, due=due)
         text = w.rng.choice(("Sorry, I cannot come", "I have to stay at home that day", "Please go ahead without me"))
         goal = Goal(w, day=day, text=text, later=w.day(w.rng.randrange(16, 30)))
-        mine = "SELECT id FROM calendar_events WHERE owner = ? AND start LIKE ? ORDER BY id"
-        for row in w.all(mine, w.owner.id, f"{day}%"):
+        mine = "SELECT id FROM calendar_events WHERE owner = ? AND substr(start, 1, 10) = ? ORDER BY id"
+        for row in w.all(mine, w.owner.id, day):
             goal.do("calendar.cancel", event_id=row["id"])
         theirs = "SELECT e.id, owner FROM calendar_guests g JOIN calendar_events e ON e.id = event_id"
-        invited = w.all(f"{theirs} WHERE guest = ? AND answer = 'accepted' AND start LIKE ?", w.owner.id, f"{day}%")
+        invited = w.all(
+            f"{theirs} WHERE guest = ? AND answer = 'accepted' AND substr(start, 1, 10) = ?", w.owner.id, day
+        )
         for row in invited:
             goal.do("calendar.decline", event_id=row["id"])
         for host in sorted({row["owner"] for row in invited}):

@@ -229,12 +229,12 @@ def test_case_and_spacing_of_text_do_not_count(base: World, text: str, worth: fl
 
 
 def test_a_question_only(base: World) -> None:
-    """Two tests: the answer, and that nothing differs; the latter only for someone who answered."""
+    """Two tests: the answer, and that nothing differs; the latter only for someone who knew the answer."""
     goal = goal_of(base, answer=7)
     assert reward(goal, base.fork()) == 0
     assert reward(goal, done(base)) == 0
     assert reward(goal, done(base, answer=7)) == 1
-    assert reward(goal, done(base, answer=8)) == 0.5
+    assert reward(goal, done(base, answer=8)) == 0, "or a guess would be worth half"
     assert reward(goal, done(base, adding(base), answer=7)) == 0.5
     assert reward(goal, done(base, adding(base), answer=8)) == 0
 

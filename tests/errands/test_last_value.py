@@ -47,6 +47,20 @@ def test_an_error_shows_the_code_as_it_was_written(session: Session) -> None:
     assert "\n    f()\n    ~~~\n" in inner and "KeyError: c" in inner
 
 
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        ("x = {}; x['b']", "x = {}; x['b']\n            ~~~~~~"),
+        ("x = 1; 1/0; x", "x = 1; 1/0; x\n           ~~~"),
+        ("é = {}; é['b']", "é = {}; é['b']\n            ~~~~~~"),
+        ("def f():\n    _ = {}['c']\n    return _\nx = 1; f()", "x = 1; f()\n           ~~~"),
+        ("def f():\n    _ = {}['c']\n    return _\nf()", "_ = {}['c']\n        ~~~~~~~"),
+    ],
+)
+def test_what_an_error_marks_is_where_it_was_written(session: Session, code: str, seen: str) -> None:
+    assert f"\n    {seen}\n" in session.run(code)
+
+
 def test_what_is_shown_is_limited_as_what_is_printed(session: Session) -> None:
     assert "characters more were cut" in session.run("list(range(10_000))")
     shared = "x = 'lol'\nfor i in range(40):\n    x = [x, x]\nx"

@@ -4,9 +4,7 @@ import asyncio
 import json
 import os
 import queue
-import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -20,7 +18,7 @@ from pydantic_monty import MontyError
 
 from errands import judge, reader
 from errands.apps import make_world
-from errands.database import ROOM, _lower, _matches
+from errands.database import ROOM
 from errands.env import Errands
 from errands.judge import same_answer
 from errands.session import NOTHING, OUTPUT, Session, _parsed, _read
@@ -414,15 +412,6 @@ def test_ordinary_calls_are_far_from_the_limit(monkeypatch: pytest.MonkeyPatch, 
     assert session.run("for i in range(250): apis.expenses.list_groups(access_token=money)") == NOTHING
     assert min(left) > 0.8 * 10**9, "though this one is the dearest"
     assert world.allowance is None, "nobody else's work is counted"
-
-
-def test_like_is_what_sqlite_says() -> None:
-    db, rng = sqlite3.connect(":memory:"), random.Random(1)
-    for _ in range(5000):
-        pattern = "".join(rng.choices("aAbé%_É", k=rng.randrange(7)))
-        text = "".join(rng.choices("aAbBéÉ\n", k=rng.randrange(8)))
-        wanted = bool(db.execute("SELECT ? LIKE ?", (text, pattern)).fetchone()[0])
-        assert _matches(_lower(pattern).split("%"), _lower(text)) == wanted, (pattern, text)
 
 
 def test_a_worker_that_gets_no_processor_is_not_late(session: Session) -> None:

@@ -320,6 +320,29 @@ def test_there_is_something_to_choose_in_any_world() -> None:
             w.close()
 
 
+def test_what_is_asked_for_is_there() -> None:
+    """Who answers nothing shall not be right."""
+    for seed in range(3):
+        world = make_world(f"tests/any/{seed}")
+        for kind in PLAIN:
+            asks = [wish for wish in kind.wishes if isinstance(wish, Ask)]
+            w = world.fork()
+            _, rows = kind.put(w) if asks else ({}, [])
+            for ask in asks:
+                meant = [row for row in rows if row.get("rest", False) == ask.rest]
+                assert ask.told(w, meant) not in ("", None, [], 0), kind.name()
+            w.close()
+
+
+def test_my_notes_are_all_of_them() -> None:
+    """The search leaves out what is archived; an instruction that says "my notes" does not."""
+    w = make_world("tests/any/0")
+    assert w.value("SELECT count(*) FROM notes WHERE owner = ? AND archived", w.owner.id)
+    (kind,) = (kind for kind in PLAIN if kind.name() == "delete-notes-created-after")
+    kind.put(w)
+    assert not w.value("SELECT count(*) FROM notes WHERE owner = ? AND archived", w.owner.id)
+
+
 def test_every_wish_gets_its_turn_with_what_it_fits() -> None:
     pin = Act("notes.pin", "pin {it}", ready=Sets("notes", "pinned", 0))
     delete = Act("notes.delete", "delete {it}")
