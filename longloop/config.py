@@ -290,7 +290,8 @@ class Config(Section):
     env: dict[str, Any]
     """The environment: `name` is one of `longloop envs` or `module:Class`, the rest are its options."""
     algo: dict[str, Any] = {"name": "loop"}
-    """The algorithm: `name` is one of `longloop algos` or `module:Class`, the rest are its options."""
+    """The algorithm: `name` is one of `longloop algos` or `module:Class`, the rest are its options. Without a name,
+    LOOP."""
     env_version: str = ""
     """The version of the environment that the config is for; another one is refused. Empty for the one that is
     installed, which longloop then writes into the run's config."""
@@ -304,10 +305,10 @@ class Config(Section):
     ranks: RanksConfig = RanksConfig()
     track: TrackConfig = TrackConfig()
 
-    @field_validator("engine")
+    @field_validator("algo", "engine")
     @classmethod
-    def _named(cls, engine: dict[str, Any]) -> dict[str, Any]:
-        return {"name": "native"} | engine
+    def _named(cls, table: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return cls.model_fields[str(info.field_name)].default | table
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.model_dump())
@@ -526,11 +527,10 @@ def settings(tree: Mapping[str, Any]) -> Iterator[ConfigKey]:
         if name not in TABLES:
             yield from _settings(name, field)
             continue
-        table = tree.get(name, field.get_default() or {})
-        chosen = str(table.get("name", "")) if isinstance(table, Mapping) else ""
-        yield ConfigKey(
-            f"{name}.name", "str", "" if field.is_required() else as_toml(field.default["name"]), _said(field)
-        )
+        default = "" if field.is_required() else field.default["name"]
+        table = tree.get(name, {})
+        chosen = str(table.get("name", default)) if isinstance(table, Mapping) else ""
+        yield ConfigKey(f"{name}.name", "str", as_toml(default) if default else "", _said(field))
         with contextlib.suppress(UserError):  # an unknown class is complained of elsewhere
             where = TABLES[name].get(chosen, chosen)
             read = environment_options if name == "env" else options_of

@@ -40,7 +40,9 @@ class Aepo(Composed):
     keep: Literal["none", "uncertain", "all"] = "uncertain"
     """Which tokens keep a gradient beyond the upper bound."""
     clip_low: float = 0.2
+    """The clip range begins at 1 - clip_low."""
     clip_high: float = 0.28
+    """The clip range ends at 1 + clip_high."""
 
     def compose(self) -> Parts:
         return Parts(

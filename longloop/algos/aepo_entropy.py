@@ -22,8 +22,11 @@ class AepoEntropy(Composed):
     most: float = 0.1
     """The largest distance from it that counts; at 0 A' is A."""
     hot: float = 1.2
+    """The temperature T where entropy is at the target or below."""
     cold: float = 0.8
+    """The temperature T where entropy is above the target."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         shape = (Thermostat(self.target, self.most, self.hot, self.cold),)

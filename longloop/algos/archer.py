@@ -21,6 +21,7 @@ from longloop.algos.parts import critic, objective, rewards, rollouts
 
 class Archer(OneStep):
     gamma: float = 0.95
+    """The discount of later rewards, per turn; 1 for none."""
     turn_weight: float = 1.0
     """How much the environment's rewards for turns count."""
     replay: int = 4
@@ -30,6 +31,7 @@ class Archer(OneStep):
     slow: float = 0.1
     """How much of the way the slow copies go after each of the critic's steps."""
     critic_lr: float = 3e-3
+    """The critic's learning rate."""
     critic_steps: int = 200
     """The critic's gradient steps in each step; 0 for no critic, which is REINFORCE."""
 

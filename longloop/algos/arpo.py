@@ -27,6 +27,7 @@ class Arpo(Composed):
     threshold: float = 0.5
     """From which on an attempt is left."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         forks = UnsureForks(self.first, self.w, self.threshold)

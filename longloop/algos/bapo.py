@@ -22,9 +22,13 @@ class Bapo(Composed):
     target: float = 0.5
     """The share of positive tokens to reach; 0 leaves the range at its start."""
     low_start: float = 0.6
+    """The clip range's lower end before it is raised."""
     low_end: float = 0.9
+    """How far the lower end is raised at the most."""
     high_start: float = 1.2
+    """The clip range's upper end before it is raised."""
     high_end: float = 3.0
+    """How far the upper end is raised at the most."""
     range_step: float = 0.05
     """How far a bound moves at a time."""
     dual: float = 3.0

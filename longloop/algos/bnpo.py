@@ -23,8 +23,11 @@ class Bnpo(Composed):
     most: float = 5.0
     """The largest factor that an advantage is multiplied by."""
     reward_low: float = 0.0
+    """The reward that is mapped to 0."""
     reward_high: float = 1.0
+    """The reward that is mapped to 1."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         credit = BetaNormalized(self.share, self.most, self.reward_low, self.reward_high)

@@ -19,10 +19,13 @@ from longloop.algos.parts.choose import Curvature
 
 class Capo(Composed):
     policy_shift: float = 1e-4
+    """Tokens that would move the policy by so much are dropped."""
     objective_shift: float = 0.01
+    """Tokens that would move the objective by so much, up or down, are dropped."""
     max_share: float = 0.02
     """The most of all tokens that are dropped; 0 for none."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         curvature = Curvature(self.lr, self.policy_shift, self.objective_shift, self.max_share)

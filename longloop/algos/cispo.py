@@ -16,7 +16,9 @@ from longloop.algos.parts.objective import Weighted
 
 class Cispo(Composed):
     clip_low: float = 1.0
+    """A token's weight is at least 1 - clip_low."""
     clip_high: float = 4.0
+    """A token's weight is at most 1 + clip_high."""
 
     def compose(self) -> Parts:
         return Parts(credit=Standardized(), objective=Weighted("tokens", 1 - self.clip_low, 1 + self.clip_high))

@@ -19,8 +19,11 @@ class ClipCov(Composed):
     share: float = 2e-4
     """Of all tokens of the step, how many are dropped; 0 for none."""
     low: float = 1.0
+    """Tokens with a smaller covariance are not dropped."""
     high: float = 5.0
+    """Tokens with a larger covariance are not dropped."""
     clip: float = 1.0
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         choose = DropSmall(), DropCovarying(self.share, self.low, self.high)

@@ -183,7 +183,9 @@ class FromDapo(Composed):
     """DAPO as parts, without its rounds of sampling."""
 
     clip_low: float = 0.2
+    """The clip range begins at 1 - clip_low."""
     clip_high: float = 0.28
+    """The clip range ends at 1 + clip_high."""
 
     def dapo(self, **others: Any) -> Parts:
         """DAPO's parts, with others in the slots that are named."""

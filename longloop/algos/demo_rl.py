@@ -16,6 +16,7 @@ from longloop.algos.parts.hold import ReverseKl
 
 class DemoRl(Composed):
     kl: float = 0.05
+    """The weight of the divergence from p_BC; at 0 that policy is not needed."""
 
     def compose(self) -> Parts:
         return Parts(choose=(), hold=(ReverseKl(self.kl),) if self.kl else ())

@@ -19,11 +19,13 @@ from longloop.algos.parts import critic, objective, rewards
 
 class DigiRL(OneStep):
     margin: float = 0.05
+    """What a turn must gain at least to be imitated."""
     progress: float = 1.0
     """How much the change of V counts."""
     turn_weight: float = 1.0
     """How much the environment's rewards for turns count."""
     value_weight: float = 1.0
+    """The weight of the critic's loss."""
 
     def compose(self) -> Parts:
         heads = critic.ValueLoss(critic.Progress.heads, self.value_weight, self.value_weight, logits=True)

@@ -28,6 +28,7 @@ class Dmpo(Preference):
     epochs: int = 3
     warmup: float = 0.1
     gamma: float = 0.7
+    """The discount of later turns; at 1 their weights fall evenly."""
     gap: float = 0.0
     """Pairs whose rewards differ by no more are left out."""
 

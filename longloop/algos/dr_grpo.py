@@ -16,7 +16,9 @@ from longloop.algos.parts.credit import Centered
 
 class DrGrpo(OneStep):
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
     divisor: float = 1024.0
+    """What an attempt's sum over tokens is divided by, whatever its length."""
 
     def compose(self) -> Parts:
         return Parts(credit=Centered(), choose=(), objective=clipped(self.clip, divisor=self.divisor))

@@ -20,6 +20,7 @@ class Empo(OneStep):
     votes: float = 1.0
     """The share of the reward that is the vote; the rest is the verifier's."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         return Parts(rewards=Votes("share", self.votes), credit=Standardized(), objective=clipped(self.clip))

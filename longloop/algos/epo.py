@@ -26,7 +26,9 @@ class Epo(Composed):
     low: float = 0.0
     """The corridor's lower end, as a multiple of W."""
     high: float = 2.0
+    """The corridor's upper end, as a multiple of W."""
     decay: float = 1.0
+    """How fast the weight of the penalty falls during the run, from twice `penalty` towards `penalty`."""
 
     def compose(self) -> Parts:
         return Parts(choose=(), hold=(Corridor(self.bonus, self.penalty, self.low, self.high, self.decay),))

@@ -22,6 +22,7 @@ class Ettrl(Composed):
     w: float = 1.0
     """How much confidence counts."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         votes, down = rewards.Votes("majority", self.votes), shape.EntropyDown(self.w)

@@ -18,7 +18,9 @@ class Gspo(Composed):
     epochs: int = 1
     minibatch: int = 60
     clip_low: float = 3e-4
+    """The clip range begins at 1 - clip_low."""
     clip_high: float = 4e-4
+    """The clip range ends at 1 + clip_high."""
 
     def compose(self) -> Parts:
         objective = clipped(self.clip_low, self.clip_high, ratio="trajectory", geometric=True)

@@ -27,6 +27,7 @@ class Igpo(FromGrpoTwice):
     gain: float = 1.0
     """How much the gains count beside the outcome."""
     gamma: float = 1.0
+    """The discount of later gains and of the outcome, per turn; 1 for none."""
     normalize: Literal["joint", "split"] = "joint"
     """Whether outcomes and gains are standardized together."""
 

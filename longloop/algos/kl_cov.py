@@ -21,6 +21,7 @@ class KlCov(Composed):
     share: float = 0.002
     """Of all tokens of the step, how many are held, at least one; 0 for none."""
     coefficient: float = 1.0
+    """The weight of |log r| in the loss of the tokens that are held."""
 
     def compose(self) -> Parts:
         hold = (HoldCovarying(self.share, self.coefficient),)

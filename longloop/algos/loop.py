@@ -39,8 +39,11 @@ class Loop(Grouped):
     drop_below: float = 0.01
     """Leave out attempts whose |advantage| is smaller: they only cost time."""
     clip: float = 0.1
+    """The clip range is 1 / (1 + clip) to 1 + clip."""
     ratio: Unit = "token"
+    """What has one probability ratio."""
     normalize: bool = False
+    """Divide advantages by the standard deviation of the group's rewards."""
 
     @property
     def weights(self) -> Unit | float:

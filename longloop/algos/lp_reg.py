@@ -18,8 +18,11 @@ from longloop.algos.parts.hold import HoldRare
 
 class LpReg(OneStep):
     share: float = 0.01
+    """Of the step's tokens with a negative advantage, the share that counts as rare: the least likely ones."""
     floor: float = 0.02
+    """Tokens less than this many times as likely as the likeliest are noise, and not kept."""
     coefficient: float = 1.0
+    """The weight of the term that keeps rare tokens."""
     high: float = 10.0
     """The upper bound of the ratio; there is no lower one."""
 

@@ -21,13 +21,19 @@ from longloop.algos.reduce import Unit
 
 class Ppo(Composed):
     clip: float = 0.1
+    """The clip range is 1 / (1 + clip) to 1 + clip."""
     gamma: float = 1.0
+    """The discount of later rewards; 1 for none."""
     lam: float = 1.0
+    """GAE's lambda: 1 goes by what was paid, 0 by the values of the next states."""
     warmup: int = 10
     """Steps that train the head alone."""
     value_weight: float = 0.1
+    """The weight of the critic's loss at the first step."""
     value_weight_end: float = 0.001
+    """The weight of the critic's loss after `value_steps` steps."""
     value_steps: int = 200
+    """Steps in which that weight changes evenly from `value_weight` to `value_weight_end`."""
 
     def compose(self) -> Parts:
         return self.ppo(TurnRewards(weight=0.0), Gae("token", self.gamma, self.lam))

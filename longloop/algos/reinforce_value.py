@@ -18,14 +18,17 @@ from longloop.algos.parts import critic, objective, rewards
 
 class ReinforceValue(OneStep):
     gamma: float = 1.0
+    """The discount of later rewards, per turn; 1 for none."""
     turn_weight: float = 1.0
     """How much the environment's rewards for turns count."""
     value_low: float = 0.0
+    """The lower end of the range that values are clipped to: that of the returns."""
     value_high: float = 1.0
-    """The range that values are clipped to: that of the returns."""
+    """The upper end of that range."""
     warmup: int = 10
     """Steps that train the head alone."""
     value_weight: float = 0.1
+    """The weight of the critic's loss."""
 
     def compose(self) -> Parts:
         heads = critic.ValueLoss(("value",), self.value_weight, self.value_weight)

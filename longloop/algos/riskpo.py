@@ -37,6 +37,7 @@ class RiskPO(Composed):
     normalize: bool = True
     """Divide by standard deviations."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
 
     def compose(self) -> Parts:
         credit = Risk(self.bundle, self.low, self.high, self.weight, self.rate, self.normalize)

@@ -19,9 +19,13 @@ from longloop.algos.parts import credit, hold
 
 class Siren(Composed):
     coefficient: float = 0.005
+    """The weight of the squared distance from H0."""
     nucleus: float = 0.8
+    """A token's entropy is that of the fewest likeliest tokens with this mass."""
     quantile: float = 0.8
+    """The quantile of an attempt's entropies from which on tokens count."""
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
     divisor: float = 1024.0
     """What an attempt's sum over tokens is divided by, whatever its length; see Dr.GRPO."""
 

@@ -51,6 +51,7 @@ class StepAgentInverse(Algorithm):
     """Actions and own attempts per gradient step, and what their sum is divided by; 0 for all of the step's at once."""
     lr: float = 5e-7
     clip: float = 0.2
+    """The clip range is 1 - clip to 1 + clip."""
     practice: int = 3
     """Own actions at each state of the expert's."""
     least_reward: float = 1.0

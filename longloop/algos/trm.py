@@ -23,6 +23,7 @@ class Trm(Composed):
     unit: Unit = "turn"
     """What is dropped for one token."""
     divergence: Literal["k2", "k3"] = "k3"
+    """A token's divergence: `k3` is e^x - 1 - x, `k2` is x^2 / 2."""
 
     def compose(self) -> Parts:
         return Parts(objective=TrustRegion(delta=self.delta, unit=self.unit, divergence=self.divergence))

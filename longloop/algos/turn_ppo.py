@@ -29,8 +29,9 @@ class TurnPpo(Ppo):
     turn_weight: float = 1.0
     """How much the environment's rewards for turns count."""
     value_low: float = 0.0
+    """The lower end of the range that values are clipped to: that of the returns."""
     value_high: float = 1.0
-    """The range that values are clipped to: that of the returns."""
+    """The upper end of that range."""
 
     def compose(self) -> Parts:
         credit = Gae(self.critic, self.gamma, self.lam, self.value_low, self.value_high)

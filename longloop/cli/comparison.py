@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
@@ -165,19 +165,27 @@ def _result(plan: Plan, entry: Entry, splits: Sequence[str]) -> dict[str, Any]:
     if trained is not None and entry.config.eval.split in left:
         left.remove(entry.config.eval.split)
         done[entry.config.eval.split] = _evaluation(plan.folder / entry.name, int(trained.name))
-    for split, (measured, groups) in api.measure(entry.config, trained, left).items() if left else ():
-        done[split] = _scored(measured.to_json(), groups)
-    steps = [] if trained is None else RunReader(plan.folder / entry.name).metrics
+    measuring: AbstractContextManager[dict[str, Any]]
+    measuring = api.measuring(entry.config, trained, left) if left else nullcontext({})
+    with measuring as measured:
+        done |= {split: _scored(result.to_json(), groups) for split, (result, groups) in measured.items()}
+        _store(plan, entry, done)
+    return done
+
+
+def _store(plan: Plan, entry: Entry, scores: dict[str, Any]) -> None:
+    """Write an entry's result: its scores by split, and what was played to get there."""
+    steps = [] if entry.method == BASE else RunReader(plan.folder / entry.name).metrics
     played = {key: sum(step.get(key, 0) for step in steps) for key in ("attempts", "actions")}
     phases = ("collect", "credit", "update")
     played["minutes"] = sum(step.get("time", {}).get(phase, 0.0) for step in steps for phase in phases) / 60
-    for scored in done.values():
+    for scored in scores.values():
         scored["played"] = played
+    file = _file(plan, entry)
     file.parent.mkdir(parents=True, exist_ok=True)
     made = {"method": entry.method, "seed": entry.seed, "settings": all_settings(entry.config)}
-    made |= {"not_applied": entry.not_applied, "best": plan.best, "splits": done}
+    made |= {"not_applied": entry.not_applied, "best": plan.best, "splits": scores}
     write_whole(file, json.dumps(made).encode())
-    return done
 
 
 def _evaluation(folder: Path, step: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Replays given actions: for tests that need no model, and to make an agent act as prescribed.
 
-`actions` is a list that every episode goes through turn by turn, repeating the last, or a function from the session's
-name and the turn's number to the text of the action. Log-probs are 0: a learner refuses to train on them.
+Log-probs are 0: a learner refuses to train on them.
 """
 
 from collections import Counter
@@ -15,6 +14,9 @@ from longloop.types import Sampled, SamplingParams, Watch
 
 
 class ScriptedEngine:
+    """actions: a list that every episode goes through turn by turn, repeating the last, or a function from the
+    session's name and the turn's number to the text of the action."""
+
     def __init__(self, policy: Any, chat: Chat, actions: list[str] | Callable[[str, int], str]) -> None:
         self._script = actions if callable(actions) else lambda _, turn: actions[min(turn, len(actions) - 1)]
         self._chat = chat

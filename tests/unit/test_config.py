@@ -91,6 +91,17 @@ def test_malformed_overrides(tmp_path, override):
     refuse(tmp_path, "steps = 1\n[env]\nname = 'guess'\n", override)
 
 
+@pytest.mark.parametrize(("table", "options"), [("algo", {"clip": 0.3}), ("engine", {"slots": 4})])
+def test_a_table_without_a_name_means_the_class_that_no_table_means(table: str, options: dict[str, object]) -> None:
+    guess = {"env": {"name": "guess"}}
+    default = getattr(config.resolve(dict(guess), "the test"), table)
+    assert getattr(config.resolve(guess | {table: options}, "the test"), table) == default | options
+    with pytest.raises(UserError, match=f"'{table}.nmae' in the config. Did you mean '{table}.name'"):
+        build.written_out(config.resolve(guess | {table: {"nmae": "sft"}}, "the test"))
+    listed = {setting.key for setting in config.settings(guess | {table: options})}
+    assert {f"{table}.{key}" for key in options} <= listed
+
+
 def test_options_are_checked_against_the_class():
     assert options_for(Loop, {"name": "loop", "clip": 0.2, "ratio": "turn"}, "algo") == {"clip": 0.2, "ratio": "turn"}
     with pytest.raises(UserError, match=r"algo\.clipp.*Did you mean 'algo\.clip'"):

@@ -169,8 +169,9 @@ def test_temporary_files_have_a_quota() -> None:
                 attacks(where, many)
 
 
-def test_nothing_is_left_behind() -> None:
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even what no path reaches; a worker's files go when it does, and a killed trainer's with the next pool."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # or the next pool might be another test's
     with opened(episodes=1) as where:
         (folder,) = map(Path, attacks(where, "bury 30"))
         (next_one,) = attacks(where, "bury 1")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longloop import api, config
-from longloop.cli import commands
+from longloop.cli import commands, comparison
 from longloop.engines import openai
 from longloop.engines.openai import OpenAIEngine, read, text_chat
 from longloop.store.trajectories import Trajectories
@@ -295,6 +295,26 @@ def test_answers_are_kept_until_they_are_written_down(tmp_path: Path, monkeypatc
         commands.evaluate(*asked)
         assert len(endpoint.asked) == before > 0
     assert (tmp_path / "out" / "dev" / "run.json").exists() and not list((tmp_path / "cache" / "answers").iterdir())
+
+
+def test_a_comparison_keeps_answers_until_its_result_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise UserError("No space left.")
+
+    with answering(["1"]) as endpoint:
+        guessing(endpoint.url, tmp_path)
+        words = [f'engine={{name = "openai", url = "{endpoint.url}", model = "m"}}', f"folder={tmp_path}", "name=both"]
+        asked = tmp_path / "guess.toml", words, "base", 1, [], ""
+        with monkeypatch.context() as patch, pytest.raises(UserError, match="No space left"):
+            patch.setattr(comparison, "write_whole", full)
+            comparison.compare(*asked)
+        before = len(endpoint.asked)
+        comparison.compare(*asked)
+        assert len(endpoint.asked) == before > 0
+    assert (tmp_path / "both" / "results" / "base-0.json").exists()
+    assert not list((tmp_path / "cache" / "answers").iterdir())
 
 
 def test_a_full_context_is_scored_and_an_error_is_not(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +125,7 @@ class Stuck(Env):
 def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, stop: StopReason) -> None:
     """One that overran its deadline, and a straggler: its thread cannot be stopped, and databases and interpreters do
     not survive two at once. The group does not wait for it; it finishes by itself."""
-    go_on, inside = threading.Event(), threading.Event()
+    go_on, inside, over = threading.Event(), threading.Event(), threading.Event()
     made: list[Any] = []
     finished: list[tuple[int, bool]] = []
 
@@ -150,21 +149,19 @@ def test_an_environment_never_finishes_while_it_is_still_in_a_step(second: str, 
 
         def finish(self) -> Outcome:
             finished.append((self.number, self.inside))
+            if self.number == 1:
+                over.set()
             return Outcome(1.0, True)
 
     def say(session: str, turn: int) -> str:
         return second if session.endswith("/1") else "a"
 
-    seconds = 2.0 if stop is StopReason.TIMEOUT else 60.0
+    seconds = 5.0 if stop is StopReason.TIMEOUT else 60.0
     groups = collect(rollouts(Slow, say=say, straggler_cutoff=0.5, min_scored=1, step_seconds=seconds), TASKS[:1], k=2)
     assert [t.stop for t in groups[0].trajectories] == [StopReason.FINISHED, stop]
     assert finished == [(0, False)] and made[1].inside
     go_on.set()
-    for _ in range(500):
-        if len(finished) == 2:
-            break
-        time.sleep(0.01)
-    assert finished[1] == (1, False)
+    assert over.wait(60) and finished[1:] == [(1, False)]
 
 
 def test_cancelling_the_rollouts_leaves_nothing_running() -> None:
