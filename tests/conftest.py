@@ -16,14 +16,20 @@ Nothing waits for the disk: a run of a tiny model did so four times a step. What
 had written is there without that.
 """
 
+import atexit
 import gc
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Generator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.support import rewriting
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -59,18 +65,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fail a test that is skipped because something is missing")
 
 
+@cache
+def rewritten() -> tempfile.TemporaryDirectory[str]:
+    """For what workers share; removed at the end."""
+    return tempfile.TemporaryDirectory()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["rewritten"] = rewritten().name
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if worker := getattr(session.config, "workerinput", None):
+        number = int(worker["workerid"].removeprefix("gw"))
+        rewriting.share(session.config, number, worker["workercount"], Path(worker["rewritten"]))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    atexit.register(gc.unfreeze)  # or extension modules complain at the end that their objects were never released
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # or extension modules complain at the end that their objects were never released
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,6 +27,8 @@ _WORDS, _WORD = 8, 200
 """How many of a task's words are tried if there is no expert, and the most characters of each."""
 _PATIENCE = 600.0
 """Seconds that an attempt may take."""
+_OFTEN = 0.1
+"""Seconds after which descendants are looked for again: attempts may take less than a millisecond."""
 MALFORMED = (
     *(" ", "?", 'Action: {"\x00\x1b[31m": [', "Thought: nothing but a thought"),
     *("\N{GRINNING FACE} " * 20, "(" * 500, "never ending " * 1000),
@@ -65,7 +67,7 @@ class Score:
         self.steps += played.turns
         self.stepping += played.seconds
         self.seconds += seconds
-        self.memory = max(self.memory, resident())
+        self.memory = max(self.memory, resident(_OFTEN))
 
     @property
     def reward(self) -> float:
@@ -302,10 +304,20 @@ def words(error: Exception) -> str:
     return str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
 
 
-def resident() -> int:
-    """Return the bytes of memory in use by this process and its descendants."""
-    this, total = psutil.Process(), 0
-    for process in (this, *this.children(recursive=True)):
+class _Family:
+    """This process and its descendants, as they were when last looked for, among all processes of the machine."""
+
+    known: Sequence[psutil.Process] = ()
+    looked = -math.inf
+
+
+def resident(old: float = 0.0) -> int:
+    """Return the bytes of memory in use by this process and its descendants, but for those that began in the last
+    `old` seconds."""
+    this, total, now = psutil.Process(), 0, time.perf_counter()
+    if now - _Family.looked >= old or _Family.known[0].pid != this.pid:
+        _Family.known, _Family.looked = (this, *this.children(recursive=True)), now
+    for process in _Family.known:
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
             total += process.memory_info().rss
     return total

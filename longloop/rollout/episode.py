@@ -153,9 +153,8 @@ async def run_episode(
     finally:
         for thread in record.transcripts or [""]:
             context.engine.forget(_session(session, thread))
-    turns = record.by_conversation()
-    reached = Trajectory(task, attempt, turns, outcome.reward, outcome.success, stop, error, outcome.info)
-    return replace(reached, unread=tuple(record.unread))
+    turns, unread = record.by_conversation(), tuple(record.unread)
+    return Trajectory(task, attempt, turns, outcome.reward, outcome.success, stop, error, outcome.info, unread=unread)
 
 
 async def _play_to_the_end(

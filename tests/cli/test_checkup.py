@@ -11,7 +11,7 @@ from longloop.rollout import episode
 from tests.support.broken import FORGETFUL
 from tests.support.helpers import load_config, write_config
 
-BROKEN = "tests.support.broken:"
+BROKEN, UNTRUE = "tests.support.broken:", "tests.support.untrue:"
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_template_that_rewrites_history(examined, tmp_path):
 
 @pytest.mark.parametrize("more", [[], ["model.lora_rank=4"], ["model.dtype=bfloat16"]])
 def test_an_engine_with_stale_weights(examined, more):
-    found, code = examined(f"engine.name={BROKEN}Stale", *more)
+    found, code = examined(f"engine.name={UNTRUE}Stale", *more)
     assert verdicts(found) == {"update": "fail"} and code == 1
     assert "other weights than the learner's" in found["update"]["seen"]
 
@@ -188,12 +188,12 @@ def test_an_engine_with_stale_weights(examined, more):
 @pytest.mark.parametrize("by", [1, -1])
 @pytest.mark.parametrize("turns", [1, 2])
 def test_a_mask_that_is_off_by_one(examined, by, turns):
-    found, code = examined(f"algo.name={BROKEN}OffByOne", f"algo.by={by}", f"rollout.max_turns={turns}")
+    found, code = examined(f"algo.name={UNTRUE}OffByOne", f"algo.by={by}", f"rollout.max_turns={turns}")
     assert found["tokens"]["verdict"] == "fail" and "mask" in found["tokens"]["seen"] and code == 1
 
 
 def test_an_engine_that_ignores_the_seed(examined):
-    found, code = examined(f"engine.name={BROKEN}OneSeed")
+    found, code = examined(f"engine.name={UNTRUE}OneSeed")
     assert verdicts(found) | {"success": ""} == {"variety": "fail", "success": ""} and code == 1
     assert "the same random numbers" in found["variety"]["seen"]
 
@@ -236,8 +236,8 @@ def test_hostile_text_is_text(command, tmp_path, monkeypatch):
     [
         (["env={name='tests.support.broken:Believer'}"], "learn to say just that"),
         ([f"env.name={BROKEN}Moody"], "partly luck"),
-        ([f"algo.name={BROKEN}OffByOne"], "mask"),
-        ([f"engine.name={BROKEN}OneSeed"], "the same random numbers"),
+        ([f"algo.name={UNTRUE}OffByOne"], "mask"),
+        ([f"engine.name={UNTRUE}OneSeed"], "the same random numbers"),
         (["engine={name='scripted', actions=['1']}", "algo.name=reinforce"], "Engine and learner disagree"),
     ],
 )

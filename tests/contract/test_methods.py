@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from statistics import fmean
 from typing import Any
@@ -212,6 +213,12 @@ def lively_groups() -> list[Group]:
     return groups
 
 
+@cache
+def lively_sampled(shift: float) -> list[Group]:
+    """These groups with the log-probs of the policy that every learner here begins with, and noise."""
+    return sampled(lively_groups(), learner(Loop()), shift)
+
+
 def stepped(algo: Algorithm, model: LocalLearner, groups: Sequence[Group], now: Now) -> list[Sample]:
     return algo.credit(groups, model, now)
 
@@ -237,7 +244,7 @@ def test_its_neutral_setting_is_the_method_it_reduces_to(name: str) -> None:
     models = [learner(one), learner(other)]
     found = []
     for algo, model in zip((one, other), models, strict=True):
-        groups = sampled(lively_groups(), model, shift=0.1)
+        groups = lively_sampled(shift=0.1)
         samples = stepped(algo, model, groups, Now(1, 10))
         found.append((samples, gradient(algo, model, samples, groups)))
     (samples, slope), (others, other_slope) = found
@@ -253,7 +260,7 @@ def test_the_cut_into_micro_batches_changes_nothing(name: str) -> None:
     slopes = []
     for micro_tokens in (1, 30, 10**6):
         model = learner(algo, micro_tokens=micro_tokens)
-        groups = sampled(lively_groups(), model, shift=0.3)
+        groups = lively_sampled(shift=0.3)
         slopes.append(gradient(algo, model, stepped(algo, model, groups, Now(1, 10)), groups))
     assert slopes[0].abs().sum() > 0
     for slope in slopes[1:]:
@@ -264,7 +271,7 @@ def test_the_cut_into_micro_batches_changes_nothing(name: str) -> None:
 def test_tokens_of_the_environment_change_nothing(name: str) -> None:
     algo = make(name)
     model = learner(algo)
-    groups = sampled(lively_groups(), model, shift=0.3)
+    groups = lively_sampled(shift=0.3)
     samples = stepped(algo, model, groups, Now(1, 10))
     noise = np.random.default_rng(0)
 
@@ -286,7 +293,7 @@ def test_tokens_of_the_environment_change_nothing(name: str) -> None:
 def test_the_order_of_groups_and_attempts_changes_nothing(name: str) -> None:
     algo = make(name)
     model = learner(algo)
-    groups = sampled(lively_groups(), model, shift=0.3)
+    groups = lively_sampled(shift=0.3)
     turned = [Group(group.task, group.trajectories[::-1]) for group in groups[::-1]]
 
     def by_attempt(groups: Sequence[Group]) -> dict[Any, Any]:
@@ -306,7 +313,7 @@ def test_what_it_remembers_can_be_saved_and_resumed(name: str) -> None:
     """Three steps, and three steps with the memory written and read between them."""
     algo = make(name)
     model = learner(algo)
-    groups = sampled(lively_groups(), model, shift=0.3)
+    groups = lively_sampled(shift=0.3)
 
     def steps(saved: bool) -> list[tuple[Any, dict[str, float]]]:
         memory: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from tests.support.helpers import train
 LEARNS: dict[str, list[str]] = {
     "compose": [],
     # rollouts and branches
-    "vineppo": ["algo.m=3", "algo.kl=0.0", "tasks_per_step=3", "algo.lr=5e-3"],
+    "vineppo": ["algo.m=3", "algo.kl=0.0", "tasks_per_step=3", "algo.lr=8e-3"],
     "pav": ["algo.m=2", "tasks_per_step=3", "algo.lr=5e-3"],
     "arpo": ["algo.first=4", "algo.epochs=2", "algo.minibatch=24", "algo.lr=5e-3"],
     # Only every other step learns to act: with 8 attempts it is too slow at a rate of 4e-3, and unstable at 6e-3.
@@ -57,7 +57,7 @@ LEARNS: dict[str, list[str]] = {
     "capo": [],
     "steer": [],
     "epo": [],
-    "siren": ["algo.divisor=2"],
+    "siren": ["algo.divisor=2", "algo.lr=6e-3"],
     "lp_reg": ["algo.lr=1e-2"],
     "demo_rl": [],
     "aepo_entropy": [],

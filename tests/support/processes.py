@@ -1,5 +1,5 @@
 """`longloop ...` and other Python programs in processes of their own, which can be killed. To import torch takes
-seconds: one process does so, and each program is a fork of that one.
+seconds: one process does so, and each program is a fork of that one. What ranks need (gloo.py) it has imported as well.
 
 A program has the environment variables it is given, but for what torch and transformers read when they are imported,
 such as OMP_NUM_THREADS. The commands are imported by the program itself: their console reads the terminal's size.
@@ -16,7 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["longloop.api", "longloop.learners.local", "matplotlib.figure", "scipy.stats"])
+FORKS.set_forkserver_preload(
+    ["longloop.api", "longloop.learners.local", "matplotlib.figure", "scipy.stats", "peft", "tests.support.shards"]
+)
 
 
 class Program:

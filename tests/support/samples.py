@@ -1,8 +1,10 @@
 """Hand-made attempts and a tiny learner: what the tests of algorithms and of the learner share."""
 
+import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 from longloop.algos.reduce import to_samples
 from longloop.config import LearnerConfig, ModelConfig, RanksConfig
 from longloop.learners.local import LocalLearner
-from longloop.model.policy import load
+from longloop.model.policy import Policy, load
 from longloop.registry import ALGOS
 from longloop.training import schedule
 from longloop.types import Batch, Group, Message, Minibatch, Now, Sample, Scored, StopReason, Task, Trajectory, Turn
@@ -118,6 +120,15 @@ def loss_and_slopes(algo: Any, logp: Sequence[float], of: Batch, **heads: Sequen
     return total.item(), (torch.zeros(len(logp)) if slopes is None else slopes).tolist()
 
 
+@cache
+def loaded(lora: int, dtype: Any, seed: int) -> tuple[Policy, torch.Tensor]:
+    """The tiny model, to be copied, and the state of random numbers when it has been made: making it, and checking that
+    it can be run, takes longer than most of what is then asked of it."""
+    return load(
+        ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu", dtype=dtype), seed
+    ), torch.get_rng_state()
+
+
 def learner(
     algo: Any,
     *,
@@ -131,7 +142,8 @@ def learner(
     **options: Any,
 ) -> LocalLearner:
     """The tiny model and its learner. The last layer of each head, which starts at zero, is given numbers."""
-    policy = load(ModelConfig(hidden=32, layers=2, lora_rank=lora, device="cpu", dtype=dtype), seed)
+    policy, random_state = copy.deepcopy(loaded(lora, dtype, seed))
+    torch.set_rng_state(random_state)
     made = LocalLearner(
         policy,
         algo.needs,
