@@ -19,17 +19,12 @@ had written is there without that.
 import atexit
 import gc
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Generator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from tests.support import rewriting
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -63,23 +58,6 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fail a test that is skipped because something is missing")
-
-
-@cache
-def rewritten() -> tempfile.TemporaryDirectory[str]:
-    """For what workers share; removed at the end."""
-    return tempfile.TemporaryDirectory()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    node.workerinput["rewritten"] = rewritten().name
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    if worker := getattr(session.config, "workerinput", None):
-        number = int(worker["workerid"].removeprefix("gw"))
-        rewriting.share(session.config, number, worker["workercount"], Path(worker["rewritten"]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

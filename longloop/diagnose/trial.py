@@ -28,7 +28,7 @@ _WORDS, _WORD = 8, 200
 _PATIENCE = 600.0
 """Seconds that an attempt may take."""
 _OFTEN = 0.1
-"""Seconds after which descendants are looked for again: attempts may take less than a millisecond."""
+"""Seconds between two looks at the memory, for which all processes are gone through: an attempt may take less."""
 MALFORMED = (
     *(" ", "?", 'Action: {"\x00\x1b[31m": [', "Thought: nothing but a thought"),
     *("\N{GRINNING FACE} " * 20, "(" * 500, "never ending " * 1000),
@@ -55,6 +55,8 @@ class Score:
     """Seconds of whole attempts, their starts included."""
     memory: int = 0
     """The most bytes that were in use after an attempt."""
+    looked: float = -math.inf
+    """When that was looked at last."""
     remarks: dict[str, str] = field(default_factory=dict)
     """What is odd about the messages, and the first task where it was seen."""
 
@@ -67,7 +69,8 @@ class Score:
         self.steps += played.turns
         self.stepping += played.seconds
         self.seconds += seconds
-        self.memory = max(self.memory, resident(_OFTEN))
+        if time.perf_counter() - self.looked >= _OFTEN:
+            self.memory, self.looked = max(self.memory, resident()), time.perf_counter()
 
     @property
     def reward(self) -> float:
@@ -304,20 +307,10 @@ def words(error: Exception) -> str:
     return str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
 
 
-class _Family:
-    """This process and its descendants, as they were when last looked for, among all processes of the machine."""
-
-    known: Sequence[psutil.Process] = ()
-    looked = -math.inf
-
-
-def resident(old: float = 0.0) -> int:
-    """Return the bytes of memory in use by this process and its descendants, but for those that began in the last
-    `old` seconds."""
-    this, total, now = psutil.Process(), 0, time.perf_counter()
-    if now - _Family.looked >= old or _Family.known[0].pid != this.pid:
-        _Family.known, _Family.looked = (this, *this.children(recursive=True)), now
-    for process in _Family.known:
+def resident() -> int:
+    """Return the bytes of memory in use by this process and its descendants."""
+    this, total = psutil.Process(), 0
+    for process in (this, *this.children(recursive=True)):
         with contextlib.suppress(psutil.Error):  # it has ended meanwhile
             total += process.memory_info().rss
     return total

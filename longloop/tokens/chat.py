@@ -104,12 +104,6 @@ class Chat:
             roles = ", ".join(m.role for m in messages)
             raise UserError(f"The chat template refused a conversation with the roles {roles}: {error}") from error
 
-    @cached_property
-    def opening(self) -> Callable[[tuple[Message, ...]], str]:
-        """A conversation without calls and tools, as text. Attempts at a task begin with the same, which is rendered
-        once."""
-        return lru_cache(maxsize=64)(self.render)
-
     def _rendered(
         self, messages: Sequence[Message], generate: bool, tools: Sequence[dict[str, Any]], structured: bool
     ) -> str:

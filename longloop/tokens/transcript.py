@@ -35,10 +35,7 @@ class Transcript:
         if first or rebuild:
             self.tools = tools
         self._messages += messages
-        if first and not self.tools and not any(message.calls or message.call for message in self._messages):
-            rendered = self.chat.opening(tuple(self._messages))
-        else:
-            rendered = self.chat.render(self._messages, tools=self.tools)
+        rendered = self.chat.render(self._messages, tools=self.tools)
         added = None if first or rebuild else self.chat.extension(self._rendered, self._action, rendered, self._ended)
         self._rendered = rendered
         if added is None:
