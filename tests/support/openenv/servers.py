@@ -136,9 +136,10 @@ class Notes(MCPEnvironment):
 
 
 def served(app, port: int = 0) -> int:
-    """The port of an app that is being served."""
+    """The port of an app that is being served. Who calls before the server has started waits for it."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", port))
+    listening.listen()
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     threading.Thread(target=server.run, kwargs={"sockets": [listening]}).start()
     return listening.getsockname()[1]
