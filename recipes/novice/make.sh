@@ -18,5 +18,6 @@ longloop train recipes/novice/novice.toml
 
 rm -rf errands/novice
 longloop export runs/novice --out errands/novice --dtype bfloat16
+rm errands/novice/README.md # what it is stands in docs/environments/novice.md
 for part in echo language; do cp "runs/novice-$part/logs/train.log" "recipes/novice/$part.log"; done
 cp runs/novice/logs/train.log recipes/novice/novice.log
