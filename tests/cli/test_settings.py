@@ -75,7 +75,7 @@ def test_the_reference_has_the_options_of_every_class(section, known):
 def test_values_of_a_config_and_what_differs_from_the_defaults(command, tmp_path):
     code, printed, _ = command("config", write_config(tmp_path), "algo.clip=0.3")
     assert code == 0
-    assert re.search(r"algo\.clip = 0\.3 +.*default 0\.1", printed) and re.search(
+    assert re.search(r"algo\.clip = 0\.3 +The clip range [^)]*\)[^)]*default 0\.1\)", printed) and re.search(
         r"env\.tries = 2 .*default 3", printed
     )
     assert "algo.weight_decay = 0.01" in printed and "engine.step_tokens = 4096" in printed

@@ -141,7 +141,7 @@ def test_play_a_task_by_hand(longloop, monkeypatch):
     assert code == 0
     assert "I read the documentation" in printed, "what the expert would do"
     assert "weekday" in printed, "what came back"
-    assert "reward 0.500" in printed and "FAILED  the answer is" in printed
+    assert "reward 0.000" in printed and "FAILED  the answer is" in printed
 
 
 def test_play_refuses_an_unknown_task(longloop):
