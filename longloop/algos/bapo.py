@@ -24,11 +24,11 @@ class Bapo(Composed):
     low_start: float = 0.6
     """The clip range's lower end before it is raised."""
     low_end: float = 0.9
-    """How far the lower end is raised at the most."""
+    """The most that the lower end is raised to."""
     high_start: float = 1.2
     """The clip range's upper end before it is raised."""
     high_end: float = 3.0
-    """How far the upper end is raised at the most."""
+    """The most that the upper end is raised to."""
     range_step: float = 0.05
     """How far a bound moves at a time."""
     dual: float = 3.0

@@ -19,9 +19,9 @@ from longloop.algos.parts.choose import Curvature
 
 class Capo(Composed):
     policy_shift: float = 1e-4
-    """Tokens that would move the policy by so much are dropped."""
+    """Tokens that would move the policy by so much or more are dropped."""
     objective_shift: float = 0.01
-    """Tokens that would move the objective by so much, up or down, are dropped."""
+    """Tokens that would move the objective by so much or more, up or down, are dropped."""
     max_share: float = 0.02
     """The most of all tokens that are dropped; 0 for none."""
     clip: float = 0.2

@@ -273,8 +273,6 @@ def _json(method: str, info: Any) -> dict[str, Any]:
     """Return `info` as it will be read from disk, with the repr of what JSON cannot hold."""
     if not isinstance(info, dict):
         raise ContractError(f"{method}() must return an info that is a dict, but it is {_shown(info)}")
-    if not info:
-        return {}
     try:
         return json.loads(json.dumps(info, default=repr))
     except (TypeError, ValueError, RecursionError) as error:

@@ -80,16 +80,15 @@ def unblocked(awaitable: Awaitable[Any], what: str, env: Any, seconds: float) ->
 
 _spans: dict[int, Span] = {}
 """The span that each thread is in."""
-_watching = _handling = False
+_watching = False
 
 
 def _keep_watch() -> None:
     """Start the thread once. Install the handler on the first call from the main thread, unless the signal is taken."""
-    global _watching, _handling
-    if not _handling and _SIGNAL is not None and threading.current_thread() is threading.main_thread():
-        _handling = True
-        if signal.getsignal(_SIGNAL) is signal.SIG_DFL:
-            signal.signal(_SIGNAL, _interrupt)
+    global _watching
+    main = threading.current_thread() is threading.main_thread()
+    if _SIGNAL is not None and main and signal.getsignal(_SIGNAL) is signal.SIG_DFL:
+        signal.signal(_SIGNAL, _interrupt)
     if not _watching:
         _watching = True
         threading.Thread(target=_watch, name="longloop-watchdog", daemon=True).start()

@@ -19,8 +19,7 @@ from longloop.types import Fault, Ids, Sampled, SamplingParams, Start, StopReaso
 
 async def run_from(context: RolloutContext, start: Start, attempt: int, session: str, record: Record) -> Trajectory:
     """An attempt from a start; see `run_episode`."""
-    if context.preface != start.preface:
-        context = replace(context, preface=start.preface)
+    context = replace(context, preface=start.preface)
     if not start.turns:
         return await run_episode(context, start.task, attempt, session, record)
     assert start.recorded is not None

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from longloop.diagnose.trial import evenly_spaced
-from longloop.types import Task
+from longloop.diagnose import trial
+from longloop.diagnose.trial import Score, evenly_spaced
+from longloop.envs.play import Played
+from longloop.types import Message, Outcome, Task
 
 BAD = """
 from longloop.envs.base import Environment
@@ -169,3 +172,14 @@ def test_memory_counts_children():
     printed = subprocess.run([sys.executable, "-c", MEMORY], stdout=subprocess.PIPE, text=True, check=True).stdout
     held, left = map(int, printed.split())
     assert 100e6 < held < 150e6 and left < 50e6
+
+
+def test_the_most_memory_of_all_attempts_is_kept(monkeypatch):
+    """It is looked at after the first, and then not again at once."""
+    now, sizes = [0.0], iter([5, 9, 7])
+    monkeypatch.setattr(trial, "resident", lambda: next(sizes))
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    score = Score()
+    for now[0] in (0.0, 0.05, 0.2, 0.35):
+        score.add(Task("t", "train"), Played([Message("user", "Go.")], 1, 0, Outcome(1.0, True)), 0.0)
+    assert score.memory == 9 and not list(sizes)
